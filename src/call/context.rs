@@ -1,0 +1,113 @@
+//! What a running tool may know of its call.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::definition::ToolName;
+use super::invocation::{Caller, Invocation, InvocationId};
+use super::json::JsonObject;
+use super::notes::Notes;
+
+/// Values that the embedding program shares with its tools, one of each type: a pool, a client, a project root.
+#[derive(Clone, Default)]
+pub struct Services(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+
+impl Services {
+    /// Adds a value; a second one of the same type replaces the first.
+    pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.0.insert(TypeId::of::<T>(), Arc::new(value));
+    }
+
+    /// The value of that type.
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref())
+    }
+}
+
+/// What belongs to the tool rather than to the call: its settings and access rules from the manifest.
+#[derive(Default)]
+pub struct ToolSettings {
+    /// `with:` of the manifest.
+    pub with: JsonObject,
+    /// `workdir:` of the manifest, absolute.
+    pub workdir: Option<PathBuf>,
+    /// Values of the declared environment variables.
+    pub env: HashMap<String, String>,
+    /// What the embedding program shares.
+    pub services: Services,
+}
+
+/// Handed to a tool with every try.
+#[derive(Clone)]
+pub struct ToolContext {
+    /// The call's id.
+    pub invocation_id: InvocationId,
+    /// The name the tool is registered under.
+    pub tool: ToolName,
+    /// Who calls.
+    pub caller: Arc<Caller>,
+    /// The caller's run.
+    pub run_id: Option<Arc<str>>,
+    /// The model's id for the call.
+    pub tool_use_id: Option<Arc<str>>,
+    /// The caller's `context` object.
+    pub context: Arc<JsonObject>,
+    /// Which try this is, from 1.
+    pub attempt: u32,
+    /// When the try must be over.
+    pub deadline: Instant,
+    /// Tripped when the call is to stop. An async tool is simply dropped; a blocking one should look now and then.
+    pub cancelled: CancellationToken,
+    notes: Arc<Notes>,
+    settings: Arc<ToolSettings>,
+}
+
+impl ToolContext {
+    /// The context of one try.
+    pub fn new(invocation: &Invocation, deadline: Instant, settings: Arc<ToolSettings>) -> Self {
+        Self {
+            invocation_id: invocation.id,
+            tool: invocation.tool.clone(),
+            caller: invocation.caller.clone(),
+            run_id: invocation.run_id.clone(),
+            tool_use_id: invocation.tool_use_id.clone(),
+            context: invocation.context.clone(),
+            attempt: invocation.attempt,
+            deadline,
+            cancelled: invocation.cancel.clone(),
+            notes: invocation.notes.clone(),
+            settings,
+        }
+    }
+
+    /// A setting from the manifest's `with:`.
+    pub fn setting(&self, name: &str) -> Option<&Value> {
+        self.settings.with.get(name)
+    }
+
+    /// The folder that the manifest gives this tool to work in.
+    pub fn workdir(&self) -> Option<&std::path::Path> {
+        self.settings.workdir.as_deref()
+    }
+
+    /// The value of a variable that the tool declared; an undeclared one is not there.
+    pub fn env(&self, name: &str) -> Option<&str> {
+        self.settings.env.get(name).map(String::as_str)
+    }
+
+    /// A value that the embedding program shares with its tools.
+    pub fn service<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.settings.services.get()
+    }
+
+    /// Adds a sentence to the answer's `meta.warnings`.
+    pub fn warn(&self, text: impl Into<String>) {
+        self.notes.lock().meta.warnings.push(text.into());
+    }
+}

@@ -1,0 +1,148 @@
+//! What a tool says of itself: the part that callers and models see.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::json::JsonObject;
+
+/// A tool's name: 1 to 128 characters of `A-Z a-z 0-9 _ - .`, as MCP 2026-07-28 (Tools) has it.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ToolName(Arc<str>);
+
+/// Why a text is no tool name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a tool name has 1 to 128 characters of A-Z a-z 0-9 _ - .")]
+pub struct NameError;
+
+impl ToolName {
+    /// Longest name.
+    pub const MAX_LEN: usize = 128;
+
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// [`NameError`] when the text is empty, too long, or holds another character.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let fits = !text.is_empty()
+            && text.len() <= Self::MAX_LEN
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'));
+        if fits { Ok(Self(text.into())) } else { Err(NameError) }
+    }
+
+    /// Stands in for a name that could not be read, until that is reported.
+    pub(crate) fn placeholder() -> Self {
+        Self("invalid".into())
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ToolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ToolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl std::borrow::Borrow<str> for ToolName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Serialize for ToolName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// How a tool runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A Rust function in this process.
+    Native,
+    /// A child process.
+    Command,
+    /// A request to an HTTP API.
+    Http,
+}
+
+impl Kind {
+    /// The word used in manifests and answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Command => "command",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// An environment variable that a tool needs. Its value never leaves the process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EnvVar {
+    /// The variable's name.
+    pub name: String,
+    /// What it is for.
+    #[serde(default)]
+    pub description: String,
+    /// Whether the service refuses to start without it (when there is no default).
+    #[serde(default = "yes")]
+    pub required: bool,
+    /// Used when the variable is not set. Not a place for secrets: it is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Everything about a tool that a caller may see.
+#[derive(Debug, Clone)]
+pub struct Definition {
+    /// Unique name.
+    pub name: ToolName,
+    /// When to use the tool, for the model.
+    pub description: String,
+    /// JSON Schema of the arguments; its root is `"type": "object"`.
+    pub input_schema: Arc<Value>,
+    /// JSON Schema of `structured_content`, when the tool promises one.
+    pub output_schema: Option<Arc<Value>>,
+    /// MCP tool annotations (hints such as `title`, `readOnlyHint`).
+    pub annotations: JsonObject,
+    /// The result is the agent's final answer; the framework need not ask the model again.
+    pub result_as_answer: bool,
+    /// Free labels to filter by.
+    pub tags: Vec<String>,
+    /// Other names the tool answers to.
+    pub aliases: Vec<ToolName>,
+    /// Environment variables it declares.
+    pub env: Vec<EnvVar>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_bounded_and_plain() {
+        assert!(ToolName::parse("get_weather-2.x").is_ok());
+        for bad in ["", "../etc", "a b", "a\0b", "naïve", &"x".repeat(129)] {
+            assert_eq!(ToolName::parse(bad), Err(NameError), "{bad:?}");
+        }
+    }
+}

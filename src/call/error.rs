@@ -1,0 +1,464 @@
+//! What can go wrong with a call: one closed vocabulary, free of HTTP.
+//!
+//! A tool fails with a [`ToolError`]; the stack fails with a [`CallError`]; both say what happened in words that a
+//! model can act on. Which HTTP status a failure gets is decided in `http/problem.rs` and nowhere else.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::policy::Per;
+
+/// The one vocabulary of failure, used by problems, ledger and docs alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// The request has the wrong shape.
+    InvalidRequest,
+    /// No key, or a bad one.
+    Unauthenticated,
+    /// The caller may not do this.
+    Forbidden,
+    /// No tool has this name.
+    UnknownTool,
+    /// The tool is switched off.
+    ToolDisabled,
+    /// The arguments break the tool's schema.
+    InvalidArguments,
+    /// A usage limit is reached.
+    UsageLimitReached,
+    /// Too many calls are running and waiting.
+    Overloaded,
+    /// The service is shutting down.
+    Draining,
+    /// The ledger cannot write.
+    LedgerUnavailable,
+    /// The tool's source is down.
+    ToolUnavailable,
+    /// The whole call took too long.
+    DeadlineExceeded,
+    /// The last try took too long.
+    AttemptTimedOut,
+    /// The call was cancelled.
+    Cancelled,
+    /// What the tool depends on failed.
+    UpstreamFailed,
+    /// The tool's output is not what it should be.
+    BadOutput,
+    /// A fault of the service.
+    Internal,
+}
+
+impl ErrorKind {
+    /// Every kind, in the order of the README's table.
+    pub const ALL: [Self; 17] = [
+        Self::InvalidRequest,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::UnknownTool,
+        Self::ToolDisabled,
+        Self::InvalidArguments,
+        Self::UsageLimitReached,
+        Self::Overloaded,
+        Self::Draining,
+        Self::LedgerUnavailable,
+        Self::ToolUnavailable,
+        Self::DeadlineExceeded,
+        Self::AttemptTimedOut,
+        Self::Cancelled,
+        Self::UpstreamFailed,
+        Self::BadOutput,
+        Self::Internal,
+    ];
+
+    /// The word used in problems, ledger and docs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidRequest => "invalid_request",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
+            Self::UnknownTool => "unknown_tool",
+            Self::ToolDisabled => "tool_disabled",
+            Self::InvalidArguments => "invalid_arguments",
+            Self::UsageLimitReached => "usage_limit_reached",
+            Self::Overloaded => "overloaded",
+            Self::Draining => "draining",
+            Self::LedgerUnavailable => "ledger_unavailable",
+            Self::ToolUnavailable => "tool_unavailable",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::AttemptTimedOut => "attempt_timed_out",
+            Self::Cancelled => "cancelled",
+            Self::UpstreamFailed => "upstream_failed",
+            Self::BadOutput => "bad_output",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// Who failed: the service that was asked, or the tool it asked in turn.
+    pub fn source(self) -> Source {
+        match self {
+            Self::ToolUnavailable | Self::AttemptTimedOut | Self::UpstreamFailed | Self::BadOutput => Source::Tool,
+            Self::InvalidRequest
+            | Self::Unauthenticated
+            | Self::Forbidden
+            | Self::UnknownTool
+            | Self::ToolDisabled
+            | Self::InvalidArguments
+            | Self::UsageLimitReached
+            | Self::Overloaded
+            | Self::Draining
+            | Self::LedgerUnavailable
+            | Self::DeadlineExceeded
+            | Self::Cancelled
+            | Self::Internal => Source::Service,
+        }
+    }
+}
+
+/// Whether the service failed the caller, or the tool did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// Toolcrib itself refused or failed.
+    Service,
+    /// The tool, or what it depends on, failed.
+    Tool,
+}
+
+/// One place where arguments break the schema.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Violation {
+    /// JSON Pointer (RFC 6901) into the arguments; for a missing or unexpected property, to that property.
+    pub pointer: String,
+    /// The schema keyword that is broken.
+    pub keyword: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+    /// JSON Pointer into the input schema.
+    pub schema_pointer: String,
+}
+
+/// How a tool fails.
+///
+/// `Err("text".into())` inside a tool function is [`ToolError::Said`]: an ordinary answer that says no.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ToolError {
+    /// The tool ran and says no. Becomes a result with `is_error: true`; never repeated.
+    #[error("{0}")]
+    Said(String),
+    /// The tool finds fault with arguments that the schema let pass; nothing was started.
+    #[error("the arguments do not fit: {}", first_message(.0))]
+    InvalidArguments(Vec<Violation>),
+    /// What runs the tool is down.
+    #[error("{0}")]
+    Unavailable(String),
+    /// What the tool depends on failed.
+    #[error("{message}")]
+    Upstream {
+        /// What happened.
+        message: String,
+        /// Another try may succeed.
+        retryable: bool,
+        /// Not before this long, if the upstream said so.
+        retry_after: Option<Duration>,
+    },
+    /// The output is not what the tool promised.
+    #[error("{0}")]
+    BadOutput(String),
+}
+
+impl ToolError {
+    /// A failure of what the tool depends on, worth another try.
+    pub fn upstream(message: impl Into<String>) -> Self {
+        Self::Upstream { message: message.into(), retryable: true, retry_after: None }
+    }
+
+    /// A failure of what the tool depends on that another try would meet again.
+    pub fn upstream_final(message: impl Into<String>) -> Self {
+        Self::Upstream { message: message.into(), retryable: false, retry_after: None }
+    }
+}
+
+impl From<String> for ToolError {
+    fn from(text: String) -> Self {
+        Self::Said(text)
+    }
+}
+
+impl From<&str> for ToolError {
+    fn from(text: &str) -> Self {
+        Self::Said(text.to_owned())
+    }
+}
+
+impl From<std::io::Error> for ToolError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Said(error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for ToolError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Said(error.to_string())
+    }
+}
+
+impl From<Box<dyn std::error::Error + Send + Sync>> for ToolError {
+    fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        Self::Said(error.to_string())
+    }
+}
+
+/// How a call fails. `Display` is the problem's `detail`.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CallError {
+    /// The caller's lists do not allow this tool.
+    #[error("caller `{caller}` may not use tool `{tool}`")]
+    Forbidden {
+        /// Who.
+        caller: String,
+        /// What.
+        tool: String,
+    },
+    /// Switched off by the manifest or an admin.
+    #[error("tool `{tool}` is switched off")]
+    ToolDisabled {
+        /// What.
+        tool: String,
+    },
+    /// Every violation at once.
+    #[error("{}", count_violations(.0))]
+    InvalidArguments(Vec<Violation>),
+    /// One of the limits is used up.
+    #[error("the limit of {limit} calls per {} is used up", per.as_str())]
+    UsageLimitReached {
+        /// Calls allowed.
+        limit: u64,
+        /// In what span.
+        per: Per,
+        /// When there will be new ones; `None` for run and lifetime.
+        resets_at: Option<Timestamp>,
+        /// The same as a wait.
+        retry_after: Option<Duration>,
+    },
+    /// No place among the running and waiting calls.
+    #[error("too many calls are running")]
+    Overloaded {
+        /// Worth waiting this long.
+        retry_after: Duration,
+    },
+    /// Shutting down.
+    #[error("the service is shutting down")]
+    Draining,
+    /// The ledger cannot write, so nothing may run.
+    #[error("the ledger cannot write: {0}")]
+    LedgerUnavailable(String),
+    /// The tool's source is down. `started`: a try was made.
+    #[error("the tool is unavailable: {message}")]
+    ToolUnavailable {
+        /// Why.
+        message: String,
+        /// Whether a try was made.
+        started: bool,
+    },
+    /// The whole call took too long.
+    #[error("the call was not done within its deadline of {}", seconds(*after))]
+    DeadlineExceeded {
+        /// Time it had.
+        after: Duration,
+    },
+    /// The last try took too long.
+    #[error("the tool did not answer within {}", seconds(*after))]
+    AttemptTimedOut {
+        /// Time it had.
+        after: Duration,
+    },
+    /// Cancelled by its caller.
+    #[error("the call was cancelled")]
+    Cancelled,
+    /// What the tool depends on failed.
+    #[error("{message}")]
+    UpstreamFailed {
+        /// What happened.
+        message: String,
+        /// Another try may succeed.
+        retryable: bool,
+        /// Not before this long, if the upstream said so.
+        retry_after: Option<Duration>,
+    },
+    /// The output is not what the tool promised.
+    #[error("{0}")]
+    BadOutput(String),
+    /// A fault of ours; what it was is in the log, not here.
+    #[error("the service failed; its log says why")]
+    Internal,
+}
+
+impl CallError {
+    /// The word for it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Forbidden { .. } => ErrorKind::Forbidden,
+            Self::ToolDisabled { .. } => ErrorKind::ToolDisabled,
+            Self::InvalidArguments(_) => ErrorKind::InvalidArguments,
+            Self::UsageLimitReached { .. } => ErrorKind::UsageLimitReached,
+            Self::Overloaded { .. } => ErrorKind::Overloaded,
+            Self::Draining => ErrorKind::Draining,
+            Self::LedgerUnavailable(_) => ErrorKind::LedgerUnavailable,
+            Self::ToolUnavailable { .. } => ErrorKind::ToolUnavailable,
+            Self::DeadlineExceeded { .. } => ErrorKind::DeadlineExceeded,
+            Self::AttemptTimedOut { .. } => ErrorKind::AttemptTimedOut,
+            Self::Cancelled => ErrorKind::Cancelled,
+            Self::UpstreamFailed { .. } => ErrorKind::UpstreamFailed,
+            Self::BadOutput(_) => ErrorKind::BadOutput,
+            Self::Internal => ErrorKind::Internal,
+        }
+    }
+
+    /// Whether another try of the same call may succeed, if the tool's effect allows one.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::UpstreamFailed { retryable, .. } => *retryable,
+            Self::AttemptTimedOut { .. } | Self::ToolUnavailable { .. } => true,
+            Self::Forbidden { .. }
+            | Self::ToolDisabled { .. }
+            | Self::InvalidArguments(_)
+            | Self::UsageLimitReached { .. }
+            | Self::Overloaded { .. }
+            | Self::Draining
+            | Self::LedgerUnavailable(_)
+            | Self::DeadlineExceeded { .. }
+            | Self::Cancelled
+            | Self::BadOutput(_)
+            | Self::Internal => false,
+        }
+    }
+
+    /// Whether the caller may send the same call again and hope: either nothing ran, or the failure may pass.
+    pub fn is_retryable_by_caller(&self) -> bool {
+        match self {
+            Self::Overloaded { .. } | Self::Draining | Self::LedgerUnavailable(_) => true,
+            Self::UsageLimitReached { resets_at, .. } => resets_at.is_some(),
+            other => other.is_transient(),
+        }
+    }
+
+    /// How long the caller should wait first, when that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::UsageLimitReached { retry_after, .. } | Self::UpstreamFailed { retry_after, .. } => *retry_after,
+            Self::Overloaded { retry_after } => Some(*retry_after),
+            Self::Draining | Self::LedgerUnavailable(_) | Self::ToolUnavailable { started: false, .. } => {
+                Some(Duration::from_secs(1))
+            }
+            _ => None,
+        }
+    }
+
+    /// Refused before anything of the tool ran.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Forbidden { .. }
+            | Self::ToolDisabled { .. }
+            | Self::InvalidArguments(_)
+            | Self::UsageLimitReached { .. }
+            | Self::Overloaded { .. }
+            | Self::Draining
+            | Self::LedgerUnavailable(_) => true,
+            Self::ToolUnavailable { started, .. } => !started,
+            Self::DeadlineExceeded { .. }
+            | Self::AttemptTimedOut { .. }
+            | Self::Cancelled
+            | Self::UpstreamFailed { .. }
+            | Self::BadOutput(_)
+            | Self::Internal => false,
+        }
+    }
+
+    /// The same said to a model, in one or two sentences.
+    pub fn for_model(&self) -> String {
+        match self {
+            Self::Forbidden { tool, .. } => format!("You are not allowed to use `{tool}`. Try another tool."),
+            Self::ToolDisabled { tool } => format!("The tool `{tool}` is switched off. Try another tool."),
+            Self::InvalidArguments(violations) => {
+                let said: Vec<&str> = violations.iter().take(10).map(|v| v.message.as_str()).collect();
+                format!("The arguments do not fit. {} Correct them and call the tool again.", said.join(" "))
+            }
+            Self::UsageLimitReached { limit, per, resets_at, .. } => match resets_at {
+                Some(at) => format!(
+                    "The limit of {limit} calls per {} is used up until {at}. Go on without this tool for now.",
+                    per.as_str()
+                ),
+                None => format!("The limit of {limit} calls per {} is used up. Go on without this tool.", per.as_str()),
+            },
+            Self::Overloaded { .. } => "The tool is busy and did not run. Try again in a moment.".into(),
+            Self::Draining | Self::LedgerUnavailable(_) => {
+                format!("The tool did not run: {self}. Try again in a moment.")
+            }
+            Self::DeadlineExceeded { .. } | Self::AttemptTimedOut { .. } => {
+                format!("There is no result: {self}. It may have had an effect; look before you try again.")
+            }
+            Self::Cancelled => "The call was cancelled before it was done.".into(),
+            Self::ToolUnavailable { .. } | Self::UpstreamFailed { .. } | Self::BadOutput(_) => {
+                format!("The tool failed: {self}.")
+            }
+            Self::Internal => "The tool could not be run because of a fault in the service.".into(),
+        }
+    }
+}
+
+/// A failure as data: what the ledger keeps and what a problem is made of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The word for it.
+    pub kind: ErrorKind,
+    /// What happened.
+    pub detail: String,
+    /// Whether the caller may send the same call again and hope.
+    pub retryable: bool,
+    /// Worth waiting this long first.
+    pub retry_after_ms: Option<u64>,
+    /// Where the arguments break the schema.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub violations: Vec<Violation>,
+    /// The same said to a model.
+    pub for_model: String,
+    /// Whether the tool was tried.
+    #[serde(default)]
+    pub started: bool,
+}
+
+impl From<&CallError> for Failure {
+    fn from(error: &CallError) -> Self {
+        let violations = match error {
+            CallError::InvalidArguments(violations) => violations.clone(),
+            _ => Vec::new(),
+        };
+        let wait = error.retry_after().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        Self {
+            kind: error.kind(),
+            detail: error.to_string(),
+            retryable: error.is_retryable_by_caller(),
+            retry_after_ms: wait,
+            violations,
+            for_model: error.for_model(),
+            started: !error.is_refusal(),
+        }
+    }
+}
+
+fn count_violations(violations: &[Violation]) -> String {
+    match violations {
+        [one] => format!("the arguments do not fit: {}", one.message),
+        many => format!("the arguments break the schema in {} places: {}", many.len(), first_message(many)),
+    }
+}
+
+fn first_message(violations: &[Violation]) -> &str {
+    violations.first().map_or("", |v| v.message.as_str())
+}
+
+fn seconds(duration: Duration) -> String {
+    humantime::format_duration(Duration::from_millis(duration.as_millis().try_into().unwrap_or(u64::MAX))).to_string()
+}

@@ -1,0 +1,179 @@
+//! One ask.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::definition::ToolName;
+use super::json::JsonObject;
+use super::notes::Notes;
+
+/// The ledger's key: a UUIDv7 (RFC 9562), so ids sort by the time the calls began.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct InvocationId(Uuid);
+
+impl InvocationId {
+    /// A new id. Ids of one process never go backwards.
+    pub fn new() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// The smallest id that a call begun at `at` can have: a lower bound for time filters.
+    pub fn floor(at: Timestamp) -> Self {
+        let millis = u64::try_from(at.as_millisecond()).unwrap_or(0);
+        Self(Uuid::from_u128(u128::from(millis) << 80))
+    }
+
+    /// The sixteen bytes, in sort order.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+
+    /// The id with these bytes.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+}
+
+impl Default for InvocationId {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for InvocationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for InvocationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl FromStr for InvocationId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Uuid::from_str(text).map(Self)
+    }
+}
+
+/// Who calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// The principal's name; `anonymous` on loopback without keys.
+    pub name: Arc<str>,
+    /// May use the operator's routes and sees everybody's calls.
+    pub admin: bool,
+}
+
+impl Caller {
+    /// The caller of a service without keys: trusted as the operator, since only this machine can reach it.
+    pub fn anonymous() -> Self {
+        Self { name: "anonymous".into(), admin: true }
+    }
+}
+
+/// How a call wants the cache to take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheMode {
+    /// A stored result will do.
+    #[default]
+    Use,
+    /// Run, and replace what is stored.
+    Refresh,
+    /// Run, and leave the store alone.
+    Bypass,
+}
+
+/// One ask on its way through a tool's stack: plain data, cheap to clone, no HTTP in it.
+#[derive(Clone)]
+pub struct Invocation {
+    /// The ledger's key, returned to the caller.
+    pub id: InvocationId,
+    /// The tool, by its one name (aliases are resolved).
+    pub tool: ToolName,
+    /// The arguments as they came, for the record.
+    pub received: Arc<JsonObject>,
+    /// The arguments the tool gets: coerced, defaults filled in. Shared, since every retry needs them.
+    pub arguments: Arc<JsonObject>,
+    /// Who asks.
+    pub caller: Arc<Caller>,
+    /// The caller's own grouping of calls.
+    pub run_id: Option<Arc<str>>,
+    /// The model's id for this call, handed back with the answer.
+    pub tool_use_id: Option<Arc<str>>,
+    /// The caller's context, for tools that take one; never part of the arguments.
+    pub context: Arc<JsonObject>,
+    /// How the cache takes part.
+    pub cache: CacheMode,
+    /// When the whole call must be over. Only ever moved nearer.
+    pub deadline: Option<Instant>,
+    /// Which try this is, from 1. Written by the retry policy only.
+    pub attempt: u32,
+    /// When the call was accepted, on the wall clock.
+    pub started_at: Timestamp,
+    /// The same moment on the monotonic clock.
+    pub started: Instant,
+    /// Tripped when the call is to stop.
+    pub cancel: CancellationToken,
+    /// What the layers note on the way.
+    pub notes: Arc<Notes>,
+}
+
+impl Invocation {
+    /// A call of `tool` by `caller` that begins now, everything else at its default.
+    pub fn new(tool: ToolName, arguments: JsonObject, caller: Arc<Caller>, started_at: Timestamp) -> Self {
+        let arguments = Arc::new(arguments);
+        Self {
+            id: InvocationId::new(),
+            tool,
+            received: arguments.clone(),
+            arguments,
+            caller,
+            run_id: None,
+            tool_use_id: None,
+            context: Arc::default(),
+            cache: CacheMode::default(),
+            deadline: None,
+            attempt: 1,
+            started_at,
+            started: Instant::now(),
+            cancel: CancellationToken::new(),
+            notes: Arc::default(),
+        }
+    }
+
+    /// The call's whole time, from its acceptance to its deadline.
+    pub fn allowed(&self) -> std::time::Duration {
+        self.deadline.map_or(std::time::Duration::MAX, |deadline| deadline - self.started)
+    }
+
+    /// Moves the deadline nearer; a later one changes nothing.
+    pub fn shorten_deadline(&mut self, to: Instant) {
+        self.deadline = Some(self.deadline.map_or(to, |now| now.min(to)));
+    }
+}
+
+/// Arguments and context may hold anything, so they are not shown.
+impl fmt::Debug for Invocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invocation")
+            .field("id", &self.id)
+            .field("tool", &self.tool)
+            .field("caller", &self.caller.name)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}

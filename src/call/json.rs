@@ -1,0 +1,160 @@
+//! Reading JSON that comes from outside, and writing the canonical form that keys and hashes are made of.
+
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use sha2::{Digest, Sha256};
+
+/// A JSON object.
+pub type JsonObject = Map<String, Value>;
+
+/// Reads one JSON text, refusing duplicate keys at any depth.
+///
+/// Two readers of `{"a":1,"a":2}` may see different values, and a check made on one of them says nothing about
+/// the other; so such a text has no meaning here. Nesting is bounded by serde_json (128 levels).
+///
+/// # Errors
+/// A sentence that says what is wrong, with line and column.
+pub fn parse_strict(text: &[u8]) -> Result<Value, serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let Strict(value) = Strict::deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(value)
+}
+
+/// The canonical bytes of a value: object keys sorted, no white space, 64-bit integers exact.
+///
+/// RFC 8785 would print numbers as doubles and so merge integers above 2^53; two different arguments would then
+/// share a cache entry. serde_json keeps maps sorted while its `preserve_order` feature is off, which a test guards.
+pub fn canonical(value: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+/// SHA-256 over the parts, each one preceded by its length so that no two lists of parts share a hash by accident.
+pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+/// The JSON type of a value, in JSON Schema's words.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(n) if n.is_i64() || n.is_u64() => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// One reference token of a JSON Pointer (RFC 6901), escaped.
+pub fn pointer_token(token: &str) -> String {
+    token.replace('~', "~0").replace('/', "~1")
+}
+
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        StrictSeed.deserialize(deserializer).map(Strict)
+    }
+}
+
+struct StrictSeed;
+
+impl<'de> DeserializeSeed<'de> for StrictSeed {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for StrictSeed {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+    fn visit_bool<E>(self, v: bool) -> Result<Value, E> {
+        Ok(Value::Bool(v))
+    }
+    fn visit_i64<E>(self, v: i64) -> Result<Value, E> {
+        Ok(v.into())
+    }
+    fn visit_u64<E>(self, v: u64) -> Result<Value, E> {
+        Ok(v.into())
+    }
+    fn visit_f64<E: serde::de::Error>(self, v: f64) -> Result<Value, E> {
+        Number::from_f64(v).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+    }
+    fn visit_str<E>(self, v: &str) -> Result<Value, E> {
+        Ok(Value::String(v.to_owned()))
+    }
+    fn visit_string<E>(self, v: String) -> Result<Value, E> {
+        Ok(Value::String(v))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element_seed(StrictSeed)? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let value = map.next_value_seed(StrictSeed)?;
+            if object.contains_key(&key) {
+                return Err(serde::de::Error::custom(format_args!("duplicate key `{key}`")));
+            }
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duplicate_keys_are_refused_at_any_depth() {
+        for text in [r#"{"a":1,"a":1}"#, r#"[{"x":{"b":1,"c":2,"b":3}}]"#] {
+            let said = parse_strict(text.as_bytes()).unwrap_err().to_string();
+            assert!(said.contains("duplicate key"), "{said}");
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_and_not_a_crash() {
+        let text = "[".repeat(100_000);
+        assert!(parse_strict(text.as_bytes()).unwrap_err().to_string().contains("recursion limit"));
+    }
+
+    #[test]
+    fn canonical_form_sorts_keys_and_keeps_integers_above_two_to_the_53() {
+        let value = parse_strict(br#"{"b": 9007199254740993, "a": 18446744073709551615}"#).unwrap();
+        assert_eq!(canonical(&value), br#"{"a":18446744073709551615,"b":9007199254740993}"#);
+    }
+
+    #[test]
+    fn the_digest_tells_apart_what_concatenation_would_merge() {
+        assert_ne!(digest([b"ab".as_slice(), b"c"]), digest([b"a".as_slice(), b"bc"]));
+    }
+
+    #[test]
+    fn trailing_text_is_refused() {
+        assert!(parse_strict(b"{} {}").is_err());
+    }
+}

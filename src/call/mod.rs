@@ -1,0 +1,26 @@
+//! The nouns of a tool call. Everything else in the crate speaks in these; this module imports nothing from it.
+
+mod charge;
+mod clock;
+mod context;
+mod definition;
+mod error;
+mod invocation;
+pub mod json;
+mod notes;
+mod policy;
+mod result;
+pub mod units;
+
+pub use charge::{Charge, Charged};
+pub use clock::Clock;
+pub use context::{Services, ToolContext, ToolSettings};
+pub use definition::{Definition, EnvVar, Kind, NameError, ToolName};
+pub use error::{CallError, ErrorKind, Failure, Source, ToolError, Violation};
+pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
+pub use json::JsonObject;
+pub use notes::{CacheStatus, Coercion, LimitUsage, Meta, Notes};
+pub use policy::{
+    CachePolicy, CacheScope, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
+};
+pub use result::{Answer, Content, ToolResult};

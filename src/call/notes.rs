@@ -1,0 +1,130 @@
+//! What the layers note about a call while it passes, for the answer's `meta` and the ledger's row.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::charge::Charged;
+use super::invocation::InvocationId;
+use super::policy::{LimitScope, Per};
+
+/// How the cache took part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheStatus {
+    /// Answered from a stored result.
+    Hit,
+    /// Nothing stored: the tool ran, and its result may be stored.
+    Miss,
+    /// An equal call was running: its result is the answer.
+    Joined,
+    /// The caller asked to leave the cache alone.
+    Bypass,
+    /// The caller asked for a fresh result; it replaces the stored one.
+    Refresh,
+    /// The tool has no cache.
+    #[default]
+    Off,
+}
+
+impl CacheStatus {
+    /// The word used in answers, ledger and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Miss => "miss",
+            Self::Joined => "joined",
+            Self::Bypass => "bypass",
+            Self::Refresh => "refresh",
+            Self::Off => "off",
+        }
+    }
+
+    /// The word's status; anything unknown is [`CacheStatus::Off`].
+    pub fn from_word(word: &str) -> Self {
+        [Self::Hit, Self::Miss, Self::Joined, Self::Bypass, Self::Refresh]
+            .into_iter()
+            .find(|status| status.as_str() == word)
+            .unwrap_or_default()
+    }
+}
+
+/// One argument that was changed to fit the schema.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Coercion {
+    /// JSON Pointer into the arguments.
+    pub pointer: String,
+    /// JSON type it had.
+    pub from: String,
+    /// JSON type it has now.
+    pub to: String,
+}
+
+/// Where one usage limit stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct LimitUsage {
+    /// Calls allowed in the window.
+    pub limit: u64,
+    /// The same number under the manifest's name.
+    pub calls: u64,
+    /// The window.
+    pub per: Per,
+    /// Counted for whom.
+    pub scope: LimitScope,
+    /// Calls counted so far, this one included.
+    pub used: u64,
+    /// Calls left.
+    pub remaining: u64,
+    /// When the window ends (RFC 3339); null for `run` and `lifetime`.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub resets_at: Option<Timestamp>,
+}
+
+/// How an answer came about.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Meta {
+    /// How the cache took part.
+    pub cache: CacheStatus,
+    /// Tries made; 0 when the tool did not run.
+    pub attempts: u32,
+    /// Milliseconds from the call's acceptance to its end.
+    pub duration_ms: f64,
+    /// Where the limits that this call was counted against stand.
+    pub usage: Vec<LimitUsage>,
+    /// Arguments that were changed to fit the schema.
+    pub coercions: Vec<Coercion>,
+    /// Set when the result was cut; null when it is whole.
+    pub overflow: Option<Value>,
+    /// Anything else worth knowing.
+    pub warnings: Vec<String>,
+}
+
+/// Notes of one call, shared by all its layers and tries.
+#[derive(Debug, Default)]
+pub struct Notes {
+    inner: Mutex<NotesInner>,
+    /// Held while a reservation is being committed: cancelling waits for it, so that what was charged is known.
+    pub reserving: tokio::sync::Mutex<()>,
+}
+
+/// The notes themselves.
+#[derive(Debug, Default, Clone)]
+pub struct NotesInner {
+    /// Becomes the answer's `meta`.
+    pub meta: Meta,
+    /// The ledger holds a committed row for this call, which must be settled.
+    pub reserved: bool,
+    /// What was charged for it.
+    pub charged: Vec<Charged>,
+    /// The call whose stored result answered this one.
+    pub origin: Option<InvocationId>,
+}
+
+impl Notes {
+    /// The notes, to read or to write. Held for moments only, never over an await.
+    pub fn lock(&self) -> MutexGuard<'_, NotesInner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,262 @@
+//! What the operator decided for a tool.
+
+use std::time::Duration;
+
+use jiff::{Span, Timestamp, Unit, tz::TimeZone};
+use serde::{Deserialize, Serialize};
+
+/// What may safely be repeated, cached or replayed. The default is the careful one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Effect {
+    /// Changes nothing: may be cached, retried, cancelled.
+    Read,
+    /// Changes something, but twice is as good as once: may be retried.
+    Idempotent,
+    /// Changes something each time: never repeated by us.
+    #[default]
+    Write,
+}
+
+impl Effect {
+    /// The word used in manifests and answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Idempotent => "idempotent",
+            Self::Write => "write",
+        }
+    }
+
+    /// Whether a failed try may be followed by another.
+    pub fn may_repeat(self) -> bool {
+        !matches!(self, Self::Write)
+    }
+}
+
+/// The span a usage limit counts in. Windows are fixed and start at UTC boundaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Per {
+    /// Sixty seconds.
+    Minute,
+    /// Sixty minutes.
+    Hour,
+    /// A UTC day.
+    Day,
+    /// A UTC calendar month.
+    Month,
+    /// One `run_id` of one caller. A guard against loops: the caller chooses the id.
+    Run,
+    /// For ever, until an admin resets it.
+    Lifetime,
+}
+
+impl Per {
+    /// The word used in manifests and answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Month => "month",
+            Self::Run => "run",
+            Self::Lifetime => "lifetime",
+        }
+    }
+
+    /// Start of the window that holds `now`, in Unix milliseconds. `run` and `lifetime` have one window, at 0.
+    pub fn window_start(self, now: Timestamp) -> i64 {
+        let unit = match self {
+            Self::Minute => Unit::Minute,
+            Self::Hour => Unit::Hour,
+            Self::Day => Unit::Day,
+            Self::Month => Unit::Month,
+            Self::Run | Self::Lifetime => return 0,
+        };
+        let utc = now.to_zoned(TimeZone::UTC);
+        let start = match unit {
+            Unit::Month => utc.first_of_month().and_then(|day| day.start_of_day()),
+            _ => utc.round(jiff::ZonedRound::new().smallest(unit).mode(jiff::RoundMode::Trunc)),
+        };
+        start.map(|z| z.timestamp().as_millisecond()).unwrap_or_default()
+    }
+
+    /// When the window that starts at `start` ends; `None` for `run` and `lifetime`.
+    pub fn resets_at(self, start: i64) -> Option<Timestamp> {
+        let span = match self {
+            Self::Minute => Span::new().minutes(1),
+            Self::Hour => Span::new().hours(1),
+            Self::Day => Span::new().days(1),
+            Self::Month => Span::new().months(1),
+            Self::Run | Self::Lifetime => return None,
+        };
+        let start = Timestamp::from_millisecond(start).ok()?.to_zoned(TimeZone::UTC);
+        start.checked_add(span).ok().map(|end| end.timestamp())
+    }
+}
+
+/// Whose calls a limit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LimitScope {
+    /// Everybody's calls of the tool together.
+    #[default]
+    Tool,
+    /// Each caller's on its own.
+    Caller,
+}
+
+/// At most `calls` calls per window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Limit {
+    /// How many.
+    pub calls: u64,
+    /// In what span.
+    pub per: Per,
+    /// Counted for whom.
+    #[serde(default)]
+    pub scope: LimitScope,
+}
+
+/// Who shares a cached result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheScope {
+    /// Each caller has its own entries.
+    #[default]
+    Caller,
+    /// All callers share.
+    Shared,
+}
+
+/// How results are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachePolicy {
+    /// How long a result may be served.
+    pub ttl: Duration,
+    /// Whose it is.
+    pub scope: CacheScope,
+    /// The fields of the caller's `context` that are part of the key. `None`: not said, so a tool that is handed
+    /// the context is not cached at all.
+    pub context: Option<Vec<String>>,
+}
+
+/// How many calls of one tool run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Concurrency {
+    /// Running at once.
+    pub max: usize,
+    /// Waiting at once; one more is refused on arrival.
+    pub queue: usize,
+    /// Longest wait.
+    pub wait: Duration,
+}
+
+impl Default for Concurrency {
+    fn default() -> Self {
+        Self { max: 16, queue: 64, wait: Duration::from_secs(1) }
+    }
+}
+
+/// How often a failed try is repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Tries in all: 3 is two retries.
+    pub attempts: u32,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self { attempts: 1 }
+    }
+}
+
+/// What happens to a running call when its caller leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDisconnect {
+    /// It is stopped.
+    Cancel,
+    /// It runs to its end; the ledger has the result.
+    Finish,
+}
+
+/// Everything the operator decided for one tool.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// What may be repeated and cached.
+    pub effect: Effect,
+    /// Time for one try.
+    pub timeout: Duration,
+    /// Time for the whole call, queueing and retries included.
+    pub deadline: Option<Duration>,
+    /// Tries.
+    pub retry: RetryPolicy,
+    /// Usage limits; all must hold.
+    pub limits: Vec<Limit>,
+    /// Absent: results are not kept.
+    pub cache: Option<CachePolicy>,
+    /// Bulkhead of this tool.
+    pub concurrency: Concurrency,
+    /// Absent: decided by the effect.
+    pub on_disconnect: Option<OnDisconnect>,
+    /// No coercion of arguments.
+    pub strict: bool,
+    /// Off: refused as `tool_disabled`. An admin's switch at run time wins over it.
+    pub enabled: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            effect: Effect::default(),
+            timeout: Duration::from_secs(30),
+            deadline: None,
+            retry: RetryPolicy::default(),
+            limits: Vec::new(),
+            cache: None,
+            concurrency: Concurrency::default(),
+            on_disconnect: None,
+            strict: false,
+            enabled: true,
+        }
+    }
+}
+
+impl Policy {
+    /// What happens when the caller leaves: as told, else a started write finishes and anything else is cancelled.
+    pub fn on_disconnect(&self) -> OnDisconnect {
+        self.on_disconnect.unwrap_or(match self.effect {
+            Effect::Write => OnDisconnect::Finish,
+            Effect::Read | Effect::Idempotent => OnDisconnect::Cancel,
+        })
+    }
+
+    /// Tries in all, as far as the effect allows.
+    pub fn attempts(&self) -> u32 {
+        if self.effect.may_repeat() { self.retry.attempts.max(1) } else { 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_start_at_utc_boundaries_and_end_where_the_next_begins() {
+        let now: Timestamp = "2026-02-28T23:59:30.5Z".parse().unwrap();
+        for (per, start, end) in [
+            (Per::Minute, "2026-02-28T23:59:00Z", "2026-03-01T00:00:00Z"),
+            (Per::Hour, "2026-02-28T23:00:00Z", "2026-03-01T00:00:00Z"),
+            (Per::Day, "2026-02-28T00:00:00Z", "2026-03-01T00:00:00Z"),
+            (Per::Month, "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"),
+        ] {
+            let at = per.window_start(now);
+            assert_eq!(Timestamp::from_millisecond(at).unwrap().to_string(), start);
+            assert_eq!(per.resets_at(at).unwrap().to_string(), end);
+        }
+        assert_eq!((Per::Lifetime.window_start(now), Per::Run.resets_at(0)), (0, None));
+    }
+}

@@ -1,0 +1,120 @@
+//! What a tool said, in MCP's shapes.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::notes::Meta;
+
+/// One block of a result (MCP content block).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Content {
+    /// Text for the model.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// A picture.
+    Image {
+        /// Base64.
+        data: String,
+        /// Media type, e.g. `image/png`.
+        #[serde(rename = "mimeType")]
+        mime_type: String,
+    },
+    /// Sound.
+    Audio {
+        /// Base64.
+        data: String,
+        /// Media type, e.g. `audio/wav`.
+        #[serde(rename = "mimeType")]
+        mime_type: String,
+    },
+}
+
+impl Content {
+    /// A text block.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into() }
+    }
+}
+
+/// What the tool said, whether it said yes or no.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ToolResult {
+    /// Blocks for the model.
+    pub content: Vec<Content>,
+    /// The same as data, when the tool gave an object or an array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured_content: Option<Value>,
+    /// The tool ran and says no.
+    #[serde(default)]
+    pub is_error: bool,
+}
+
+impl ToolResult {
+    /// A result of one text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![Content::text(text)], ..Self::default() }
+    }
+
+    /// The tool says no, in words that the model can act on.
+    pub fn error(text: impl Into<String>) -> Self {
+        Self { is_error: true, ..Self::text(text) }
+    }
+
+    /// A result from JSON: objects and arrays become structured content with their JSON as the text block;
+    /// a string is its own text; `null` is nothing.
+    pub fn json(value: Value) -> Self {
+        match value {
+            Value::Null => Self::default(),
+            Value::String(text) => Self::text(text),
+            Value::Bool(_) | Value::Number(_) => Self::text(value.to_string()),
+            Value::Array(_) | Value::Object(_) => {
+                Self { structured_content: Some(value.clone()), ..Self::text(value.to_string()) }
+            }
+        }
+    }
+
+    /// The text blocks, joined by line ends.
+    pub fn as_text(&self) -> String {
+        let texts: Vec<&str> = self
+            .content
+            .iter()
+            .filter_map(|block| match block {
+                Content::Text { text } => Some(text.as_str()),
+                Content::Image { .. } | Content::Audio { .. } => None,
+            })
+            .collect();
+        texts.join("\n")
+    }
+}
+
+impl From<String> for ToolResult {
+    fn from(text: String) -> Self {
+        Self::text(text)
+    }
+}
+
+impl From<&str> for ToolResult {
+    fn from(text: &str) -> Self {
+        Self::text(text)
+    }
+}
+
+impl From<Value> for ToolResult {
+    fn from(value: Value) -> Self {
+        Self::json(value)
+    }
+}
+
+/// What comes out of a tool's stack: the result, shared with the cache, and what the layers noted on the way.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// What the tool said.
+    pub result: Arc<ToolResult>,
+    /// How it came about.
+    pub meta: Meta,
+}

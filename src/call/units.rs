@@ -1,0 +1,81 @@
+//! Durations and sizes as manifests write them: always with a unit, so that nobody reads `30` as nanoseconds.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+/// A duration such as `250ms`, `30s`, `5m`, `24h`, `30d`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+/// A size such as `64KiB`, `1MiB`, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl Time {
+    /// Reads a duration.
+    ///
+    /// # Errors
+    /// A sentence that says what would be right.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match humantime::parse_duration(text.trim()) {
+            Ok(duration) => Ok(Self(duration)),
+            Err(_) => Err(format!("`{text}` is no duration: write a number with a unit, e.g. 250ms, 30s, 5m, 24h")),
+        }
+    }
+}
+
+impl Size {
+    /// Reads a size.
+    ///
+    /// # Errors
+    /// A sentence that says what would be right.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let has_unit = text.trim().ends_with(|c: char| c.is_ascii_alphabetic());
+        match text.trim().parse::<bytesize::ByteSize>() {
+            Ok(size) if has_unit => Ok(Self(size.as_u64())),
+            _ => Err(format!("`{text}` is no size: write a number with a unit, e.g. 64KiB, 1MiB")),
+        }
+    }
+
+    /// The size as a length in memory.
+    pub fn as_usize(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&scalar(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&scalar(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+/// A string, or a bare number as the text it was, which then is refused for its missing unit.
+fn scalar<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    match serde_json::Value::deserialize(deserializer)? {
+        serde_json::Value::String(text) => Ok(text),
+        other => Ok(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_required() {
+        assert_eq!(Time::parse("250ms"), Ok(Time(Duration::from_millis(250))));
+        assert_eq!(Time::parse("30d"), Ok(Time(Duration::from_secs(30 * 86_400))));
+        assert_eq!(Size::parse("64KiB"), Ok(Size(65_536)));
+        for bad in ["30", "", "fast", "-1s"] {
+            assert!(Time::parse(bad).is_err(), "{bad}");
+            assert!(Size::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

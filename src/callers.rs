@@ -1,0 +1,137 @@
+//! Who may call, known by keys of which only hashes are kept.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use wildmatch::WildMatch;
+
+use crate::call::{Caller, Limit};
+
+/// One caller as the manifest declares it.
+#[derive(Debug, Clone)]
+pub struct CallerSettings {
+    /// Principal's name.
+    pub name: String,
+    /// SHA-256 of its key. Keys are long and random, so a slow hash would add nothing but time.
+    pub key_sha256: [u8; 32],
+    /// Tools it may use, as patterns with `*`; empty: all.
+    pub allow: Vec<String>,
+    /// Tools it may not use; wins over `allow`.
+    pub deny: Vec<String>,
+    /// Limits on all its calls together.
+    pub limits: Vec<Limit>,
+    /// May use the operator's routes.
+    pub admin: bool,
+}
+
+/// SHA-256 of a key.
+pub fn hash_key(key: &str) -> [u8; 32] {
+    Sha256::digest(key.as_bytes()).into()
+}
+
+/// All callers. Without any, everybody is `anonymous` and trusted: the service then listens on loopback only.
+#[derive(Default)]
+pub struct Callers(Vec<Known>);
+
+struct Known {
+    caller: Arc<Caller>,
+    key_sha256: [u8; 32],
+    allow: Vec<WildMatch>,
+    deny: Vec<WildMatch>,
+    limits: Vec<Limit>,
+}
+
+impl Callers {
+    /// The callers with these settings.
+    pub fn new(settings: Vec<CallerSettings>) -> Self {
+        let patterns = |texts: &[String]| texts.iter().map(|text| WildMatch::new(text)).collect();
+        let known = settings.into_iter().map(|one| Known {
+            allow: patterns(&one.allow),
+            deny: patterns(&one.deny),
+            caller: Arc::new(Caller { name: one.name.into(), admin: one.admin }),
+            key_sha256: one.key_sha256,
+            limits: one.limits,
+        });
+        Self(known.collect())
+    }
+
+    /// No keys: everybody is trusted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Names of all callers.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|known| &*known.caller.name)
+    }
+
+    /// The caller with this key. Takes the same time whichever key is nearly right.
+    pub fn authenticate(&self, key: &str) -> Option<Arc<Caller>> {
+        let hash = hash_key(key);
+        let mut found = None;
+        for known in &self.0 {
+            if bool::from(known.key_sha256.ct_eq(&hash)) {
+                found = Some(known.caller.clone());
+            }
+        }
+        found
+    }
+
+    /// Who may use the tool `name`: worked out once, when the tool is registered.
+    pub fn grants(&self, name: &str) -> Grants {
+        let verdict = |known: &Known| {
+            let allowed = known.allow.is_empty() || known.allow.iter().any(|pattern| pattern.matches(name));
+            allowed && !known.deny.iter().any(|pattern| pattern.matches(name))
+        };
+        Grants(self.0.iter().map(|known| (known.caller.name.clone(), verdict(known))).collect())
+    }
+
+    /// Limits on all calls of each caller together.
+    pub fn limits(&self) -> HashMap<Arc<str>, Vec<Limit>> {
+        let limited = self.0.iter().filter(|known| !known.limits.is_empty());
+        limited.map(|known| (known.caller.name.clone(), known.limits.clone())).collect()
+    }
+}
+
+/// Which callers may use one tool.
+#[derive(Debug, Clone, Default)]
+pub struct Grants(HashMap<Arc<str>, bool>);
+
+impl Grants {
+    /// Whether this caller may. One without lists (anonymous, the command line) may.
+    pub fn allow(&self, caller: &Caller) -> bool {
+        self.0.get(&caller.name).copied().unwrap_or(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(name: &str, key: &str, allow: &[&str], deny: &[&str]) -> CallerSettings {
+        let texts = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
+        CallerSettings {
+            name: name.into(),
+            key_sha256: hash_key(key),
+            allow: texts(allow),
+            deny: texts(deny),
+            limits: Vec::new(),
+            admin: false,
+        }
+    }
+
+    #[test]
+    fn keys_name_callers_and_deny_wins() {
+        let callers = Callers::new(vec![
+            settings("a", "key-a", &["get_*", "search"], &["get_secret"]),
+            settings("b", "key-b", &[], &["delete_*"]),
+        ]);
+        assert!(callers.authenticate("key-x").is_none());
+        let (a, b) = (callers.authenticate("key-a").unwrap(), callers.authenticate("key-b").unwrap());
+        let may = |caller: &Caller, tool: &str| callers.grants(tool).allow(caller);
+        assert!(may(&a, "get_weather") && may(&a, "search") && may(&b, "get_secret"));
+        assert!(!may(&a, "get_secret") && !may(&a, "searching") && !may(&b, "delete_rows"));
+    }
+}

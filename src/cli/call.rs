@@ -1,0 +1,68 @@
+//! `toolcrib call`: one call, in this process or on a running server.
+
+use std::io::Read as _;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::client::{ServerArgs, ask};
+use super::{Failure, ManifestArg, print_json};
+use crate::call::json::parse_strict;
+use crate::http;
+
+/// Arguments of `call`.
+#[derive(clap::Args)]
+pub(super) struct CallArgs {
+    /// The tool.
+    name: String,
+    /// Its arguments as a JSON object; `-` reads them from standard input.
+    #[arg(default_value = "{}")]
+    json: String,
+    #[command(flatten)]
+    manifest: ManifestArg,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Where the ledger is when the call runs in this process.
+    #[arg(long, env = "TOOLCRIB_LEDGER")]
+    ledger: Option<String>,
+}
+
+/// Prints the answer or the problem; succeeds when the tool ran and did not say no.
+pub(super) async fn call(args: CallArgs) -> Result<(), Failure> {
+    let arguments = read(&args.json)?;
+    if let Some(server) = &args.server.server {
+        let path = format!(
+            "/tools/{}/invoke",
+            percent_encoding::utf8_percent_encode(&args.name, percent_encoding::NON_ALPHANUMERIC)
+        );
+        let (status, answer) =
+            ask(&args.server, server, Method::POST, &path, Some(&json!({"arguments": arguments}))).await?;
+        print_json(&answer);
+        return if status.is_success() && answer["is_error"] == json!(false) { Ok(()) } else { Err(Failure::No) };
+    }
+    let mut builder = args.manifest.builder()?;
+    if let Some(ledger) = args.ledger {
+        builder = builder.ledger(ledger);
+    }
+    let app = builder.build().await?;
+    let (answer, ok) = http::call_in_process(app.registry(), &args.name, arguments).await;
+    app.close().await;
+    print_json(&answer);
+    if ok { Ok(()) } else { Err(Failure::No) }
+}
+
+fn read(text: &str) -> Result<Value, Failure> {
+    let mut input = String::new();
+    let text = if text == "-" {
+        let read = std::io::stdin().read_to_string(&mut input);
+        read.map_err(|error| Failure::Failed(format!("toolcrib: standard input cannot be read: {error}")))?;
+        input.as_str()
+    } else {
+        text
+    };
+    match parse_strict(text.as_bytes()) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) => Err(Failure::Usage("the arguments are a JSON object, e.g. '{\"expression\": \"6*7\"}'".into())),
+        Err(error) => Err(Failure::Usage(format!("the arguments are not JSON: {error}"))),
+    }
+}

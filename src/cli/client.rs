@@ -1,0 +1,85 @@
+//! Asking a running server.
+
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use rustls::crypto::ring;
+use serde_json::Value;
+
+use super::Failure;
+use crate::manifest::DEFAULT_LISTEN;
+
+/// A running server and the key to it.
+#[derive(clap::Args)]
+pub(super) struct ServerArgs {
+    /// A running server, e.g. http://127.0.0.1:7411.
+    #[arg(long, env = "TOOLCRIB_SERVER")]
+    pub(super) server: Option<String>,
+    /// The caller's key for it.
+    #[arg(long, env = "TOOLCRIB_KEY", hide_env_values = true)]
+    pub(super) key: Option<String>,
+}
+
+fn client(timeout: Option<Duration>) -> Result<reqwest::Client, Failure> {
+    // Fails only if a provider is installed already.
+    let _ = ring::default_provider().install_default();
+    let builder = || {
+        let builder = reqwest::Client::builder().no_proxy();
+        timeout.map_or_else(reqwest::Client::builder, |timeout| builder.timeout(timeout)).no_proxy()
+    };
+    // An image without CA certificates can still talk plain http.
+    let built = builder().build().or_else(|_| builder().tls_certs_only([]).build());
+    built.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))
+}
+
+/// Sends a request and reads its JSON answer, whatever its status.
+pub(super) async fn ask(
+    args: &ServerArgs,
+    server: &str,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<(StatusCode, Value), Failure> {
+    let url = format!("{}{path}", server.trim_end_matches('/'));
+    let mut request = client(None)?.request(method, &url);
+    if let Some(key) = &args.key {
+        request = request.bearer_auth(key);
+    }
+    if let Some(body) = body {
+        request = request.json(body);
+    }
+    let unreachable = |error: reqwest::Error| {
+        let mut said = format!("toolcrib: no answer from {server}");
+        let mut cause: Option<&dyn std::error::Error> = Some(&error);
+        while let Some(error) = cause {
+            said.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        Failure::Failed(said)
+    };
+    let response = request.send().await.map_err(unreachable)?;
+    let status = response.status();
+    let text = response.text().await.map_err(unreachable)?;
+    let value = serde_json::from_str(&text)
+        .map_err(|_| Failure::Failed(format!("toolcrib: {server} answered {status}, and no JSON: is it Toolcrib?")))?;
+    Ok((status, value))
+}
+
+/// Longest wait of a health check: probes come every few seconds.
+const HEALTH_TIME: Duration = Duration::from_secs(5);
+
+/// Exit 0 when the server is ready.
+pub(super) async fn healthcheck(server: Option<String>, listen: Option<String>) -> Result<(), Failure> {
+    let server = server.unwrap_or_else(|| {
+        let listen = listen.unwrap_or_else(|| DEFAULT_LISTEN.into());
+        // An address that stands for all interfaces is reached over loopback.
+        let listen = listen.replacen("0.0.0.0:", "127.0.0.1:", 1).replacen("[::]:", "[::1]:", 1);
+        format!("http://{listen}")
+    });
+    let url = format!("{}/readyz", server.trim_end_matches('/'));
+    match client(Some(HEALTH_TIME))?.get(&url).send().await {
+        Ok(response) if response.status() == StatusCode::OK => Ok(()),
+        Ok(response) => Err(Failure::Failed(format!("toolcrib: {server} is not ready: {}", response.status()))),
+        Err(error) => Err(Failure::Failed(format!("toolcrib: no answer from {server}: {error}"))),
+    }
+}

@@ -1,0 +1,106 @@
+//! `toolcrib usage` and `toolcrib invocations`: what the ledger holds, from a running server or from its file.
+
+use std::path::PathBuf;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::client::{ServerArgs, ask};
+use super::{Failure, print_json};
+use crate::http::{InvocationView, ToolUsage};
+use crate::ledger::{self, Query, State};
+use crate::manifest::DEFAULT_LEDGER;
+
+/// Where to read.
+#[derive(clap::Args)]
+pub(super) struct From {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// The ledger to read when no server is named: sqlite://FILE.
+    #[arg(long, env = "TOOLCRIB_LEDGER", conflicts_with = "server")]
+    ledger: Option<String>,
+}
+
+impl From {
+    async fn open(&self) -> Result<std::sync::Arc<dyn ledger::Ledger>, Failure> {
+        let url = self.ledger.clone().unwrap_or_else(|| DEFAULT_LEDGER.into());
+        let settings = ledger::Settings { url, base: PathBuf::new(), durability: ledger::Durability::default() };
+        ledger::open_to_read(&settings).await.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))
+    }
+}
+
+/// Arguments of `invocations`.
+#[derive(clap::Args)]
+pub(super) struct InvocationArgs {
+    #[command(flatten)]
+    from: From,
+    /// Of this tool.
+    #[arg(long)]
+    tool: Option<String>,
+    /// Of this caller.
+    #[arg(long)]
+    caller: Option<String>,
+    /// Of this run.
+    #[arg(long)]
+    run_id: Option<String>,
+    /// In this state.
+    #[arg(long)]
+    state: Option<String>,
+    /// At most so many.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
+    limit: u32,
+}
+
+async fn from_server(from: &ServerArgs, server: &str, path: &str) -> Result<(), Failure> {
+    let (status, answer) = ask(from, server, Method::GET, path, None).await?;
+    print_json(&answer);
+    if status.is_success() { Ok(()) } else { Err(Failure::No) }
+}
+
+pub(super) async fn usage(from: From) -> Result<(), Failure> {
+    if let Some(server) = &from.server.server {
+        return from_server(&from.server, server, "/usage").await;
+    }
+    let ledger = from.open().await?;
+    let rows = ledger.usage(None).await.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))?;
+    let tools: Vec<ToolUsage> = rows.into_iter().map(ToolUsage::from).collect();
+    print_json(&json!({"tools": tools}));
+    Ok(())
+}
+
+pub(super) async fn invocations(args: InvocationArgs) -> Result<(), Failure> {
+    if let Some(server) = &args.from.server.server {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        query.append_pair("limit", &args.limit.to_string());
+        for (name, value) in
+            [("tool", &args.tool), ("caller", &args.caller), ("run_id", &args.run_id), ("state", &args.state)]
+        {
+            if let Some(value) = value {
+                query.append_pair(name, value);
+            }
+        }
+        return from_server(&args.from.server, server, &format!("/invocations?{}", query.finish())).await;
+    }
+    let state = match args.state.as_deref() {
+        Some(word) => {
+            Some(State::from_word(word).ok_or_else(|| Failure::Usage(format!("--state: there is no state `{word}`")))?)
+        }
+        None => None,
+    };
+    let query = Query {
+        tool: args.tool,
+        caller: args.caller,
+        run_id: args.run_id,
+        state,
+        limit: args.limit + 1,
+        ..Query::default()
+    };
+    let ledger = args.from.open().await?;
+    let mut rows = ledger.list(&query).await.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))?;
+    let more = rows.len() > args.limit as usize;
+    rows.truncate(args.limit as usize);
+    let next = rows.last().filter(|_| more).map(|row| row.id.to_string());
+    let views: Vec<Value> = rows.iter().map(|row| json!(InvocationView::from(row))).collect();
+    print_json(&json!({"invocations": views, "next_cursor": next}));
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! Reading requests: JSON bodies and query strings, with problems that say what would be right.
+
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::problem::ApiError;
+use super::settings::BODY_TIME;
+use super::state::AppState;
+use crate::call::json;
+
+/// A JSON body without duplicate keys.
+pub(super) struct StrictJson(pub(super) Value);
+
+impl FromRequest<AppState> for StrictJson {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        if !is_json(request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok())) {
+            return Err(ApiError::MediaType);
+        }
+        let body = Limited::new(request.into_body(), state.max_body);
+        let collected = tokio::time::timeout(BODY_TIME, body.collect()).await;
+        let bytes = match collected.map_err(|_| ApiError::SlowBody(BODY_TIME))? {
+            Ok(body) => body.to_bytes(),
+            Err(error) if error.is::<LengthLimitError>() => return Err(ApiError::TooLarge(state.max_body)),
+            Err(error) => return Err(ApiError::Malformed(format!("the body broke off: {error}"))),
+        };
+        json::parse_strict(&bytes)
+            .map(Self)
+            .map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))
+    }
+}
+
+fn is_json(content_type: Option<&str>) -> bool {
+    let essence = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// A query string without unknown or misread parameters.
+pub(super) struct Asked<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequestParts<AppState> for Asked<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, ApiError> {
+        let read = Query::<T>::try_from_uri(&parts.uri);
+        read.map(|Query(asked)| Self(asked)).map_err(|error| ApiError::Malformed(error.body_text()))
+    }
+}

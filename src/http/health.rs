@@ -1,0 +1,35 @@
+//! Whether the process lives, and whether it may be sent calls. Open to everybody; they tell nothing else.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::problem::{ApiError, Problem};
+use crate::call::CallError;
+use crate::registry::Registry;
+
+/// The process answers. Depends on nothing.
+#[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, body = Object)))]
+pub(super) async fn live() -> Json<Value> {
+    Json(json!({"status": "alive"}))
+}
+
+/// Ready: the ledger can write and the service is not stopping. Not: whether what tools depend on is up, since that
+/// would take every replica out at once.
+#[utoipa::path(get, path = "/readyz", tag = "health", responses(
+    (status = 200, body = Object), (status = 503, body = Problem)))]
+pub(super) async fn ready(State(registry): State<Arc<Registry>>) -> Response {
+    let shared = registry.shared();
+    let fault = if shared.running.is_closed() {
+        Some(CallError::Draining)
+    } else {
+        shared.ledger.health().err().map(CallError::LedgerUnavailable)
+    };
+    match fault {
+        None => Json(json!({"status": "ready"})).into_response(),
+        Some(error) => ApiError::Call { error, invocation: None }.into_response(),
+    }
+}

@@ -1,0 +1,206 @@
+//! The ledger, as callers may read it: their own calls; an admin reads all.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::IntoParams;
+
+use super::auth::Principal;
+use super::body::Asked;
+use super::problem::{ApiError, Problem};
+use super::wire::{InvocationView, InvokeAnswer};
+use crate::call::units::Time;
+use crate::call::{Answer, Caller, Failure, InvocationId, Meta, ToolResult};
+use crate::ledger::{AttemptRow, Found, Query, Row, State as CallState};
+use crate::registry::Registry;
+
+/// Calls on a page when nobody says otherwise.
+const PAGE: u32 = 50;
+/// Most calls on a page.
+const MAX_PAGE: u32 = 500;
+
+/// Which calls to list; everything given must match.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ListInvocations {
+    /// Of this tool.
+    tool: Option<String>,
+    /// Of this caller; an admin may name any.
+    caller: Option<String>,
+    /// Of this run.
+    run_id: Option<String>,
+    /// In this state.
+    state: Option<CallState>,
+    /// Begun at or after this time (RFC 3339), or within this span (`15m`).
+    since: Option<String>,
+    /// Calls on a page: 1 to 500, default 50.
+    limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+/// A page of calls, newest first.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct InvocationPage {
+    /// The calls.
+    pub invocations: Vec<InvocationView>,
+    /// Where the next page begins; null on the last.
+    pub next_cursor: Option<String>,
+}
+
+/// Calls, newest first, running ones too.
+#[utoipa::path(get, path = "/invocations", tag = "ledger", params(ListInvocations), responses(
+    (status = 200, body = InvocationPage), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn list(
+    State(registry): State<Arc<Registry>>,
+    Principal(caller): Principal,
+    Asked(asked): Asked<ListInvocations>,
+) -> Result<Json<InvocationPage>, ApiError> {
+    let limit = asked.limit.unwrap_or(PAGE);
+    if !(1..=MAX_PAGE).contains(&limit) {
+        return Err(ApiError::Malformed(format!("limit is 1 to {MAX_PAGE}")));
+    }
+    let query = Query {
+        caller: own_or_all(&caller, asked.caller)?,
+        tool: asked.tool,
+        run_id: asked.run_id,
+        state: asked.state,
+        since: asked.since.map(|text| since(&text, registry.shared().clock.now())).transpose()?,
+        before: asked
+            .cursor
+            .map(|cursor| cursor.parse().map_err(|_| ApiError::Malformed("this cursor is none of ours".into())))
+            .transpose()?,
+        limit: limit + 1,
+    };
+    let mut rows = merged(&registry, &query).await?;
+    let more = rows.len() > limit as usize;
+    rows.truncate(limit as usize);
+    let next_cursor = rows.last().filter(|_| more).map(|row| row.id.to_string());
+    Ok(Json(InvocationPage { invocations: rows.iter().map(|row| InvocationView::from(&**row)).collect(), next_cursor }))
+}
+
+/// Rows of the ledger and calls under way, as one list. A call in the snapshot of those under way is known better by
+/// it than by its row, and is looked for there first: one that ends in between is in the ledger by then.
+async fn merged(registry: &Registry, query: &Query) -> Result<Vec<Arc<Row>>, ApiError> {
+    let shared = registry.shared();
+    let under_way = shared.running.list();
+    let known: HashSet<InvocationId> = under_way.iter().map(|row| row.id).collect();
+    let mut rows: Vec<Arc<Row>> = under_way.into_iter().filter(|row| query.matches(row)).collect();
+    let stored = shared.ledger.list(query).await?;
+    rows.extend(stored.into_iter().filter(|row| !known.contains(&row.id)).map(Arc::new));
+    rows.sort_by_key(|row| std::cmp::Reverse(row.id));
+    Ok(rows)
+}
+
+fn own_or_all(caller: &Caller, asked: Option<String>) -> Result<Option<String>, ApiError> {
+    match asked {
+        _ if caller.admin => Ok(asked),
+        Some(other) if *other != *caller.name => {
+            Err(ApiError::Forbidden(format!("caller `{}` sees its own calls only", caller.name)))
+        }
+        _ => Ok(Some(caller.name.to_string())),
+    }
+}
+
+fn since(text: &str, now: Timestamp) -> Result<Timestamp, ApiError> {
+    let ago = || Time::parse(text).ok().and_then(|time| now.checked_sub(time.0).ok());
+    // `+` in a query string is a space; a time zone offset is written with one all the same.
+    let at = text.replace(' ', "+").parse().ok().or_else(ago);
+    at.ok_or_else(|| ApiError::Malformed("since is a time (2026-01-31T12:00:00Z) or a span (15m)".into()))
+}
+
+/// One call with its result.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct InvocationDetail {
+    /// What the list shows.
+    #[serde(flatten)]
+    pub invocation: InvocationView,
+    /// The answer or the problem; null while it runs.
+    #[schema(value_type = Option<Object>)]
+    pub result: Value,
+    /// Tries that failed.
+    pub attempt_errors: Vec<AttemptError>,
+}
+
+/// A try that failed.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct AttemptError {
+    /// Which, from 1.
+    pub attempt: u32,
+    /// Why.
+    pub kind: crate::call::ErrorKind,
+    /// What happened.
+    pub message: String,
+    /// How long it took.
+    pub duration_ms: f64,
+}
+
+impl From<AttemptRow> for AttemptError {
+    fn from(row: AttemptRow) -> Self {
+        let duration_ms = row.duration_us as f64 / 1000.0;
+        Self { attempt: row.attempt, kind: row.kind, message: row.message, duration_ms }
+    }
+}
+
+/// One call.
+#[utoipa::path(get, path = "/invocations/{id}", tag = "ledger",
+    params(("id" = String, Path, description = "The invocation's id")), responses(
+    (status = 200, body = InvocationDetail), (status = 401, body = Problem), (status = 404, body = Problem),
+    (status = 503, body = Problem)))]
+pub(super) async fn get(
+    State(registry): State<Arc<Registry>>,
+    Principal(caller): Principal,
+    Path(id): Path<String>,
+) -> Result<Json<InvocationDetail>, ApiError> {
+    let missing = || ApiError::NotFound("there is no such invocation".into());
+    let id: InvocationId = id.parse().map_err(|_| missing())?;
+    let shared = registry.shared();
+    let running = shared.running.get(id);
+    let found = shared.ledger.get(id).await?;
+    let found = match (running, found) {
+        (Some(row), found) => {
+            let (attempts, origin_result) =
+                found.map(|found| (found.attempts, found.origin_result)).unwrap_or_default();
+            Found { row: Row::clone(&row), attempts, origin_result }
+        }
+        (None, Some(found)) => found,
+        (None, None) => return Err(missing()),
+    };
+    // Somebody else's call is not there at all: ids must not be worth guessing.
+    if !caller.admin && found.row.caller != *caller.name {
+        return Err(missing());
+    }
+    let origin_result = match (&found.origin_result, found.row.origin) {
+        (None, Some(origin)) => shared.running.get(origin).and_then(|row| row.result.clone()),
+        (stored, _) => stored.clone(),
+    };
+    let result = result(&registry, &found.row, origin_result)?;
+    let attempt_errors = found.attempts.into_iter().map(AttemptError::from).collect();
+    Ok(Json(InvocationDetail { invocation: InvocationView::from(&found.row), result, attempt_errors }))
+}
+
+/// What was answered, put together again from the row.
+fn result(registry: &Registry, row: &Row, origin_result: Option<String>) -> Result<Value, ApiError> {
+    let unreadable = |error: serde_json::Error| {
+        tracing::error!(id = %row.id, %error, "a stored result cannot be read");
+        ApiError::Internal
+    };
+    if row.kind.is_some() {
+        let Some(text) = &row.result else { return Ok(Value::Null) };
+        let failure: Failure = serde_json::from_str(text).map_err(unreadable)?;
+        return Ok(json!(Problem::of_failure(failure, Some(row.id))));
+    }
+    let Some(text) = row.result.clone().or(origin_result) else { return Ok(Value::Null) };
+    let result: ToolResult = serde_json::from_str(&text).map_err(unreadable)?;
+    let meta: Meta = row.meta.as_deref().map(serde_json::from_str).transpose().map_err(unreadable)?.unwrap_or_default();
+    let as_answer = registry.get(&row.tool).is_some_and(|entry| entry.definition.result_as_answer);
+    let answer = Answer { result: Arc::new(result), meta };
+    Ok(json!(InvokeAnswer::new(row.id, &row.tool, row.tool_use_id.as_deref(), as_answer, &answer)))
+}

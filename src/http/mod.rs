@@ -1,0 +1,84 @@
+//! The HTTP face: the only folder that knows axum and statuses.
+
+mod auth;
+mod body;
+mod docs;
+mod guard;
+mod health;
+mod invocations;
+mod problem;
+mod server;
+mod settings;
+mod state;
+mod tools;
+mod usage;
+mod wire;
+
+use std::any::Any;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::response::{IntoResponse, Response};
+use tower::ServiceBuilder;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub use problem::{ApiError, Problem};
+pub use server::serve;
+pub use settings::ServerSettings;
+pub use tools::call_in_process;
+pub use usage::ToolUsage;
+pub use wire::{InvocationView, ToolView};
+
+use self::guard::Guard;
+use self::state::AppState;
+use crate::registry::Registry;
+
+/// Every route, with the layers around them: outermost first, as a request meets them.
+pub fn router(registry: Arc<Registry>, settings: &ServerSettings) -> Router {
+    let (routes, document) = api().split_for_parts();
+    let layers = ServiceBuilder::new()
+        .layer(SetRequestIdLayer::x_request_id(MakeRequestUuid))
+        .layer(PropagateRequestIdLayer::x_request_id())
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(axum::middleware::from_fn_with_state(Guard::new(settings), guard::guard));
+    routes
+        .merge(docs::routes(document))
+        .fallback(|| async { ApiError::NotFound("there is no such route; /docs shows those that are".into()) })
+        .method_not_allowed_fallback(|| async { ApiError::Method })
+        .with_state(AppState { registry, max_body: settings.max_body })
+        .layer(layers)
+}
+
+/// The OpenAPI document of the fixed routes.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    api().split_for_parts().1
+}
+
+fn api() -> OpenApiRouter<AppState> {
+    OpenApiRouter::with_openapi(docs::Frame::openapi())
+        .routes(routes!(tools::list))
+        .routes(routes!(tools::get))
+        .routes(routes!(tools::invoke))
+        .routes(routes!(tools::validate))
+        .routes(routes!(tools::enable))
+        .routes(routes!(tools::disable))
+        .routes(routes!(tools::reset_usage))
+        .routes(routes!(tools::purge_one))
+        .routes(routes!(tools::purge_all))
+        .routes(routes!(invocations::list))
+        .routes(routes!(invocations::get))
+        .routes(routes!(usage::get))
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+}
+
+fn panicked(panic: Box<dyn Any + Send>) -> Response {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(panic = text.unwrap_or("of another kind"), "a handler panicked");
+    ApiError::Internal.into_response()
+}

@@ -1,0 +1,237 @@
+//! What the service says when it refuses or fails: RFC 9457 `application/problem+json`.
+//!
+//! The only file that knows which failure has which status.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::call::{CallError, Content, ErrorKind, Failure, InvocationId, Source, Violation};
+use crate::ledger;
+
+/// Everything a handler can fail with.
+#[derive(Debug)]
+pub enum ApiError {
+    /// Not JSON, or JSON of the wrong shape: 400.
+    Malformed(String),
+    /// Nothing is there: 404.
+    NotFound(String),
+    /// The route has other methods: 405.
+    Method,
+    /// The body did not arrive in time: 408.
+    SlowBody(Duration),
+    /// The body is too large: 413.
+    TooLarge(usize),
+    /// The body is no JSON by its own word: 415.
+    MediaType,
+    /// No key, or a bad one: 401.
+    Unauthenticated,
+    /// Not for this caller: 403.
+    Forbidden(String),
+    /// No such tool: 404.
+    UnknownTool {
+        /// The name as it came.
+        name: String,
+        /// What was probably meant.
+        did_you_mean: Vec<String>,
+    },
+    /// A call was refused or failed.
+    Call {
+        /// How.
+        error: CallError,
+        /// Which call; `None` when none began.
+        invocation: Option<InvocationId>,
+    },
+    /// The ledger failed: 503.
+    Ledger(ledger::Error),
+    /// Our fault: 500.
+    Internal,
+}
+
+impl From<ledger::Error> for ApiError {
+    fn from(error: ledger::Error) -> Self {
+        Self::Ledger(error)
+    }
+}
+
+/// The body of a problem.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct Problem {
+    /// A URN that names the kind.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// The kind in words.
+    pub title: String,
+    /// The HTTP status again.
+    pub status: u16,
+    /// What happened, this time.
+    pub detail: String,
+    /// The kind: one closed vocabulary.
+    pub kind: ErrorKind,
+    /// Did the service fail, or the tool?
+    pub source: Source,
+    /// Whether the same request may succeed later.
+    pub retryable: bool,
+    /// Worth waiting so long first, in milliseconds.
+    pub retry_after_ms: Option<u64>,
+    /// The call, when one began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub invocation_id: Option<String>,
+    /// Every place where the arguments break the schema.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub violations: Vec<Violation>,
+    /// Names that were probably meant.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub did_you_mean: Vec<String>,
+    /// The same said to a model.
+    pub content: Vec<Content>,
+}
+
+/// The status of a failed call.
+fn status_of(kind: ErrorKind, started: bool) -> StatusCode {
+    match kind {
+        ErrorKind::InvalidRequest => StatusCode::BAD_REQUEST,
+        ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ErrorKind::Forbidden | ErrorKind::ToolDisabled => StatusCode::FORBIDDEN,
+        ErrorKind::UnknownTool => StatusCode::NOT_FOUND,
+        ErrorKind::InvalidArguments => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorKind::UsageLimitReached => StatusCode::TOO_MANY_REQUESTS,
+        ErrorKind::Overloaded | ErrorKind::Draining | ErrorKind::LedgerUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::ToolUnavailable if started => StatusCode::BAD_GATEWAY,
+        ErrorKind::ToolUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::DeadlineExceeded | ErrorKind::AttemptTimedOut => StatusCode::GATEWAY_TIMEOUT,
+        // nginx's "client closed request"; there is no registered code.
+        ErrorKind::Cancelled => StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
+        ErrorKind::UpstreamFailed | ErrorKind::BadOutput => StatusCode::BAD_GATEWAY,
+        ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+fn title_of(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::InvalidRequest => "The request cannot be read",
+        ErrorKind::Unauthenticated => "A key is needed",
+        ErrorKind::Forbidden => "Not allowed",
+        ErrorKind::UnknownTool => "No such tool",
+        ErrorKind::ToolDisabled => "The tool is switched off",
+        ErrorKind::InvalidArguments => "The arguments break the tool's schema",
+        ErrorKind::UsageLimitReached => "A usage limit is reached",
+        ErrorKind::Overloaded => "Too many calls",
+        ErrorKind::Draining => "Shutting down",
+        ErrorKind::LedgerUnavailable => "The ledger cannot write",
+        ErrorKind::ToolUnavailable => "The tool is unavailable",
+        ErrorKind::DeadlineExceeded => "The deadline has passed",
+        ErrorKind::AttemptTimedOut => "The tool took too long",
+        ErrorKind::Cancelled => "Cancelled",
+        ErrorKind::UpstreamFailed => "What the tool depends on failed",
+        ErrorKind::BadOutput => "The tool's output cannot be used",
+        ErrorKind::Internal => "A fault of the service",
+    }
+}
+
+impl Problem {
+    /// The problem that a failed call comes to.
+    pub fn of_failure(failure: Failure, invocation: Option<InvocationId>) -> Self {
+        let status = status_of(failure.kind, failure.started);
+        Self {
+            violations: failure.violations,
+            retryable: failure.retryable,
+            retry_after_ms: failure.retry_after_ms,
+            invocation_id: invocation.map(|id| id.to_string()),
+            content: vec![Content::text(failure.for_model)],
+            ..Self::plain(failure.kind, status, failure.detail)
+        }
+    }
+
+    fn plain(kind: ErrorKind, status: StatusCode, detail: String) -> Self {
+        Self {
+            type_: format!("urn:toolcrib:problem:{}", kind.as_str()),
+            title: title_of(kind).into(),
+            status: status.as_u16(),
+            content: vec![Content::text(format!("{}: {detail}.", title_of(kind)))],
+            detail,
+            kind,
+            source: kind.source(),
+            retryable: false,
+            retry_after_ms: None,
+            invocation_id: None,
+            violations: Vec::new(),
+            did_you_mean: Vec::new(),
+        }
+    }
+}
+
+impl From<ApiError> for Problem {
+    fn from(error: ApiError) -> Self {
+        let invalid = |status, detail| Self::plain(ErrorKind::InvalidRequest, status, detail);
+        match error {
+            ApiError::Malformed(detail) => invalid(StatusCode::BAD_REQUEST, detail),
+            ApiError::NotFound(detail) => invalid(StatusCode::NOT_FOUND, detail),
+            ApiError::Method => {
+                invalid(StatusCode::METHOD_NOT_ALLOWED, "this route is there, but not for this method".into())
+            }
+            ApiError::SlowBody(limit) => {
+                let detail = format!("the body did not arrive within {}", humantime::format_duration(limit));
+                invalid(StatusCode::REQUEST_TIMEOUT, detail)
+            }
+            ApiError::TooLarge(limit) => {
+                let detail = format!("the body is larger than {}", bytesize::ByteSize(limit as u64));
+                invalid(StatusCode::PAYLOAD_TOO_LARGE, detail)
+            }
+            ApiError::MediaType => {
+                invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send the body with content-type: application/json".into())
+            }
+            ApiError::Unauthenticated => {
+                let detail = "send a caller's key as `authorization: Bearer <key>`".into();
+                Self::plain(ErrorKind::Unauthenticated, StatusCode::UNAUTHORIZED, detail)
+            }
+            ApiError::Forbidden(detail) => Self::plain(ErrorKind::Forbidden, StatusCode::FORBIDDEN, detail),
+            ApiError::UnknownTool { name, did_you_mean } => {
+                let shown: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
+                let mut said = format!("There is no tool `{shown}`.");
+                if !did_you_mean.is_empty() {
+                    said.push_str(&format!(" Did you mean `{}`?", did_you_mean.join("`, `")));
+                }
+                let detail = format!("there is no tool `{shown}`");
+                Self {
+                    did_you_mean,
+                    content: vec![Content::text(said)],
+                    ..Self::plain(ErrorKind::UnknownTool, StatusCode::NOT_FOUND, detail)
+                }
+            }
+            ApiError::Call { error, invocation } => Self::of_failure(Failure::from(&error), invocation),
+            ApiError::Ledger(error) => {
+                let error = CallError::LedgerUnavailable(error.to_string());
+                Self::of_failure(Failure::from(&error), None)
+            }
+            ApiError::Internal => Self::of_failure(Failure::from(&CallError::Internal), None),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let wait = self.retry_after_ms.map(|millis| millis.div_ceil(1000).max(1));
+        let unauthenticated = self.kind == ErrorKind::Unauthenticated;
+        let mut response = (status, Json(self)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = wait {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if unauthenticated {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        Problem::from(self).into_response()
+    }
+}

@@ -1,0 +1,44 @@
+//! What the operator may set about the server, and what is fixed.
+
+use std::time::Duration;
+
+/// `server:` of the manifest.
+#[derive(Debug, Clone)]
+pub struct ServerSettings {
+    /// Largest request body, in bytes.
+    pub max_body: usize,
+    /// Calls running at once over all tools.
+    pub max_in_flight: usize,
+    /// How long running calls may go on after SIGTERM.
+    pub drain: Duration,
+    /// `Host` values answered besides the listen address, with or without a port.
+    pub allowed_hosts: Vec<String>,
+    /// `Origin` values answered besides the service's own.
+    pub allowed_origins: Vec<String>,
+    /// May listen beyond loopback although there are no callers.
+    pub allow_open: bool,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            max_body: 1 << 20,
+            max_in_flight: 256,
+            drain: Duration::from_secs(20),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            allow_open: false,
+        }
+    }
+}
+
+/// A client that has not sent its header block by then is cut off (slow-loris).
+pub(super) const HEADER_TIME: Duration = Duration::from_secs(10);
+/// Largest header block. hyper answers 431 beyond it.
+pub(super) const HEADER_BYTES: usize = 32 << 10;
+/// Most header fields in a request.
+pub(super) const HEADER_FIELDS: usize = 64;
+/// A body must have arrived by then.
+pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
+/// Connections at once; more wait in the kernel's queue.
+pub(super) const CONNECTIONS: usize = 1024;

@@ -1,0 +1,22 @@
+//! What handlers work with: handles, and nothing that is configuration.
+
+use std::sync::Arc;
+
+use axum::extract::FromRef;
+
+use crate::registry::Registry;
+
+/// Shared by all handlers; cheap to clone.
+#[derive(Clone)]
+pub struct AppState {
+    /// The tools, and through them everything that calls share.
+    pub registry: Arc<Registry>,
+    /// Largest request body, in bytes.
+    pub max_body: usize,
+}
+
+impl FromRef<AppState> for Arc<Registry> {
+    fn from_ref(state: &AppState) -> Self {
+        state.registry.clone()
+    }
+}

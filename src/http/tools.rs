@@ -1,0 +1,304 @@
+//! The tools: listing, looking at one, calling it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::IntoParams;
+
+use super::auth::{Admin, Principal};
+use super::body::{Asked, StrictJson};
+use super::problem::{ApiError, Problem};
+use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolView, Validated};
+use crate::call::json::digest;
+use crate::call::{CallError, Caller, Charged, Invocation};
+use crate::formats::Format;
+use crate::registry::{Entry, Registry};
+
+type Tools = State<Arc<Registry>>;
+
+/// Which tools to list, and how.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ListTools {
+    /// `native` (default), `openai` or `anthropic`: ready to paste into that API.
+    format: Option<String>,
+    /// Only tools with this tag.
+    tag: Option<String>,
+    /// Where the page before ended; all tools fit on one page so far.
+    cursor: Option<String>,
+}
+
+/// The caller's tools.
+#[utoipa::path(get, path = "/tools", tag = "tools", params(ListTools), responses(
+    (status = 200, description = "The tools that this caller may use. In another format: that API's own shape.", body = Object),
+    (status = 304, description = "Not changed since the ETag in If-None-Match."),
+    (status = 400, body = Problem), (status = 401, body = Problem)))]
+pub(super) async fn list(
+    State(registry): Tools,
+    Principal(caller): Principal,
+    Asked(asked): Asked<ListTools>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let format = match asked.format.as_deref() {
+        None => Format::Native,
+        Some(word) => Format::from_word(word).ok_or_else(|| {
+            let known: Vec<&str> = Format::ALL.into_iter().map(|(name, _)| name).collect();
+            ApiError::Malformed(format!("there is no format `{word}`; there are {}", known.join(", ")))
+        })?,
+    };
+    if asked.cursor.is_some_and(|cursor| !cursor.is_empty()) {
+        return Err(ApiError::Malformed("this cursor is none of ours: all tools are on the first page".into()));
+    }
+    let mut entries = registry.list(&caller);
+    if let Some(tag) = &asked.tag {
+        entries.retain(|entry| entry.definition.tags.contains(tag));
+    }
+    let body = match format {
+        Format::Native => {
+            let tools: Vec<ToolView<'_>> = entries.iter().map(|entry| view(entry)).collect();
+            json!({"tools": tools, "next_cursor": null})
+        }
+        other => {
+            let usable = entries.iter().filter(|entry| entry.is_enabled()).map(|entry| &entry.definition);
+            crate::formats::render(other, usable)
+        }
+    };
+    let text = body.to_string();
+    let tag = format!("\"{}\"", &hex::encode(digest([text.as_bytes()]))[..32]);
+    let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let mut known = known.flat_map(|list| list.split(',')).map(|one| one.trim().trim_start_matches("W/"));
+    let mut response = if known.any(|one| one == tag || one == "*") {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        Json(body).into_response()
+    };
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    Ok(response)
+}
+
+fn view(entry: &Entry) -> ToolView<'_> {
+    let (kind, effect) = (entry.kind, entry.policy.effect);
+    ToolView::new(&entry.definition, kind, effect, entry.is_enabled(), entry.definition_hash.clone())
+}
+
+/// The tool of a path, for a caller who may use it.
+fn find(registry: &Registry, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
+    registry.get(name).ok_or_else(|| ApiError::UnknownTool {
+        name: name.to_owned(),
+        did_you_mean: registry.did_you_mean(name, caller),
+    })
+}
+
+fn find_allowed(registry: &Registry, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
+    let entry = find(registry, name, caller)?;
+    if entry.allows(caller) {
+        return Ok(entry);
+    }
+    let (caller, tool) = (caller.name.to_string(), entry.definition.name.to_string());
+    Err(ApiError::Call { error: CallError::Forbidden { caller, tool }, invocation: None })
+}
+
+/// One tool with its policy, usage and declared environment.
+#[utoipa::path(get, path = "/tools/{name}", tag = "tools",
+    params(("name" = String, Path, description = "The tool's name or alias")), responses(
+    (status = 200, body = ToolDetail<'_>), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn get(
+    State(registry): Tools,
+    Principal(caller): Principal,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let entry = find_allowed(&registry, &name, &caller)?;
+    let usage = registry.used(&entry, &caller).await?;
+    let detail = ToolDetail {
+        tool: view(&entry),
+        policy: PolicyView::new(&entry.policy, entry.is_enabled()),
+        usage: usage.iter().map(Charged::usage).collect(),
+        env: entry.definition.env.iter().map(EnvView::from).collect(),
+    };
+    Ok(Json(detail).into_response())
+}
+
+/// Run a tool.
+///
+/// Answers 200 whenever the tool ran, also when it says no (`is_error`). Anything else is a problem.
+#[utoipa::path(post, path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
+    params(("name" = String, Path, description = "The tool's name or alias")), responses(
+    (status = 200, description = "The tool ran", body = InvokeAnswer<'_>),
+    (status = 400, description = "invalid_request", body = Problem),
+    (status = 401, description = "unauthenticated", body = Problem),
+    (status = 403, description = "forbidden, tool_disabled", body = Problem),
+    (status = 404, description = "unknown_tool", body = Problem),
+    (status = 413, description = "invalid_request", body = Problem),
+    (status = 415, description = "invalid_request", body = Problem),
+    (status = 422, description = "invalid_arguments", body = Problem),
+    (status = 429, description = "usage_limit_reached", body = Problem),
+    (status = 499, description = "cancelled", body = Problem),
+    (status = 500, description = "internal", body = Problem),
+    (status = 502, description = "upstream_failed, bad_output, tool_unavailable", body = Problem),
+    (status = 503, description = "overloaded, draining, ledger_unavailable, tool_unavailable", body = Problem),
+    (status = 504, description = "deadline_exceeded, attempt_timed_out", body = Problem)))]
+pub(super) async fn invoke(
+    State(registry): Tools,
+    Principal(caller): Principal,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    StrictJson(body): StrictJson,
+) -> Result<Response, ApiError> {
+    let entry = find(&registry, &name, &caller)?;
+    let invocation = InvokeRequest::read(body)?.into_invocation(&registry, &entry, caller);
+    if headers.contains_key("idempotency-key") {
+        let warning = "Idempotency-Key is not built yet: this call was not protected by it";
+        invocation.notes.lock().meta.warnings.push(warning.into());
+    }
+    let (id, tool_use_id) = (invocation.id, invocation.tool_use_id.clone());
+    let answer = registry.invoke(&entry, invocation).await;
+    let answer = answer.map_err(|error| ApiError::Call { error, invocation: Some(id) })?;
+    let definition = &entry.definition;
+    let (name, as_answer) = (definition.name.as_str(), definition.result_as_answer);
+    Ok(Json(InvokeAnswer::new(id, name, tool_use_id.as_deref(), as_answer, &answer)).into_response())
+}
+
+/// Calls a tool without a server, as the operator, and gives what the route would have answered: the answer or the
+/// problem, and whether the tool ran and did not say no.
+pub async fn call_in_process(registry: &Arc<Registry>, name: &str, arguments: Value) -> (Value, bool) {
+    let caller = Arc::new(Caller::anonymous());
+    let called = async {
+        let entry = find(registry, name, &caller)?;
+        let request = InvokeRequest::read(json!({"arguments": arguments}))?;
+        let invocation = request.into_invocation(registry, &entry, caller.clone());
+        let id = invocation.id;
+        let answer = registry.invoke(&entry, invocation).await;
+        let answer = answer.map_err(|error| ApiError::Call { error, invocation: Some(id) })?;
+        let definition = &entry.definition;
+        let body = InvokeAnswer::new(id, definition.name.as_str(), None, definition.result_as_answer, &answer);
+        Ok::<_, ApiError>((json!(body), !answer.result.is_error))
+    };
+    called.await.unwrap_or_else(|error| (json!(Problem::from(error)), false))
+}
+
+impl InvokeRequest {
+    fn into_invocation(self, registry: &Registry, entry: &Entry, caller: Arc<Caller>) -> Invocation {
+        let now = registry.shared().clock.now();
+        let mut invocation = Invocation::new(entry.definition.name.clone(), self.arguments, caller, now);
+        invocation.run_id = self.run_id.map(Into::into);
+        invocation.tool_use_id = self.tool_use_id.map(Into::into);
+        invocation.context = Arc::new(self.context);
+        invocation.cache = self.cache;
+        // A time that reaches beyond the clock is no limit.
+        if let Some(end) = self.timeout.and_then(|timeout| invocation.started.checked_add(timeout)) {
+            invocation.shorten_deadline(end);
+        }
+        invocation
+    }
+}
+
+/// Check arguments; nothing runs and nothing is recorded.
+#[utoipa::path(post, path = "/tools/{name}/validate", tag = "tools", request_body = InvokeRequest,
+    params(("name" = String, Path, description = "The tool's name or alias")), responses(
+    (status = 200, body = Validated), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem), (status = 404, body = Problem), (status = 422, body = Problem)))]
+pub(super) async fn validate(
+    State(registry): Tools,
+    Principal(caller): Principal,
+    Path(name): Path<String>,
+    StrictJson(body): StrictJson,
+) -> Result<Json<Validated>, ApiError> {
+    let entry = find_allowed(&registry, &name, &caller)?;
+    let request = InvokeRequest::read(body)?;
+    match entry.rules.fit(&request.arguments) {
+        Ok(fitting) => Ok(Json(Validated { valid: true, arguments: fitting.arguments, coercions: fitting.coercions })),
+        Err(violations) => Err(ApiError::Call { error: CallError::InvalidArguments(violations), invocation: None }),
+    }
+}
+
+/// Switch a tool on. Kept over restarts.
+#[utoipa::path(post, path = "/tools/{name}/enable", tag = "operator",
+    params(("name" = String, Path, description = "The tool's name or alias")), responses(
+    (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn enable(registry: Tools, admin: Admin, name: Path<String>) -> Result<Json<Value>, ApiError> {
+    switch(registry, admin, name, true).await
+}
+
+/// Switch a tool off: calls are refused as `tool_disabled`. Kept over restarts.
+#[utoipa::path(post, path = "/tools/{name}/disable", tag = "operator",
+    params(("name" = String, Path, description = "The tool's name or alias")), responses(
+    (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn disable(registry: Tools, admin: Admin, name: Path<String>) -> Result<Json<Value>, ApiError> {
+    switch(registry, admin, name, false).await
+}
+
+async fn switch(
+    State(registry): Tools,
+    Admin: Admin,
+    Path(name): Path<String>,
+    enabled: bool,
+) -> Result<Json<Value>, ApiError> {
+    let entry = find(&registry, &name, &Caller::anonymous())?;
+    registry.switch(&entry, enabled).await?;
+    tracing::info!(tool = %entry.definition.name, enabled, "a tool was switched");
+    Ok(Json(json!({"tool": entry.definition.name, "enabled": enabled})))
+}
+
+/// Whose count to forget.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ResetUsage {
+    /// Only this caller's count.
+    caller: Option<String>,
+}
+
+/// Forget what was counted against a tool's usage limits.
+#[utoipa::path(post, path = "/tools/{name}/usage/reset", tag = "operator",
+    params(("name" = String, Path, description = "The tool's name or alias"), ResetUsage), responses(
+    (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn reset_usage(
+    State(registry): Tools,
+    Admin: Admin,
+    Path(name): Path<String>,
+    Asked(asked): Asked<ResetUsage>,
+) -> Result<Json<Value>, ApiError> {
+    let entry = find(&registry, &name, &Caller::anonymous())?;
+    let tool = entry.definition.name.as_str();
+    registry.shared().ledger.reset(tool, asked.caller.as_deref()).await?;
+    Ok(Json(json!({"tool": tool, "reset": true})))
+}
+
+/// Purge one tool's stored results.
+#[utoipa::path(delete, path = "/tools/{name}/cache", tag = "operator",
+    params(("name" = String, Path, description = "The tool's name or alias")), responses(
+    (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn purge_one(
+    State(registry): Tools,
+    _: Admin,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let entry = find(&registry, &name, &Caller::anonymous())?;
+    let tool = entry.definition.name.as_str();
+    let purged = registry.shared().cache.purge(Some(tool)).await?;
+    Ok(Json(json!({"tool": tool, "purged": purged})))
+}
+
+/// Purge all stored results.
+#[utoipa::path(delete, path = "/cache", tag = "operator", responses(
+    (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 503, body = Problem)))]
+pub(super) async fn purge_all(State(registry): Tools, _: Admin) -> Result<Json<Value>, ApiError> {
+    let purged = registry.shared().cache.purge(None).await?;
+    Ok(Json(json!({"purged": purged})))
+}

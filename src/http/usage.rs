@@ -1,0 +1,75 @@
+//! What was used: per tool and caller.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+
+use super::auth::Principal;
+use super::problem::{ApiError, Problem};
+use crate::call::{Caller, Charged, LimitUsage};
+use crate::ledger::UsageRow;
+use crate::registry::Registry;
+
+/// Totals and limits of one tool and caller.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ToolUsage {
+    /// Tool.
+    pub tool: String,
+    /// Caller.
+    pub caller: String,
+    /// All calls.
+    pub calls: u64,
+    /// The tool answered yes.
+    pub succeeded: u64,
+    /// It failed, said no, timed out, was cancelled, or is unknown.
+    pub failed: u64,
+    /// Refused before the tool ran.
+    pub refused: u64,
+    /// Answered from a stored or a joined result.
+    pub cache_hits: u64,
+    /// Median duration of calls that were not refused.
+    pub p50_ms: Option<f64>,
+    /// 99th percentile of the same.
+    pub p99_ms: Option<f64>,
+    /// Where the limits stand.
+    pub limits: Vec<LimitUsage>,
+}
+
+impl From<UsageRow> for ToolUsage {
+    fn from(row: UsageRow) -> Self {
+        let UsageRow { tool, caller, calls, succeeded, failed, refused, cache_hits, p50_ms, p99_ms } = row;
+        Self { tool, caller, calls, succeeded, failed, refused, cache_hits, p50_ms, p99_ms, limits: Vec::new() }
+    }
+}
+
+/// Totals.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Usage {
+    /// One entry for each tool and caller with calls.
+    pub tools: Vec<ToolUsage>,
+}
+
+/// Usage per tool and caller: a caller sees its own, an admin all.
+#[utoipa::path(get, path = "/usage", tag = "ledger", responses(
+    (status = 200, body = Usage), (status = 401, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn get(
+    State(registry): State<Arc<Registry>>,
+    Principal(caller): Principal,
+) -> Result<Json<Usage>, ApiError> {
+    let own = (!caller.admin).then(|| caller.name.to_string());
+    let ledger = &registry.shared().ledger;
+    ledger.flush().await?;
+    let rows = ledger.usage(own.as_deref()).await?;
+    let mut tools = Vec::with_capacity(rows.len());
+    for row in rows {
+        let whose = Caller { name: row.caller.as_str().into(), admin: false };
+        let limits = match registry.get(&row.tool) {
+            Some(entry) => registry.used(&entry, &whose).await?.iter().map(Charged::usage).collect(),
+            None => Vec::new(),
+        };
+        tools.push(ToolUsage { limits, ..ToolUsage::from(row) });
+    }
+    Ok(Json(Usage { tools }))
+}

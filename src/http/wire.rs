@@ -1,0 +1,384 @@
+//! The shapes that go over the wire. Scripts rely on these fields: some may be added, none renamed.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json, value::RawValue};
+
+use super::problem::ApiError;
+use crate::call::units::Time;
+use crate::call::{
+    Answer, CacheMode, CacheStatus, Coercion, Content, Definition, Effect, EnvVar, ErrorKind, InvocationId, JsonObject,
+    Kind, LimitUsage, Meta, OnDisconnect, ToolName, json as strict,
+};
+use crate::ledger::{Row, State};
+use crate::registry::definition_hash;
+use crate::tools::Tool;
+
+/// What `POST /tools/{name}/invoke` takes.
+#[derive(Debug, Default, utoipa::ToSchema)]
+pub(super) struct InvokeRequest {
+    /// The arguments: an object, or the JSON text of one, as OpenAI-style callers hold it.
+    #[schema(value_type = Object)]
+    pub arguments: JsonObject,
+    /// The model's id for this call; comes back with the answer.
+    #[schema(required = false)]
+    pub tool_use_id: Option<String>,
+    /// Groups the calls of one agent run.
+    #[schema(required = false)]
+    pub run_id: Option<String>,
+    /// For tools that take a context; never part of the arguments.
+    #[schema(value_type = Object, required = false)]
+    pub context: JsonObject,
+    /// How the cache takes part.
+    #[schema(required = false)]
+    pub cache: CacheMode,
+    /// Shortens the call's deadline, e.g. `5s`.
+    #[schema(value_type = String, required = false)]
+    pub timeout: Option<Duration>,
+}
+
+/// Longest `run_id` and `tool_use_id`.
+const MAX_ID: usize = 256;
+
+impl InvokeRequest {
+    /// Reads a request's body.
+    ///
+    /// # Errors
+    /// 400, with what would be right.
+    pub(super) fn read(body: Value) -> Result<Self, ApiError> {
+        let bad = |message: String| ApiError::Malformed(message);
+        let Value::Object(body) = body else {
+            return Err(bad(format!(
+                "the body is a JSON {}; send an object: {{\"arguments\": {{…}}}}",
+                strict::type_name(&body)
+            )));
+        };
+        let mut request = Self::default();
+        let mut arguments = None;
+        for (field, value) in body {
+            match field.as_str() {
+                "arguments" => arguments = Some(read_arguments(value)?),
+                "tool_use_id" => request.tool_use_id = read_id(&field, value)?,
+                "run_id" => request.run_id = read_id(&field, value)?,
+                "context" => match value {
+                    Value::Object(context) => request.context = context,
+                    Value::Null => {}
+                    other => return Err(bad(format!("context is an object, not {}", strict::type_name(&other)))),
+                },
+                "cache" => {
+                    request.cache = serde_json::from_value(value)
+                        .map_err(|_| bad("cache is one of \"use\", \"refresh\", \"bypass\"".into()))?;
+                }
+                "timeout" => match value {
+                    Value::String(text) => {
+                        let time = Time::parse(&text).map_err(|error| bad(format!("timeout: {error}")))?;
+                        if time.0.is_zero() {
+                            return Err(bad("timeout: a call cannot be done in no time".into()));
+                        }
+                        request.timeout = Some(time.0);
+                    }
+                    Value::Null => {}
+                    _ => return Err(bad("timeout is a text with a unit, e.g. \"5s\"".into())),
+                },
+                "page" => return Err(bad("page is not built yet".into())),
+                other => {
+                    return Err(bad(format!(
+                        "unknown field `{other}`: a tool's arguments go inside `arguments`, like \
+                         {{\"arguments\": {{\"{other}\": …}}}}"
+                    )));
+                }
+            }
+        }
+        request.arguments = arguments.ok_or_else(|| {
+            bad("`arguments` is missing: send {\"arguments\": {…}}, or {\"arguments\": {}} if there are none".into())
+        })?;
+        Ok(request)
+    }
+}
+
+fn read_arguments(value: Value) -> Result<JsonObject, ApiError> {
+    match value {
+        Value::Object(arguments) => Ok(arguments),
+        // What OpenAI-style callers hold; an empty text is how some models say "none".
+        Value::String(text) if text.trim().is_empty() => Ok(JsonObject::new()),
+        Value::String(text) => match strict::parse_strict(text.as_bytes()) {
+            Ok(Value::Object(arguments)) => Ok(arguments),
+            Ok(other) => Err(ApiError::Malformed(format!(
+                "`arguments` is a text that holds a JSON {}, not an object",
+                strict::type_name(&other)
+            ))),
+            Err(error) => Err(ApiError::Malformed(format!("`arguments` is a text that is not JSON: {error}"))),
+        },
+        other => Err(ApiError::Malformed(format!(
+            "`arguments` is an object or the JSON text of one, not {}",
+            strict::type_name(&other)
+        ))),
+    }
+}
+
+fn read_id(field: &str, value: Value) -> Result<Option<String>, ApiError> {
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) if text.len() <= MAX_ID => Ok(Some(text)),
+        Value::String(_) => Err(ApiError::Malformed(format!("{field} has at most {MAX_ID} bytes"))),
+        other => Err(ApiError::Malformed(format!("{field} is a text, not {}", strict::type_name(&other)))),
+    }
+}
+
+/// What `POST /tools/{name}/invoke` answers, whenever the tool ran.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct InvokeAnswer<'a> {
+    /// The ledger's key.
+    #[schema(value_type = String)]
+    pub invocation_id: InvocationId,
+    /// The tool.
+    pub tool: &'a str,
+    /// The model's id for the call.
+    pub tool_use_id: Option<&'a str>,
+    /// The tool ran and says no.
+    pub is_error: bool,
+    /// Blocks for the model.
+    pub content: &'a [Content],
+    /// The same as data.
+    pub structured_content: Option<&'a Value>,
+    /// The result is the agent's final answer.
+    pub result_as_answer: bool,
+    /// How the answer came about.
+    pub meta: &'a Meta,
+}
+
+impl<'a> InvokeAnswer<'a> {
+    /// The answer of one call.
+    pub(super) fn new(
+        invocation_id: InvocationId,
+        tool: &'a str,
+        tool_use_id: Option<&'a str>,
+        result_as_answer: bool,
+        answer: &'a Answer,
+    ) -> Self {
+        let result = &*answer.result;
+        Self {
+            invocation_id,
+            tool,
+            tool_use_id,
+            is_error: result.is_error,
+            content: &result.content,
+            structured_content: result.structured_content.as_ref(),
+            result_as_answer: result_as_answer && !result.is_error,
+            meta: &answer.meta,
+        }
+    }
+}
+
+/// One tool as callers see it.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ToolView<'a> {
+    /// Unique name.
+    #[schema(value_type = String)]
+    pub name: &'a ToolName,
+    /// When to use it, for the model.
+    pub description: &'a str,
+    /// JSON Schema of the arguments.
+    #[schema(value_type = Object)]
+    pub input_schema: &'a Value,
+    /// JSON Schema of `structured_content`.
+    #[schema(value_type = Option<Object>)]
+    pub output_schema: Option<&'a Value>,
+    /// MCP annotations.
+    #[schema(value_type = Object)]
+    pub annotations: &'a JsonObject,
+    /// How it runs.
+    pub kind: Kind,
+    /// What may be repeated and cached.
+    pub effect: Effect,
+    /// The result is the agent's final answer.
+    pub result_as_answer: bool,
+    /// Labels.
+    pub tags: &'a [String],
+    /// Other names it answers to.
+    #[schema(value_type = Vec<String>)]
+    pub aliases: &'a [ToolName],
+    /// Whether it can be called now.
+    pub available: bool,
+    /// SHA-256 over definition and implementation, in hex.
+    pub definition_hash: String,
+}
+
+impl<'a> ToolView<'a> {
+    pub(super) fn new(
+        definition: &'a Definition,
+        kind: Kind,
+        effect: Effect,
+        available: bool,
+        definition_hash: String,
+    ) -> Self {
+        Self {
+            name: &definition.name,
+            description: &definition.description,
+            input_schema: &definition.input_schema,
+            output_schema: definition.output_schema.as_deref(),
+            annotations: &definition.annotations,
+            kind,
+            effect,
+            result_as_answer: definition.result_as_answer,
+            tags: &definition.tags,
+            aliases: &definition.aliases,
+            available,
+            definition_hash,
+        }
+    }
+
+    /// A tool that is not registered yet.
+    pub fn of_tool(tool: &'a Tool) -> Self {
+        Self::new(&tool.definition, tool.kind, tool.policy.effect, tool.policy.enabled, definition_hash(tool))
+    }
+}
+
+/// A tool's policy as callers see it.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct PolicyView {
+    /// What may be repeated and cached.
+    pub effect: Effect,
+    /// Time for one try.
+    pub timeout: String,
+    /// Time for the whole call.
+    pub deadline: Option<String>,
+    /// Tries.
+    #[schema(value_type = Object)]
+    pub retry: Value,
+    /// Limits, as declared.
+    pub limits: Vec<crate::call::Limit>,
+    /// The cache, if there is one.
+    #[schema(value_type = Option<Object>)]
+    pub cache: Option<Value>,
+    /// Running and waiting calls.
+    #[schema(value_type = Object)]
+    pub concurrency: Value,
+    /// When the caller leaves.
+    pub on_disconnect: OnDisconnect,
+    /// No coercion.
+    pub strict: bool,
+    /// Whether it is on.
+    pub enabled: bool,
+}
+
+impl PolicyView {
+    pub(super) fn new(policy: &crate::call::Policy, enabled: bool) -> Self {
+        let text = |duration: Duration| humantime::format_duration(duration).to_string();
+        Self {
+            effect: policy.effect,
+            timeout: text(policy.timeout),
+            deadline: policy.deadline.map(text),
+            retry: json!({"attempts": policy.attempts()}),
+            limits: policy.limits.clone(),
+            cache: policy
+                .cache
+                .as_ref()
+                .map(|cache| json!({"ttl": text(cache.ttl), "scope": cache.scope, "context": cache.context})),
+            concurrency: json!({
+                "max": policy.concurrency.max, "queue": policy.concurrency.queue, "wait": text(policy.concurrency.wait),
+            }),
+            on_disconnect: policy.on_disconnect(),
+            strict: policy.strict,
+            enabled,
+        }
+    }
+}
+
+/// A tool with everything that may be known of it.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct ToolDetail<'a> {
+    /// What the list shows.
+    #[serde(flatten)]
+    pub tool: ToolView<'a>,
+    /// What the operator decided.
+    pub policy: PolicyView,
+    /// Where the limits stand, for this caller.
+    pub usage: Vec<LimitUsage>,
+    /// Environment variables it declares; never their values.
+    pub env: Vec<EnvView<'a>>,
+}
+
+/// A declared environment variable.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct EnvView<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What it is for.
+    pub description: &'a str,
+    /// Whether the service needs it to start.
+    pub required: bool,
+    /// Used when it is not set.
+    pub default: Option<&'a str>,
+}
+
+impl<'a> From<&'a EnvVar> for EnvView<'a> {
+    fn from(var: &'a EnvVar) -> Self {
+        let EnvVar { name, description, required, default } = var;
+        Self { name, description, required: *required, default: default.as_deref() }
+    }
+}
+
+/// What `POST /tools/{name}/validate` answers when the arguments fit.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Validated {
+    /// True.
+    pub valid: bool,
+    /// The arguments as the tool would get them.
+    #[schema(value_type = Object)]
+    pub arguments: JsonObject,
+    /// What would be converted.
+    pub coercions: Vec<Coercion>,
+}
+
+/// One call in the ledger.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct InvocationView {
+    /// Key.
+    pub invocation_id: String,
+    /// Tool.
+    pub tool: String,
+    /// Caller.
+    pub caller: String,
+    /// The caller's run.
+    pub run_id: Option<String>,
+    /// The model's id for the call.
+    pub tool_use_id: Option<String>,
+    /// Where it stands.
+    pub state: State,
+    /// Why it failed; null when the tool answered.
+    pub kind: Option<ErrorKind>,
+    /// How the cache took part.
+    pub cache: CacheStatus,
+    /// Tries made.
+    pub attempts: u32,
+    /// When it began.
+    #[schema(value_type = String, format = DateTime)]
+    pub started_at: Timestamp,
+    /// Milliseconds from begin to end; null while it runs.
+    pub duration_ms: Option<f64>,
+    /// The arguments as they came.
+    #[schema(value_type = Object)]
+    pub arguments: Option<Box<RawValue>>,
+}
+
+impl From<&Row> for InvocationView {
+    fn from(row: &Row) -> Self {
+        Self {
+            invocation_id: row.id.to_string(),
+            tool: row.tool.clone(),
+            caller: row.caller.clone(),
+            run_id: row.run_id.clone(),
+            tool_use_id: row.tool_use_id.clone(),
+            state: row.state,
+            kind: row.kind,
+            cache: row.cache,
+            attempts: row.attempts,
+            started_at: row.started_at,
+            duration_ms: row.duration_us.map(|us| us as f64 / 1000.0),
+            arguments: RawValue::from_string(row.arguments.clone()).ok(),
+        }
+    }
+}

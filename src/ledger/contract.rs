@@ -1,0 +1,288 @@
+//! What every engine must do. One suite, run against each.
+
+use std::sync::Arc;
+
+use jiff::{Timestamp, ToSpan};
+
+use super::*;
+use crate::call::{CacheStatus, Effect, ErrorKind, LimitScope, Per};
+
+fn now() -> Timestamp {
+    "2026-06-15T12:00:30Z".parse().unwrap()
+}
+
+fn row(tool: &str, caller: &str, at: Timestamp) -> Row {
+    Row {
+        id: InvocationId::new(),
+        tool: tool.into(),
+        caller: caller.into(),
+        run_id: Some("r1".into()),
+        tool_use_id: None,
+        state: State::Reserved,
+        kind: None,
+        effect: Effect::Write,
+        cache: CacheStatus::Off,
+        attempts: 0,
+        started_at: at,
+        duration_us: None,
+        arguments: r#"{"a":"it's \"quoted\" ☃"}"#.into(),
+        result: None,
+        origin: None,
+        meta: None,
+    }
+}
+
+fn ended(row: &Row, state: State) -> Arc<Row> {
+    let result = Some(r#"{"content":[],"is_error":false}"#.into());
+    Arc::new(Row { state, attempts: 1, duration_us: Some(1500), result, meta: Some("{}".into()), ..row.clone() })
+}
+
+fn charge(limit: u64, per: Per) -> Charge {
+    let (tool, caller, run) = ("t".into(), String::new(), String::new());
+    Charge { tool, caller, run, per, limit, scope: LimitScope::Tool }
+}
+
+async fn rows_settle_once(ledger: &dyn Ledger) {
+    let first = row("t", "a", now());
+    ledger.reserve(first.clone(), vec![]).await.unwrap();
+    assert_eq!(ledger.get(first.id).await.unwrap().unwrap().row.state, State::Reserved);
+    ledger.finish(ended(&first, State::Succeeded), vec![]).await.unwrap();
+    ledger.finish(ended(&first, State::Failed), vec![]).await.unwrap();
+    let found = ledger.get(first.id).await.unwrap().unwrap().row;
+    assert_eq!((found.state, found.attempts, found.duration_us), (State::Succeeded, 1, Some(1500)));
+    assert_eq!((found.arguments, found.run_id.as_deref()), (first.arguments, Some("r1")));
+    assert!(ledger.get(InvocationId::new()).await.unwrap().is_none());
+}
+
+async fn failed_tries_and_origins_are_found_with_their_call(ledger: &dyn Ledger) {
+    let (source, hit) = (row("t", "a", now()), row("t", "a", now()));
+    ledger.finish(ended(&source, State::Succeeded), vec![]).await.unwrap();
+    let from = Row {
+        origin: Some(source.id),
+        result: None,
+        cache: CacheStatus::Hit,
+        ..(*ended(&hit, State::Succeeded)).clone()
+    };
+    for attempt in [1, 2] {
+        let message = format!("try {attempt}");
+        let failed =
+            AttemptRow { invocation: hit.id, attempt, kind: ErrorKind::UpstreamFailed, message, duration_us: 7 };
+        ledger.attempt(failed).await.unwrap();
+    }
+    ledger.finish(Arc::new(from), vec![]).await.unwrap();
+    let found = ledger.get(hit.id).await.unwrap().unwrap();
+    let messages: Vec<_> = found.attempts.iter().map(|row| row.message.as_str()).collect();
+    assert_eq!(messages, ["try 1", "try 2"]);
+    assert_eq!(found.origin_result.as_deref(), Some(r#"{"content":[],"is_error":false}"#));
+}
+
+async fn limits_hold_to_the_unit(ledger: &dyn Ledger) {
+    let reserve =
+        |limit, at| ledger.reserve(row("t", "a", at), vec![charge(limit, Per::Minute), charge(100, Per::Lifetime)]);
+    for used in 1..=3 {
+        let made = reserve(3, now()).await.unwrap().charged;
+        assert_eq!((made[0].used, made[1].used), (used, used));
+    }
+    let Err(ReserveError::LimitReached(full)) = reserve(3, now()).await else { panic!("a fourth of three") };
+    assert_eq!((full.used, full.charge.per), (3, Per::Minute));
+    assert_eq!(full.charge.per.resets_at(full.window_start).unwrap().to_string(), "2026-06-15T12:01:00Z");
+    // Refused means not counted anywhere.
+    let stands = ledger.used(&[charge(100, Per::Lifetime)], now()).await.unwrap();
+    assert_eq!(stands[0].used, 3);
+    // The next window is empty; the one before never comes back.
+    let later = now() + 1.minute();
+    assert_eq!(reserve(3, later).await.unwrap().charged[0].used, 1);
+    assert_eq!(reserve(3, now()).await.unwrap().charged[0].used, 2);
+    // A lowered limit counts what was used.
+    assert!(reserve(2, later).await.is_err());
+}
+
+async fn refunds_give_back_one_unit_of_their_own_window(ledger: &dyn Ledger) {
+    let mut made = Vec::new();
+    for _ in 0..3 {
+        let row = row("t", "a", now());
+        let charged = ledger.reserve(row.clone(), vec![charge(3, Per::Hour)]).await.unwrap().charged;
+        made.push((row, charged));
+    }
+    for (row, charged) in made.drain(..2) {
+        ledger.finish(ended(&row, State::Cancelled), charged).await.unwrap();
+    }
+    assert_eq!(ledger.used(&[charge(3, Per::Hour)], now()).await.unwrap()[0].used, 1);
+    let later = now() + 1.hour();
+    ledger.reserve(row("t", "a", later), vec![charge(3, Per::Hour)]).await.unwrap();
+    let (row, charged) = made.remove(0);
+    ledger.finish(ended(&row, State::Cancelled), charged).await.unwrap();
+    assert_eq!(ledger.used(&[charge(3, Per::Hour)], later).await.unwrap()[0].used, 1);
+    ledger.reset("t", None).await.unwrap();
+    assert_eq!(ledger.used(&[charge(3, Per::Hour)], later).await.unwrap()[0].used, 0);
+}
+
+async fn a_thousand_at_once_get_exactly_the_limit(ledger: Arc<dyn Ledger>) {
+    let tasks: Vec<_> = (0..1000)
+        .map(|_| {
+            let ledger = ledger.clone();
+            tokio::spawn(async move { ledger.reserve(row("t", "a", now()), vec![charge(100, Per::Day)]).await.is_ok() })
+        })
+        .collect();
+    let mut admitted = 0;
+    for task in tasks {
+        admitted += u32::from(task.await.unwrap());
+    }
+    assert_eq!(admitted, 100);
+    let rows = ledger.list(&Query { limit: 500, ..Query::default() }).await.unwrap();
+    assert_eq!(rows.len(), 100, "a refused reservation leaves no row");
+}
+
+async fn lists_are_newest_first_filtered_and_paged(ledger: &dyn Ledger) {
+    let mut ids = Vec::new();
+    for (tool, caller, state) in [
+        ("t", "a", State::Succeeded),
+        ("u", "a", State::Failed),
+        ("t", "b", State::Succeeded),
+        ("t", "a", State::Refused),
+    ] {
+        let row = row(tool, caller, Timestamp::now());
+        ids.push(row.id);
+        ledger.finish(ended(&row, state), vec![]).await.unwrap();
+    }
+    ids.reverse();
+    let list = async |query: Query| -> Vec<InvocationId> {
+        ledger.list(&query).await.unwrap().into_iter().map(|row| row.id).collect()
+    };
+    let all = Query { limit: 10, ..Query::default() };
+    assert_eq!(list(all.clone()).await, ids);
+    assert_eq!(list(Query { limit: 2, before: Some(ids[1]), ..Query::default() }).await, ids[2..]);
+    assert_eq!(list(Query { tool: Some("u".into()), ..all.clone() }).await, [ids[2]]);
+    assert_eq!(list(Query { caller: Some("b".into()), ..all.clone() }).await, [ids[1]]);
+    assert_eq!(list(Query { state: Some(State::Refused), ..all.clone() }).await, [ids[0]]);
+    assert_eq!(list(Query { run_id: Some("other".into()), ..all.clone() }).await, []);
+    assert_eq!(list(Query { since: Some(Timestamp::now() + 1.hour()), ..all.clone() }).await, []);
+    assert_eq!(list(Query { since: Some(Timestamp::now() - 1.hour()), ..all }).await, ids);
+
+    let usage = ledger.usage(None).await.unwrap();
+    let [of_a, of_b, other] = usage.as_slice() else { panic!("{usage:?}") };
+    assert_eq!((of_a.calls, of_a.succeeded, of_a.refused, of_a.p50_ms), (2, 1, 1, Some(1.5)));
+    assert_eq!((of_b.caller.as_str(), other.tool.as_str(), other.failed), ("b", "u", 1));
+    assert_eq!(ledger.usage(Some("b")).await.unwrap().len(), 1);
+}
+
+async fn results_are_kept_until_they_expire_or_are_purged(ledger: &dyn Ledger) {
+    let result = |key: u8, tool: &str| StoredResult {
+        key: [key; 32],
+        tool: tool.into(),
+        origin: InvocationId::new(),
+        result: "{}".into(),
+        stored_at: now(),
+        expires_at: now() + 1.minute(),
+    };
+    for (key, tool) in [(1, "t"), (2, "u"), (1, "t")] {
+        ledger.store(result(key, tool)).await.unwrap();
+    }
+    ledger.flush().await.unwrap();
+    assert_eq!(ledger.stored(&[1; 32], now()).await.unwrap().unwrap().result, "{}");
+    assert!(ledger.stored(&[1; 32], now() + 1.minute()).await.unwrap().is_none());
+    assert_eq!(ledger.purge(Some("t")).await.unwrap(), 1);
+    assert!(ledger.stored(&[1; 32], now()).await.unwrap().is_none());
+    assert_eq!(ledger.purge(None).await.unwrap(), 1);
+}
+
+async fn switches_are_kept(ledger: &dyn Ledger) {
+    let switch = |enabled| Switch { tool: "t".into(), enabled };
+    ledger.switch(switch(false)).await.unwrap();
+    ledger.switch(switch(true)).await.unwrap();
+    assert_eq!(ledger.switches().await.unwrap(), [switch(true)]);
+}
+
+async fn closed_means_no_more_writes(ledger: &dyn Ledger) {
+    ledger.close().await;
+    assert!(ledger.finish(ended(&row("t", "a", now()), State::Succeeded), vec![]).await.is_err());
+}
+
+/// Runs the suite against ledgers made by `$open`, each with its own guard (a folder to be deleted, say).
+macro_rules! contract {
+    ($open:expr) => {
+        contract!(@ $open, rows_settle_once, failed_tries_and_origins_are_found_with_their_call, limits_hold_to_the_unit,
+            refunds_give_back_one_unit_of_their_own_window, lists_are_newest_first_filtered_and_paged,
+            results_are_kept_until_they_expire_or_are_purged, switches_are_kept, closed_means_no_more_writes);
+
+        #[tokio::test(flavor = "multi_thread")]
+        async fn a_thousand_at_once_get_exactly_the_limit() {
+            let (ledger, _guard) = $open.await;
+            super::a_thousand_at_once_get_exactly_the_limit(ledger).await;
+        }
+    };
+    (@ $open:expr, $($test:ident),*) => {
+        $(#[tokio::test]
+        async fn $test() {
+            let (ledger, _guard) = $open.await;
+            super::$test(&*ledger).await;
+        })*
+    };
+}
+
+mod sqlite {
+    use super::*;
+
+    async fn open() -> (Arc<dyn Ledger>, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let settings =
+            Settings { url: "sqlite://test.db".into(), base: folder.path().to_owned(), durability: Durability::Tiered };
+        (super::super::open(&settings, now()).await.unwrap(), folder)
+    }
+
+    contract!(open());
+
+    #[tokio::test]
+    async fn interrupted_calls_are_unknown_and_stay_charged_after_a_restart() {
+        let (ledger, folder) = open().await;
+        let interrupted = row("t", "a", now());
+        ledger.reserve(interrupted.clone(), vec![charge(3, Per::Lifetime)]).await.unwrap();
+        ledger.close().await;
+        drop(ledger);
+        let settings =
+            Settings { url: "sqlite://test.db".into(), base: folder.path().to_owned(), durability: Durability::Tiered };
+        let ledger = super::super::open(&settings, now()).await.unwrap();
+        assert_eq!(ledger.get(interrupted.id).await.unwrap().unwrap().row.state, State::Unknown);
+        assert_eq!(ledger.used(&[charge(3, Per::Lifetime)], now()).await.unwrap()[0].used, 1);
+    }
+
+    #[tokio::test]
+    async fn a_second_process_leaves_running_calls_alone() {
+        let (first, folder) = open().await;
+        let running = row("t", "a", now());
+        first.reserve(running.clone(), vec![]).await.unwrap();
+        let settings =
+            Settings { url: "sqlite://test.db".into(), base: folder.path().to_owned(), durability: Durability::Tiered };
+        let second = super::super::open(&settings, now()).await.unwrap();
+        assert_eq!(second.get(running.id).await.unwrap().unwrap().row.state, State::Reserved);
+        first.finish(ended(&running, State::Succeeded), vec![]).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn files_that_cannot_be_used_are_named_and_left_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("test.db");
+        let noise: Vec<u8> = (0..8192u32).map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect();
+        std::fs::write(&file, &noise).unwrap();
+        let settings =
+            Settings { url: "sqlite://test.db".into(), base: folder.path().to_owned(), durability: Durability::Tiered };
+        let said = super::super::open(&settings, now()).await.err().unwrap().to_string();
+        assert!(said.contains("test.db") && said.contains("not a SQLite database"), "{said}");
+        assert_eq!(std::fs::read(&file).unwrap(), noise);
+        for (url, says) in [("mysql://x", "sqlite://FILE"), ("postgres://u:secret@h/d", "not built yet")] {
+            let settings = Settings { url: url.into(), ..settings.clone() };
+            let said = super::super::open(&settings, now()).await.err().unwrap().to_string();
+            assert!(said.contains(says) && !said.contains("secret"), "{said}");
+        }
+    }
+}
+
+mod memory {
+    use super::*;
+
+    async fn open() -> (Arc<dyn Ledger>, ()) {
+        (Arc::new(super::super::memory::Memory::default()), ())
+    }
+
+    contract!(open());
+}

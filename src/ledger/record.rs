@@ -1,0 +1,222 @@
+//! What is written to a ledger and asked of it.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+use crate::call::{CacheStatus, Charged, Effect, ErrorKind, InvocationId};
+
+/// Where a call stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Its row and its units are committed; the tool may be running.
+    Reserved,
+    /// Running.
+    Running,
+    /// The tool answered.
+    Succeeded,
+    /// It failed, or the tool said no.
+    Failed,
+    /// Its time was over.
+    TimedOut,
+    /// Its caller stopped it.
+    Cancelled,
+    /// Refused before the tool ran.
+    Refused,
+    /// A write was interrupted: it may or may not have happened.
+    Unknown,
+}
+
+impl State {
+    /// The word used in the ledger and in answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reserved => "reserved",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::Refused => "refused",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The state of that word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let all = [
+            Self::Reserved,
+            Self::Running,
+            Self::Succeeded,
+            Self::Failed,
+            Self::TimedOut,
+            Self::Cancelled,
+            Self::Refused,
+            Self::Unknown,
+        ];
+        all.into_iter().find(|state| state.as_str() == word)
+    }
+}
+
+/// One invocation as the ledger keeps it.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Key.
+    pub id: InvocationId,
+    /// Tool.
+    pub tool: String,
+    /// Caller.
+    pub caller: String,
+    /// The caller's run.
+    pub run_id: Option<String>,
+    /// The model's id for the call.
+    pub tool_use_id: Option<String>,
+    /// Where it stands.
+    pub state: State,
+    /// Why it failed; `None` when the tool answered.
+    pub kind: Option<ErrorKind>,
+    /// What the tool may do.
+    pub effect: Effect,
+    /// How the cache took part.
+    pub cache: CacheStatus,
+    /// Tries made.
+    pub attempts: u32,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// Microseconds from begin to end; `None` while it runs.
+    pub duration_us: Option<i64>,
+    /// The arguments as they came, as JSON.
+    pub arguments: String,
+    /// What the tool said, or the problem, as JSON.
+    pub result: Option<String>,
+    /// The call whose stored result this one was answered from.
+    pub origin: Option<InvocationId>,
+    /// The answer's meta, as JSON.
+    pub meta: Option<String>,
+}
+
+/// One failed try.
+#[derive(Debug, Clone)]
+pub struct AttemptRow {
+    /// Of which call.
+    pub invocation: InvocationId,
+    /// Which try, from 1.
+    pub attempt: u32,
+    /// Why.
+    pub kind: ErrorKind,
+    /// What happened.
+    pub message: String,
+    /// Microseconds.
+    pub duration_us: i64,
+}
+
+/// A call read back, with its failed tries.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The call.
+    pub row: Row,
+    /// Its failed tries, in order.
+    pub attempts: Vec<AttemptRow>,
+    /// The result of the call it was answered from, as JSON.
+    pub origin_result: Option<String>,
+}
+
+/// A committed reservation.
+#[derive(Debug, Clone, Default)]
+pub struct Reservation {
+    /// What was charged, and where each limit now stands.
+    pub charged: Vec<Charged>,
+}
+
+/// Why nothing was reserved.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ReserveError {
+    /// This limit is used up.
+    #[error("usage limit reached")]
+    LimitReached(Charged),
+    /// The ledger could not write.
+    #[error(transparent)]
+    Ledger(#[from] Error),
+}
+
+/// A result that may be served again.
+#[derive(Debug, Clone)]
+pub struct StoredResult {
+    /// Cache key.
+    pub key: [u8; 32],
+    /// Tool.
+    pub tool: String,
+    /// The call that produced it.
+    pub origin: InvocationId,
+    /// The result as JSON.
+    pub result: String,
+    /// When it was stored.
+    pub stored_at: Timestamp,
+    /// When it must not be served any more.
+    pub expires_at: Timestamp,
+}
+
+/// What an admin set for a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Switch {
+    /// Which tool.
+    pub tool: String,
+    /// On or off.
+    pub enabled: bool,
+}
+
+/// Which calls to list. Everything given must match.
+#[derive(Debug, Clone, Default)]
+pub struct Query {
+    /// Of this tool.
+    pub tool: Option<String>,
+    /// Of this caller.
+    pub caller: Option<String>,
+    /// Of this run.
+    pub run_id: Option<String>,
+    /// In this state.
+    pub state: Option<State>,
+    /// Begun at or after.
+    pub since: Option<Timestamp>,
+    /// Older than this call: the last of the page before.
+    pub before: Option<InvocationId>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+impl Query {
+    /// Whether a call matches.
+    pub fn matches(&self, row: &Row) -> bool {
+        let same = |asked: &Option<String>, is: Option<&str>| asked.as_deref().is_none_or(|want| Some(want) == is);
+        same(&self.tool, Some(&row.tool))
+            && same(&self.caller, Some(&row.caller))
+            && same(&self.run_id, row.run_id.as_deref())
+            && self.state.is_none_or(|state| state == row.state)
+            && self.since.is_none_or(|since| row.started_at >= since)
+            && self.before.is_none_or(|before| row.id < before)
+    }
+}
+
+/// Totals of one tool and caller.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct UsageRow {
+    /// Tool.
+    pub tool: String,
+    /// Caller.
+    pub caller: String,
+    /// All calls.
+    pub calls: u64,
+    /// The tool answered.
+    pub succeeded: u64,
+    /// Failed, timed out, cancelled or unknown.
+    pub failed: u64,
+    /// Refused before the tool ran.
+    pub refused: u64,
+    /// Answered from a stored or a joined result.
+    pub cache_hits: u64,
+    /// Median duration of calls that were not refused, in milliseconds.
+    pub p50_ms: Option<f64>,
+    /// 99th percentile of the same.
+    pub p99_ms: Option<f64>,
+}

@@ -1,0 +1,167 @@
+//! Getting the file ready: its mode, its lock, its schema, and what the process before left unfinished.
+
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind as IoErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection, SqlStr, SqliteConnection, SqlitePool};
+
+use super::super::Error;
+
+/// Readers at once. A read takes microseconds; more would only hold file handles.
+const READERS: u32 = 4;
+/// How long a statement waits for another process that writes.
+const BUSY: Duration = Duration::from_secs(5);
+/// Files up to this size are checked page by page at the start; it costs about a second per GiB.
+const CHECKED_SIZE: u64 = 64 << 20;
+/// First SQLite without the WAL-reset corruption bug (sqlite.org, release 3.51.3).
+const OLDEST_SQLITE: (u32, u32, u32) = (3, 51, 3);
+
+pub(super) struct Opened {
+    pub(super) connection: SqliteConnection,
+    pub(super) readers: SqlitePool,
+    pub(super) lock: File,
+}
+
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(BUSY)
+        .foreign_keys(true)
+        .disable_statement_logging()
+}
+
+pub(super) async fn open(path: &Path, now: Timestamp) -> Result<Opened, Error> {
+    let place = || path.display().to_string();
+    create(path).map_err(|error| Error::Open { place: place(), reason: error.to_string() })?;
+    let (lock, alone) = lock(path)?;
+    let explain = |error: sqlx::Error| Error::Open { place: place(), reason: reason(&error) };
+    let mut connection = SqliteConnection::connect_with(&options(path)).await.map_err(explain)?;
+    check_version(&mut connection).await?;
+    check_pages(&mut connection, path).await?;
+    migrate(&mut connection, path).await?;
+    if alone {
+        settle_interrupted(&mut connection, now).await.map_err(explain)?;
+    }
+    Ok(Opened { connection, readers: readers(path).await?, lock })
+}
+
+/// A pool that reads a ledger that is there. The journal mode is left as it is: setting it would be a write.
+pub(super) async fn readers(path: &Path) -> Result<SqlitePool, Error> {
+    let options =
+        SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(BUSY).disable_statement_logging();
+    let pool = SqlitePoolOptions::new().max_connections(READERS).connect_with(options).await;
+    pool.map_err(|error| Error::Open { place: path.display().to_string(), reason: reason(&error) })
+}
+
+/// Makes a new file readable for its owner alone; SQLite gives its side files the same mode.
+fn create(path: &Path) -> std::io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() != IoErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Every writing process holds a shared lock beside the file. Who can have it alone knows that the rows left
+/// `reserved` belong to processes that are gone. (A file of its own: closing any handle on the database itself would
+/// drop SQLite's POSIX locks.)
+fn lock(path: &Path) -> Result<(File, bool), Error> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".lock");
+    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&beside);
+    let fail = |error: std::io::Error| Error::Open { place: path.display().to_string(), reason: error.to_string() };
+    let file = open.map_err(fail)?;
+    let alone = file.try_lock().is_ok();
+    if alone {
+        file.unlock().map_err(fail)?;
+    }
+    file.lock_shared().map_err(fail)?;
+    Ok((file, alone))
+}
+
+async fn check_version(connection: &mut SqliteConnection) -> Result<(), Error> {
+    let version: String = sqlx::query_scalar("select sqlite_version()").fetch_one(connection).await.map_err(failed)?;
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut next = || parts.next().unwrap_or(0);
+    if (next(), next(), next()) < OLDEST_SQLITE { Err(Error::OldSqlite(version)) } else { Ok(()) }
+}
+
+async fn check_pages(connection: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
+    if std::fs::metadata(path).is_ok_and(|meta| meta.len() > CHECKED_SIZE) {
+        return Ok(());
+    }
+    let place = path.display().to_string();
+    let damaged = |what: String| Error::Open {
+        place: place.clone(),
+        reason: format!("the file is damaged ({what}); it was left as it is: restore a backup or name another file"),
+    };
+    match sqlx::query_scalar::<_, String>("pragma quick_check(1)").fetch_one(connection).await {
+        Ok(verdict) if verdict == "ok" => Ok(()),
+        Ok(verdict) => Err(damaged(verdict.lines().last().unwrap_or_default().to_owned())),
+        Err(error) => Err(Error::Open { place: place.clone(), reason: reason(&error) }),
+    }
+}
+
+/// The migrations, embedded without sqlx's macros (they would build the whole of sqlx a second time).
+fn migrations() -> Vec<Migration> {
+    let embed = |version, name: &'static str, sql: &'static str| {
+        Migration::new(version, name.into(), MigrationType::Simple, SqlStr::from_static(sql), false)
+    };
+    vec![embed(1, "ledger", include_str!("../../../migrations/sqlite/0001_ledger.sql"))]
+}
+
+async fn migrate(connection: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
+    let place = path.display().to_string();
+    let known = migrations().iter().map(|migration| migration.version).max().unwrap_or(0);
+    match Migrator::with_migrations(migrations()).run_direct(None, connection, false).await {
+        Ok(()) => Ok(()),
+        Err(sqlx::migrate::MigrateError::VersionMissing(found)) => Err(Error::Newer { place, found, known }),
+        Err(sqlx::migrate::MigrateError::Execute(error)) => Err(Error::Open { place, reason: reason(&error) }),
+        Err(error) => Err(Error::Open { place, reason: error.to_string() }),
+    }
+}
+
+/// Calls that a dead process left reserved: whether they happened is not known, so they stay charged.
+async fn settle_interrupted(connection: &mut SqliteConnection, now: Timestamp) -> Result<(), sqlx::Error> {
+    let found = sqlx::query("update invocation set state = 'unknown' where state = 'reserved'")
+        .execute(&mut *connection)
+        .await?
+        .rows_affected();
+    if found > 0 {
+        tracing::warn!(calls = found, "calls that were interrupted are now `unknown`");
+    }
+    let expired = sqlx::query("delete from stored_result where expires_at <= ?")
+        .bind(now.as_millisecond())
+        .execute(connection)
+        .await?
+        .rows_affected();
+    tracing::debug!(results = expired, "expired results deleted");
+    Ok(())
+}
+
+/// A statement's failure, in words.
+pub(super) fn failed(error: sqlx::Error) -> Error {
+    Error::Failed(reason(&error))
+}
+
+/// SQLite's primary result code in words that say what would help (sqlite.org/rescode.html).
+pub(super) fn reason(error: &sqlx::Error) -> String {
+    let code = error.as_database_error().and_then(|db| db.code()).and_then(|code| code.parse::<u32>().ok());
+    match code.map(|code| code & 0xff) {
+        Some(5 | 6) => "another process keeps the file locked".into(),
+        Some(8) => "the file or its folder is read-only; make it writable or name another file".into(),
+        Some(10) => format!("the disk failed: {error}"),
+        Some(11) => "the file is damaged; it was left as it is: restore a backup or name another file".into(),
+        Some(13) => "the disk is full".into(),
+        Some(14) => "the file cannot be opened: is its folder there and writable?".into(),
+        Some(26) => "the file is not a SQLite database; it was left as it is: name another file".into(),
+        _ => error.to_string(),
+    }
+}

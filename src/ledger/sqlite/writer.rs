@@ -1,0 +1,278 @@
+//! The one task that writes. While one batch commits the next collects in a bounded queue, so there is no timer and
+//! nobody waits longer than for the batch before.
+//!
+//! When a commit fails nothing of it is written. Reservations are refused, so nothing runs without its row; rows of
+//! calls that have already run are kept and tried again, first thing with every batch and once a second.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use sqlx::{Connection, SqliteConnection};
+use tokio::sync::{mpsc, oneshot};
+
+use super::super::{AttemptRow, Error, Reservation, ReserveError, Row, StoredResult, Switch};
+use super::batch::Batch;
+use super::open;
+use crate::call::{Charge, Charged};
+
+/// Operations that may wait. Senders wait for room: the queue bounds memory, not correctness.
+const QUEUE: usize = 1024;
+/// A batch is cut at about this many bytes of row text, so that one statement stays small.
+const BATCH_BYTES: usize = 4 << 20;
+/// Rows kept for a later try while the disk is full.
+const BACKLOG: usize = 10_000;
+/// Pause between tries while nothing can be written.
+const PROBE: Duration = Duration::from_secs(1);
+
+type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// What the writer can be asked.
+pub(super) enum Op {
+    Reserve { row: Row, charges: Vec<Charge>, reply: oneshot::Sender<Result<Reservation, ReserveError>> },
+    Finish { row: Arc<Row>, refunds: Vec<Charged>, reply: Reply<()> },
+    Flush { reply: Reply<()> },
+    Attempt(AttemptRow),
+    Store(StoredResult),
+    Reset { tool: String, caller: Option<String>, reply: Reply<()> },
+    Purge { tool: Option<String>, reply: Reply<u64> },
+    Switch { switch: Switch, reply: Reply<()> },
+    Close { reply: Reply<()> },
+}
+
+/// The handle on the task.
+pub(super) struct Writer {
+    queue: mpsc::Sender<Op>,
+    /// Why nothing can be written, while that is so.
+    trouble: Arc<ArcSwapOption<String>>,
+}
+
+impl Writer {
+    pub(super) fn spawn(connection: SqliteConnection) -> Self {
+        let (queue, asked) = mpsc::channel(QUEUE);
+        let trouble = Arc::new(ArcSwapOption::empty());
+        let task = Task { connection, trouble: trouble.clone(), backlog: Batch::default() };
+        tokio::spawn(task.run(asked));
+        Self { queue, trouble }
+    }
+
+    /// A writer that takes nothing.
+    pub(super) fn closed() -> Self {
+        Self { queue: mpsc::channel(1).0, trouble: Arc::default() }
+    }
+
+    pub(super) async fn send(&self, op: Op) -> Result<(), Error> {
+        self.queue.send(op).await.map_err(|_| Error::Closed)
+    }
+
+    pub(super) fn health(&self) -> Result<(), String> {
+        match &*self.trouble.load() {
+            Some(reason) => Err(reason.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn close(&self) {
+        let (reply, closed) = oneshot::channel();
+        if self.send(Op::Close { reply }).await.is_ok() {
+            let _ = closed.await;
+        }
+    }
+}
+
+/// Who waits for which part of a batch.
+#[derive(Default)]
+struct Waiting {
+    reserves: Vec<oneshot::Sender<Result<Reservation, ReserveError>>>,
+    finishes: Vec<Reply<()>>,
+    bytes: usize,
+}
+
+struct Task {
+    connection: SqliteConnection,
+    trouble: Arc<ArcSwapOption<String>>,
+    /// Rows of calls that ran and could not be written yet.
+    backlog: Batch,
+}
+
+impl Task {
+    async fn run(mut self, mut asked: mpsc::Receiver<Op>) {
+        let mut buffer = Vec::with_capacity(QUEUE);
+        loop {
+            let received = if self.backlog.is_empty() && self.trouble.load().is_none() {
+                asked.recv_many(&mut buffer, QUEUE).await
+            } else {
+                tokio::select! {
+                    received = asked.recv_many(&mut buffer, QUEUE) => received,
+                    () = tokio::time::sleep(PROBE) => { self.probe().await; continue }
+                }
+            };
+            if received == 0 {
+                break;
+            }
+            if let Some(reply) = self.work(&mut buffer).await {
+                if !self.backlog.is_empty() {
+                    tracing::error!(rows = self.backlog.finishes.len(), "rows of finished calls could not be written");
+                }
+                let _ = self.connection.close().await;
+                let _ = reply.send(Ok(()));
+                break;
+            }
+        }
+    }
+
+    /// Carries out what was asked, in order; rows are grouped, anything else stands between groups.
+    async fn work(&mut self, asked: &mut Vec<Op>) -> Option<Reply<()>> {
+        let (mut batch, mut waiting) = (Batch::default(), Waiting::default());
+        for op in asked.drain(..) {
+            match op {
+                Op::Reserve { row, charges, reply } => {
+                    waiting.bytes += row.arguments.len();
+                    batch.reserves.push((row, charges));
+                    waiting.reserves.push(reply);
+                }
+                Op::Finish { row, refunds, reply } => {
+                    waiting.bytes += row.arguments.len() + row.result.as_ref().map_or(0, String::len);
+                    batch.finishes.push((row, refunds));
+                    waiting.finishes.push(reply);
+                }
+                Op::Attempt(row) => batch.attempts.push(row),
+                Op::Store(result) => {
+                    waiting.bytes += result.result.len();
+                    batch.results.push(result);
+                }
+                Op::Close { reply } => {
+                    self.flush(std::mem::take(&mut batch), std::mem::take(&mut waiting)).await;
+                    return Some(reply);
+                }
+                other => {
+                    self.flush(std::mem::take(&mut batch), std::mem::take(&mut waiting)).await;
+                    self.single(other).await;
+                }
+            }
+            if waiting.bytes > BATCH_BYTES {
+                self.flush(std::mem::take(&mut batch), std::mem::take(&mut waiting)).await;
+            }
+        }
+        self.flush(batch, waiting).await;
+        None
+    }
+
+    /// Commits a batch, the backlog first, and answers who waits.
+    async fn flush(&mut self, batch: Batch, waiting: Waiting) {
+        if !self.backlog.is_empty() {
+            self.probe().await;
+        }
+        if batch.is_empty() {
+            return;
+        }
+        match batch.commit(&mut self.connection).await {
+            Ok(answers) => {
+                self.recovered();
+                for (reply, answer) in waiting.reserves.into_iter().zip(answers) {
+                    let _ = reply.send(answer.map_err(ReserveError::LimitReached));
+                }
+                for reply in waiting.finishes {
+                    let _ = reply.send(Ok(()));
+                }
+            }
+            Err(error) => {
+                let error = self.failed(error).await;
+                for reply in waiting.reserves {
+                    let _ = reply.send(Err(error.clone().into()));
+                }
+                for reply in waiting.finishes {
+                    let _ = reply.send(Err(error.clone()));
+                }
+                self.keep(batch);
+            }
+        }
+    }
+
+    /// Tries the backlog again, or, if there is none, whether anything can be written at all.
+    async fn probe(&mut self) {
+        let tried = if self.backlog.is_empty() {
+            let sql = "insert into tool_switch (tool, enabled) values ('', 0) on conflict do nothing";
+            let write = sqlx::query(sql).execute(&mut self.connection).await;
+            match write {
+                Ok(_) => sqlx::query("delete from tool_switch where tool = ''").execute(&mut self.connection).await,
+                Err(error) => Err(error),
+            }
+            .map(|_| ())
+        } else {
+            self.backlog.commit(&mut self.connection).await.map(|_| ())
+        };
+        match tried {
+            Ok(()) => {
+                self.backlog = Batch::default();
+                self.recovered();
+            }
+            Err(error) => {
+                self.failed(error).await;
+            }
+        }
+    }
+
+    /// Keeps the rows of calls that have run.
+    fn keep(&mut self, batch: Batch) {
+        self.backlog.finishes.extend(batch.finishes);
+        self.backlog.attempts.extend(batch.attempts);
+        let over = self.backlog.finishes.len().saturating_sub(BACKLOG);
+        if over > 0 {
+            tracing::error!(rows = over, "the ledger has been unable to write for too long: rows are lost");
+            self.backlog.finishes.drain(..over);
+        }
+        self.backlog.attempts.truncate(BACKLOG);
+    }
+
+    async fn failed(&mut self, error: sqlx::Error) -> Error {
+        // There may be no transaction to roll back; either way the next statement starts fresh.
+        let _ = sqlx::query("rollback").execute(&mut self.connection).await;
+        let reason = open::reason(&error);
+        if self.trouble.swap(Some(Arc::new(reason.clone()))).is_none() {
+            tracing::error!(%reason, "the ledger cannot write; calls are refused until it can");
+        }
+        Error::Failed(reason)
+    }
+
+    fn recovered(&self) {
+        if self.trouble.swap(None).is_some() {
+            tracing::warn!("the ledger can write again");
+        }
+    }
+
+    /// Operations that are rare and stand by themselves.
+    async fn single(&mut self, op: Op) {
+        match op {
+            Op::Flush { reply } => {
+                let _ = reply.send(Ok(()));
+            }
+            Op::Reset { tool, caller, reply } => {
+                let sql = "delete from quota where tool = ?1 and (?2 is null or caller = ?2)";
+                let query = sqlx::query(sql).bind(tool).bind(caller);
+                let done = query.execute(&mut self.connection).await;
+                let _ = reply.send(self.answer(done.map(|_| ())).await);
+            }
+            Op::Purge { tool, reply } => {
+                let query = sqlx::query("delete from stored_result where ?1 is null or tool = ?1").bind(tool);
+                let done = query.execute(&mut self.connection).await;
+                let _ = reply.send(self.answer(done.map(|done| done.rows_affected())).await);
+            }
+            Op::Switch { switch, reply } => {
+                let sql = "insert into tool_switch (tool, enabled) values (?, ?) \
+                           on conflict (tool) do update set enabled = excluded.enabled";
+                let query = sqlx::query(sql).bind(switch.tool).bind(switch.enabled);
+                let done = query.execute(&mut self.connection).await;
+                let _ = reply.send(self.answer(done.map(|_| ())).await);
+            }
+            Op::Reserve { .. } | Op::Finish { .. } | Op::Attempt(_) | Op::Store(_) | Op::Close { .. } => {}
+        }
+    }
+
+    async fn answer<T>(&mut self, done: Result<T, sqlx::Error>) -> Result<T, Error> {
+        match done {
+            Ok(value) => Ok(value),
+            Err(error) => Err(self.failed(error).await),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Toolcrib executes the tool calls of software agents.
+//!
+//! The crate is the service. A program adds its own tools and ships its own binary:
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), toolcrib::Error> {
+//! use toolcrib::{App, Effect, Tool};
+//!
+//! let app = App::builder()
+//!     .tool(
+//!         Tool::new("shout", "Writes a text in capitals.")
+//!             .param("text", "string", "The text")
+//!             .effect(Effect::Read)
+//!             .call(|arguments, _context| async move {
+//!                 let text = arguments["text"].as_str().unwrap_or_default();
+//!                 Ok(text.to_uppercase())
+//!             }),
+//!     )
+//!     .build()
+//!     .await?;
+//! app.serve().await
+//! # }
+//! ```
+//!
+//! Where things are: [`call`] has the nouns; [`stack`] the way of every call, layer by layer; [`middleware`] the
+//! layers; [`tools`] what runs a tool; [`ledger`] the durable record; [`manifest`] the YAML file; [`http`] the routes;
+//! [`cli`] the program. [`app`] puts them together.
+
+pub mod app;
+pub mod call;
+pub mod callers;
+pub mod cli;
+pub mod formats;
+pub mod http;
+pub mod ledger;
+pub mod manifest;
+pub mod middleware;
+pub mod registry;
+pub mod running;
+pub mod schema;
+pub mod secrets;
+pub mod similar;
+pub mod stack;
+pub mod tools;
+
+pub use app::{App, AppBuilder, Error};
+pub use call::{Effect, Limit, LimitScope, Per, ToolContext, ToolError, ToolResult};
+pub use registry::Registry;
+pub use tools::Tool;

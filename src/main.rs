@@ -1,0 +1,17 @@
+//! The `toolcrib` program: arguments in, an exit code out.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "the runtime cannot be started");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(toolcrib::cli::run(std::env::args_os()));
+    // A blocking function that does not end must not keep the process from ending.
+    runtime.shutdown_background();
+    code
+}

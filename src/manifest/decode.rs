@@ -1,0 +1,107 @@
+//! From a node to a settings type, through serde, keeping the place of what does not fit.
+
+use serde::de::DeserializeOwned;
+use serde_aux::serde_introspection::serde_introspect;
+
+use super::finding::Finding;
+use super::node::Node;
+use crate::similar;
+
+/// Collects what is found while a manifest is read: as much as possible in one go.
+#[derive(Default)]
+pub(super) struct Findings(pub(super) Vec<Finding>);
+
+impl Findings {
+    pub(super) fn error(&mut self, node: &Node, path: &[String], under: &str, message: impl Into<String>) {
+        let finding = Finding::error(node.locate(path).clone(), join(under, path), message);
+        // A key that was reported once needs no second sentence.
+        if !self.0.contains(&finding) {
+            self.0.push(finding);
+        }
+    }
+
+    pub(super) fn warning(&mut self, node: &Node, path: &[String], under: &str, message: impl Into<String>) {
+        self.0.push(Finding::warning(node.locate(path).clone(), join(under, path), message));
+    }
+
+    /// Reads `node`, whose own path is `under`, as a `T`; unknown keys are all reported, other faults one at a time.
+    pub(super) fn decode<T: DeserializeOwned>(&mut self, node: &Node, under: &str) -> Option<T> {
+        if node.entries().is_none() {
+            self.error(node, &[], under, "a map is expected here");
+            return None;
+        }
+        let known = fields::<T>();
+        self.unknown_keys(node, under, known);
+        let known_only = node.filtered(|key| known.contains(&key));
+        self.decode_value(&known_only, under)
+    }
+
+    /// Reads any value as a `T`.
+    pub(super) fn decode_value<T: DeserializeOwned>(&mut self, node: &Node, under: &str) -> Option<T> {
+        match serde_path_to_error::deserialize(node.to_json()) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let path: Vec<String> = error
+                    .path()
+                    .iter()
+                    .filter_map(|segment| match segment {
+                        serde_path_to_error::Segment::Seq { index } => Some(index.to_string()),
+                        serde_path_to_error::Segment::Map { key } => Some(key.clone()),
+                        _ => None,
+                    })
+                    .collect();
+                self.fault(node, path, under, error.inner().to_string());
+                None
+            }
+        }
+    }
+
+    /// Reports serde's word on what stands at `path`; an unknown field as the unknown key it is.
+    pub(super) fn fault(&mut self, node: &Node, mut path: Vec<String>, under: &str, message: String) {
+        let message = match unknown_field(&message) {
+            Some((field, known)) => {
+                if path.last() != Some(&field) {
+                    path.push(field.clone());
+                }
+                unknown_key(&field, &known)
+            }
+            None => message,
+        };
+        self.error(node, &path, under, message);
+    }
+
+    /// Reports every key that is not one of `known`.
+    pub(super) fn unknown_keys(&mut self, node: &Node, under: &str, known: &[&str]) {
+        for (key, _) in node.entries().unwrap_or_default() {
+            if !known.contains(&key.text.as_str()) {
+                let known: Vec<String> = known.iter().map(|&name| name.to_owned()).collect();
+                self.error(node, std::slice::from_ref(&key.text), under, unknown_key(&key.text, &known));
+            }
+        }
+    }
+}
+
+/// The keys that a settings type knows.
+pub(super) fn fields<T: DeserializeOwned>() -> &'static [&'static str] {
+    serde_introspect::<T>()
+}
+
+fn unknown_key(key: &str, known: &[String]) -> String {
+    match similar::closest(key, known.iter().map(String::as_str), similar::HINT) {
+        Some(near) => format!("unknown key, did you mean {near}?"),
+        None => format!("unknown key; there are {}", known.join(", ")),
+    }
+}
+
+/// serde's "unknown field `x`, expected one of `a`, `b`", taken apart.
+fn unknown_field(message: &str) -> Option<(String, Vec<String>)> {
+    let rest = message.strip_prefix("unknown field `")?;
+    let (field, rest) = rest.split_once('`')?;
+    let known = rest.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    Some((field.to_owned(), known))
+}
+
+pub(super) fn join(under: &str, path: &[String]) -> String {
+    let parts = std::iter::once(under).filter(|part| !part.is_empty()).chain(path.iter().map(String::as_str));
+    parts.collect::<Vec<_>>().join(".")
+}

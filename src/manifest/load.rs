@@ -1,0 +1,276 @@
+//! From a file, and the files it includes, to a [`Manifest`].
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use super::decode::{Findings, join};
+use super::finding::{Finding, Place, Severity};
+use super::node::{Data, Node};
+use super::references::{References, Source};
+use super::sections::{Cache, Caller, Capture, Ledger, PolicyEntry, Server};
+use super::tool::ToolReader;
+use super::{DEFAULT_LEDGER, Manifest};
+use crate::call::Kind;
+use crate::callers::{CallerSettings, hash_key};
+use crate::http::ServerSettings;
+use crate::ledger;
+use crate::tools::Tool;
+
+const SECTIONS: [&str; 10] =
+    ["server", "ledger", "cache", "calls", "callers", "include", "defaults", "tools", "python_modules", "mcp_servers"];
+const INCLUDED: [&str; 3] = ["tools", "python_modules", "mcp_servers"];
+
+/// Reads a manifest and everything it includes. `natives` are the embedding program's own tools, by name.
+///
+/// # Errors
+/// Everything that was found, warnings too, when there is at least one error.
+pub fn load(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -> Result<Manifest, Vec<Finding>> {
+    let mut loader =
+        Loader { source, natives, findings: Findings::default(), secrets: BTreeSet::new(), seen: HashMap::new() };
+    let manifest = loader.manifest(path);
+    let findings = loader.findings.0;
+    match manifest {
+        Some(mut manifest) if findings.iter().all(|finding| finding.severity == Severity::Warning) => {
+            manifest.secrets = loader.secrets.into_iter().collect();
+            manifest.warnings = findings;
+            Ok(manifest)
+        }
+        _ => Err(findings),
+    }
+}
+
+struct Loader<'a> {
+    source: &'a dyn Source,
+    natives: &'a HashMap<String, Tool>,
+    findings: Findings,
+    secrets: BTreeSet<String>,
+    /// Where each tool name was first seen.
+    seen: HashMap<String, Place>,
+}
+
+impl Loader<'_> {
+    fn read(&mut self, path: &Path) -> Option<Node> {
+        let place = || Place { file: path.into(), line: 1, column: 1 };
+        let text = match self.source.file(path) {
+            Ok(text) => text,
+            Err(error) => {
+                self.findings.0.push(Finding::error(place(), "", format!("cannot be read: {error}")));
+                return None;
+            }
+        };
+        match Node::parse(path, &text) {
+            Ok(node) if node.entries().is_some() => Some(node),
+            Ok(_) => {
+                let message = "a manifest is a map: tools, callers, server, ledger …";
+                self.findings.0.push(Finding::error(place(), "", message));
+                None
+            }
+            Err(finding) => {
+                self.findings.0.push(finding);
+                None
+            }
+        }
+    }
+
+    fn manifest(&mut self, path: &Path) -> Option<Manifest> {
+        let root = self.read(path)?;
+        let base = folder(path);
+        self.findings.unknown_keys(&root, "", &SECTIONS);
+        let mut manifest = Manifest::default();
+        if let Some(server) = self.section::<Server>(&root, "server", &base) {
+            manifest.listen = server.listen.unwrap_or(manifest.listen);
+            let plain = ServerSettings::default();
+            manifest.server = ServerSettings {
+                max_body: server.max_body.map_or(plain.max_body, |size| size.as_usize()),
+                max_in_flight: server.max_in_flight.unwrap_or(plain.max_in_flight),
+                drain: server.drain.map_or(plain.drain, |time| time.0),
+                allowed_hosts: server.allowed_hosts,
+                allowed_origins: server.allowed_origins,
+                allow_open: server.allow_open,
+            };
+            if manifest.server.max_in_flight == 0 {
+                let path = ["server".to_owned(), "max_in_flight".to_owned()];
+                self.findings.error(&root, &path, "", "at least one call must be able to run");
+            }
+        }
+        if let Some(section) = self.section::<Ledger>(&root, "ledger", &base) {
+            self.ledger(&root, &section);
+            // A default file stands in the working folder; one that the manifest names, relative to the manifest.
+            let base = if section.url.is_some() { base.clone() } else { PathBuf::new() };
+            let url = section.url.unwrap_or_else(|| DEFAULT_LEDGER.into());
+            manifest.ledger = ledger::Settings { url, base, durability: section.durability };
+        }
+        if let Some(section) = self.section::<Cache>(&root, "cache", &base) {
+            manifest.cache_bytes = section.max_bytes.map_or(manifest.cache_bytes, |size| size.0);
+        }
+        if root.get("calls").is_some() {
+            self.findings.warning(
+                &root,
+                &["calls".into()],
+                "",
+                "POST /calls is not built yet; these settings wait for it",
+            );
+        }
+        manifest.callers = self.callers(&root, &base);
+        let defaults = self.section::<PolicyEntry>(&root, "defaults", &base).unwrap_or_default();
+        self.tools(&root, &base, &defaults, &mut manifest);
+        self.includes(&root, &base, &defaults, &mut manifest);
+        Some(manifest)
+    }
+
+    fn section<T: serde::de::DeserializeOwned>(&mut self, root: &Node, name: &str, base: &Path) -> Option<T> {
+        let mut node = root.get(name)?.clone();
+        self.resolve(&mut node, name, base);
+        self.findings.decode(&node, name)
+    }
+
+    fn resolve(&mut self, node: &mut Node, under: &str, base: &Path) {
+        let secrets = std::mem::take(&mut self.secrets);
+        let mut references = References { source: self.source, base, defaults: HashMap::new(), secrets };
+        references.resolve(node, under, &mut self.findings, false);
+        self.secrets = references.secrets;
+    }
+
+    fn ledger(&mut self, root: &Node, section: &Ledger) {
+        let key = |name: &str| ["ledger".to_owned(), name.to_owned()];
+        if section.capture == Capture::Digest {
+            self.findings.error(root, &key("capture"), "", "capture: digest is not built yet");
+        }
+        if section.retention.is_some() {
+            self.findings.warning(root, &key("retention"), "", "not built yet: rows are kept until then");
+        }
+    }
+
+    fn callers(&mut self, root: &Node, base: &Path) -> Vec<CallerSettings> {
+        let Some(node) = root.get("callers") else { return Vec::new() };
+        let Data::List(items) = &node.data else {
+            self.findings.error(node, &[], "callers", "a list of callers is expected here");
+            return Vec::new();
+        };
+        let mut callers: Vec<CallerSettings> = Vec::new();
+        for (at, item) in items.iter().enumerate() {
+            let under = join("callers", &[at.to_string()]);
+            let mut item = item.clone();
+            self.resolve(&mut item, &under, base);
+            let Some(said) = self.findings.decode::<Caller>(&item, &under) else { continue };
+            let key = match (said.key, said.key_sha256) {
+                (Some(key), None) if !key.trim().is_empty() => {
+                    self.secrets.insert(key.clone());
+                    Some(hash_key(key.trim()))
+                }
+                (None, Some(hash)) => hex::decode(hash.trim()).ok().and_then(|bytes| bytes.try_into().ok()),
+                _ => None,
+            };
+            let Some(key_sha256) = key else {
+                let message = "one of key (not empty) and key_sha256 (64 hex digits) is needed";
+                self.findings.error(&item, &[], &under, message);
+                continue;
+            };
+            let plain = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
+            if said.name.is_empty() || said.name.len() > 128 || !said.name.chars().all(plain) {
+                let message = "a caller's name has 1 to 128 characters of A-Z a-z 0-9 _ - . @";
+                self.findings.error(&item, &["name".into()], &under, message);
+            }
+            if callers.iter().any(|other| other.name == said.name) {
+                self.findings.error(&item, &["name".into()], &under, "this name is there twice: names are unique");
+            }
+            if callers.iter().any(|other| other.key_sha256 == key_sha256) {
+                self.findings.error(&item, &["key".into()], &under, "another caller has the same key");
+            }
+            callers.push(CallerSettings {
+                name: said.name,
+                key_sha256,
+                allow: said.allow,
+                deny: said.deny,
+                limits: said.limits,
+                admin: said.admin,
+            });
+        }
+        callers
+    }
+
+    fn tools(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
+        for later in ["python_modules", "mcp_servers"] {
+            if root.get(later).is_some() {
+                self.findings.error(root, &[later.to_owned()], "", format!("{later} is not built yet"));
+            }
+        }
+        let Some(node) = root.get("tools") else { return };
+        let Some(entries) = node.entries() else {
+            self.findings.error(node, &[], "tools", "a map of tools is expected here");
+            return;
+        };
+        for (key, entry) in entries {
+            if let Some(first) = self.seen.get(&key.text) {
+                let message = format!("the name is taken: {}:{}:{}", first.file.display(), first.line, first.column);
+                self.findings.0.push(Finding::error(key.place.clone(), format!("tools.{}", key.text), message));
+                continue;
+            }
+            self.seen.insert(key.text.clone(), key.place.clone());
+            let mut reader = ToolReader {
+                source: self.source,
+                base,
+                defaults,
+                natives: self.natives,
+                secrets: &mut self.secrets,
+                findings: &mut self.findings,
+            };
+            let Some(tool) = reader.read(&key.text, entry) else { continue };
+            for alias in &tool.definition.aliases {
+                if let Some(first) = self.seen.insert(alias.to_string(), key.place.clone()) {
+                    let place = format!("{}:{}:{}", first.file.display(), first.line, first.column);
+                    let message = format!("the alias `{alias}` is taken: {place}");
+                    self.findings.0.push(Finding::error(
+                        key.place.clone(),
+                        format!("tools.{}.aliases", key.text),
+                        message,
+                    ));
+                }
+            }
+            let which = entry.get("use").map(Node::to_json);
+            let which = which.as_ref().and_then(|word| word.as_str()).unwrap_or(&key.text);
+            if tool.kind == Kind::Native && self.natives.contains_key(which) {
+                manifest.taken.push(which.to_owned());
+            }
+            manifest.tools.push(tool);
+        }
+    }
+
+    fn includes(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
+        let Some(node) = root.get("include") else { return };
+        let Some(patterns) = self.findings.decode_value::<Vec<String>>(node, "include") else { return };
+        for (at, pattern) in patterns.iter().enumerate() {
+            let place = [at.to_string()];
+            let full = base.join(pattern);
+            let found = glob::glob(&full.to_string_lossy());
+            let mut files: Vec<PathBuf> = match found {
+                Ok(paths) => paths.filter_map(Result::ok).collect(),
+                Err(error) => {
+                    self.findings.error(node, &place, "include", format!("not a pattern: {}", error.msg));
+                    continue;
+                }
+            };
+            files.sort();
+            if files.is_empty() && !pattern.contains(['*', '?', '[']) {
+                self.findings.error(node, &place, "include", format!("there is no file {pattern}"));
+            }
+            for file in files {
+                let Some(included) = self.read(&file) else { continue };
+                for (key, _) in included.entries().unwrap_or_default() {
+                    if SECTIONS.contains(&key.text.as_str()) && !INCLUDED.contains(&key.text.as_str()) {
+                        let message = "an included file holds tools only; this belongs in the manifest itself";
+                        self.findings.error(&included, std::slice::from_ref(&key.text), "", message);
+                    }
+                }
+                let known = |key: &str| INCLUDED.contains(&key) || !SECTIONS.contains(&key);
+                self.findings.unknown_keys(&included.filtered(known), "", &INCLUDED);
+                self.tools(&included, &folder(&file), defaults, manifest);
+            }
+        }
+    }
+}
+
+/// The folder that relative paths of a file start at.
+fn folder(file: &Path) -> PathBuf {
+    file.parent().map(Path::to_path_buf).unwrap_or_default()
+}

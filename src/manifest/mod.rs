@@ -1,0 +1,80 @@
+//! The YAML file that declares tools, callers and settings.
+//!
+//! `node.rs` reads YAML with places, `references.rs` brings in secrets, `decode.rs` holds what is written against the
+//! types in `sections.rs`, `tool.rs` makes tools of entries. As many faults as possible are found in one go, each
+//! with its place and what would be right.
+
+mod decode;
+mod finding;
+mod load;
+mod node;
+mod parameters;
+mod references;
+mod sections;
+mod tool;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+pub use finding::{Finding, Place, Severity};
+pub use load::load;
+pub use references::{Process, Source};
+
+use crate::callers::CallerSettings;
+use crate::http::ServerSettings;
+use crate::ledger;
+use crate::tools::Tool;
+
+/// What a manifest comes to.
+pub struct Manifest {
+    /// `server:`
+    pub server: ServerSettings,
+    /// `server.listen:`, as it was written or by default.
+    pub listen: String,
+    /// `ledger:`
+    pub ledger: ledger::Settings,
+    /// `cache.max_bytes:`
+    pub cache_bytes: u64,
+    /// `callers:`
+    pub callers: Vec<CallerSettings>,
+    /// `tools:`, includes too.
+    pub tools: Vec<Tool>,
+    /// Names of the embedding program's tools that an entry has taken over.
+    pub taken: Vec<String>,
+    /// Every value that came in by reference.
+    pub secrets: Vec<String>,
+    /// What is odd but works.
+    pub warnings: Vec<Finding>,
+}
+
+/// Where the service listens when nobody says otherwise.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:7411";
+/// The ledger when nobody says otherwise: a file in the working folder.
+pub const DEFAULT_LEDGER: &str = "sqlite://toolcrib.db";
+/// Results kept in memory when nobody says otherwise.
+pub const DEFAULT_CACHE_BYTES: u64 = 64 << 20;
+
+impl Default for Manifest {
+    fn default() -> Self {
+        Self {
+            server: ServerSettings::default(),
+            listen: DEFAULT_LISTEN.into(),
+            ledger: ledger::Settings {
+                url: DEFAULT_LEDGER.into(),
+                base: PathBuf::new(),
+                durability: ledger::Durability::default(),
+            },
+            cache_bytes: DEFAULT_CACHE_BYTES,
+            callers: Vec::new(),
+            tools: Vec::new(),
+            taken: Vec::new(),
+            secrets: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// Whether an address is reachable from this machine only.
+pub fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}

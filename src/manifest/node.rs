@@ -1,0 +1,141 @@
+//! YAML with places: every value and every key knows its file, line and column.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
+use serde_json::Value;
+
+use super::finding::{Finding, Place};
+
+/// A value and where it stands.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) data: Data,
+}
+
+/// What a value is.
+#[derive(Debug, Clone)]
+pub(super) enum Data {
+    /// Anything without parts.
+    Scalar(Value),
+    /// A list.
+    List(Vec<Node>),
+    /// A map, in the order of the file.
+    Map(Vec<(Key, Node)>),
+}
+
+/// A map's key and where it stands.
+#[derive(Debug, Clone)]
+pub(super) struct Key {
+    pub(super) text: String,
+    pub(super) place: Place,
+}
+
+impl Node {
+    /// Reads a file's text.
+    pub(super) fn parse(file: &Path, text: &str) -> Result<Self, Finding> {
+        let file: Arc<Path> = file.into();
+        let start = Place { file: file.clone(), line: 1, column: 1 };
+        let documents = MarkedYaml::load_from_str(text).map_err(|error| {
+            let (line, column) = (error.marker().line().max(1), error.marker().col() + 1);
+            let place = Place { file: file.clone(), line, column };
+            let message = match error.info() {
+                twice if twice.contains("duplicated key") => "this name is there twice: names are unique".into(),
+                other => format!("not YAML: {other}"),
+            };
+            Finding::error(place, "", message)
+        })?;
+        match documents.as_slice() {
+            [] => Ok(Self { place: start, data: Data::Map(Vec::new()) }),
+            [one] => convert(&file, one),
+            _ => Err(Finding::error(start, "", "one YAML document is expected, there are more")),
+        }
+    }
+
+    /// The entries, if it is a map; an empty value counts as an empty map.
+    pub(super) fn entries(&self) -> Option<&[(Key, Node)]> {
+        match &self.data {
+            Data::Map(entries) => Some(entries),
+            Data::Scalar(Value::Null) => Some(&[]),
+            Data::Scalar(_) | Data::List(_) => None,
+        }
+    }
+
+    /// The value under a key.
+    pub(super) fn get(&self, name: &str) -> Option<&Node> {
+        self.entries()?.iter().find(|(key, _)| key.text == name).map(|(_, node)| node)
+    }
+
+    /// The value as JSON.
+    pub(super) fn to_json(&self) -> Value {
+        match &self.data {
+            Data::Scalar(value) => value.clone(),
+            Data::List(items) => items.iter().map(Self::to_json).collect(),
+            Data::Map(entries) => entries.iter().map(|(key, node)| (key.text.clone(), node.to_json())).collect(),
+        }
+    }
+
+    /// The place of the value at the end of a path, or of the last part of the path that is there; for a key whose
+    /// name is asked for, the place of the key.
+    pub(super) fn locate(&self, path: &[String]) -> &Place {
+        let Some((first, rest)) = path.split_first() else { return &self.place };
+        match &self.data {
+            Data::Map(entries) => match entries.iter().find(|(key, _)| key.text == *first) {
+                Some((key, _)) if rest.is_empty() => &key.place,
+                Some((_, node)) => node.locate(rest),
+                None => &self.place,
+            },
+            Data::List(items) => match first.parse::<usize>().ok().and_then(|at| items.get(at)) {
+                Some(item) => item.locate(rest),
+                None => &self.place,
+            },
+            Data::Scalar(_) => &self.place,
+        }
+    }
+
+    /// The same map with only the keys that `keep` says.
+    pub(super) fn filtered(&self, keep: impl Fn(&str) -> bool) -> Self {
+        let entries = self.entries().unwrap_or_default();
+        let kept = entries.iter().filter(|(key, _)| keep(&key.text)).cloned().collect();
+        Self { place: self.place.clone(), data: Data::Map(kept) }
+    }
+}
+
+fn convert(file: &Arc<Path>, node: &MarkedYaml<'_>) -> Result<Node, Finding> {
+    let at = |node: &MarkedYaml<'_>| Place {
+        file: file.clone(),
+        line: node.span.start.line().max(1),
+        column: node.span.start.col() + 1,
+    };
+    let place = at(node);
+    let data = match &node.data {
+        YamlData::Value(scalar) => Data::Scalar(match scalar {
+            Scalar::Null => Value::Null,
+            Scalar::Boolean(value) => Value::Bool(*value),
+            Scalar::Integer(value) => (*value).into(),
+            Scalar::FloatingPoint(value) => serde_json::Number::from_f64(value.into_inner())
+                .map(Value::Number)
+                .ok_or_else(|| Finding::error(place.clone(), "", "a number that JSON cannot hold"))?,
+            Scalar::String(text) => Value::String(text.to_string()),
+        }),
+        YamlData::Sequence(items) => {
+            Data::List(items.iter().map(|item| convert(file, item)).collect::<Result<_, _>>()?)
+        }
+        YamlData::Mapping(entries) => {
+            let entry = |(key, value): (&MarkedYaml<'_>, &MarkedYaml<'_>)| {
+                let key_place = at(key);
+                let text = match convert(file, key)?.data {
+                    Data::Scalar(Value::String(text)) => text,
+                    Data::Scalar(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
+                    _ => return Err(Finding::error(key_place, "", "a key is a plain text")),
+                };
+                Ok((Key { text, place: key_place }, convert(file, value)?))
+            };
+            Data::Map(entries.iter().map(entry).collect::<Result<_, _>>()?)
+        }
+        _ => return Err(Finding::error(place, "", "YAML tags have no meaning here: write plain values")),
+    };
+    Ok(Node { place, data })
+}

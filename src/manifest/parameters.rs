@@ -1,0 +1,88 @@
+//! The `parameters:` shorthand, compiled to a JSON Schema.
+
+use serde_json::{Value, json};
+
+use super::decode::{Findings, join};
+use super::node::Node;
+use crate::call::JsonObject;
+
+/// Keys of a parameter: JSON Schema's, and `required`. Others are typing mistakes, which JSON Schema would let pass.
+const KEYS: [&str; 38] = [
+    "type",
+    "description",
+    "title",
+    "enum",
+    "const",
+    "default",
+    "required",
+    "examples",
+    "format",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "items",
+    "prefixItems",
+    "contains",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "properties",
+    "additionalProperties",
+    "minProperties",
+    "maxProperties",
+    "propertyNames",
+    "patternProperties",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "not",
+    "$ref",
+    "writeOnly",
+    "deprecated",
+    "readOnly",
+    "nullable",
+];
+
+/// Builds the schema: a parameter is required unless it says `required: false` or has a default; nothing else may be
+/// given.
+pub(super) fn compile(node: &Node, under: &str, findings: &mut Findings) -> Option<Value> {
+    let Some(entries) = node.entries() else {
+        findings.error(node, &[], under, "a map of parameters is expected here");
+        return None;
+    };
+    let (mut properties, mut required) = (JsonObject::new(), Vec::new());
+    for (key, parameter) in entries {
+        let path = join(under, std::slice::from_ref(&key.text));
+        if parameter.entries().is_none() {
+            findings.error(parameter, &[], &path, "a map is expected here, e.g. {type: string, description: …}");
+            continue;
+        }
+        findings.unknown_keys(parameter, &path, &KEYS);
+        let mut schema = parameter.filtered(|_| true).to_json();
+        let mut is_required = true;
+        if let Some(object) = schema.as_object_mut() {
+            match object.get("required") {
+                Some(Value::Bool(said)) => {
+                    is_required = *said;
+                    object.remove("required");
+                }
+                // A list belongs to the parameter's own schema: the required properties of an object.
+                Some(Value::Array(_)) | None => {}
+                Some(_) => findings.error(parameter, &["required".into()], &path, "true or false is expected here"),
+            }
+            is_required &= !object.contains_key("default");
+        }
+        if is_required {
+            required.push(Value::from(key.text.as_str()));
+        }
+        properties.insert(key.text.clone(), schema);
+    }
+    Some(json!({
+        "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+    }))
+}

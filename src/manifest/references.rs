@@ -1,0 +1,152 @@
+//! `${env:NAME}` and `${file:/path}`: values that a manifest names instead of holding.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::decode::{Findings, join};
+use super::node::{Data, Node};
+
+/// Where references lead. A trait, so that tests need not touch the process's environment.
+pub trait Source {
+    /// The value of an environment variable.
+    fn env(&self, name: &str) -> Option<String>;
+
+    /// The contents of a file.
+    ///
+    /// # Errors
+    /// As the file system says.
+    fn file(&self, path: &Path) -> std::io::Result<String>;
+}
+
+/// The process's own environment and files.
+pub struct Process;
+
+impl Source for Process {
+    fn env(&self, name: &str) -> Option<String> {
+        #[expect(clippy::disallowed_methods, reason = "the one place where the environment is read")]
+        std::env::var(name).ok()
+    }
+
+    fn file(&self, path: &Path) -> std::io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+}
+
+/// Keys of a tool whose values callers see: a secret there would be public.
+const PUBLIC: [&str; 7] =
+    ["description", "parameters", "input_schema", "output_schema", "annotations", "aliases", "tags"];
+
+/// Replaces references in a node.
+pub(super) struct References<'a> {
+    pub(super) source: &'a dyn Source,
+    /// Relative file references start here.
+    pub(super) base: &'a Path,
+    /// Defaults of variables that the tool declares.
+    pub(super) defaults: HashMap<String, String>,
+    /// Every value that came in by reference.
+    pub(super) secrets: BTreeSet<String>,
+}
+
+impl References<'_> {
+    /// Replaces every reference below `node`, whose path is `under`. In a tool, not in what callers see.
+    pub(super) fn resolve(&mut self, node: &mut Node, under: &str, findings: &mut Findings, tool: bool) {
+        match &mut node.data {
+            Data::Scalar(Value::String(text)) if text.contains("${") => match self.expand(text) {
+                Ok((expanded, warning)) => {
+                    *text = expanded;
+                    if let Some(message) = warning {
+                        findings.warning(node, &[], under, message);
+                    }
+                }
+                Err(message) => findings.error(node, &[], under, message),
+            },
+            Data::Scalar(_) => {}
+            Data::List(items) => {
+                for (at, item) in items.iter_mut().enumerate() {
+                    self.resolve(item, &join(under, &[at.to_string()]), findings, false);
+                }
+            }
+            Data::Map(entries) => {
+                for (key, value) in entries {
+                    let path = join(under, std::slice::from_ref(&key.text));
+                    if tool && PUBLIC.contains(&key.text.as_str()) {
+                        refuse(value, &path, findings);
+                    } else {
+                        self.resolve(value, &path, findings, false);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The text with its references replaced, and a warning about what only looks like one.
+    fn expand(&mut self, text: &str) -> Result<(String, Option<String>), String> {
+        let (mut out, mut rest, mut warning) = (String::new(), text, None);
+        while let Some(at) = rest.find("${") {
+            // `$${` is a literal `${`.
+            if at > 0 && rest.as_bytes()[at - 1] == b'$' {
+                out.push_str(&rest[..at - 1]);
+                out.push_str("${");
+                rest = &rest[at + 2..];
+                continue;
+            }
+            out.push_str(&rest[..at]);
+            let after = &rest[at + 2..];
+            let Some((inside, tail)) = after.split_once('}') else {
+                return Err("`${` without `}`; for a literal `${` write `$${`".into());
+            };
+            match inside.split_once(':') {
+                Some(("env", name)) => {
+                    let value = self.source.env(name).or_else(|| self.defaults.get(name).cloned());
+                    let value = value.ok_or_else(|| format!("environment variable {name} is not set"))?;
+                    self.secrets.insert(value.clone());
+                    out.push_str(&value);
+                }
+                Some(("file", path)) => {
+                    let file = self.base.join(path);
+                    let value = self.source.file(&file).map_err(|error| format!("file {path}: {error}"))?;
+                    // Files made by editors and by `echo` end in a line end that is no part of the secret.
+                    let value = value.trim_end_matches(['\r', '\n']);
+                    self.secrets.insert(value.to_owned());
+                    out.push_str(value);
+                }
+                _ => {
+                    warning = Some(format!(
+                        "`${{{inside}}}` is taken as it stands; references are ${{env:NAME}} and ${{file:/path}}, \
+                         and `$${{` is a literal `${{`"
+                    ));
+                    out.push_str(&rest[at..at + 2 + inside.len() + 1]);
+                }
+            }
+            rest = tail;
+        }
+        out.push_str(rest);
+        Ok((out, warning))
+    }
+}
+
+/// References in what callers see are errors; `$${` is still a literal.
+fn refuse(node: &mut Node, under: &str, findings: &mut Findings) {
+    match &mut node.data {
+        Data::Scalar(Value::String(text)) => {
+            if ["${env:", "${file:"].iter().any(|mark| text.replace("$${", "").contains(mark)) {
+                findings.error(node, &[], under, "callers see this; a reference to a secret cannot stand here");
+            } else {
+                *text = text.replace("$${", "${");
+            }
+        }
+        Data::Scalar(_) => {}
+        Data::List(items) => {
+            for (at, item) in items.iter_mut().enumerate() {
+                refuse(item, &join(under, &[at.to_string()]), findings);
+            }
+        }
+        Data::Map(entries) => {
+            for (key, value) in entries {
+                refuse(value, &join(under, std::slice::from_ref(&key.text)), findings);
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Everything in a manifest but its tools, as the file says it.
+
+use serde::Deserialize;
+
+use crate::call::units::{Size, Time};
+use crate::call::{CacheScope, Effect, EnvVar, Limit, OnDisconnect};
+use crate::ledger::Durability;
+
+/// `server:`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Server {
+    pub(super) listen: Option<String>,
+    pub(super) max_body: Option<Size>,
+    pub(super) max_in_flight: Option<usize>,
+    pub(super) drain: Option<Time>,
+    pub(super) allowed_hosts: Vec<String>,
+    pub(super) allowed_origins: Vec<String>,
+    pub(super) allow_open: bool,
+}
+
+/// `ledger:`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Ledger {
+    pub(super) url: Option<String>,
+    pub(super) durability: Durability,
+    pub(super) capture: Capture,
+    pub(super) retention: Option<Time>,
+}
+
+/// What the ledger keeps of arguments and results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Capture {
+    #[default]
+    Full,
+    Digest,
+}
+
+/// `cache:`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Cache {
+    pub(super) max_bytes: Option<Size>,
+}
+
+/// One of `callers:`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Caller {
+    pub(super) name: String,
+    pub(super) key: Option<String>,
+    pub(super) key_sha256: Option<String>,
+    #[serde(default)]
+    pub(super) allow: Vec<String>,
+    #[serde(default)]
+    pub(super) deny: Vec<String>,
+    #[serde(default)]
+    pub(super) limits: Vec<Limit>,
+    #[serde(default)]
+    pub(super) admin: bool,
+}
+
+/// Policy keys, in `defaults:` and in every tool.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct PolicyEntry {
+    pub(super) effect: Option<Effect>,
+    pub(super) timeout: Option<Time>,
+    pub(super) deadline: Option<Time>,
+    pub(super) retry: Option<Retry>,
+    pub(super) limits: Option<Vec<Limit>>,
+    pub(super) cache: Option<CacheEntry>,
+    pub(super) concurrency: Option<ConcurrencyEntry>,
+    pub(super) on_disconnect: Option<OnDisconnect>,
+    pub(super) idempotency: Option<Idempotency>,
+    /// Read by the repeat guard, which is not built yet: without it every tool is repeatable.
+    pub(super) repeatable: Option<bool>,
+    pub(super) strict: Option<bool>,
+    pub(super) enabled: Option<bool>,
+    pub(super) capture: Option<Capture>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Retry {
+    pub(super) attempts: u32,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CacheEntry {
+    pub(super) ttl: Time,
+    #[serde(default)]
+    pub(super) scope: CacheScope,
+    pub(super) context: Option<Vec<String>>,
+    pub(super) when: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ConcurrencyEntry {
+    pub(super) max: Option<usize>,
+    pub(super) queue: Option<usize>,
+    pub(super) wait: Option<Time>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Idempotency {
+    Off,
+    Optional,
+    Required,
+}
+
+/// Definition keys of every tool.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct DefinitionEntry {
+    pub(super) kind: Option<String>,
+    pub(super) description: Option<String>,
+    pub(super) parameters: Option<serde_json::Value>,
+    pub(super) input_schema: Option<serde_json::Value>,
+    pub(super) output_schema: Option<serde_json::Value>,
+    pub(super) annotations: Option<crate::call::JsonObject>,
+    pub(super) aliases: Vec<String>,
+    pub(super) tags: Vec<String>,
+    pub(super) env: Vec<EnvVar>,
+    pub(super) result_as_answer: Option<bool>,
+}
+
+/// A native tool's own keys.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NativeEntry {
+    #[serde(rename = "use")]
+    pub(super) which: Option<String>,
+    pub(super) with: crate::call::JsonObject,
+    pub(super) workdir: Option<std::path::PathBuf>,
+}

@@ -1,0 +1,322 @@
+//! One entry of `tools:`.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::decode::{Findings, fields, join};
+use super::node::Node;
+use super::parameters;
+use super::references::{References, Source};
+use super::sections::{Capture, DefinitionEntry, Idempotency, NativeEntry, PolicyEntry};
+use crate::call::{CachePolicy, Concurrency, Effect, EnvVar, Kind, Policy, RetryPolicy, ToolName};
+use crate::schema::{Schema, SchemaFault};
+use crate::tools::{BuildContext, ConfigFault, Tool, builtin, kinds};
+
+/// Reads tools of one file.
+pub(super) struct ToolReader<'a> {
+    pub(super) source: &'a dyn Source,
+    pub(super) base: &'a Path,
+    pub(super) defaults: &'a PolicyEntry,
+    /// Tools that the embedding program brought; an entry of kind native may name one.
+    pub(super) natives: &'a HashMap<String, Tool>,
+    pub(super) secrets: &'a mut std::collections::BTreeSet<String>,
+    pub(super) findings: &'a mut Findings,
+}
+
+impl ToolReader<'_> {
+    /// Reads one entry; what is wrong with it is among the findings.
+    pub(super) fn read(&mut self, name: &str, written: &Node) -> Option<Tool> {
+        let under = format!("tools.{name}");
+        if ToolName::parse(name).is_err() {
+            self.findings.error(written, &[], &under, "a tool name has 1 to 128 characters of A-Z a-z 0-9 _ - .");
+            return None;
+        }
+        let errors_before = self.findings.0.len();
+        let kind = self.kind(written, &under)?;
+        let known: Vec<&str> = [fields::<DefinitionEntry>(), fields::<PolicyEntry>(), kinds::keys(kind)].concat();
+        self.findings.unknown_keys(written, &under, &known);
+
+        let said: Option<DefinitionEntry> = self.part(written, &under, fields::<DefinitionEntry>());
+        let policy: Option<PolicyEntry> = self.part(written, &under, fields::<PolicyEntry>());
+        let (said, policy) = (said?, policy?);
+        let env = self.env(&said.env, written, &under);
+        let mut node = written.clone();
+        let mut references = References {
+            source: self.source,
+            base: self.base,
+            defaults: env.clone(),
+            secrets: std::mem::take(self.secrets),
+        };
+        references.resolve(&mut node, &under, self.findings, true);
+        *self.secrets = references.secrets;
+
+        let input_schema = self.input_schema(&node, &under);
+        let mut tool = match kind {
+            Kind::Native => self.native(name, &node, &under)?,
+            Kind::Command | Kind::Http => self.by_kind(name, kind, &node, &under, &policy, input_schema.as_ref())?,
+        };
+        self.define(&mut tool, said, &node, &under, input_schema);
+        tool.settings.env = env;
+        tool.settings.implementation = Some(written.filtered(|key| kinds::keys(kind).contains(&key)).to_json());
+        self.govern(&mut tool.policy, &policy, &node, &under);
+        (self.findings.0.len() == errors_before || !self.has_errors_since(errors_before)).then_some(tool)
+    }
+
+    fn has_errors_since(&self, before: usize) -> bool {
+        self.findings.0[before..].iter().any(|finding| finding.severity == super::Severity::Error)
+    }
+
+    fn kind(&mut self, node: &Node, under: &str) -> Option<Kind> {
+        let key = ["kind".to_owned()];
+        let Some(said) = node.get("kind").map(Node::to_json) else {
+            self.findings.error(node, &[], under, "kind is missing: native, command or http");
+            return None;
+        };
+        let word = said.as_str().unwrap_or_default();
+        if let Some(kind) = kinds::from_word(word) {
+            return Some(kind);
+        }
+        let message = if kinds::NOT_BUILT_YET.contains(&word) {
+            format!("kind {word} is not built yet; there are native, command and http")
+        } else {
+            format!("unknown kind {said}; there are native, command and http")
+        };
+        self.findings.error(node, &key, under, message);
+        None
+    }
+
+    fn part<T: serde::de::DeserializeOwned>(&mut self, node: &Node, under: &str, keys: &[&str]) -> Option<T> {
+        self.findings.decode_value(&node.filtered(|key| keys.contains(&key)), under)
+    }
+
+    /// Values of the declared variables; a required one that is missing is an error.
+    fn env(&mut self, declared: &[EnvVar], node: &Node, under: &str) -> HashMap<String, String> {
+        let mut values = HashMap::new();
+        for (at, var) in declared.iter().enumerate() {
+            match self.source.env(&var.name) {
+                Some(value) => {
+                    self.secrets.insert(value.clone());
+                    values.insert(var.name.clone(), value);
+                }
+                None => match &var.default {
+                    Some(default) => {
+                        values.insert(var.name.clone(), default.clone());
+                    }
+                    None if var.required => {
+                        let path = ["env".to_owned(), at.to_string()];
+                        let message = format!("environment variable {} is not set", var.name);
+                        self.findings.error(node, &path, under, message);
+                    }
+                    None => {}
+                },
+            }
+        }
+        values
+    }
+
+    fn input_schema(&mut self, node: &Node, under: &str) -> Option<Value> {
+        let schema = match (node.get("parameters"), node.get("input_schema")) {
+            (Some(_), Some(_)) => {
+                let key = ["input_schema".to_owned()];
+                self.findings.error(node, &key, under, "parameters and input_schema say the same thing: keep one");
+                return None;
+            }
+            (Some(shorthand), None) => {
+                parameters::compile(shorthand, &join(under, &["parameters".into()]), self.findings)?
+            }
+            (None, Some(full)) => full.to_json(),
+            (None, None) => return None,
+        };
+        if let Err(fault) = Schema::compile_input(Arc::new(schema.clone())) {
+            let (key, skip) = if node.get("parameters").is_some() { ("parameters", 1) } else { ("input_schema", 0) };
+            self.schema_fault(node, under, key, skip, &fault);
+        }
+        Some(schema)
+    }
+
+    fn schema_fault(&mut self, node: &Node, under: &str, key: &str, skip: usize, fault: &SchemaFault) {
+        let tokens = fault.pointer.split('/').skip(1 + skip);
+        let tokens = tokens.map(|token| token.replace("~1", "/").replace("~0", "~"));
+        let path: Vec<String> = std::iter::once(key.to_owned()).chain(tokens).collect();
+        self.findings.error(node, &path, under, fault.message.clone());
+    }
+
+    fn native(&mut self, name: &str, node: &Node, under: &str) -> Option<Tool> {
+        let said: NativeEntry = self.part(node, under, kinds::keys(Kind::Native))?;
+        let which = said.which.as_deref().unwrap_or(name);
+        let mut tool = match self.natives.get(which) {
+            Some(tool) => {
+                let mut tool = tool.clone();
+                tool.definition.name = ToolName::parse(name).unwrap_or(tool.definition.name);
+                tool
+            }
+            None => match builtin::build(which, name, &said.with, self.base) {
+                Some(Ok(tool)) => tool,
+                Some(Err(fault)) => {
+                    self.config_faults(node, under, vec![fault]);
+                    return None;
+                }
+                None => {
+                    let path: Vec<String> = said.which.iter().map(|_| "use".to_owned()).collect();
+                    let mut known: Vec<&str> = builtin::NAMES.to_vec();
+                    known.extend(self.natives.keys().map(String::as_str));
+                    let message = format!("there is no native tool `{which}`; there are {}", known.join(", "));
+                    self.findings.error(node, &path, under, message);
+                    return None;
+                }
+            },
+        };
+        tool.settings.with = said.with;
+        tool.settings.workdir = said.workdir.map(|folder| self.base.join(folder));
+        Some(tool)
+    }
+
+    fn by_kind(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        node: &Node,
+        under: &str,
+        policy: &PolicyEntry,
+        input_schema: Option<&Value>,
+    ) -> Option<Tool> {
+        let mut tool = Tool::new(name, "");
+        tool.kind = kind;
+        let context = BuildContext {
+            base: self.base,
+            input_schema: input_schema.unwrap_or(&tool.definition.input_schema),
+            effect: policy.effect.unwrap_or_default(),
+        };
+        let config = node.filtered(|key| kinds::keys(kind).contains(&key)).to_json();
+        match kinds::build(kind, config, &context)? {
+            Ok((runner, warnings)) => {
+                self.config_faults(node, under, warnings);
+                Some(tool.with_runner(runner))
+            }
+            Err(faults) => {
+                self.config_faults(node, under, faults);
+                None
+            }
+        }
+    }
+
+    fn config_faults(&mut self, node: &Node, under: &str, faults: Vec<ConfigFault>) {
+        for fault in faults {
+            if fault.warning {
+                self.findings.warning(node, &fault.path, under, fault.message);
+            } else {
+                self.findings.fault(node, fault.path, under, fault.message);
+            }
+        }
+    }
+
+    fn define(&mut self, tool: &mut Tool, said: DefinitionEntry, node: &Node, under: &str, schema: Option<Value>) {
+        let definition = &mut tool.definition;
+        if let Some(schema) = schema {
+            definition.input_schema = Arc::new(schema);
+        }
+        if let Some(schema) = node.get("output_schema").map(Node::to_json) {
+            let schema = Arc::new(schema);
+            if let Err(fault) = Schema::compile(schema.clone()) {
+                self.schema_fault(node, under, "output_schema", 0, &fault);
+            }
+            definition.output_schema = Some(schema);
+        }
+        if let Some(Value::String(text)) = node.get("description").map(Node::to_json) {
+            definition.description = text;
+        } else if definition.description.is_empty() {
+            self.findings.warning(node, &[], under, "no description: a model cannot know when to use this tool");
+        }
+        if let Some(annotations) = said.annotations {
+            definition.annotations = annotations;
+        }
+        for (at, alias) in said.aliases.iter().enumerate() {
+            match ToolName::parse(alias) {
+                Ok(alias) => definition.aliases.push(alias),
+                Err(error) => {
+                    self.findings.error(node, &["aliases".into(), at.to_string()], under, error.to_string());
+                }
+            }
+        }
+        definition.tags.extend(said.tags);
+        definition.env.extend(said.env);
+        definition.result_as_answer = said.result_as_answer.unwrap_or(definition.result_as_answer);
+    }
+
+    /// The policy: the entry's word, else what the tool brings of its own, else the manifest's defaults.
+    fn govern(&mut self, policy: &mut Policy, said: &PolicyEntry, node: &Node, under: &str) {
+        let (plain, defaults) = (Policy::default(), self.defaults);
+        policy.effect =
+            said.effect.or(defaults.effect.filter(|_| policy.effect == plain.effect)).unwrap_or(policy.effect);
+        let default = defaults.timeout.filter(|_| policy.timeout == plain.timeout);
+        policy.timeout = said.timeout.or(default).map_or(policy.timeout, |time| time.0);
+        let default = defaults.deadline.filter(|_| policy.deadline.is_none());
+        policy.deadline = said.deadline.or(default).map(|time| time.0).or(policy.deadline);
+        let default = defaults.retry.filter(|_| policy.retry == plain.retry);
+        policy.retry = said.retry.or(default).map_or(policy.retry, |r| RetryPolicy { attempts: r.attempts });
+        let default = defaults.limits.clone().filter(|_| policy.limits.is_empty());
+        policy.limits = said.limits.clone().or(default).unwrap_or_else(|| std::mem::take(&mut policy.limits));
+        for entry in [defaults.concurrency.filter(|_| policy.concurrency == plain.concurrency), said.concurrency] {
+            let Some(entry) = entry else { continue };
+            let now = policy.concurrency;
+            policy.concurrency = Concurrency {
+                max: entry.max.unwrap_or(now.max),
+                queue: entry.queue.unwrap_or(now.queue),
+                wait: entry.wait.map_or(now.wait, |time| time.0),
+            };
+        }
+        policy.on_disconnect = said.on_disconnect.or(policy.on_disconnect).or(defaults.on_disconnect);
+        policy.strict = said.strict.or(defaults.strict).unwrap_or(policy.strict);
+        policy.enabled = said.enabled.or(defaults.enabled).unwrap_or(policy.enabled);
+        if let Some(cache) = said.cache.as_ref().or(defaults.cache.as_ref().filter(|_| policy.effect == Effect::Read)) {
+            let (ttl, scope, context) = (cache.ttl.0, cache.scope, cache.context.clone());
+            policy.cache = Some(CachePolicy { ttl, scope, context });
+        }
+        self.check_policy(policy, said, node, under);
+    }
+
+    /// Policies that cannot be kept are errors; policies without an effect are warnings.
+    fn check_policy(&mut self, policy: &Policy, said: &PolicyEntry, node: &Node, under: &str) {
+        let key = |name: &str| vec![name.to_owned()];
+        let mut not_yet = |path: Vec<String>, what: &str| {
+            self.findings.error(node, &path, under, format!("{what} is not built yet"));
+        };
+        if said.idempotency == Some(Idempotency::Required) {
+            not_yet(key("idempotency"), "idempotency: required");
+        }
+        if said.capture == Some(Capture::Digest) {
+            not_yet(key("capture"), "capture: digest");
+        }
+        if said.cache.as_ref().is_some_and(|cache| cache.when.is_some()) {
+            not_yet(vec!["cache".into(), "when".into()], "cache.when");
+        }
+        if policy.timeout.is_zero() {
+            self.findings.error(node, &key("timeout"), under, "a timeout of nothing lets nothing run");
+        }
+        if policy.concurrency.max == 0 {
+            let path = vec!["concurrency".into(), "max".into()];
+            self.findings.error(node, &path, under, "at least one call must be able to run");
+        }
+        if policy.concurrency.max > tokio::sync::Semaphore::MAX_PERMITS {
+            let path = vec!["concurrency".into(), "max".into()];
+            self.findings.error(node, &path, under, "more calls than this machine could ever hold");
+        }
+        if said.retry.is_some_and(|retry| retry.attempts == 0) {
+            let path = vec!["retry".into(), "attempts".into()];
+            self.findings.error(node, &path, under, "attempts counts the first try too: 1 is no retry");
+        }
+        let write = policy.effect == Effect::Write;
+        if said.retry.is_some_and(|retry| retry.attempts > 1) && write {
+            let message =
+                "has no effect: a tool with effect write is never tried twice; say effect: read or idempotent";
+            self.findings.warning(node, &key("retry"), under, message);
+        }
+        if said.cache.is_some() && policy.effect != Effect::Read {
+            let message = "has no effect: only results of a tool with effect: read are cached";
+            self.findings.warning(node, &key("cache"), under, message);
+        }
+    }
+}

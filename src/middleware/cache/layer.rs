@@ -1,0 +1,209 @@
+//! The layer: when to look, when to join, when to run.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt;
+use futures_util::future::{Either, pending};
+use tokio::time::sleep_until;
+use tower::{Layer, Service};
+
+use super::super::{CallFuture, Outcome};
+use super::store::{Flight, Landed, Leader, ResultCache};
+use crate::call::{
+    CacheMode, CachePolicy, CacheScope, CacheStatus, CallError, Effect, ErrorKind, Invocation, JsonObject, Policy,
+    ToolName, ToolResult, json,
+};
+
+/// See the module.
+#[derive(Clone)]
+pub struct CacheLayer(Arc<Shared>);
+
+struct Shared {
+    cache: ResultCache,
+    policy: CachePolicy,
+    tool: ToolName,
+    definition_hash: String,
+}
+
+impl CacheLayer {
+    /// The cache of one tool; `None` when its policy or its effect has none, or when its results may depend on a
+    /// context whose fields are not named.
+    pub fn new(
+        cache: &ResultCache,
+        policy: &Policy,
+        takes_context: bool,
+        tool: &ToolName,
+        definition_hash: &str,
+    ) -> Option<Self> {
+        let said = policy.cache.as_ref().filter(|_| policy.effect == Effect::Read)?;
+        let complete = said.context.is_some() || !takes_context;
+        complete.then(|| {
+            let definition_hash = definition_hash.to_owned();
+            Self(Arc::new(Shared { cache: cache.clone(), policy: said.clone(), tool: tool.clone(), definition_hash }))
+        })
+    }
+}
+
+impl<S> Layer<S> for CacheLayer {
+    type Service = Cached<S>;
+
+    fn layer(&self, inner: S) -> Cached<S> {
+        Cached { inner, shared: self.0.clone() }
+    }
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Cached<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+impl<S> Service<Invocation> for Cached<S>
+where
+    S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    type Response = Arc<ToolResult>;
+    type Error = CallError;
+    type Future = CallFuture;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, invocation: Invocation) -> CallFuture {
+        if invocation.cache == CacheMode::Bypass {
+            invocation.notes.lock().meta.cache = CacheStatus::Bypass;
+            return self.inner.call(invocation).boxed();
+        }
+        let key = self.shared.key(&invocation);
+        let ready = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, ready);
+        let shared = self.shared.clone();
+        async move {
+            if invocation.cache == CacheMode::Refresh {
+                return shared.refresh(inner, invocation, key).await;
+            }
+            shared.answer(inner, invocation, key).await
+        }
+        .boxed()
+    }
+}
+
+impl Shared {
+    /// What makes two calls equal: tool and definition, canonical arguments, whose they are, and the named fields of
+    /// the context.
+    fn key(&self, invocation: &Invocation) -> [u8; 32] {
+        let whose = match self.policy.scope {
+            CacheScope::Caller => invocation.caller.name.as_bytes(),
+            CacheScope::Shared => b"",
+        };
+        let fields = self.policy.context.iter().flatten();
+        let context: JsonObject = fields
+            .filter_map(|field| invocation.context.get(field).map(|value| (field.clone(), value.clone())))
+            .collect();
+        json::digest([
+            self.tool.as_str().as_bytes(),
+            self.definition_hash.as_bytes(),
+            &json::canonical(&*invocation.arguments),
+            &[self.policy.scope as u8],
+            whose,
+            &json::canonical(&context),
+        ])
+    }
+
+    async fn answer<S>(&self, mut inner: S, invocation: Invocation, key: [u8; 32]) -> Outcome
+    where
+        S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
+    {
+        let note = |status| invocation.notes.lock().meta.cache = status;
+        loop {
+            if let Some(hit) = self.cache.get(&key) {
+                let mut notes = invocation.notes.lock();
+                (notes.meta.cache, notes.origin) = (CacheStatus::Hit, Some(hit.origin));
+                return Ok(hit.result);
+            }
+            match self.cache.board(key) {
+                Flight::Leading(leader) => {
+                    // Read through: the result may have been stored before a restart.
+                    if let Some(hit) = self.cache.read_through(&key).await {
+                        let mut notes = invocation.notes.lock();
+                        (notes.meta.cache, notes.origin) = (CacheStatus::Hit, Some(hit.origin));
+                        leader.land(Landed { outcome: Ok(hit.result.clone()), origin: hit.origin });
+                        return Ok(hit.result);
+                    }
+                    note(CacheStatus::Miss);
+                    return self.lead(&mut inner, invocation, key, Some(leader)).await;
+                }
+                Flight::Joining(mut flight) => {
+                    note(CacheStatus::Joined);
+                    let deadline = match invocation.deadline {
+                        Some(deadline) => Either::Left(sleep_until(deadline)),
+                        None => Either::Right(pending()),
+                    };
+                    let landed = tokio::select! {
+                        landed = flight.landed() => landed,
+                        () = deadline => return Err(CallError::DeadlineExceeded { after: invocation.allowed() }),
+                    };
+                    match landed {
+                        Some(Landed { outcome, origin }) => {
+                            if outcome.is_ok() {
+                                invocation.notes.lock().origin = Some(origin);
+                            }
+                            return outcome;
+                        }
+                        // The first call ended for reasons of its own: look again.
+                        None => continue,
+                    }
+                }
+            }
+        }
+    }
+
+    async fn refresh<S>(&self, mut inner: S, invocation: Invocation, key: [u8; 32]) -> Outcome
+    where
+        S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
+    {
+        invocation.notes.lock().meta.cache = CacheStatus::Refresh;
+        self.lead(&mut inner, invocation, key, None).await
+    }
+
+    /// Runs the call, stores its result, tells who joined.
+    async fn lead<S>(&self, inner: &mut S, call: Invocation, key: [u8; 32], leader: Option<Leader>) -> Outcome
+    where
+        S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
+    {
+        let origin = call.id;
+        let purges = self.cache.purges();
+        let outcome = inner.call(call).await;
+        if let Ok(result) = &outcome
+            && !result.is_error
+        {
+            self.cache.store(key, self.tool.as_str(), origin, result, self.policy.ttl, purges).await;
+        }
+        if let Some(leader) = leader
+            && concerns_all(&outcome)
+        {
+            leader.land(Landed { outcome: outcome.clone(), origin });
+        }
+        outcome
+    }
+}
+
+/// Whether those who joined get this outcome too: what the tool said or how it failed, but nothing that happened to
+/// the first caller alone.
+fn concerns_all(outcome: &Outcome) -> bool {
+    match outcome {
+        Ok(_) => true,
+        Err(error) => matches!(
+            error.kind(),
+            ErrorKind::UpstreamFailed
+                | ErrorKind::BadOutput
+                | ErrorKind::ToolUnavailable
+                | ErrorKind::AttemptTimedOut
+                | ErrorKind::InvalidArguments
+        ),
+    }
+}

@@ -1,0 +1,225 @@
+//! Where results are kept, and who is fetching which one now.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use jiff::Timestamp;
+use moka::Expiry;
+use moka::future::Cache;
+use tokio::sync::watch;
+
+use super::super::Outcome;
+use crate::call::{Clock, InvocationId, ToolResult};
+use crate::ledger::{Error, Ledger, StoredResult};
+
+type Key = [u8; 32];
+
+/// A stored result.
+#[derive(Clone)]
+pub(super) struct Hit {
+    pub(super) result: Arc<ToolResult>,
+    /// The call that produced it.
+    pub(super) origin: InvocationId,
+    tool: Arc<str>,
+    bytes: u32,
+    expires_at: Timestamp,
+    ttl: Duration,
+}
+
+/// All tools' stored results. Clones share them.
+#[derive(Clone)]
+pub struct ResultCache(Arc<Inner>);
+
+struct Inner {
+    memory: Cache<Key, Hit>,
+    ledger: Arc<dyn Ledger>,
+    clock: Clock,
+    flights: Mutex<HashMap<Key, watch::Receiver<Option<Landed>>>>,
+    /// Counts purges: a call that began before one must not store its result after it.
+    purges: AtomicU64,
+    /// Stores share it, a purge has it alone: none can slip between a purge's two halves.
+    gate: tokio::sync::RwLock<()>,
+}
+
+/// moka's default keeps the first lifetime when an entry is replaced; a refreshed result begins anew.
+struct OwnTtl;
+
+impl Expiry<Key, Hit> for OwnTtl {
+    fn expire_after_create(&self, _: &Key, hit: &Hit, _: std::time::Instant) -> Option<Duration> {
+        Some(hit.ttl)
+    }
+
+    fn expire_after_update(&self, _: &Key, hit: &Hit, _: std::time::Instant, _: Option<Duration>) -> Option<Duration> {
+        Some(hit.ttl)
+    }
+}
+
+impl ResultCache {
+    /// Up to `max_bytes` of results in memory, all of them in the ledger.
+    pub fn new(max_bytes: u64, ledger: Arc<dyn Ledger>, clock: Clock) -> Self {
+        let memory = Cache::builder()
+            .max_capacity(max_bytes)
+            .weigher(|_, hit: &Hit| hit.bytes)
+            .expire_after(OwnTtl)
+            .support_invalidation_closures()
+            .build();
+        Self(Arc::new(Inner {
+            memory,
+            ledger,
+            clock,
+            flights: Mutex::default(),
+            purges: AtomicU64::new(0),
+            gate: tokio::sync::RwLock::new(()),
+        }))
+    }
+
+    /// Forgets the results of one tool, or all; says how many the ledger held.
+    ///
+    /// # Errors
+    /// When the ledger cannot write. What memory held is gone all the same.
+    pub async fn purge(&self, tool: Option<&str>) -> Result<u64, Error> {
+        let _alone = self.0.gate.write().await;
+        self.0.purges.fetch_add(1, Ordering::AcqRel);
+        match tool {
+            None => self.0.memory.invalidate_all(),
+            Some(tool) => {
+                let tool: Arc<str> = tool.into();
+                // Built with support for it, so it cannot be refused.
+                let _ = self.0.memory.invalidate_entries_if(move |_, hit| hit.tool == tool);
+            }
+        }
+        self.0.ledger.purge(tool).await
+    }
+
+    pub(super) fn purges(&self) -> u64 {
+        self.0.purges.load(Ordering::Acquire)
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<Hit> {
+        let found = self.0.memory.get(key).now_or_never().flatten()?;
+        (found.expires_at > self.0.clock.now()).then_some(found)
+    }
+
+    /// Looks in the ledger, and keeps what it finds in memory.
+    pub(super) async fn read_through(&self, key: &Key) -> Option<Hit> {
+        let now = self.0.clock.now();
+        let _shared = self.0.gate.read().await;
+        let stored = match self.0.ledger.stored(key, now).await {
+            Ok(stored) => stored?,
+            Err(error) => {
+                tracing::warn!(%error, "stored results cannot be read");
+                return None;
+            }
+        };
+        let result: ToolResult = serde_json::from_str(&stored.result).ok()?;
+        let hit = Hit {
+            bytes: weight(stored.result.len()),
+            result: Arc::new(result),
+            origin: stored.origin,
+            tool: stored.tool.into(),
+            expires_at: stored.expires_at,
+            ttl: stored.expires_at.duration_since(now).unsigned_abs(),
+        };
+        self.0.memory.insert(*key, hit.clone()).await;
+        Some(hit)
+    }
+
+    /// Stores a result, unless a purge came between.
+    pub(super) async fn store(
+        &self,
+        key: Key,
+        tool: &str,
+        origin: InvocationId,
+        result: &Arc<ToolResult>,
+        ttl: Duration,
+        purges: u64,
+    ) {
+        let Ok(text) = serde_json::to_string(&**result) else { return };
+        let now = self.0.clock.now();
+        let Ok(expires_at) = now.checked_add(ttl) else { return };
+        let _shared = self.0.gate.read().await;
+        if self.purges() != purges {
+            return;
+        }
+        let (tool, result, bytes): (Arc<str>, _, _) = (tool.into(), result.clone(), weight(text.len()));
+        let hit = Hit { result, origin, tool: tool.clone(), bytes, expires_at, ttl };
+        self.0.memory.insert(key, hit).await;
+        let stored = StoredResult { key, tool: tool.to_string(), origin, result: text, stored_at: now, expires_at };
+        if let Err(error) = self.0.ledger.store(stored).await {
+            tracing::warn!(%error, "a result could not be stored");
+        }
+    }
+
+    /// Leads the flight for this key, or joins the one under way.
+    pub(super) fn board(&self, key: Key) -> Flight {
+        let mut flights = self.flights();
+        if let Some(flight) = flights.get(&key) {
+            return Flight::Joining(Joined(flight.clone()));
+        }
+        let (sender, receiver) = watch::channel(None);
+        flights.insert(key, receiver);
+        Flight::Leading(Leader { key, sender, cache: self.clone() })
+    }
+
+    fn flights(&self) -> MutexGuard<'_, HashMap<Key, watch::Receiver<Option<Landed>>>> {
+        self.0.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An entry's weight: its JSON and some hundred bytes around it.
+fn weight(len: usize) -> u32 {
+    u32::try_from(len.saturating_add(256)).unwrap_or(u32::MAX)
+}
+
+/// How a call takes part in fetching a result.
+pub(super) enum Flight {
+    /// It runs the tool.
+    Leading(Leader),
+    /// It waits for the one that does.
+    Joining(Joined),
+}
+
+/// How a flight ended, if that concerns those who joined.
+#[derive(Clone)]
+pub(super) struct Landed {
+    pub(super) outcome: Outcome,
+    pub(super) origin: InvocationId,
+}
+
+/// The one that runs. Dropped without landing (cancelled, refused), it leaves the place to the next.
+pub(super) struct Leader {
+    key: Key,
+    sender: watch::Sender<Option<Landed>>,
+    cache: ResultCache,
+}
+
+impl Leader {
+    pub(super) fn land(self, landed: Landed) {
+        self.cache.flights().remove(&self.key);
+        self.sender.send_replace(Some(landed));
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        let mut flights = self.cache.flights();
+        // After `land` the place may already be another's.
+        if flights.get(&self.key).is_some_and(|flight| flight.same_channel(&self.sender.subscribe())) {
+            flights.remove(&self.key);
+        }
+    }
+}
+
+/// One that waits.
+pub(super) struct Joined(watch::Receiver<Option<Landed>>);
+
+impl Joined {
+    /// How the flight ended; `None` if the one that led it is gone for reasons of its own.
+    pub(super) async fn landed(&mut self) -> Option<Landed> {
+        let landed = self.0.wait_for(Option::is_some).await.ok()?;
+        landed.clone()
+    }
+}

@@ -1,0 +1,27 @@
+//! The layers of a tool's stack, in the order a call meets them. `stack.rs` puts them together.
+//!
+//! All but the outermost share one shape, `Service<Invocation, Response = Arc<ToolResult>, Error = CallError>`, so a
+//! layer can be moved or added without touching its neighbours.
+
+pub mod attempt;
+pub mod authorize;
+pub mod cache;
+pub mod concurrency;
+pub mod deadline;
+pub mod record;
+pub mod retry;
+pub mod run;
+pub mod usage_limit;
+pub mod validate;
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::call::{CallError, ToolResult};
+
+/// What every inner layer answers.
+pub type Outcome = Result<Arc<ToolResult>, CallError>;
+
+/// The future of one call. A tool call costs far more than a box.
+pub type CallFuture = BoxFuture<'static, Outcome>;

@@ -1,0 +1,240 @@
+//! The call's own task and its one row in the ledger.
+//!
+//! Outermost, so that refusals are rows too. The inner call runs in a task of its own: when the caller leaves, the
+//! handler's future is dropped, but this task goes on, stops the tool or lets it finish, and writes the row.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tower::{Layer, Service};
+
+use super::Outcome;
+use crate::call::{
+    Answer, CacheStatus, CallError, Charged, Effect, Failure, Invocation, InvocationId, Meta, OnDisconnect, Policy,
+    ToolResult,
+};
+use crate::ledger::{Ledger, Row, State};
+use crate::running::{Entered, Running};
+
+/// See the module.
+#[derive(Clone)]
+pub struct RecordLayer(Arc<Shared>);
+
+struct Shared {
+    ledger: Arc<dyn Ledger>,
+    running: Running,
+    effect: Effect,
+    deadline: Option<std::time::Duration>,
+    on_disconnect: OnDisconnect,
+}
+
+impl RecordLayer {
+    /// Records calls of a tool with this policy.
+    pub fn new(ledger: &Arc<dyn Ledger>, running: &Running, policy: &Policy) -> Self {
+        Self(Arc::new(Shared {
+            ledger: ledger.clone(),
+            running: running.clone(),
+            effect: policy.effect,
+            deadline: policy.deadline,
+            on_disconnect: policy.on_disconnect(),
+        }))
+    }
+}
+
+impl<S> Layer<S> for RecordLayer {
+    type Service = Record<S>;
+
+    fn layer(&self, inner: S) -> Record<S> {
+        Record { inner, shared: self.0.clone() }
+    }
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Record<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+impl<S> Service<Invocation> for Record<S>
+where
+    S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Answer;
+    type Error = CallError;
+    type Future = BoxFuture<'static, Result<Answer, CallError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut invocation: Invocation) -> Self::Future {
+        let ready = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, ready);
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            shared.ledger.health().map_err(CallError::LedgerUnavailable)?;
+            if let Some(deadline) = shared.deadline {
+                let end = invocation.started + deadline;
+                invocation.shorten_deadline(end);
+            }
+            let running = shared.running.begin(&invocation, shared.effect).ok_or(CallError::Draining)?;
+            let leaving =
+                Leaving { cancel: invocation.cancel.clone(), armed: shared.on_disconnect == OnDisconnect::Cancel };
+            let (send, answer) = oneshot::channel();
+            let task = shared.clone().run(inner, invocation, running, send);
+            shared.running.spawn(task);
+            let answer = answer.await.unwrap_or(Err(CallError::Internal));
+            leaving.stayed();
+            answer
+        })
+    }
+}
+
+/// Runs the call until it ends or is cancelled. A panic here is ours: the tool's own are caught further in.
+async fn run<S>(mut inner: S, invocation: Invocation) -> Outcome
+where
+    S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
+{
+    let (cancel, notes, id) = (invocation.cancel.clone(), invocation.notes.clone(), invocation.id);
+    let cancelled = async {
+        cancel.cancelled().await;
+        // A commit under way is waited for, so that what it charged can be given back.
+        drop(notes.reserving.lock().await);
+    };
+    let call = AssertUnwindSafe(async move { inner.call(invocation).await }).catch_unwind();
+    tokio::select! {
+        biased;
+        () = cancelled => Err(CallError::Cancelled),
+        outcome = call => outcome.unwrap_or_else(|_| {
+            tracing::error!(%id, "a layer panicked");
+            Err(CallError::Internal)
+        }),
+    }
+}
+
+impl Shared {
+    /// The call's own task: runs it, answers, writes its row. A row that was reserved is settled before the answer
+    /// leaves; any other is written behind it, unless the ledger is strict.
+    async fn run<S>(
+        self: Arc<Self>,
+        inner: S,
+        invocation: Invocation,
+        running: Entered,
+        send: oneshot::Sender<Result<Answer, CallError>>,
+    ) where
+        S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
+    {
+        let outcome = run(inner, invocation.clone()).await;
+        let notes = std::mem::take(&mut *invocation.notes.lock());
+        let duration = invocation.started.elapsed();
+        let meta = Meta {
+            duration_ms: (duration.as_secs_f64() * 1e6).round() / 1e3,
+            usage: notes.charged.iter().map(Charged::usage).collect(),
+            ..notes.meta
+        };
+        let row = Arc::new(self.row(&invocation, &outcome, &meta, notes.origin));
+        running.ended(row.clone());
+        tracing::debug!(id = %row.id, tool = row.tool, caller = row.caller, state = row.state.as_str(),
+            cache = row.cache.as_str(), attempts = row.attempts, duration_us = row.duration_us, "call");
+        // Nothing of the tool ran, so nothing was used.
+        let refunds = if meta.attempts == 0 { notes.charged } else { Vec::new() };
+        let answer = outcome.map(|result| Answer { result, meta });
+        let commit = self.ledger.finish(row, refunds);
+        let unwritten = |error: &crate::ledger::Error| {
+            tracing::error!(id = %invocation.id, %error, "the end of a call could not be written");
+        };
+        if notes.reserved || self.ledger.is_strict() {
+            let committed = commit.await.inspect_err(unwritten);
+            let answer = match committed {
+                Ok(()) => answer,
+                Err(error) => Err(CallError::LedgerUnavailable(error.to_string())),
+            };
+            let _ = send.send(answer);
+        } else {
+            let _ = send.send(answer);
+            let _ = commit.await.inspect_err(unwritten);
+        }
+        drop(running);
+    }
+
+    fn row(&self, invocation: &Invocation, outcome: &Outcome, meta: &Meta, origin: Option<InvocationId>) -> Row {
+        let mut row = row_of(invocation, self.effect, state_of(outcome, self.effect, meta.attempts));
+        row.cache = meta.cache;
+        row.attempts = meta.attempts;
+        row.duration_us = Some((meta.duration_ms * 1e3) as i64);
+        row.meta = serde_json::to_string(meta).ok();
+        match outcome {
+            Ok(_) if origin.is_some() => row.origin = origin,
+            Ok(result) => row.result = serde_json::to_string(&**result).ok(),
+            Err(error) => {
+                row.kind = Some(error.kind());
+                row.result = serde_json::to_string(&Failure::from(error)).ok();
+            }
+        }
+        row
+    }
+}
+
+/// The row of a call at its beginning.
+pub fn row_of(invocation: &Invocation, effect: Effect, state: State) -> Row {
+    Row {
+        id: invocation.id,
+        tool: invocation.tool.as_str().to_owned(),
+        caller: invocation.caller.name.to_string(),
+        run_id: invocation.run_id.as_deref().map(str::to_owned),
+        tool_use_id: invocation.tool_use_id.as_deref().map(str::to_owned),
+        state,
+        kind: None,
+        effect,
+        cache: CacheStatus::Off,
+        attempts: 0,
+        started_at: invocation.started_at,
+        duration_us: None,
+        arguments: serde_json::to_string(&*invocation.received).unwrap_or_default(),
+        result: None,
+        origin: None,
+        meta: None,
+    }
+}
+
+/// Where the call stands at its end. A write that was tried and then stopped from outside may have happened.
+fn state_of(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
+    let in_doubt = effect == Effect::Write && attempts > 0;
+    match outcome {
+        Ok(result) if result.is_error => State::Failed,
+        Ok(_) => State::Succeeded,
+        Err(error) if error.is_refusal() => State::Refused,
+        Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) if in_doubt => State::Unknown,
+        Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) => State::TimedOut,
+        Err(CallError::Cancelled) if in_doubt => State::Unknown,
+        Err(CallError::Cancelled) => State::Cancelled,
+        Err(_) => State::Failed,
+    }
+}
+
+/// Trips the call's token when the caller's future is dropped before its answer.
+struct Leaving {
+    cancel: CancellationToken,
+    armed: bool,
+}
+
+impl Leaving {
+    fn stayed(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if self.armed {
+            self.cancel.cancel();
+        }
+    }
+}

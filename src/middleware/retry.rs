@@ -1,0 +1,89 @@
+//! Which failed tries are repeated, and when. tower's retry layer does the repeating; this is its policy.
+//!
+//! Only tools whose effect allows it have this layer at all. Waits are "full jitter" (AWS Architecture Blog,
+//! "Exponential Backoff And Jitter"): anything from nothing to a bound that doubles. A budget keeps a tool that is
+//! down from being asked many times as often as one that is up (tower's default: 10 a second, or a fifth of calls).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+use tower::retry::RetryLayer;
+use tower::retry::budget::{Budget, TpsBudget};
+
+use super::Outcome;
+use crate::call::{CallError, Invocation, Policy, ToolResult};
+
+/// Bound of the first wait.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// Bound of any wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// The layer for a tool with this policy; `None` if it is tried once.
+pub fn layer(policy: &Policy) -> Option<RetryLayer<RetryTransient>> {
+    let attempts = policy.attempts();
+    let budget = Arc::new(TpsBudget::default());
+    (attempts > 1).then(|| RetryLayer::new(RetryTransient { attempts, budget, random: fastrand::f64 }))
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct RetryTransient {
+    attempts: u32,
+    budget: Arc<TpsBudget>,
+    /// A number from 0 to 1, handed in so that waits can be tested.
+    random: fn() -> f64,
+}
+
+impl RetryTransient {
+    /// How long to wait before the try after `attempt`.
+    fn wait(&self, attempt: u32, asked: Option<Duration>) -> Duration {
+        let bound = FIRST_WAIT.saturating_mul(1 << (attempt - 1).min(16)).min(LONGEST_WAIT);
+        bound.mul_f64((self.random)()).max(asked.unwrap_or_default())
+    }
+}
+
+impl tower::retry::Policy<Invocation, Arc<ToolResult>, CallError> for RetryTransient {
+    type Future = BoxFuture<'static, ()>;
+
+    fn retry(&mut self, request: &mut Invocation, result: &mut Outcome) -> Option<Self::Future> {
+        let error = match result {
+            Err(error) if error.is_transient() => error,
+            _ => {
+                self.budget.deposit();
+                return None;
+            }
+        };
+        if request.attempt >= self.attempts {
+            return None;
+        }
+        let wait = self.wait(request.attempt, error.retry_after());
+        // A wait that outlasts the call would only turn a clear failure into a deadline.
+        if request.deadline.is_some_and(|deadline| Instant::now() + wait >= deadline) || !self.budget.withdraw() {
+            return None;
+        }
+        request.attempt += 1;
+        Some(tokio::time::sleep(wait).boxed())
+    }
+
+    fn clone_request(&mut self, request: &Invocation) -> Option<Invocation> {
+        Some(request.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_bound_and_respect_what_the_upstream_asks() {
+        let policy = RetryTransient { attempts: 9, budget: Arc::default(), random: || 1.0 };
+        let waits: Vec<u128> = (1..9).map(|attempt| policy.wait(attempt, None).as_millis()).collect();
+        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(policy.wait(1, Some(Duration::from_secs(7))), Duration::from_secs(7));
+        let none = RetryTransient { random: || 0.0, ..policy };
+        assert_eq!(none.wait(3, None), Duration::ZERO);
+    }
+}

@@ -1,0 +1,107 @@
+//! The innermost service: the tool itself, and what is done to everything it says.
+//!
+//! Secrets are taken out here, before a result or a failure reaches the ledger, the cache or the caller; and a result
+//! is held against the output schema that the tool promised.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::Instant;
+use tower::Service;
+
+use super::{CallFuture, Outcome};
+use crate::call::{CallError, Invocation, ToolContext, ToolError, ToolResult, ToolSettings};
+use crate::schema::Schema;
+use crate::secrets::Redactor;
+use crate::tools::Runner;
+
+/// See the module.
+#[derive(Clone)]
+pub struct Run(Arc<Inner>);
+
+struct Inner {
+    runner: Arc<dyn Runner>,
+    settings: Arc<ToolSettings>,
+    output_schema: Option<Schema>,
+    redactor: Arc<Redactor>,
+    timeout: Duration,
+}
+
+impl Run {
+    /// Runs `runner` with these settings; each try has `timeout`.
+    pub fn new(
+        runner: Arc<dyn Runner>,
+        settings: Arc<ToolSettings>,
+        output_schema: Option<Schema>,
+        redactor: Arc<Redactor>,
+        timeout: Duration,
+    ) -> Self {
+        Self(Arc::new(Inner { runner, settings, output_schema, redactor, timeout }))
+    }
+}
+
+impl Service<Invocation> for Run {
+    type Response = Arc<ToolResult>;
+    type Error = CallError;
+    type Future = CallFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, invocation: Invocation) -> CallFuture {
+        let inner = self.0.clone();
+        async move {
+            let end = Instant::now() + inner.timeout;
+            let end = invocation.deadline.map_or(end, |deadline| deadline.min(end));
+            let context = ToolContext::new(&invocation, end, inner.settings.clone());
+            let said = inner.runner.call(invocation.arguments, context).await;
+            inner.judge(said)
+        }
+        .boxed()
+    }
+}
+
+impl Inner {
+    fn judge(&self, said: Result<ToolResult, ToolError>) -> Outcome {
+        let outcome = said.or_else(said_or_failed);
+        match outcome {
+            Ok(mut result) => {
+                self.redactor.result(&mut result);
+                self.check_output(&result)?;
+                Ok(Arc::new(result))
+            }
+            Err(mut error) => {
+                self.redactor.error(&mut error);
+                Err(error)
+            }
+        }
+    }
+
+    /// An answer that says no promises nothing; any other must have the promised shape.
+    fn check_output(&self, result: &ToolResult) -> Result<(), CallError> {
+        let Some(schema) = self.output_schema.as_ref().filter(|_| !result.is_error) else { return Ok(()) };
+        let Some(value) = &result.structured_content else {
+            return Err(CallError::BadOutput("the tool promises structured content and gave none".into()));
+        };
+        match schema.violations(value).first() {
+            None => Ok(()),
+            Some(first) => Err(CallError::BadOutput(format!("the output breaks its schema: {}", first.message))),
+        }
+    }
+}
+
+/// A tool that says no has answered; anything else is a failure of the call.
+fn said_or_failed(error: ToolError) -> Result<ToolResult, CallError> {
+    Err(match error {
+        ToolError::Said(text) => return Ok(ToolResult::error(text)),
+        ToolError::InvalidArguments(violations) => CallError::InvalidArguments(violations),
+        ToolError::Unavailable(message) => CallError::ToolUnavailable { message, started: true },
+        ToolError::Upstream { message, retryable, retry_after } => {
+            CallError::UpstreamFailed { message, retryable, retry_after }
+        }
+        ToolError::BadOutput(message) => CallError::BadOutput(message),
+    })
+}

@@ -1,0 +1,137 @@
+//! The calls under way: seen by `GET /invocations` at once, waited for when the service stops.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::call::{Effect, Invocation, InvocationId};
+use crate::ledger::{Row, State};
+use crate::middleware::record::row_of;
+
+/// The table of running calls. Clones share it.
+#[derive(Clone, Default)]
+pub struct Running {
+    calls: Arc<Mutex<Calls>>,
+    tasks: TaskTracker,
+}
+
+#[derive(Default)]
+struct Calls {
+    by_id: HashMap<InvocationId, Call>,
+    closed: bool,
+}
+
+#[derive(Clone)]
+struct Call {
+    invocation: Invocation,
+    effect: Effect,
+    /// Its row, once it has ended and until that is committed: who has an answer finds it in the ledger's lists.
+    ended: Option<Arc<Row>>,
+}
+
+impl Call {
+    fn row(&self) -> Arc<Row> {
+        match &self.ended {
+            Some(row) => row.clone(),
+            None => Arc::new(row(&self.invocation, self.effect)),
+        }
+    }
+}
+
+impl Running {
+    /// Enters a call; `None` once the service is stopping.
+    pub fn begin(&self, invocation: &Invocation, effect: Effect) -> Option<Entered> {
+        let mut calls = self.lock();
+        if calls.closed {
+            return None;
+        }
+        calls.by_id.insert(invocation.id, Call { invocation: invocation.clone(), effect, ended: None });
+        Some(Entered { id: invocation.id, running: self.clone() })
+    }
+
+    /// Starts the call's task, which outlives its caller's connection.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+
+    /// Running calls as rows, and those that have ended and are not committed yet.
+    pub fn list(&self) -> Vec<Arc<Row>> {
+        let calls: Vec<Call> = self.lock().by_id.values().cloned().collect();
+        calls.iter().map(Call::row).collect()
+    }
+
+    /// A running call as a row.
+    pub fn get(&self, id: InvocationId) -> Option<Arc<Row>> {
+        let found = self.lock().by_id.get(&id).cloned();
+        found.map(|call| call.row())
+    }
+
+    /// How many run now.
+    pub fn len(&self) -> usize {
+        self.lock().by_id.len()
+    }
+
+    /// Whether none runs.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes no more calls.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.tasks.close();
+    }
+
+    /// Whether it takes no more calls.
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// After [`Running::close`]: waits until every call's row is handed to the ledger.
+    pub async fn drained(&self) {
+        self.tasks.wait().await;
+    }
+
+    /// Cancels every running call.
+    pub fn cancel_all(&self) {
+        let tokens: Vec<CancellationToken> =
+            self.lock().by_id.values().map(|call| call.invocation.cancel.clone()).collect();
+        tokens.iter().for_each(CancellationToken::cancel);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn row(invocation: &Invocation, effect: Effect) -> Row {
+    let mut row = row_of(invocation, effect, State::Running);
+    let notes = invocation.notes.lock();
+    row.cache = notes.meta.cache;
+    row.attempts = notes.meta.attempts;
+    row
+}
+
+/// A call's place in the table; given up when dropped.
+pub struct Entered {
+    id: InvocationId,
+    running: Running,
+}
+
+impl Entered {
+    /// The call has ended with this row.
+    pub fn ended(&self, row: Arc<Row>) {
+        if let Some(call) = self.running.lock().by_id.get_mut(&self.id) {
+            call.ended = Some(row);
+        }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.running.lock().by_id.remove(&self.id);
+    }
+}

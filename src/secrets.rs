@@ -1,0 +1,143 @@
+//! Secrets come in by reference and never go out.
+//!
+//! `${env:NAME}` and `${file:/path}` in a manifest are replaced when it is read. Every value that came in that way is
+//! remembered here, so that it can be taken out of whatever a tool says: an upstream may echo a header back.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use crate::call::{CallError, Content, ToolResult};
+
+/// Put in a secret's place.
+pub const REDACTED: &str = "[redacted]";
+/// Shorter values are not looked for: `eu` or `8080` would be found in every other answer.
+const MIN_LEN: usize = 8;
+
+/// Knows every secret in the forms it may come back in.
+#[derive(Default)]
+pub struct Redactor(Option<AhoCorasick>);
+
+impl Redactor {
+    /// A redactor of these values: raw, base64 (all four alphabets), hex and percent-encoded.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut forms = BTreeSet::new();
+        for secret in secrets.into_iter().map(str::trim).filter(|secret| secret.len() >= MIN_LEN) {
+            forms.insert(secret.to_owned());
+            for engine in [BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD] {
+                forms.insert(engine.encode(secret));
+            }
+            forms.insert(hex::encode(secret));
+            forms.insert(utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string());
+            let json = Value::from(secret).to_string();
+            forms.insert(json[1..json.len() - 1].to_owned());
+        }
+        if forms.is_empty() {
+            return Self(None);
+        }
+        Self(AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(forms).ok())
+    }
+
+    /// The text without secrets.
+    pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match &self.0 {
+            Some(forms) if forms.is_match(text) => {
+                let mut out = String::with_capacity(text.len());
+                forms.replace_all_with(text, &mut out, |_, _, out| {
+                    out.push_str(REDACTED);
+                    true
+                });
+                Cow::Owned(out)
+            }
+            _ => Cow::Borrowed(text),
+        }
+    }
+
+    fn string(&self, text: &mut String) {
+        if let Cow::Owned(clean) = self.text(text) {
+            *text = clean;
+        }
+    }
+
+    fn value(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => self.string(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
+            Value::Object(object) => {
+                object.values_mut().for_each(|inner| self.value(inner));
+                if object.keys().any(|key| matches!(self.text(key), Cow::Owned(_))) {
+                    let old = std::mem::take(object);
+                    object.extend(old.into_iter().map(|(key, value)| (self.text(&key).into_owned(), value)));
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// Takes secrets out of a result.
+    pub fn result(&self, result: &mut ToolResult) {
+        if self.0.is_none() {
+            return;
+        }
+        for block in &mut result.content {
+            match block {
+                Content::Text { text } => self.string(text),
+                Content::Image { data, .. } | Content::Audio { data, .. } => self.string(data),
+            }
+        }
+        if let Some(value) = &mut result.structured_content {
+            self.value(value);
+        }
+    }
+
+    /// Takes secrets out of a failure.
+    pub fn error(&self, error: &mut CallError) {
+        match error {
+            CallError::ToolUnavailable { message, .. }
+            | CallError::UpstreamFailed { message, .. }
+            | CallError::BadOutput(message) => self.string(message),
+            CallError::InvalidArguments(violations) => {
+                violations.iter_mut().for_each(|violation| self.string(&mut violation.message));
+            }
+            CallError::Forbidden { .. }
+            | CallError::ToolDisabled { .. }
+            | CallError::UsageLimitReached { .. }
+            | CallError::Overloaded { .. }
+            | CallError::Draining
+            | CallError::LedgerUnavailable(_)
+            | CallError::DeadlineExceeded { .. }
+            | CallError::AttemptTimedOut { .. }
+            | CallError::Cancelled
+            | CallError::Internal => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_found_in_every_form() {
+        let secret = "p@ss/word+\"42\"";
+        let redactor = Redactor::new([secret]);
+        let mut result = ToolResult::json(serde_json::json!({
+            "raw": format!("key={secret};"), "base64": BASE64_STANDARD.encode(secret),
+            "url": utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string(), secret: [secret],
+        }));
+        redactor.result(&mut result);
+        let said = serde_json::to_string(&result).unwrap();
+        assert!(!said.contains("word"), "{said}");
+        assert!(said.contains("key=[redacted];"), "{said}");
+    }
+
+    #[test]
+    fn short_values_are_left_alone() {
+        assert_eq!(Redactor::new(["eu"]).text("neutral"), "neutral");
+    }
+}

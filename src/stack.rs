@@ -1,0 +1,98 @@
+//! The way of every call, in one file.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tokio::sync::Semaphore;
+use tower::ServiceBuilder;
+use tower::util::BoxCloneSyncService;
+
+use crate::call::{Answer, CallError, Clock, Invocation, Policy, ToolName, ToolSettings};
+use crate::callers::Grants;
+use crate::ledger::Ledger;
+use crate::middleware::attempt::AttemptLayer;
+use crate::middleware::authorize::AuthorizeLayer;
+use crate::middleware::cache::{CacheLayer, ResultCache};
+use crate::middleware::concurrency::ConcurrencyLayer;
+use crate::middleware::deadline::DeadlineLayer;
+use crate::middleware::record::RecordLayer;
+use crate::middleware::retry;
+use crate::middleware::run::Run;
+use crate::middleware::usage_limit::{Tariff, UsageLimitLayer};
+use crate::middleware::validate::{ArgumentRules, ValidateLayer};
+use crate::running::Running;
+use crate::schema::Schema;
+use crate::secrets::Redactor;
+
+/// A tool's whole stack: an invocation in, an answer or a failure out. Cloned for each call.
+pub type ToolService = BoxCloneSyncService<Invocation, Answer, CallError>;
+
+/// What all stacks share.
+#[derive(Clone)]
+pub struct Shared {
+    /// The record.
+    pub ledger: Arc<dyn Ledger>,
+    /// Stored results.
+    pub cache: ResultCache,
+    /// Calls under way.
+    pub running: Running,
+    /// The bound over all tools.
+    pub in_flight: Arc<Semaphore>,
+    /// Takes secrets out of what tools say.
+    pub redactor: Arc<Redactor>,
+    /// Wall-clock time.
+    pub clock: Clock,
+}
+
+/// One tool, ready to be put under its layers.
+pub struct Parts {
+    /// Its name.
+    pub name: ToolName,
+    /// What it is and how it runs, as a hash.
+    pub definition_hash: String,
+    /// What the operator decided.
+    pub policy: Policy,
+    /// Compiled input schema and the runner.
+    pub rules: Arc<ArgumentRules>,
+    /// Compiled output schema.
+    pub output_schema: Option<Schema>,
+    /// What the running tool may know of itself.
+    pub settings: Arc<ToolSettings>,
+    /// Who may use it.
+    pub grants: Arc<Grants>,
+    /// Whether it is on.
+    pub enabled: Arc<AtomicBool>,
+    /// What its calls are charged to.
+    pub tariff: Arc<Tariff>,
+}
+
+/// Builds a tool's stack, outermost layer first. Built once, when the tool is registered: a layer gets its numbers
+/// here, and a policy that is absent is a layer that is absent. Move a line only with its reason.
+pub fn build(tool: Parts, shared: &Shared) -> ToolService {
+    let Shared { ledger, cache, running, in_flight, redactor, clock } = shared;
+    let Parts { name, definition_hash, policy, rules, output_schema, settings, grants, enabled, tariff } = tool;
+    let runner = rules.runner.clone();
+
+    let stack = ServiceBuilder::new()
+        // The call's own task and its one row, written whatever happens; sees refusals too.
+        .layer(RecordLayer::new(ledger, running, &policy))
+        // May this caller use this tool, and is it on?
+        .layer(AuthorizeLayer::new(grants, enabled))
+        // Arguments against the schema; a call that cannot run spends nothing below.
+        .layer(ValidateLayer::new(rules))
+        // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
+        .option_layer(CacheLayer::new(cache, &policy, runner.takes_context(), &name, &definition_hash))
+        // One permit across all tries; full refuses before anything is reserved.
+        .layer(ConcurrencyLayer::new(policy.concurrency, in_flight.clone()))
+        // Row and units in one commit before the tool runs; settled by `record`.
+        .option_layer(UsageLimitLayer::new(ledger, &tariff, policy.effect, clock))
+        // What is left of the whole call; below the limit, so that dropping the work never drops the settling.
+        .layer(DeadlineLayer)
+        // tower's retry with our policy; only for what may be repeated.
+        .option_layer(retry::layer(&policy))
+        // One try: its timeout, its panic, its row if it failed.
+        .layer(AttemptLayer::new(ledger, policy.timeout))
+        // The tool; secrets leave its words here.
+        .service(Run::new(runner, settings, output_schema, redactor.clone(), policy.timeout));
+    BoxCloneSyncService::new(stack)
+}

@@ -1,0 +1,189 @@
+//! `http_get`: reads a web page or an API's answer, through the same gate, client and reading as the kind `http`.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use reqwest::{Method, Request};
+use serde::Deserialize;
+use url::{Host, Url};
+
+use crate::call::units::Size;
+use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult, Violation};
+use crate::tools::http::client::Client;
+use crate::tools::http::gate::Gate;
+use crate::tools::http::response::Reading;
+use crate::tools::{ConfigFault, Runner, Tool};
+
+const DESCRIPTION: &str = "Fetches one http or https URL with a GET request and returns what it answers: pages and \
+     other text as text, JSON as data, pictures and sound as such. Use it when you know the exact URL of a page, file \
+     or API and need what is there now. It does not search, log in, run scripts, follow redirects or reach private \
+     networks, and long texts are cut.";
+
+/// `with:`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Config {
+    /// If there are any, the only hosts that may be asked.
+    #[serde(default)]
+    allow_hosts: Vec<String>,
+    /// Private and loopback addresses may be reached; metadata addresses never.
+    #[serde(default)]
+    allow_private: bool,
+    /// Longest answer. Default 256KiB, at most 4MiB.
+    #[serde(default)]
+    max_bytes: Option<Size>,
+}
+
+pub(super) fn tool(name: &str, config: Config) -> Result<Tool, ConfigFault> {
+    let client = Client::new(Gate::new(config.allow_private, "with.allow_private"));
+    let client = client.map_err(|message| ConfigFault::error(&["with"], message))?;
+    let reading = Reading::new(config.max_bytes, "with.max_bytes");
+    let reading = reading.map_err(|message| ConfigFault::error(&["with", "max_bytes"], message))?;
+    let host = |(at, name): (usize, &String)| {
+        Host::parse(name).map_err(|error| {
+            ConfigFault::error(&["with", "allow_hosts", &at.to_string()], format!("`{name}` is not a host: {error}"))
+        })
+    };
+    let hosts = config.allow_hosts.iter().enumerate().map(host).collect::<Result<_, _>>()?;
+    let tool = Tool::new(name, DESCRIPTION)
+        .param("url", "string", "Full URL, beginning with http:// or https://, e.g. https://example.com/page")
+        .effect(Effect::Read);
+    Ok(tool.with_runner(Arc::new(HttpGet { client, reading, hosts })))
+}
+
+struct HttpGet {
+    client: Client,
+    reading: Reading,
+    hosts: Vec<Host>,
+}
+
+impl HttpGet {
+    fn url(&self, arguments: &JsonObject) -> Result<Url, String> {
+        let text = arguments.get("url").and_then(serde_json::Value::as_str).unwrap_or_default();
+        // `url` reads past these; whoever wrote them meant something else than what would be asked.
+        let odd = |c: char| c == '\\' || c.is_whitespace() || c.is_control();
+        let url = match Url::parse(text) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && !text.contains(odd) => url,
+            _ => {
+                return Err("`url` must be a full http or https URL such as https://example.com/page.".into());
+            }
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("`url` must not hold a user name or password.".into());
+        }
+        if url.port() == Some(0) {
+            return Err("`url` names port 0, which cannot be reached.".into());
+        }
+        let listed = |host: Host<&str>| self.hosts.iter().any(|known| *known == host.to_owned());
+        if !self.hosts.is_empty() && !url.host().is_some_and(listed) {
+            let known: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
+            return Err(format!("`url` must be on one of these hosts: {}.", known.join(", ")));
+        }
+        Ok(url)
+    }
+}
+
+#[async_trait]
+impl Runner for HttpGet {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        let url = self.url(&arguments)?;
+        let response = self.client.send(Request::new(Method::GET, url)).await?;
+        self.reading.read(response, &context).await
+    }
+
+    fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
+        let fault = |message| Violation {
+            pointer: "/url".into(),
+            keyword: "format".into(),
+            message,
+            schema_pointer: "/properties/url".into(),
+        };
+        self.url(arguments).err().map(fault).into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::tools::http::tests::{context, object, ok, serve};
+
+    fn build(with: Value) -> Result<Tool, ConfigFault> {
+        tool("http_get", serde_json::from_value(with).unwrap())
+    }
+
+    fn faults(tool: &Tool, url: Value) -> Vec<String> {
+        let faults = tool.runner.faults(&object(json!({"url": url})));
+        faults.into_iter().map(|fault| fault.message).collect()
+    }
+
+    #[tokio::test]
+    async fn it_gets_what_is_there() {
+        let mut server = serve(ok("content-type: text/html", "<h1>hi</h1>")).await;
+        let tool = build(json!({"allow_private": true})).unwrap();
+        let arguments = object(json!({"url": format!("http://{}/a%20b?c=d#part", server.host)}));
+        assert_eq!(tool.runner.call(arguments, context().0).await, Ok(ToolResult::text("<h1>hi</h1>")));
+        assert!(server.seen.recv().await.unwrap().starts_with("GET /a%20b?c=d HTTP/1.1\r\n"));
+    }
+
+    #[tokio::test]
+    async fn private_addresses_are_closed_unless_opened() {
+        let mut server = serve(ok("x: y", "secret")).await;
+        let tool = build(json!({})).unwrap();
+        let error = tool.runner.call(object(json!({"url": format!("http://{}/", server.host)})), context().0).await;
+        assert!(error.unwrap_err().to_string().ends_with("unless the manifest says `with.allow_private: true`"));
+        assert!(server.seen.try_recv().is_err());
+    }
+
+    #[test]
+    fn odd_urls_are_faults() {
+        let tool = build(json!({})).unwrap();
+        for bad in [
+            json!("example.com"),
+            json!("ftp://example.com/"),
+            json!("file:///etc/passwd"),
+            json!("gopher://x/"),
+            json!("https://user@example.com/"),
+            json!("https://:pw@example.com/"),
+            json!("http://a.example:0/"),
+            json!("http://a.example:65536/"),
+            json!("http:\\\\a.example\\"),
+            json!("https://a.exa\nmple/"),
+            json!("https://a.example/\t"),
+            json!("http://[fe80::1%25eth0]/"),
+            json!(""),
+            json!(7),
+        ] {
+            assert_eq!(faults(&tool, bad.clone()).len(), 1, "{bad}");
+        }
+        assert_eq!(faults(&tool, json!("https://example.com/a?b=c")), [""; 0]);
+    }
+
+    #[test]
+    fn listed_hosts_are_the_only_ones() {
+        let tool = build(json!({"allow_hosts": ["Docs.Example", "[2606:4700::1111]"]})).unwrap();
+        for fine in ["https://docs.example:8443/x", "http://DOCS.example/", "http://[2606:4700:0::1111]/"] {
+            assert_eq!(faults(&tool, json!(fine)), [""; 0], "{fine}");
+        }
+        for bad in
+            ["https://example/", "https://docs.example.evil/", "https://x.docs.example/", "http://docs.example./"]
+        {
+            assert_eq!(
+                faults(&tool, json!(bad)),
+                ["`url` must be on one of these hosts: docs.example, [2606:4700::1111]."]
+            );
+        }
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_faults() {
+        for (with, path) in [
+            (json!({"allow_hosts": ["a.example", "http://b"]}), "with.allow_hosts.1"),
+            (json!({"max_bytes": "5MiB"}), "with.max_bytes"),
+            (json!({"max_bytes": "0B"}), "with.max_bytes"),
+        ] {
+            assert_eq!(build(with).err().map(|fault| fault.path.join(".")), Some(path.to_owned()));
+        }
+    }
+}

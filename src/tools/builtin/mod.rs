@@ -1,0 +1,47 @@
+//! Tools that come with the service. Off unless a manifest names them, except in the demo.
+
+mod calculator;
+mod current_time;
+mod http_get;
+mod read_file;
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::kinds::decode;
+use super::{ConfigFault, Tool};
+use crate::call::JsonObject;
+
+/// Names of the built-in tools.
+pub const NAMES: [&str; 4] = ["calculator", "current_time", "http_get", "read_file"];
+
+/// The built-in `which`, registered as `name`, with its settings (`with:`); `None` if there is no such built-in.
+pub fn build(which: &str, name: &str, with: &JsonObject, base: &Path) -> Option<Result<Tool, ConfigFault>> {
+    match which {
+        "calculator" => Some(settings(with).map(|none: NoSettings| calculator::tool(name, none))),
+        "current_time" => Some(settings(with).map(|none: NoSettings| current_time::tool(name, none))),
+        "http_get" => Some(settings(with).and_then(|config| http_get::tool(name, config))),
+        "read_file" => Some(settings(with).and_then(|config| read_file::tool(name, config, base))),
+        _ => None,
+    }
+}
+
+/// For built-ins without settings.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoSettings {}
+
+fn settings<T: DeserializeOwned>(with: &JsonObject) -> Result<T, ConfigFault> {
+    let decoded = decode(Value::Object(with.clone()), &["with"]);
+    decoded
+        .map_err(|faults| faults.into_iter().next().unwrap_or_else(|| ConfigFault::error(&["with"], "cannot be read")))
+}
+
+/// The tools of a service that was started without a manifest.
+pub fn demo() -> Vec<Tool> {
+    let names = ["calculator", "current_time", "http_get"];
+    let tool = |name: &&str| build(name, name, &JsonObject::new(), Path::new(""))?.ok();
+    names.iter().filter_map(tool).collect()
+}

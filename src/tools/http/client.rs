@@ -1,0 +1,201 @@
+//! The HTTP client of a tool: through the gate, to nowhere else, and never twice.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
+use reqwest::{ClientBuilder, Request, Response, redirect, retry};
+use rustls::crypto::{CryptoProvider, ring};
+use url::Url;
+
+use super::gate::{Denied, Gate};
+use crate::call::ToolError;
+
+/// Said of https where no certificate could be trusted.
+pub(crate) const NO_ROOTS: &str = "this system has no CA certificates, so no https server can be trusted: install \
+     ca-certificates, or name a file of them in SSL_CERT_FILE";
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A client with its own connections.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    inner: reqwest::Client,
+    gate: Gate,
+    has_roots: bool,
+}
+
+impl Client {
+    /// A client behind the gate.
+    ///
+    /// # Errors
+    /// A sentence, when the TLS library cannot be set up.
+    pub(crate) fn new(gate: Gate) -> Result<Self, String> {
+        if CryptoProvider::get_default().is_none() {
+            // Fails only if somebody else was faster, which is as good.
+            let _ = ring::default_provider().install_default();
+        }
+        // In an image without CA certificates only the second one can be built. It trusts nobody, so it is for http.
+        let (inner, has_roots) = match builder(gate).build() {
+            Ok(inner) => (inner, true),
+            Err(_) => {
+                let bare = builder(gate).tls_certs_only([]).build();
+                (bare.map_err(|error| error.to_string())?, false)
+            }
+        };
+        Ok(Self { inner, gate, has_roots })
+    }
+
+    /// Whether any https server can be trusted.
+    pub(crate) fn has_roots(&self) -> bool {
+        self.has_roots
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    pub(crate) async fn send(&self, request: Request) -> Result<Response, ToolError> {
+        self.gate.check(request.url()).map_err(|denied| ToolError::upstream_final(denied.to_string()))?;
+        let host = host(request.url());
+        if !self.has_roots && request.url().scheme() == "https" {
+            return Err(ToolError::upstream_final(format!("`{host}`: {NO_ROOTS}")));
+        }
+        self.inner.execute(request).await.map_err(|error| failure(&host, error))
+    }
+}
+
+fn builder(gate: Gate) -> ClientBuilder {
+    let accept = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json, */*"))]);
+    reqwest::Client::builder()
+        .user_agent(concat!("toolcrib/", env!("CARGO_PKG_VERSION")))
+        .default_headers(accept)
+        .dns_resolver(gate)
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        // Repeating is the stack's decision: it knows the tool's effect.
+        .retry(retry::never())
+        .connect_timeout(CONNECT_TIMEOUT)
+}
+
+/// Host and port of a URL, which is all that errors say of it.
+pub(super) fn host(url: &Url) -> String {
+    let name = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
+}
+
+/// A failure below HTTP, in words: what happened with which host, nothing of path, query or headers.
+pub(super) fn failure(host: &str, error: reqwest::Error) -> ToolError {
+    let error = error.without_url();
+    let causes = || causes(&error);
+    if let Some(denied) = causes().find_map(|cause| cause.downcast_ref::<Denied>()) {
+        return ToolError::upstream_final(denied.to_string());
+    }
+    if let Some(refused) = causes().find_map(|cause| cause.downcast_ref::<rustls::Error>()) {
+        let message = format!("`{host}`: no TLS connection: {refused}");
+        return match refused {
+            rustls::Error::InvalidCertificate(_) => ToolError::upstream_final(message),
+            _ => ToolError::upstream(message),
+        };
+    }
+    let cause = causes().last().map(ToString::to_string).unwrap_or_default();
+    let seconds = CONNECT_TIMEOUT.as_secs();
+    ToolError::upstream(match &error {
+        error if error.is_connect() && error.is_timeout() => {
+            format!("`{host}`: no connection within {seconds} seconds")
+        }
+        error if error.is_dns() => format!("`{host}`: the name does not resolve: {cause}"),
+        error if error.is_connect() => format!("`{host}`: no connection: {cause}"),
+        error if error.is_body() || error.is_decode() => format!("`{host}`: the answer broke off: {cause}"),
+        error if error.is_builder() => {
+            return ToolError::upstream_final(format!("`{host}`: not a request: {cause}"));
+        }
+        _ => format!("`{host}`: the connection failed: {cause}"),
+    })
+}
+
+/// The error and everything behind it. An [`io::Error`] hides what it wraps from `source`, so it is opened.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner as &(dyn Error + 'static)),
+        None => error.source(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    fn client(allow_private: bool) -> Client {
+        Client::new(Gate::new(allow_private, "request.allow_private")).unwrap()
+    }
+
+    async fn fail(client: &Client, url: &str) -> ToolError {
+        let request = Request::new(reqwest::Method::GET, Url::parse(url).unwrap());
+        client.send(request).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn denials_are_told_from_failures_for_names_and_addresses() {
+        for host in ["localhost", "127.0.0.1", "[::ffff:127.0.0.1]"] {
+            let error = fail(&client(false), &format!("http://{host}:1/?token=secret")).await;
+            let ToolError::Upstream { message, retryable: false, .. } = error else { panic!("{error:?}") };
+            assert!(message.contains("request.allow_private: true"), "{message}");
+            assert!(!message.contains("secret"), "{message}");
+        }
+        let error = fail(&client(true), "http://169.254.169.254/latest/meta-data/").await;
+        assert!(error.to_string().ends_with("which this tool may not reach"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_denial_by_the_resolver_is_found_behind_the_clients_error() {
+        // `send` would stop this name before it is looked up.
+        let error = client(false).inner.get("http://localhost:1/").send().await.unwrap_err();
+        let ToolError::Upstream { message, retryable: false, .. } = failure("localhost:1", error) else {
+            panic!("not a denial")
+        };
+        assert!(message.starts_with("`localhost` is at ") && message.contains("(loopback, "), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_may_be_tried_again() {
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = fail(&client(true), &format!("http://{unused}/a?token=secret")).await;
+        let ToolError::Upstream { message, retryable: true, .. } = error else { panic!("{error:?}") };
+        assert!(message.starts_with(&format!("`{unused}`: no connection: Connection refused")), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_name_that_does_not_resolve_may_be_tried_again() {
+        let error = fail(&client(true), "http://no-such-host.invalid/").await;
+        let ToolError::Upstream { message, retryable: true, .. } = error else { panic!("{error:?}") };
+        assert!(message.contains("does not resolve"), "{message}");
+    }
+
+    /// As in an image without CA certificates.
+    fn bare_client(has_roots: bool) -> Client {
+        let Client { gate, .. } = client(true);
+        let inner = builder(gate).tls_certs_only([]).build().unwrap();
+        Client { inner, gate, has_roots }
+    }
+
+    #[tokio::test]
+    async fn without_ca_certificates_http_works_and_https_says_what_is_missing() {
+        let bare = bare_client(false);
+        assert!(fail(&bare, "https://127.0.0.1:1/").await.to_string().contains("SSL_CERT_FILE"));
+        assert!(fail(&bare, "http://127.0.0.1:1/").await.to_string().contains("no connection"));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_speaks_no_tls_is_said_to() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+            stream.read_to_end(&mut Vec::new()).await
+        });
+        let error = fail(&bare_client(true), &url).await;
+        assert!(error.to_string().contains(": no TLS connection: received corrupt message"), "{error}");
+    }
+}

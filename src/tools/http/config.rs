@@ -1,0 +1,125 @@
+//! What the manifest says of an `http` tool, and the notebook in which building one writes down what is wrong.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::call::JsonObject;
+use crate::call::units::Size;
+use crate::tools::template::Template;
+use crate::tools::{BuildContext, ConfigFault};
+
+/// The keys of the kind.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// What is asked.
+    pub request: RequestConfig,
+    /// What becomes of the answer.
+    #[serde(default)]
+    pub response: ResponseConfig,
+    /// Longest answer that is read. Default 256KiB, at most 4MiB.
+    #[serde(default)]
+    pub max_output: Option<Size>,
+}
+
+/// `request:`. Texts may hold `{{ name }}` placeholders; at most one of `json`, `body` and `form` is there.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestConfig {
+    /// GET if nothing is said.
+    #[serde(default)]
+    pub method: Option<String>,
+    /// http or https. Placeholders in path and query; in the host only with `allow_hosts`.
+    pub url: String,
+    /// Query parameters. A lone placeholder without a value is left out, an array is repeated.
+    #[serde(default)]
+    pub query: JsonObject,
+    /// Header fields.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// JSON body. A lone placeholder keeps its type.
+    #[serde(default, deserialize_with = "present")]
+    pub json: Option<Value>,
+    /// Text body.
+    #[serde(default)]
+    pub body: Option<String>,
+    /// Form body (`application/x-www-form-urlencoded`), like `query`.
+    #[serde(default)]
+    pub form: Option<JsonObject>,
+    /// The hosts that a host with a placeholder may turn out to be.
+    #[serde(default)]
+    pub allow_hosts: Vec<String>,
+    /// Private and loopback addresses may be reached; metadata addresses never.
+    #[serde(default)]
+    pub allow_private: bool,
+}
+
+/// `response:`.
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResponseConfig {
+    /// JSON Pointer to the part of the answer that is the result.
+    #[serde(default)]
+    pub pick: Option<String>,
+    /// JSON Pointer to what, when it is there and not null, false or empty text, makes the answer a "no".
+    #[serde(default)]
+    pub error_when: Option<String>,
+}
+
+/// `json: null` is a body too.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// Collects every fault, so that the operator sees them all at once.
+pub(super) struct Notebook<'a> {
+    context: &'a BuildContext<'a>,
+    pub(super) faults: Vec<ConfigFault>,
+}
+
+impl<'a> Notebook<'a> {
+    pub(super) fn new(context: &'a BuildContext<'a>) -> Self {
+        Self { context, faults: Vec::new() }
+    }
+
+    pub(super) fn error(&mut self, path: &[&str], message: impl Into<String>) {
+        self.faults.push(ConfigFault::error(path, message));
+    }
+
+    pub(super) fn warning(&mut self, path: &[&str], message: impl Into<String>) {
+        self.faults.push(ConfigFault::warning(path, message));
+    }
+
+    /// A text as a template, held against the tool's parameters.
+    pub(super) fn template(&mut self, text: &str, path: &[&str]) -> Option<Template> {
+        match Template::parse(text) {
+            Ok(template) => {
+                self.faults.extend(self.context.unknown_placeholders(&template, path));
+                Some(template)
+            }
+            Err(message) => {
+                self.error(path, message);
+                None
+            }
+        }
+    }
+
+    /// Keys are never filled in, so a placeholder in one is a mistake.
+    pub(super) fn key(&mut self, key: &str, path: &[&str]) {
+        if key.contains("{{") {
+            self.error(path, "placeholders stand in values, not in keys");
+        }
+    }
+
+    /// Parameters of the template that a valid call may leave out.
+    pub(super) fn optional<'t>(&self, template: &'t Template) -> Option<&'t str> {
+        template.arguments().find(|name| self.context.parameter(name).is_some_and(|used| !used.always))
+    }
+
+    /// Something cannot run.
+    pub(super) fn has_errors(&self) -> bool {
+        self.faults.iter().any(|fault| !fault.warning)
+    }
+}

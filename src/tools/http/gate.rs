@@ -1,0 +1,355 @@
+//! Which addresses a request may reach: global unicast, unless the operator opened private networks.
+//!
+//! A name says nothing about where it leads, so the gate is the client's resolver: it resolves once, wants every
+//! answer to be allowed, and hands on only what it saw, which leaves nothing to rebind. Hosts written as addresses
+//! never reach a resolver; [`Gate::check`] sees those before the request leaves.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use url::{Host, Url};
+
+use Reach::{Global, Never, Private};
+
+/// What it takes to reach a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Nothing.
+    Global,
+    /// The operator's `allow_private`.
+    Private,
+    /// Nothing helps.
+    Never,
+}
+
+/// A row of the tables: network, prefix length, what it takes, what it is and who says so.
+type Range<A> = (A, u32, Reach, &'static str);
+
+/// IANA IPv4 Special-Purpose Address Registry, and the clouds' metadata addresses outside it. The first match counts.
+#[rustfmt::skip]
+const V4: [Range<Ipv4Addr>; 19] = [
+    (Ipv4Addr::new(0, 0, 0, 0), 8, Never, "\"this network\", RFC 791"),
+    (Ipv4Addr::new(10, 0, 0, 0), 8, Private, "private, RFC 1918"),
+    (Ipv4Addr::new(100, 100, 100, 200), 32, Never, "Alibaba Cloud's metadata service"),
+    (Ipv4Addr::new(100, 64, 0, 0), 10, Private, "shared (CGNAT), RFC 6598"),
+    (Ipv4Addr::new(127, 0, 0, 0), 8, Private, "loopback, RFC 1122"),
+    (Ipv4Addr::new(168, 63, 129, 16), 32, Never, "Azure's platform service"),
+    (Ipv4Addr::new(169, 254, 0, 0), 16, Never, "link-local and cloud metadata, RFC 3927"),
+    (Ipv4Addr::new(172, 16, 0, 0), 12, Private, "private, RFC 1918"),
+    (Ipv4Addr::new(192, 0, 0, 0), 24, Never, "protocol assignments, RFC 6890"),
+    (Ipv4Addr::new(192, 0, 2, 0), 24, Never, "documentation, RFC 5737"),
+    (Ipv4Addr::new(192, 88, 99, 0), 24, Never, "6to4 relays, RFC 7526"),
+    (Ipv4Addr::new(192, 168, 0, 0), 16, Private, "private, RFC 1918"),
+    (Ipv4Addr::new(198, 18, 0, 0), 15, Never, "benchmarking, RFC 2544"),
+    (Ipv4Addr::new(198, 51, 100, 0), 24, Never, "documentation, RFC 5737"),
+    (Ipv4Addr::new(203, 0, 113, 0), 24, Never, "documentation, RFC 5737"),
+    (Ipv4Addr::new(224, 0, 0, 0), 4, Never, "multicast, RFC 5771"),
+    (Ipv4Addr::BROADCAST, 32, Never, "broadcast, RFC 919"),
+    (Ipv4Addr::new(240, 0, 0, 0), 4, Never, "reserved, RFC 1112"),
+    // Named for their owners in the registry and still global: 192.31.196.0/24, 192.52.193.0/24, 192.175.48.0/24.
+    (Ipv4Addr::UNSPECIFIED, 0, Global, "global unicast"),
+];
+
+/// IANA IPv6 Special-Purpose Address Registry. Forms that carry an IPv4 address would reach it past the table above,
+/// so none of them is global. The first match counts.
+#[rustfmt::skip]
+const V6: [Range<Ipv6Addr>; 21] = [
+    (Ipv6Addr::UNSPECIFIED, 128, Never, "unspecified, RFC 4291"),
+    (Ipv6Addr::LOCALHOST, 128, Private, "loopback, RFC 4291"),
+    (Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96, Private, "IPv4-mapped, RFC 4291"),
+    (Ipv6Addr::UNSPECIFIED, 96, Never, "IPv4-compatible, RFC 4291"),
+    (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96, Never, "IPv4 behind NAT64, RFC 6052"),
+    (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, Never, "IPv4 behind NAT64, RFC 8215"),
+    (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64, Never, "discard-only, RFC 6666"),
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 32, Never, "IPv4 in Teredo, RFC 4380"),
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, Never, "protocol assignments, RFC 2928"),
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, Never, "documentation, RFC 3849"),
+    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16, Never, "IPv4 in 6to4, RFC 3056"),
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, Never, "documentation, RFC 9637"),
+    (Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16, Never, "segment routing, RFC 9602"),
+    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0), 32, Never, "AWS's metadata services"),
+    (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0), 32, Never, "Google Cloud's metadata services"),
+    (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7, Private, "unique local, RFC 4193"),
+    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, Never, "link-local, RFC 4291"),
+    (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10, Never, "site-local, RFC 3879"),
+    (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, Never, "multicast, RFC 4291"),
+    (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3, Global, "global unicast, RFC 4291"),
+    (Ipv6Addr::UNSPECIFIED, 0, Never, "not global unicast, RFC 4291"),
+];
+
+/// Lets addresses pass, or not.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gate {
+    allow_private: bool,
+    key: &'static str,
+}
+
+impl Gate {
+    /// A gate; `key` is the manifest key that opens private networks, for messages.
+    pub(crate) fn new(allow_private: bool, key: &'static str) -> Self {
+        Self { allow_private, key }
+    }
+
+    /// Checks the host of a URL if it is written as an address, in whatever spelling: `url` has normalised it. The
+    /// name `localhost` is as good as an address (RFC 6761, section 6.3).
+    pub(crate) fn check(&self, url: &Url) -> Result<(), Denied> {
+        let address = match url.host() {
+            Some(Host::Ipv4(v4)) => IpAddr::V4(v4),
+            Some(Host::Ipv6(v6)) => IpAddr::V6(v6),
+            Some(Host::Domain(name)) if is_localhost(name) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Some(Host::Domain(_)) | None => return Ok(()),
+        };
+        let host = url.host_str().unwrap_or_default();
+        self.admit(host, vec![SocketAddr::new(address, 0)]).map(drop)
+    }
+
+    /// The addresses of `host`, if all of them may be reached.
+    fn admit(&self, host: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Denied> {
+        let refused = |socket: &SocketAddr| Some((socket.ip(), self.refusal(socket.ip())?));
+        let Some((address, (reach, what))) = found.iter().find_map(refused) else {
+            return Ok(found);
+        };
+        let key = (reach == Private).then_some(self.key);
+        let host = host.to_owned();
+        Err(Denied { host, address, what, key })
+    }
+
+    fn refusal(&self, address: IpAddr) -> Option<(Reach, &'static str)> {
+        let (reach, what) = match address {
+            // A mapped address is an IPv4 address to the system, and nothing else is when private ones may pass.
+            IpAddr::V6(v6) if self.allow_private && v6.to_ipv4_mapped().is_some() => {
+                return self.refusal(address.to_canonical());
+            }
+            IpAddr::V4(v4) => first(&V4, |net, len| agree(v4.to_bits().into(), net.to_bits().into(), 32 - len)),
+            IpAddr::V6(v6) => first(&V6, |net, len| agree(v6.to_bits(), net.to_bits(), 128 - len)),
+        };
+        match reach {
+            Global => None,
+            Private if self.allow_private => None,
+            Private | Never => Some((reach, what)),
+        }
+    }
+}
+
+fn is_localhost(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+fn first<A: Copy>(table: &[Range<A>], holds: impl Fn(A, u32) -> bool) -> (Reach, &'static str) {
+    let row = table.iter().find(|(net, len, ..)| holds(*net, *len));
+    row.map_or((Never, "unknown"), |(_, _, reach, what)| (*reach, *what))
+}
+
+/// Whether the addresses are the same but for their last `rest` bits.
+fn agree(one: u128, other: u128, rest: u32) -> bool {
+    (one ^ other).checked_shr(rest).is_none_or(|difference| difference == 0)
+}
+
+impl Resolve for Gate {
+    fn resolve(&self, name: Name) -> Resolving {
+        let gate = *self;
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let addrs: Addrs = Box::new(gate.admit(name.as_str(), found)?.into_iter());
+            Ok(addrs)
+        })
+    }
+}
+
+/// The gate stayed shut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Denied {
+    host: String,
+    address: IpAddr,
+    what: &'static str,
+    key: Option<&'static str>,
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, address, what, key } = self;
+        write!(f, "`{host}` is at {address} ({what}), which this tool may not reach")?;
+        key.map_or(Ok(()), |key| write!(f, " unless the manifest says `{key}: true`"))
+    }
+}
+
+impl std::error::Error for Denied {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: Gate = Gate { allow_private: true, key: "request.allow_private" };
+    const SHUT: Gate = Gate { allow_private: false, key: "request.allow_private" };
+
+    /// First and last address of every range, whether `allow_private` opens it, and whether the addresses just
+    /// before and just after are global.
+    #[rustfmt::skip]
+    const RANGES: [(&str, &str, bool, bool, bool); 31] = [
+        ("0.0.0.0", "0.255.255.255", false, false, true),
+        ("10.0.0.0", "10.255.255.255", true, true, true),
+        ("100.64.0.0", "100.127.255.255", true, true, true),
+        ("100.100.100.200", "100.100.100.200", false, false, false),
+        ("127.0.0.0", "127.255.255.255", true, true, true),
+        ("168.63.129.16", "168.63.129.16", false, true, true),
+        ("169.254.0.0", "169.254.255.255", false, true, true),
+        ("172.16.0.0", "172.31.255.255", true, true, true),
+        ("192.0.0.0", "192.0.0.255", false, true, true),
+        ("192.0.2.0", "192.0.2.255", false, true, true),
+        ("192.88.99.0", "192.88.99.255", false, true, true),
+        ("192.168.0.0", "192.168.255.255", true, true, true),
+        ("198.18.0.0", "198.19.255.255", false, true, true),
+        ("198.51.100.0", "198.51.100.255", false, true, true),
+        ("203.0.113.0", "203.0.113.255", false, true, true),
+        ("224.0.0.0", "239.255.255.255", false, true, false),
+        ("240.0.0.0", "255.255.255.255", false, false, false),
+        ("::", "::", false, false, false),
+        ("::1", "::1", true, false, false),
+        ("::2", "::ffff:ffff", false, false, false),
+        ("64:ff9b::", "64:ff9b::ffff:ffff", false, false, false),
+        ("64:ff9b:1::", "64:ff9b:1:ffff:ffff:ffff:ffff:ffff", false, false, false),
+        ("100::", "100::ffff:ffff:ffff:ffff", false, false, false),
+        ("2001::", "2001:1ff:ffff:ffff:ffff:ffff:ffff:ffff", false, true, true),
+        ("2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", false, true, true),
+        ("2002::", "2002:ffff:ffff:ffff:ffff:ffff:ffff:ffff", false, true, true),
+        ("3fff::", "3fff:fff:ffff:ffff:ffff:ffff:ffff:ffff", false, true, true),
+        ("fc00::", "fcff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", true, false, false),
+        ("fd00:ec2::", "fd00:ec2:ffff:ffff:ffff:ffff:ffff:ffff", false, false, false),
+        ("fe80::", "fe80:ffff:ffff:ffff:ffff:ffff:ffff:ffff", false, false, false),
+        ("fec0::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", false, false, false),
+    ];
+
+    fn bits(text: &str) -> (u128, bool) {
+        match text.parse().unwrap() {
+            IpAddr::V4(v4) => (v4.to_bits().into(), true),
+            IpAddr::V6(v6) => (v6.to_bits(), false),
+        }
+    }
+
+    fn address(bits: u128, v4: bool) -> IpAddr {
+        if v4 { Ipv4Addr::from_bits(bits as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
+    }
+
+    fn passes(gate: Gate, address: IpAddr) -> bool {
+        gate.refusal(address).is_none()
+    }
+
+    #[test]
+    fn every_range_is_denied_from_its_first_address_to_its_last_and_no_further() {
+        for (first, last, opened, before, after) in RANGES {
+            let ((first, v4), (last, _)) = (bits(first), bits(last));
+            for inside in [first, last, first + (last - first) / 3] {
+                let inside = address(inside, v4);
+                assert!(!passes(SHUT, inside), "{inside}");
+                assert_eq!(passes(OPEN, inside), opened, "{inside} with allow_private");
+            }
+            let end = if v4 { u32::MAX.into() } else { u128::MAX };
+            if let Some(outside) = first.checked_sub(1) {
+                assert_eq!(passes(SHUT, address(outside, v4)), before, "{}", address(outside, v4));
+            }
+            if last < end {
+                assert_eq!(passes(SHUT, address(last + 1, v4)), after, "{}", address(last + 1, v4));
+            }
+        }
+    }
+
+    #[test]
+    fn forms_that_carry_an_ipv4_address_do_not_reach_it() {
+        for (v4, opened) in [("127.0.0.1", true), ("10.1.2.3", true), ("169.254.169.254", false), ("0.0.0.0", false)] {
+            let v4: Ipv4Addr = v4.parse().unwrap();
+            let [a, b, c, d] = v4.octets().map(u16::from);
+            let (high, low) = (a << 8 | b, c << 8 | d);
+            let mapped = IpAddr::from(v4.to_ipv6_mapped());
+            assert_eq!((passes(SHUT, mapped), passes(OPEN, mapped)), (false, opened), "{mapped}");
+            for carrier in [
+                Ipv6Addr::new(0, 0, 0, 0, 0, 0, high, low),
+                Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low),
+                Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, high, low),
+                Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1),
+                Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, !high, !low),
+            ] {
+                let loopback = carrier.is_loopback();
+                assert!(!passes(SHUT, carrier.into()) && (loopback || !passes(OPEN, carrier.into())), "{carrier}");
+            }
+        }
+        assert!(!passes(SHUT, "::ffff:93.184.216.34".parse().unwrap()));
+    }
+
+    #[test]
+    fn ordinary_addresses_pass() {
+        for text in ["93.184.216.34", "1.1.1.1", "192.31.196.1", "223.255.255.255", "2606:4700:4700::1111", "2a00::1"] {
+            assert!(passes(SHUT, text.parse().unwrap()) && passes(OPEN, text.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_spelling_of_an_address_is_the_address() {
+        for host in [
+            "2130706433",
+            "0177.1",
+            "0x7f.1",
+            "127.1",
+            "0x7f000001",
+            "017700000001",
+            "127.0.0.1.",
+            "127.0.0.1",
+            "[::1]",
+            "[0:0:0:0:0:0:0:1]",
+            "[::ffff:127.0.0.1]",
+            "[::FFFF:7f00:1]",
+            "１２７.０.０.１",
+            "127。0。0。1",
+            "%31%32%37.1",
+            "localhost",
+            "LocalHost.",
+            "db.localhost",
+        ] {
+            let url = Url::parse(&format!("http://{host}:8080/x")).unwrap();
+            let said = SHUT.check(&url).expect_err(host).to_string();
+            assert!(said.contains("unless the manifest says `request.allow_private: true`"), "{said}");
+            assert_eq!(OPEN.check(&url), Ok(()), "{host}");
+        }
+        for host in [
+            "0.0.0.0",
+            "0",
+            "[::]",
+            "169.254.169.254",
+            "0xa9fea9fe",
+            "2852039166",
+            "0251.0376.0251.0376",
+            "[fd00:ec2::254]",
+            "[::ffff:a9fe:a9fe]",
+            "[64:ff9b::a9fe:a9fe]",
+            "[2002:a9fe:a9fe::1]",
+            "[fe80::1]",
+        ] {
+            let url = Url::parse(&format!("http://{host}/")).unwrap();
+            assert!(SHUT.check(&url).is_err(), "{host}");
+            let said = OPEN.check(&url).expect_err(host).to_string();
+            assert!(said.ends_with("which this tool may not reach"), "{said}");
+        }
+        for unreadable in ["[fe80::1%25eth0]", "256.0.0.1", "1.2.3.4.5", "0x100000000"] {
+            assert!(Url::parse(&format!("http://{unreadable}/")).is_err(), "{unreadable}");
+        }
+    }
+
+    #[test]
+    fn one_bad_answer_denies_the_name() {
+        let mixed: Vec<SocketAddr> = vec!["93.184.216.34:0".parse().unwrap(), "[::1]:0".parse().unwrap()];
+        let denied = SHUT.admit("two-faced.example", mixed.clone()).unwrap_err();
+        assert_eq!((denied.host.as_str(), denied.address.to_string().as_str()), ("two-faced.example", "::1"));
+        assert_eq!(SHUT.admit("plain.example", mixed[..1].to_vec()), Ok(mixed[..1].to_vec()));
+    }
+
+    #[tokio::test]
+    async fn names_are_judged_by_where_they_lead() {
+        for name in ["localhost", "localhost.", "LOCALHOST"] {
+            let Err(error) = SHUT.resolve(name.parse().unwrap()).await else { panic!("{name}") };
+            // A resolver that does not know the spelling is as good.
+            assert!(error.is::<Denied>() || error.is::<std::io::Error>(), "{error}");
+        }
+        assert!(OPEN.resolve("localhost".parse().unwrap()).await.is_ok());
+    }
+}

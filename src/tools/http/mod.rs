@@ -1,0 +1,67 @@
+//! Tools that are a request to an HTTP API.
+//!
+//! The manifest's request is taken apart once, when the tool is built: `target` is the URL, `values` the JSON with
+//! placeholders, `request` puts them together for a try, `client` sends it through the `gate`, `response`
+//! makes a result of the answer. The built-in `http_get` goes the same way with a URL from its arguments.
+
+pub(crate) mod client;
+mod config;
+pub(crate) mod gate;
+mod request;
+pub(crate) mod response;
+mod target;
+#[cfg(test)]
+pub(crate) mod tests;
+mod values;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+pub use config::{Config, RequestConfig, ResponseConfig};
+
+use self::client::Client;
+use self::config::Notebook;
+use self::gate::Gate;
+use self::request::RequestTemplate;
+use self::response::Reading;
+use super::{BuildContext, ConfigFault, Runner};
+use crate::call::{JsonObject, ToolContext, ToolError, ToolResult, Violation};
+
+/// Builds the runner, unless there is an error among the faults; all of them are reported, warnings too.
+pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runner>>, Vec<ConfigFault>) {
+    let mut notes = Notebook::new(context);
+    let gate = Gate::new(config.request.allow_private, "request.allow_private");
+    let request = RequestTemplate::parse(config.request, context.effect, &mut notes);
+    let reading = Reading::parse(config.response, config.max_output, &mut notes);
+    let client = Client::new(gate).map_err(|message| notes.error(&["request"], message)).ok();
+    if let (Some(request), Some(client)) = (&request, &client) {
+        request.target.check(gate, client.has_roots(), &mut notes);
+    }
+    let runner = match (request, reading, client) {
+        (Some(request), Some(reading), Some(client)) if !notes.has_errors() => {
+            Some(Arc::new(HttpTool { request, reading, client }) as Arc<dyn Runner>)
+        }
+        _ => None,
+    };
+    (runner, notes.faults)
+}
+
+struct HttpTool {
+    request: RequestTemplate,
+    reading: Reading,
+    client: Client,
+}
+
+#[async_trait]
+impl Runner for HttpTool {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        let request = self.request.render(&arguments, &context)?;
+        let response = self.client.send(request).await?;
+        self.reading.read(response, &context).await
+    }
+
+    fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
+        self.request.faults(arguments)
+    }
+}

@@ -1,0 +1,194 @@
+//! The request of a tool, parsed once and filled for every try.
+
+use std::collections::BTreeMap;
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, Request};
+use url::form_urlencoded;
+
+use super::config::{Notebook, RequestConfig};
+use super::target::{Target, violation};
+use super::values::{Node, pairs};
+use crate::call::{Effect, JsonObject, ToolContext, ToolError, Violation};
+use crate::tools::template::{Part, Template, plain_text};
+
+const METHODS: [Method; 7] =
+    [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
+
+/// Header fields that frame the message or choose its receiver: the client's, not the manifest's.
+#[rustfmt::skip]
+const CLIENTS_OWN: [&str; 10] = [
+    "connection", "content-length", "expect", "host", "keep-alive", "proxy-connection", "te", "trailer",
+    "transfer-encoding", "upgrade",
+];
+
+/// A request with placeholders.
+pub(super) struct RequestTemplate {
+    method: Method,
+    pub(super) target: Target,
+    query: Vec<(String, Node)>,
+    headers: Vec<(HeaderName, Field)>,
+    body: Body,
+    effect: Effect,
+}
+
+/// The value of a header field.
+enum Field {
+    Fixed(HeaderValue),
+    Filled(Template),
+}
+
+enum Body {
+    None,
+    Json(Node),
+    Text(Template),
+    Form(Vec<(String, Node)>),
+}
+
+impl RequestTemplate {
+    /// Reads `request:`; what is wrong goes into the notebook.
+    pub(super) fn parse(config: RequestConfig, effect: Effect, notes: &mut Notebook<'_>) -> Option<Self> {
+        let method = method(config.method.as_deref().unwrap_or("GET"), notes);
+        let target = Target::parse(&config, notes);
+        let query = Node::entries(config.query, &["request", "query"], notes);
+        let headers = headers(config.headers, notes);
+        let body = match (config.json, config.body, config.form) {
+            (None, None, None) => Body::None,
+            (Some(json), None, None) => Body::Json(Node::parse(json, &["request", "json"], notes)),
+            (None, Some(text), None) => Body::Text(notes.template(&text, &["request", "body"])?),
+            (None, None, Some(form)) => Body::Form(Node::entries(form, &["request", "form"], notes)),
+            _ => {
+                notes.error(&["request"], "one body at most: `json`, `body` or `form`");
+                Body::None
+            }
+        };
+        let method = method?;
+        if matches!(method, Method::GET | Method::HEAD) && !matches!(body, Body::None) {
+            notes.warning(&["request", "method"], format!("servers may ignore the body of a {method}: is it a POST?"));
+        }
+        Some(Self { method, target: target?, query, headers, body, effect })
+    }
+
+    /// Faults of arguments that the schema lets pass and the request cannot carry.
+    pub(super) fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
+        let mut faults = self.target.faults(arguments);
+        for (field, value) in &self.headers {
+            let Field::Filled(template) = value else { continue };
+            let bad =
+                |name: &&str| arguments.get(*name).is_some_and(|value| header_value(&plain_text(value)).is_none());
+            faults.extend(template.arguments().filter(bad).map(|name| {
+                violation(
+                    name,
+                    format!("`{name}` stands in the header `{field}`, which holds one line of plain ASCII."),
+                )
+            }));
+        }
+        faults.dedup();
+        faults
+    }
+
+    /// The request for these arguments.
+    pub(super) fn render(&self, arguments: &JsonObject, context: &ToolContext) -> Result<Request, ToolError> {
+        let faults = self.faults(arguments);
+        if !faults.is_empty() {
+            return Err(ToolError::InvalidArguments(faults));
+        }
+        let url = self.target.render(arguments, &pairs(&self.query, arguments))?;
+        let mut request = Request::new(self.method.clone(), url);
+        let fields = request.headers_mut();
+        for (name, field) in &self.headers {
+            if let Some(value) = field.render(arguments) {
+                fields.insert(name, value);
+            }
+        }
+        if self.effect != Effect::Read {
+            fill(fields, HeaderName::from_static("idempotency-key"), &context.invocation_id.to_string());
+        }
+        let (media_type, bytes) = match &self.body {
+            Body::None => return Ok(request),
+            Body::Json(node) => match node.render(arguments) {
+                Some(value) => ("application/json", value.to_string()),
+                None => return Ok(request),
+            },
+            Body::Text(template) => ("text/plain; charset=utf-8", template.render(arguments, plain_text)),
+            Body::Form(entries) => {
+                let mut form = form_urlencoded::Serializer::new(String::new());
+                let text = form.extend_pairs(pairs(entries, arguments)).finish();
+                ("application/x-www-form-urlencoded", text)
+            }
+        };
+        fill(fields, CONTENT_TYPE, media_type);
+        *request.body_mut() = Some(bytes.into());
+        Ok(request)
+    }
+}
+
+impl Field {
+    /// The value; `None` if it is a lone placeholder without an argument.
+    fn render(&self, arguments: &JsonObject) -> Option<HeaderValue> {
+        match self {
+            Self::Fixed(value) => Some(value.clone()),
+            Self::Filled(template) => {
+                let absent = |name| arguments.get(name).is_none_or(serde_json::Value::is_null);
+                if template.lone().is_some_and(absent) {
+                    return None;
+                }
+                header_value(&template.render(arguments, plain_text))
+            }
+        }
+    }
+}
+
+/// Sets a field that the manifest did not set.
+fn fill(fields: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let (false, Ok(value)) = (fields.contains_key(&name), HeaderValue::from_str(value)) {
+        fields.insert(name, value);
+    }
+}
+
+/// A value of visible ASCII, kept out of logs since it may well be a secret.
+fn header_value(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(text).ok().filter(|value| value.to_str().is_ok())?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn method(text: &str, notes: &mut Notebook<'_>) -> Option<Method> {
+    let known = METHODS.into_iter().find(|method| method.as_str().eq_ignore_ascii_case(text));
+    if known.is_none() {
+        let names: Vec<String> = METHODS.iter().map(ToString::to_string).collect();
+        notes.error(&["request", "method"], format!("`{text}` is none of {}", names.join(", ")));
+    }
+    known
+}
+
+fn headers(config: BTreeMap<String, String>, notes: &mut Notebook<'_>) -> Vec<(HeaderName, Field)> {
+    let mut headers: Vec<(HeaderName, Field)> = Vec::new();
+    for (key, text) in config {
+        let path = ["request", "headers", &key];
+        notes.key(&key, &path);
+        let Ok(name) = HeaderName::try_from(&key) else {
+            notes.error(&path, "not the name of a header field");
+            continue;
+        };
+        if CLIENTS_OWN.contains(&name.as_str()) {
+            notes.error(&path, "this header is the HTTP client's to set: leave it out");
+        }
+        if headers.iter().any(|(other, _)| *other == name) {
+            notes.error(&path, "this header is there twice, in another spelling");
+        }
+        let Some(template) = notes.template(&text, &path) else {
+            continue;
+        };
+        let plain = |part: &Part| matches!(part, Part::Text(text) if header_value(text).is_none());
+        if template.parts().iter().any(plain) {
+            // Not shown: it may be a secret.
+            notes.error(&path, "the value holds something else than visible ASCII, perhaps a line end");
+        } else if template.arguments().next().is_some() {
+            headers.push((name, Field::Filled(template)));
+        } else if let Some(value) = header_value(&text) {
+            headers.push((name, Field::Fixed(value)));
+        }
+    }
+    headers
+}

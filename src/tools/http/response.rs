@@ -1,0 +1,271 @@
+//! From an HTTP answer to a tool's result: status, size, kind, and the part that was asked for.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytesize::ByteSize;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderName, LOCATION, RETRY_AFTER};
+use reqwest::{Response, StatusCode};
+use serde_json::Value;
+
+use super::client::{failure, host};
+use super::config::{Notebook, ResponseConfig};
+use crate::call::units::Size;
+use crate::call::{Content, ToolContext, ToolError, ToolResult};
+use crate::tools::template::plain_text;
+
+/// Longest answer unless the manifest says otherwise.
+const DEFAULT_CAP: usize = 256 * 1024;
+/// Longest answer that a manifest may ask for.
+const HARD_CAP: usize = 4 * 1024 * 1024;
+/// How much of an error's body the model gets to see.
+const ERROR_BODY: usize = 4 * 1024;
+
+/// How answers are read.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pick: Option<String>,
+    error_when: Option<String>,
+    cap: usize,
+    /// The manifest key of the cap, for messages.
+    cap_key: &'static str,
+}
+
+/// What the bytes are, going by the declared media type.
+#[derive(Debug, PartialEq)]
+enum Kind {
+    Json,
+    Text,
+    /// A picture or sound of this type.
+    Media(String),
+    /// Not declared.
+    Unknown,
+    /// Anything else.
+    Other(String),
+}
+
+/// The bytes of an answer, as far as they were read.
+struct Body {
+    bytes: Vec<u8>,
+    cut: bool,
+}
+
+impl Reading {
+    /// Reads a cap. The error is a sentence.
+    pub(crate) fn new(cap: Option<Size>, cap_key: &'static str) -> Result<Self, String> {
+        let cap = cap.map_or(DEFAULT_CAP, Size::as_usize);
+        let (pick, error_when) = (None, None);
+        match cap {
+            1..=HARD_CAP => Ok(Self { pick, error_when, cap, cap_key }),
+            _ => Err(format!("a size between 1B and {}", ByteSize(HARD_CAP as u64))),
+        }
+    }
+
+    /// Reads `response:` and `max_output:`; what is wrong goes into the notebook.
+    pub(super) fn parse(config: ResponseConfig, cap: Option<Size>, notes: &mut Notebook<'_>) -> Option<Self> {
+        for (key, pointer) in [("pick", &config.pick), ("error_when", &config.error_when)] {
+            if pointer.as_deref().is_some_and(|pointer| !is_pointer(pointer)) {
+                let message = "a JSON Pointer (RFC 6901) is empty or begins with `/`, and has `~` only as `~0` or `~1`";
+                notes.error(&["response", key], message);
+            }
+        }
+        match Self::new(cap, "max_output") {
+            Ok(reading) => {
+                let ResponseConfig { pick, error_when } = config;
+                Some(Self { pick, error_when, ..reading })
+            }
+            Err(message) => {
+                notes.error(&["max_output"], message);
+                None
+            }
+        }
+    }
+
+    /// The result that an answer stands for.
+    pub(crate) async fn read(&self, response: Response, context: &ToolContext) -> Result<ToolResult, ToolError> {
+        let host = host(response.url());
+        let status = response.status();
+        match status.as_u16() {
+            200..=299 => self.success(response, &host, context).await,
+            300..=399 => Err(moved(&response, &host)),
+            429 | 502..=504 => {
+                let message = format!("`{host}` answered HTTP {status}");
+                let (retryable, retry_after) = (true, retry_after(&response));
+                Err(ToolError::Upstream { message, retryable, retry_after })
+            }
+            400..=499 => Ok(refusal(response, status, &host).await),
+            _ => {
+                let message = format!("`{host}` answered HTTP {status}");
+                Err(ToolError::upstream_final(message))
+            }
+        }
+    }
+
+    async fn success(&self, response: Response, host: &str, context: &ToolContext) -> Result<ToolResult, ToolError> {
+        if response.status() == StatusCode::NO_CONTENT {
+            return Ok(ToolResult::default());
+        }
+        if let Some(coding) = header(&response, CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+            let message = format!("`{host}` answered in content-encoding {coding}, which was not asked for");
+            return Err(ToolError::BadOutput(message));
+        }
+        let kind = match &self.pick {
+            Some(_) => Kind::Json,
+            None => Kind::of(header(&response, CONTENT_TYPE)),
+        };
+        let cap = ByteSize(self.cap as u64);
+        let key = self.cap_key;
+        let bad = |what: String| Err(ToolError::BadOutput(format!("`{host}` answered {what}")));
+        let too_long = || bad(format!("more than {cap}: ask for less, or raise `{key}`"));
+        let declared = response.content_length().unwrap_or(0);
+        if declared > self.cap as u64 && kind != Kind::Text {
+            return too_long();
+        }
+        let body = Body::read(response, self.cap).await;
+        let Body { bytes, cut } = body.map_err(|error| failure(host, error))?;
+        if bytes.is_empty() {
+            return Ok(ToolResult::default());
+        }
+        if cut && kind != Kind::Text {
+            return too_long();
+        }
+        match kind {
+            Kind::Text => {
+                if cut {
+                    context.warn(format!("the answer of `{host}` was cut after {cap} (`{key}`)"));
+                }
+                Ok(ToolResult::text(text(&bytes, cut)))
+            }
+            Kind::Media(mime_type) => Ok(media(mime_type, &bytes)),
+            Kind::Json => match serde_json::from_slice(&bytes) {
+                Ok(value) => self.json(value, host),
+                Err(error) => bad(format!("JSON that does not parse: {error}")),
+            },
+            Kind::Unknown | Kind::Other(_) => match (serde_json::from_slice(&bytes), kind) {
+                (Ok(value), _) => self.json(value, host),
+                (_, Kind::Other(what)) => bad(format!("{what}, which is no text, JSON, image or sound")),
+                _ if std::str::from_utf8(&bytes).is_ok() => Ok(ToolResult::text(text(&bytes, false))),
+                _ => bad("bytes of no declared type".into()),
+            },
+        }
+    }
+
+    fn json(&self, mut value: Value, host: &str) -> Result<ToolResult, ToolError> {
+        match self.error_when.as_ref().and_then(|pointer| value.pointer(pointer)) {
+            None | Some(Value::Null | Value::Bool(false)) => {}
+            Some(Value::String(text)) if text.is_empty() => {}
+            Some(said) => return Ok(ToolResult::error(plain_text(said))),
+        }
+        match &self.pick {
+            None => Ok(ToolResult::json(value)),
+            Some(pointer) => match value.pointer_mut(pointer) {
+                Some(part) => Ok(ToolResult::json(part.take())),
+                None => {
+                    let message = format!("`{host}` answered JSON without `{pointer}` (`response.pick`)");
+                    Err(ToolError::BadOutput(message))
+                }
+            },
+        }
+    }
+}
+
+impl Kind {
+    fn of(content_type: Option<&str>) -> Self {
+        let essence = content_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+        let essence = essence.to_ascii_lowercase();
+        let (top, sub) = essence.split_once('/').unwrap_or((&essence, ""));
+        match (top, sub) {
+            ("", _) => Self::Unknown,
+            (_, "json") => Self::Json,
+            (_, sub) if sub.ends_with("+json") => Self::Json,
+            ("text", _) => Self::Text,
+            ("image" | "audio", _) => Self::Media(essence),
+            (_, sub) if sub.ends_with("+xml") || sub.ends_with("+yaml") => Self::Text,
+            ("application", "xml" | "javascript" | "ecmascript" | "yaml" | "x-yaml" | "toml" | "sql" | "graphql") => {
+                Self::Text
+            }
+            ("application", "x-ndjson" | "jsonl" | "json-seq" | "x-www-form-urlencoded" | "x-sh") => Self::Text,
+            _ => Self::Other(essence),
+        }
+    }
+}
+
+impl Body {
+    /// Reads no further than the cap. The response goes out of scope with the function, and with it the connection
+    /// of an answer that is not read to its end.
+    async fn read(mut response: Response, cap: usize) -> Result<Self, reqwest::Error> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            let room = cap - bytes.len();
+            bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if chunk.len() > room {
+                return Ok(Self { bytes, cut: true });
+            }
+        }
+        Ok(Self { bytes, cut: false })
+    }
+}
+
+/// Bytes as text; the half character at the end of a text that was cut is dropped.
+fn text(bytes: &[u8], cut: bool) -> String {
+    let whole = match std::str::from_utf8(bytes) {
+        Err(error) if cut && error.error_len().is_none() => &bytes[..error.valid_up_to()],
+        _ => bytes,
+    };
+    String::from_utf8_lossy(whole).into_owned()
+}
+
+fn media(mime_type: String, bytes: &[u8]) -> ToolResult {
+    let data = BASE64.encode(bytes);
+    let sound = mime_type.starts_with("audio/");
+    let block = if sound { Content::Audio { data, mime_type } } else { Content::Image { data, mime_type } };
+    ToolResult { content: vec![block], ..ToolResult::default() }
+}
+
+fn header(response: &Response, name: HeaderName) -> Option<&str> {
+    response.headers().get(name)?.to_str().ok()
+}
+
+/// The server understood and says no; its words are for the model.
+async fn refusal(response: Response, status: StatusCode, host: &str) -> ToolResult {
+    let reason = status.canonical_reason().unwrap_or("no reason given");
+    let said = match Kind::of(header(&response, CONTENT_TYPE)) {
+        Kind::Json | Kind::Text | Kind::Unknown => match Body::read(response, ERROR_BODY).await {
+            Ok(body) => text(&body.bytes, body.cut),
+            Err(error) => failure(host, error).to_string(),
+        },
+        Kind::Media(_) | Kind::Other(_) => String::new(),
+    };
+    let said = Some(said.trim()).filter(|said| !said.is_empty());
+    ToolResult::error(format!("HTTP {}: {}", status.as_u16(), said.unwrap_or(reason)))
+}
+
+/// Where to is said by host only: the rest may hold anything.
+fn moved(response: &Response, host: &str) -> ToolError {
+    let (from, status) = (response.url(), response.status());
+    let to = match header(response, LOCATION).and_then(|location| from.join(location).ok()) {
+        Some(url) => format!("{}://{}", url.scheme(), super::client::host(&url)),
+        None => "nowhere".into(),
+    };
+    let message = format!("`{host}` answered HTTP {status} and points to {to}; redirects are not followed");
+    ToolError::upstream_final(message)
+}
+
+/// `Retry-After`: seconds, or a date, which is held against the server's own clock where it tells it.
+fn retry_after(response: &Response) -> Option<Duration> {
+    let text = header(response, RETRY_AFTER)?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = |text: &str| rfc2822::parse(text).ok().map(|date| date.timestamp());
+    let now = header(response, DATE).and_then(date).unwrap_or_else(Timestamp::now);
+    Some(date(text)?.duration_since(now).try_into().unwrap_or_default())
+}
+
+fn is_pointer(text: &str) -> bool {
+    let escapes = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+    (text.is_empty() || text.starts_with('/')) && escapes
+}

@@ -1,0 +1,349 @@
+//! Where a request goes: the URL of the manifest with arguments in its path and query, and perhaps its host.
+//!
+//! The URL is split before it is filled, and each value is encoded for its place, so a value cannot grow into the
+//! next part. Scheme and port are fixed, a host is fixed or one of a list; the base is a URL parsed at build.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde_json::Value;
+use url::{Host, Position, Url};
+
+use super::config::{Notebook, RequestConfig};
+use super::gate::Gate;
+use crate::call::json::pointer_token;
+use crate::call::{JsonObject, ToolError, Violation};
+use crate::tools::template::{Part, Template, plain_text};
+
+/// All but RFC 3986's unreserved characters.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+const URL: &[&str] = &["request", "url"];
+
+/// The URL template.
+pub(super) struct Target {
+    base: Base,
+    path: Template,
+    /// What every path begins with: the literal text before the first placeholder, encoded.
+    prefix: String,
+    query: Template,
+}
+
+/// Scheme, host and port.
+enum Base {
+    Fixed(Url),
+    /// The host is filled in, and must then be one of these.
+    Listed {
+        host: Template,
+        hosts: Vec<(String, Url)>,
+    },
+}
+
+impl Target {
+    /// Reads `request.url` with `allow_hosts`; what is wrong goes into the notebook.
+    pub(super) fn parse(config: &RequestConfig, notes: &mut Notebook<'_>) -> Option<Self> {
+        let whole = notes.template(&config.url, URL)?;
+        let odd = |c: char| c == '\\' || c.is_whitespace() || c.is_control();
+        if whole.parts().iter().any(|part| matches!(part, Part::Text(text) if text.contains(odd))) {
+            notes.error(URL, "white space, control characters and `\\` have no place in a URL");
+        }
+        // Placeholders hold none of the characters that part a URL, so the raw text can be split.
+        let Some((scheme @ ("http" | "https"), rest)) = config.url.split_once("://") else {
+            notes.error(URL, "the URL begins with a literal http:// or https://");
+            return None;
+        };
+        let (rest, fragment) = rest.split_once('#').map_or((rest, None), |(rest, end)| (rest, Some(end)));
+        if fragment.is_some() {
+            notes.error(URL, "`#…` is never sent: leave it out");
+        }
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let path = Self::path(path, notes);
+        let (base, path) = (Base::parse(scheme, authority, config, notes)?, path?);
+        let literal = match path.parts().first() {
+            Some(Part::Text(text)) => text,
+            Some(Part::Argument(_)) | None => "",
+        };
+        let mut start = base.any()?.clone();
+        start.set_path(literal);
+        Some(Self { prefix: start.path().to_owned(), base, path, query: Template::parse(query).ok()? })
+    }
+
+    fn path(text: &str, notes: &mut Notebook<'_>) -> Option<Template> {
+        let dots = |segment: &str| matches!(&*decode(segment), "." | "..");
+        if text.split('/').any(dots) {
+            notes.error(URL, "`.` and `..` in the path: write the path that is meant");
+        }
+        let path = Template::parse(text).ok()?;
+        if let Some(name) = notes.optional(&path) {
+            let message = format!("the path needs `{name}`, so a call without it is refused: make it required");
+            notes.warning(URL, message);
+        }
+        Some(path)
+    }
+
+    /// Warns where the target can be seen to be out of reach.
+    pub(super) fn check(&self, gate: Gate, has_roots: bool, notes: &mut Notebook<'_>) {
+        for url in self.base.all() {
+            if let Err(denied) = gate.check(url) {
+                notes.warning(URL, denied.to_string());
+            }
+        }
+        if !has_roots && self.base.any().is_some_and(|url| url.scheme() == "https") {
+            notes.warning(URL, super::client::NO_ROOTS);
+        }
+    }
+
+    /// Faults of values that would be read as something else where they stand.
+    pub(super) fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
+        let mut faults = Vec::new();
+        for name in self.path.arguments() {
+            let text = arguments.get(name).map(plain_text).unwrap_or_default();
+            if text.is_empty() {
+                faults.push(violation(name, format!("`{name}` stands in the path of a URL and must not be empty.")));
+            } else if decode(&text).split(['/', '\\']).any(|part| matches!(part, "." | "..")) {
+                let message = format!("`{name}` stands in the path of a URL, where `.` and `..` lead elsewhere.");
+                faults.push(violation(name, message));
+            }
+        }
+        if let Base::Listed { host, hosts } = &self.base
+            && self.base.resolve(arguments).is_none()
+        {
+            let known: Vec<&str> = hosts.iter().map(|(name, _)| name.as_str()).collect();
+            let message = format!("There is no such host to ask. The hosts are: {}.", known.join(", "));
+            faults.extend(host.arguments().map(|name| violation(name, message.clone())));
+        }
+        faults
+    }
+
+    /// The URL for these arguments, with `pairs` behind its own query.
+    pub(super) fn render(&self, arguments: &JsonObject, pairs: &[(&str, String)]) -> Result<Url, ToolError> {
+        let encoded = |value: &Value| encode(&plain_text(value));
+        let base = self.base.resolve(arguments).ok_or_else(strayed)?;
+        let mut url = base.clone();
+        url.set_path(&self.path.render(arguments, encoded));
+        let own = Some(self.query.render(arguments, encoded)).filter(|own| !own.is_empty());
+        let more = pairs.iter().map(|(name, text)| format!("{}={}", encode(name), encode(text)));
+        let query: Vec<String> = own.into_iter().chain(more).collect();
+        if !query.is_empty() {
+            url.set_query(Some(&query.join("&")));
+        }
+        // Cannot happen, and must not: the request would carry the operator's credentials elsewhere.
+        let kept = url[..Position::BeforePath] == base[..Position::BeforePath] && url.path().starts_with(&self.prefix);
+        if kept { Ok(url) } else { Err(strayed()) }
+    }
+}
+
+impl Base {
+    fn parse(scheme: &str, authority: &str, config: &RequestConfig, notes: &mut Notebook<'_>) -> Option<Self> {
+        if authority.contains('@') {
+            notes.error(URL, "no user and password in the URL: send an `authorization` header");
+            return None;
+        }
+        let colon = authority.rfind(':').filter(|&at| !authority[at..].contains(']'));
+        let (host, port) = authority.split_at(colon.unwrap_or(authority.len()));
+        if port.contains("{{") {
+            notes.error(URL, "the port is fixed: no placeholder there");
+            return None;
+        }
+        let bare = |host: &str| match Url::parse(&format!("{scheme}://{host}{port}/")) {
+            Ok(url) if url.port() == Some(0) => Err("port 0 cannot be reached".to_owned()),
+            Ok(url) if url.has_host() && url.path() == "/" && url.username().is_empty() => Ok(url),
+            Ok(_) => Err(format!("`{host}` is not a host")),
+            Err(error) => Err(error.to_string()),
+        };
+        let template = Template::parse(host).ok()?;
+        if template.arguments().next().is_none() {
+            if !config.allow_hosts.is_empty() {
+                notes.warning(&["request", "allow_hosts"], "has no effect: the URL's host holds no placeholder");
+            }
+            return bare(host).map(Self::Fixed).map_err(|message| notes.error(URL, message)).ok();
+        }
+        if config.allow_hosts.is_empty() {
+            notes.error(URL, "a placeholder in the host needs `allow_hosts`: the hosts it may turn out to be");
+        }
+        let mut hosts = Vec::new();
+        for (at, name) in config.allow_hosts.iter().enumerate() {
+            let path = ["request", "allow_hosts", &at.to_string()];
+            match bare(name) {
+                Ok(url) if Host::parse(name).is_ok() => hosts.push((name.to_lowercase(), url)),
+                Ok(_) => notes.error(&path, format!("`{name}` is not a host: no scheme, port or path here")),
+                Err(message) => notes.error(&path, message),
+            }
+        }
+        Some(Self::Listed { host: template, hosts })
+    }
+
+    fn all(&self) -> Box<dyn Iterator<Item = &Url> + '_> {
+        match self {
+            Self::Fixed(url) => Box::new(std::iter::once(url)),
+            Self::Listed { hosts, .. } => Box::new(hosts.iter().map(|(_, url)| url)),
+        }
+    }
+
+    /// One of the possible bases; they differ in the host only.
+    fn any(&self) -> Option<&Url> {
+        self.all().next()
+    }
+
+    fn resolve(&self, arguments: &JsonObject) -> Option<&Url> {
+        match self {
+            Self::Fixed(url) => Some(url),
+            Self::Listed { host, hosts } => {
+                let wanted = host.render(arguments, plain_text).to_lowercase();
+                hosts.iter().find(|(name, _)| *name == wanted).map(|(_, url)| url)
+            }
+        }
+    }
+}
+
+/// A fault of the argument `name` that no schema keyword knows of.
+pub(super) fn violation(name: &str, message: String) -> Violation {
+    let token = pointer_token(name);
+    let (pointer, schema_pointer) = (format!("/{token}"), format!("/properties/{token}"));
+    Violation { pointer, keyword: "format".into(), message, schema_pointer }
+}
+
+fn encode(text: &str) -> String {
+    utf8_percent_encode(text, RESERVED).to_string()
+}
+
+/// Percent-decoded until nothing is left to decode: the server behind may do it more than once.
+fn decode(text: &str) -> String {
+    let mut text = text.to_owned();
+    loop {
+        let decoded = percent_decode_str(&text).decode_utf8_lossy().into_owned();
+        if decoded == text {
+            return text;
+        }
+        text = decoded;
+    }
+}
+
+fn strayed() -> ToolError {
+    ToolError::upstream_final("the arguments lead to another place than the tool's URL")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::call::Effect;
+    use crate::tools::{BuildContext, ConfigFault};
+
+    fn parse(url: &str, hosts: &[&str]) -> (Option<Target>, Vec<ConfigFault>) {
+        let input_schema =
+            json!({"properties": {"x": {}, "y": {}, "z": {}, "host": {}}, "required": ["x", "y", "host"]});
+        let base = std::path::Path::new(".");
+        let context = BuildContext { base, input_schema: &input_schema, effect: Effect::Read };
+        let config = serde_json::from_value(json!({"url": url, "allow_hosts": hosts})).unwrap();
+        let mut notes = Notebook::new(&context);
+        let target = Target::parse(&config, &mut notes);
+        (target, notes.faults)
+    }
+
+    fn good(url: &str, hosts: &[&str]) -> Target {
+        let (target, faults) = parse(url, hosts);
+        assert_eq!(faults, []);
+        target.unwrap()
+    }
+
+    fn object(value: Value) -> JsonObject {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn values_stay_in_their_place() {
+        let target = good("https://api.example.com:8443/v1/{{ x }}/w?a={{ x }}&b=ü", &[]);
+        for (value, written) in [
+            (json!("Oslo, NO"), "Oslo%2C%20NO"),
+            (json!("a/b?c#d%e&f=g"), "a%2Fb%3Fc%23d%25e%26f%3Dg"),
+            (json!("@evil.example:80\\"), "%40evil.example%3A80%5C"),
+            (json!("\r\nHost: x"), "%0D%0AHost%3A%20x"),
+            (json!("ø~-._"), "%C3%B8~-._"),
+            (json!(7), "7"),
+            (json!("{{ y }}"), "%7B%7B%20y%20%7D%7D"),
+        ] {
+            let arguments = object(json!({"x": value}));
+            assert_eq!(target.faults(&arguments), [], "{value}");
+            let url = target.render(&arguments, &[("p", "1 &".into()), ("p", "é".into())]).unwrap();
+            let expected =
+                format!("https://api.example.com:8443/v1/{written}/w?a={written}&b=%C3%BC&p=1%20%26&p=%C3%A9");
+            assert_eq!(url.as_str(), expected);
+        }
+    }
+
+    #[test]
+    fn path_values_that_lead_elsewhere_are_refused() {
+        let target = good("https://api.example.com/v1/{{ x }}", &[]);
+        for value in
+            ["", ".", "..", "%2e", "%2E%2e", ".%2e", "%252e%252e", "../admin", "a/../b", "a\\..\\b", "..%2fadmin"]
+        {
+            let faults = target.faults(&object(json!({"x": value})));
+            assert_eq!(faults.iter().map(|v| v.pointer.as_str()).collect::<Vec<_>>(), ["/x"], "{value:?}");
+        }
+        for missing in [json!({}), json!({"x": null})] {
+            assert_eq!(target.faults(&object(missing)).len(), 1);
+        }
+        for fine in ["...", ".hidden", "a..b", "a.b"] {
+            assert_eq!(target.faults(&object(json!({"x": fine}))), [], "{fine}");
+        }
+    }
+
+    #[test]
+    fn whatever_the_value_the_url_stays_under_its_prefix() {
+        let target = good("http://api.example.com/tenant-a/{{ x }}{{ y }}?q", &[]);
+        proptest::proptest!(|(x in ".*", y in "[./%2eE\\\\?#@:]{0,6}")| {
+            let arguments = object(json!({"x": x, "y": y}));
+            if target.faults(&arguments).is_empty() {
+                let url = target.render(&arguments, &[]).unwrap();
+                assert!(url.as_str().starts_with("http://api.example.com/tenant-a/"), "{url}");
+                assert_eq!(url.path_segments().unwrap().count(), 2, "{url}");
+                assert_eq!(url.query(), Some("q"));
+            }
+        });
+    }
+
+    #[test]
+    fn a_host_is_one_of_the_list_and_nothing_but() {
+        let target = good("https://{{ host }}.example.com:444/p", &["EU.example.com", "us.example.com"]);
+        let url = target.render(&object(json!({"host": "eU"})), &[]).unwrap();
+        assert_eq!(url.as_str(), "https://eu.example.com:444/p");
+        for bad in ["evil", "", "evil.example/eu", "eu.example.com@evil", "us.example.com#", "eu.", " eu"] {
+            let arguments = object(json!({"host": bad}));
+            let faults = target.faults(&arguments);
+            assert!(faults[0].message.contains("eu.example.com, us.example.com"), "{bad}");
+            assert!(target.render(&arguments, &[]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn urls_that_cannot_work_are_faults() {
+        for (url, hosts, said) in [
+            ("{{ x }}://a.example/", &[] as &[&str], "literal http"),
+            ("ftp://a.example/", &[], "literal http"),
+            ("a.example/path", &[], "literal http"),
+            ("https://user:pw@a.example/", &[], "user and password"),
+            ("https://{{ x }}@a.example/", &[], "user and password"),
+            ("https://a.example:{{ x }}/", &[], "port is fixed"),
+            ("https://a.example:0/", &[], "port 0"),
+            ("https://a.example:65536/", &[], "invalid port"),
+            ("https://{{ x }}.example/", &[], "needs `allow_hosts`"),
+            ("https://{{ x }}/", &["a.example/x"], "not a host"),
+            ("https://{{ x }}/", &["a.example:80"], "port"),
+            ("https://{{ x }}/", &["u@a.example"], "not a host"),
+            ("https:///path", &[], "empty host"),
+            ("https://a.example/{{ nope }}", &[], "no parameter `nope`"),
+            ("https://a.example/{{ x }", &[], "without `}}`"),
+            ("https://a.example/a/%2e%2E/{{ x }}", &[], "`.` and `..`"),
+            ("https://a.example/a b", &[], "white space"),
+            ("https://a.example\\@b.example/", &[], "white space"),
+            ("https://a.example/a#b", &[], "never sent"),
+        ] {
+            let (_, faults) = parse(url, hosts);
+            let errors: Vec<_> = faults.iter().filter(|fault| !fault.warning).collect();
+            assert!(errors.iter().any(|fault| fault.message.contains(said)), "{url}: {faults:?}");
+        }
+        assert!(parse("https://a.example/{{ z }}", &[]).1[0].warning, "an optional parameter in the path");
+        assert!(parse("https://a.example/", &["b.example"]).1[0].warning, "allow_hosts without use");
+    }
+}

@@ -1,0 +1,123 @@
+//! JSON with placeholders in it: the body of a request, and the values of its query and form.
+
+use serde_json::Value;
+
+use super::config::Notebook;
+use crate::call::JsonObject;
+use crate::tools::template::{Template, plain_text};
+
+/// A JSON value, parsed for placeholders.
+pub(super) enum Node {
+    /// As written.
+    Literal(Value),
+    /// One placeholder alone: the argument as it is.
+    Argument(String),
+    /// Text with placeholders.
+    Text(Template),
+    Array(Vec<Node>),
+    Object(Vec<(String, Node)>),
+}
+
+impl Node {
+    /// Reads a value of the manifest; what is wrong with it goes into the notebook.
+    pub(super) fn parse(value: Value, path: &[&str], notes: &mut Notebook<'_>) -> Self {
+        match value {
+            Value::String(text) => match notes.template(&text, path) {
+                Some(template) => match template.lone() {
+                    Some(name) => Self::Argument(name.to_owned()),
+                    None if template.arguments().next().is_some() => Self::Text(template),
+                    None => Self::Literal(text.into()),
+                },
+                None => Self::Literal(Value::Null),
+            },
+            Value::Array(items) => {
+                let node = |(at, item): (usize, Value)| Self::parse(item, &[path, &[&at.to_string()]].concat(), notes);
+                Self::Array(items.into_iter().enumerate().map(node).collect())
+            }
+            Value::Object(entries) => Self::Object(Self::entries(entries, path, notes)),
+            literal => Self::Literal(literal),
+        }
+    }
+
+    /// Reads the values of an object.
+    pub(super) fn entries(object: JsonObject, path: &[&str], notes: &mut Notebook<'_>) -> Vec<(String, Self)> {
+        let entry = |(key, value): (String, Value)| {
+            let path = [path, &[&key]].concat();
+            notes.key(&key, &path);
+            let node = Self::parse(value, &path, notes);
+            (key, node)
+        };
+        object.into_iter().map(entry).collect()
+    }
+
+    /// The value with the arguments in place. A lone placeholder without an argument is nothing: an object loses the
+    /// key, an array holds null, so that the other items keep their places.
+    pub(super) fn render(&self, arguments: &JsonObject) -> Option<Value> {
+        Some(match self {
+            Self::Literal(value) => value.clone(),
+            Self::Argument(name) => arguments.get(name)?.clone(),
+            Self::Text(template) => template.render(arguments, plain_text).into(),
+            Self::Array(items) => items.iter().map(|item| item.render(arguments).unwrap_or_default()).collect(),
+            Self::Object(entries) => {
+                let filled = entries.iter().filter_map(|(key, node)| Some((key.clone(), node.render(arguments)?)));
+                Value::Object(filled.collect())
+            }
+        })
+    }
+}
+
+/// Entries as name and text, for queries and forms: null is left out, an array is its name several times.
+pub(super) fn pairs<'n>(entries: &'n [(String, Node)], arguments: &JsonObject) -> Vec<(&'n str, String)> {
+    let mut pairs = Vec::new();
+    for (name, node) in entries {
+        let values = match node.render(arguments) {
+            Some(Value::Array(items)) => items,
+            Some(value) => vec![value],
+            None => continue,
+        };
+        pairs.extend(values.iter().filter(|value| !value.is_null()).map(|value| (name.as_str(), plain_text(value))));
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::call::Effect;
+    use crate::tools::BuildContext;
+
+    fn node(value: Value) -> Node {
+        let input_schema = json!({"properties": {"a": {}, "b": {}, "gone": {}}});
+        let base = std::path::Path::new(".");
+        let context = BuildContext { base, input_schema: &input_schema, effect: Effect::Read };
+        let mut notes = Notebook::new(&context);
+        let node = Node::parse(value, &["request", "json"], &mut notes);
+        assert_eq!(notes.faults, []);
+        node
+    }
+
+    fn arguments() -> JsonObject {
+        json!({"a": [1, null, "x"], "b": "{{ a }}"}).as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn a_lone_placeholder_keeps_its_type_and_an_embedded_one_becomes_text() {
+        let node = node(json!({
+            "ids": "{{ a }}", "text": "b is {{ b }}", "{": 1, "none": "{{ gone }}", "nested": [{"x": "{{ gone }}"}, "{{ gone }}"]
+        }));
+        let expected = json!({"ids": [1, null, "x"], "text": "b is {{ a }}", "{": 1, "nested": [{}, null]});
+        assert_eq!(node.render(&arguments()), Some(expected));
+    }
+
+    #[test]
+    fn pairs_repeat_arrays_and_leave_out_what_is_missing() {
+        let Node::Object(entries) = node(json!({"a": "{{ a }}", "b": "{{ b }}", "c": "{{ gone }}", "d": [true, 2]}))
+        else {
+            panic!("an object")
+        };
+        let expected = [("a", "1"), ("a", "x"), ("b", "{{ a }}"), ("d", "true"), ("d", "2")];
+        assert_eq!(pairs(&entries, &arguments()), expected.map(|(name, text)| (name, text.to_owned())));
+    }
+}

@@ -1,0 +1,53 @@
+//! From a manifest's entry to a runner: the one place that knows all kinds.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_aux::serde_introspection::serde_introspect;
+use serde_json::Value;
+
+use super::{BuildContext, ConfigFault, Runner, command, http};
+use crate::call::Kind;
+
+/// A runner and what is odd about it, or everything that keeps it from being built.
+pub type Built = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
+
+/// Kinds that a manifest may name one day; said honestly until then.
+pub const NOT_BUILT_YET: [&str; 4] = ["mcp", "python", "sql", "agent"];
+
+/// The kind of that word.
+pub fn from_word(word: &str) -> Option<Kind> {
+    [Kind::Native, Kind::Command, Kind::Http].into_iter().find(|kind| kind.as_str() == word)
+}
+
+/// The keys that an entry of this kind has beside those of every tool.
+pub fn keys(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Native => &["use", "with", "workdir"],
+        Kind::Command => serde_introspect::<command::Config>(),
+        Kind::Http => serde_introspect::<http::Config>(),
+    }
+}
+
+/// Builds the runner from the kind's own keys. Native tools are not built from a manifest: `None`.
+pub fn build(kind: Kind, config: Value, context: &BuildContext<'_>) -> Option<Built> {
+    match kind {
+        Kind::Native => None,
+        Kind::Command => Some(decode(config, &[]).and_then(|config| command::build(config, context))),
+        Kind::Http => Some(decode(config, &[]).and_then(|config| match http::build(config, context) {
+            (Some(runner), notes) => Ok((runner, notes)),
+            (None, notes) => Err(notes),
+        })),
+    }
+}
+
+/// Reads settings that stand under `prefix`, keeping the path of what does not fit.
+pub(super) fn decode<T: DeserializeOwned>(config: Value, prefix: &[&str]) -> Result<T, Vec<ConfigFault>> {
+    serde_path_to_error::deserialize(config).map_err(|error| {
+        let keys = error.path().iter().map(ToString::to_string).filter(|key| key != "?");
+        let path = prefix.iter().map(|&key| key.to_owned()).chain(keys);
+        // Sequence positions print as `[2]`; paths have them bare.
+        let path = path.map(|key| key.trim_matches(['[', ']']).to_owned()).collect();
+        vec![ConfigFault { path, message: error.inner().to_string(), warning: false }]
+    })
+}

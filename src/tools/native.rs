@@ -1,0 +1,158 @@
+//! Tools that are Rust functions in this process.
+//!
+//! An async function runs on the async threads and is dropped when its time is over. A blocking one runs on a thread
+//! of its own pool; it cannot be stopped from outside, so it should look at `ToolContext::cancelled` now and then.
+//! A panic in either is caught by the attempt layer and becomes a result that says no.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{Runner, Tool};
+use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+
+impl Tool<()> {
+    /// Gives the tool an async function. `Err("text".into())` is an answer that says no.
+    pub fn call<F, Fut, T>(self, function: F) -> Tool
+    where
+        F: Fn(Value, ToolContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, ToolError>> + Send + 'static,
+        T: Into<ToolResult> + 'static,
+    {
+        self.with_runner(Arc::new(Async { function, output: PhantomData }))
+    }
+
+    /// Gives the tool a function that may block; it never holds up the async threads.
+    pub fn call_blocking<F, T>(self, function: F) -> Tool
+    where
+        F: Fn(Value, ToolContext) -> Result<T, ToolError> + Send + Sync + 'static,
+        T: Into<ToolResult> + 'static,
+    {
+        self.with_runner(Arc::new(Blocking { function: Arc::new(function), output: PhantomData }))
+    }
+}
+
+impl Tool {
+    /// A tool from a function with typed arguments and output. Both schemas are derived (serde and schemars); an
+    /// output whose schema is no object is plain text or JSON without a promise.
+    pub fn typed<A, O, F, Fut>(name: impl Into<String>, description: impl Into<String>, function: F) -> Self
+    where
+        A: DeserializeOwned + JsonSchema + Send + 'static,
+        O: Serialize + JsonSchema + 'static,
+        F: Fn(A, ToolContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, ToolError>> + Send + 'static,
+    {
+        let mut tool = Tool::new(name, description).input_schema(schema_of::<A>(true));
+        let output = schema_of::<O>(false);
+        if output.get("type").and_then(Value::as_str) == Some("object") {
+            tool = tool.output_schema(output);
+        }
+        tool.with_runner(Arc::new(Typed { function, types: PhantomData::<fn(A) -> O> }))
+    }
+}
+
+/// Draft 2020-12, references inlined where that is possible: models read flat schemas better.
+fn schema_of<T: JsonSchema>(closed: bool) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    if let Some(root) = schema.as_object_mut() {
+        root.remove("title");
+        // `()` and empty structs: a tool without parameters.
+        if closed && root.get("type").and_then(Value::as_str) == Some("null") {
+            root.insert("type".into(), "object".into());
+        }
+        if closed && root.get("type").and_then(Value::as_str) == Some("object") {
+            root.entry("properties").or_insert_with(|| Value::Object(JsonObject::new()));
+            root.entry("additionalProperties").or_insert(Value::Bool(false));
+        }
+    }
+    schema
+}
+
+struct Async<F, T> {
+    function: F,
+    output: PhantomData<fn() -> T>,
+}
+
+#[async_trait]
+impl<F, Fut, T> Runner for Async<F, T>
+where
+    F: Fn(Value, ToolContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<T, ToolError>> + Send + 'static,
+    T: Into<ToolResult> + 'static,
+{
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        let value = Value::Object(Arc::unwrap_or_clone(arguments));
+        (self.function)(value, context).await.map(Into::into)
+    }
+
+    fn takes_context(&self) -> bool {
+        true
+    }
+}
+
+struct Blocking<F, T> {
+    function: Arc<F>,
+    output: PhantomData<fn() -> T>,
+}
+
+#[async_trait]
+impl<F, T> Runner for Blocking<F, T>
+where
+    F: Fn(Value, ToolContext) -> Result<T, ToolError> + Send + Sync + 'static,
+    T: Into<ToolResult> + 'static,
+{
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        let function = self.function.clone();
+        let value = Value::Object(Arc::unwrap_or_clone(arguments));
+        let task = tokio::task::spawn_blocking(move || function(value, context).map(Into::into));
+        match task.await {
+            Ok(result) => result,
+            // Goes on as the panic it was: the attempt layer catches all of them in one place.
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(ToolError::Unavailable("the service is stopping".into())),
+            },
+        }
+    }
+
+    fn takes_context(&self) -> bool {
+        true
+    }
+}
+
+struct Typed<A, O, F> {
+    function: F,
+    types: PhantomData<fn(A) -> O>,
+}
+
+#[async_trait]
+impl<A, O, F, Fut> Runner for Typed<A, O, F>
+where
+    A: DeserializeOwned + Send + 'static,
+    O: Serialize + 'static,
+    F: Fn(A, ToolContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, ToolError>> + Send + 'static,
+{
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        let value = Value::Object(Arc::unwrap_or_clone(arguments));
+        let typed = serde_json::from_value(value)
+            .map_err(|error| ToolError::Said(format!("the arguments do not fit: {error}")))?;
+        let output = (self.function)(typed, context).await?;
+        let value = serde_json::to_value(output)
+            .map_err(|error| ToolError::BadOutput(format!("the output cannot be written as JSON: {error}")))?;
+        Ok(ToolResult::json(value))
+    }
+
+    fn takes_context(&self) -> bool {
+        true
+    }
+}
