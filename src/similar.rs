@@ -5,7 +5,7 @@ use difflib::sequencematcher::SequenceMatcher;
 /// Least ratio for `did_you_mean` and similar dispatch (the first seed's rule).
 pub const MEANT: f32 = 0.85;
 /// Least ratio for a hint in a message, where being wrong costs nothing.
-pub const HINT: f32 = 0.6;
+pub const HINT: f32 = 0.55;
 /// Longer names are not compared: the matcher's cost grows with the square of the length.
 const MAX_LEN: usize = 128;
 

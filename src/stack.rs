@@ -75,7 +75,7 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
 
     let stack = ServiceBuilder::new()
         // The call's own task and its one row, written whatever happens; sees refusals too.
-        .layer(RecordLayer::new(ledger, running, &policy))
+        .layer(RecordLayer::new(ledger, running, &policy, &rules.schema))
         // May this caller use this tool, and is it on?
         .layer(AuthorizeLayer::new(grants, enabled))
         // Arguments against the schema; a call that cannot run spends nothing below.

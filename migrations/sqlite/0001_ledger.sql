@@ -1,3 +1,6 @@
+-- "TCRB": this file is Toolcrib's, so that no other program's database is taken for a ledger.
+pragma application_id = 1413698114;
+
 -- One row per invocation: one ask, one end. Written when the call is reserved (charged or effectful calls) or when it
 -- ends (all others); ended once and never changed after that.
 create table invocation (

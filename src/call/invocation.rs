@@ -104,7 +104,7 @@ pub struct Invocation {
     pub id: InvocationId,
     /// The tool, by its one name (aliases are resolved).
     pub tool: ToolName,
-    /// The arguments as they came, for the record.
+    /// The arguments as they came, for the record; without what must not be recorded.
     pub received: Arc<JsonObject>,
     /// The arguments the tool gets: coerced, defaults filled in. Shared, since every retry needs them.
     pub arguments: Arc<JsonObject>,

@@ -5,8 +5,9 @@ use std::io::Read as _;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::arguments::ManifestArg;
 use super::client::{ServerArgs, ask};
-use super::{Failure, ManifestArg, print_json};
+use super::{Failure, print_json};
 use crate::call::json::parse_strict;
 use crate::http;
 

@@ -1,6 +1,6 @@
 //! Reading requests: JSON bodies and query strings, with problems that say what would be right.
 
-use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -38,6 +38,18 @@ impl FromRequest<AppState> for StrictJson {
 fn is_json(content_type: Option<&str>) -> bool {
     let essence = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// The one variable part of a route's path.
+pub(super) struct PathPart(pub(super) String);
+
+impl FromRequestParts<AppState> for PathPart {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        let read = Path::<String>::from_request_parts(parts, state).await;
+        read.map(|Path(part)| Self(part)).map_err(|error| ApiError::Malformed(error.body_text()))
+    }
 }
 
 /// A query string without unknown or misread parameters.

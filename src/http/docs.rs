@@ -64,9 +64,9 @@ fn file(name: &str, config: Arc<Config<'static>>) -> Response {
         Ok(Some(file)) => {
             let mut bytes = file.bytes.into_owned();
             if name.is_empty() {
-                // The page names its files relative to a folder; served as `/docs` itself it needs to be told which.
-                let page = String::from_utf8_lossy(&bytes).replacen("<head>", "<head><base href=\"/docs/\">", 1);
-                bytes = page.into_bytes();
+                // The page names its files relative to a folder, and is served as `/docs` itself.
+                let page = String::from_utf8_lossy(&bytes).replace("\"./", "\"/docs/");
+                bytes = page.replace("\"index.css", "\"/docs/index.css").into_bytes();
             }
             ([(CONTENT_TYPE, file.content_type), (CONTENT_SECURITY_POLICY, POLICY.into())], bytes).into_response()
         }

@@ -14,7 +14,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::problem::ApiError;
-use super::settings::ServerSettings;
+use super::settings::{HEADER_BYTES, ServerSettings};
 
 /// The local end of a connection, put on each request by the accept loop.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +58,11 @@ impl Guard {
     }
 
     fn check(&self, request: &Request) -> Result<(), ApiError> {
+        // hyper bounds its buffer, but a block that arrives in one piece may be larger than that.
+        let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+        if fields.sum::<usize>() + request.uri().path().len() > HEADER_BYTES {
+            return Err(ApiError::LargeHeader(HEADER_BYTES));
+        }
         let refuse = |what: &str| Err(ApiError::Forbidden(what.to_owned()));
         let local = request.extensions().get::<LocalAddress>().map(|local| local.0);
         let headers = request.headers();

@@ -12,14 +12,14 @@ use crate::call::CallError;
 use crate::registry::Registry;
 
 /// The process answers. Depends on nothing.
-#[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, body = Object)))]
+#[utoipa::path(get, operation_id = "is_alive", path = "/livez", tag = "health", responses((status = 200, body = Object)))]
 pub(super) async fn live() -> Json<Value> {
     Json(json!({"status": "alive"}))
 }
 
 /// Ready: the ledger can write and the service is not stopping. Not: whether what tools depend on is up, since that
 /// would take every replica out at once.
-#[utoipa::path(get, path = "/readyz", tag = "health", responses(
+#[utoipa::path(get, operation_id = "is_ready", path = "/readyz", tag = "health", responses(
     (status = 200, body = Object), (status = 503, body = Problem)))]
 pub(super) async fn ready(State(registry): State<Arc<Registry>>) -> Response {
     let shared = registry.shared();

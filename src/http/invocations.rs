@@ -4,18 +4,18 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 
 use super::auth::Principal;
-use super::body::Asked;
+use super::body::{Asked, PathPart};
 use super::problem::{ApiError, Problem};
 use super::wire::{InvocationView, InvokeAnswer};
 use crate::call::units::Time;
-use crate::call::{Answer, Caller, Failure, InvocationId, Meta, ToolResult};
+use crate::call::{Answer, Failure, InvocationId, Meta, ToolResult};
 use crate::ledger::{AttemptRow, Found, Query, Row, State as CallState};
 use crate::registry::Registry;
 
@@ -55,7 +55,7 @@ pub(super) struct InvocationPage {
 }
 
 /// Calls, newest first, running ones too.
-#[utoipa::path(get, path = "/invocations", tag = "ledger", params(ListInvocations), responses(
+#[utoipa::path(get, operation_id = "list_invocations", path = "/invocations", tag = "ledger", params(ListInvocations), responses(
     (status = 200, body = InvocationPage), (status = 400, body = Problem), (status = 401, body = Problem),
     (status = 403, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn list(
@@ -67,8 +67,12 @@ pub(super) async fn list(
     if !(1..=MAX_PAGE).contains(&limit) {
         return Err(ApiError::Malformed(format!("limit is 1 to {MAX_PAGE}")));
     }
+    // A caller sees its own calls only; asking for another's finds none.
+    if !caller.admin && asked.caller.as_deref().is_some_and(|other| *other != *caller.name) {
+        return Ok(Json(InvocationPage { invocations: Vec::new(), next_cursor: None }));
+    }
     let query = Query {
-        caller: own_or_all(&caller, asked.caller)?,
+        caller: if caller.admin { asked.caller } else { Some(caller.name.to_string()) },
         tool: asked.tool,
         run_id: asked.run_id,
         state: asked.state,
@@ -97,16 +101,6 @@ async fn merged(registry: &Registry, query: &Query) -> Result<Vec<Arc<Row>>, Api
     rows.extend(stored.into_iter().filter(|row| !known.contains(&row.id)).map(Arc::new));
     rows.sort_by_key(|row| std::cmp::Reverse(row.id));
     Ok(rows)
-}
-
-fn own_or_all(caller: &Caller, asked: Option<String>) -> Result<Option<String>, ApiError> {
-    match asked {
-        _ if caller.admin => Ok(asked),
-        Some(other) if *other != *caller.name => {
-            Err(ApiError::Forbidden(format!("caller `{}` sees its own calls only", caller.name)))
-        }
-        _ => Ok(Some(caller.name.to_string())),
-    }
 }
 
 fn since(text: &str, now: Timestamp) -> Result<Timestamp, ApiError> {
@@ -150,14 +144,14 @@ impl From<AttemptRow> for AttemptError {
 }
 
 /// One call.
-#[utoipa::path(get, path = "/invocations/{id}", tag = "ledger",
+#[utoipa::path(get, operation_id = "get_invocation", path = "/invocations/{id}", tag = "ledger",
     params(("id" = String, Path, description = "The invocation's id")), responses(
     (status = 200, body = InvocationDetail), (status = 401, body = Problem), (status = 404, body = Problem),
     (status = 503, body = Problem)))]
 pub(super) async fn get(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,
-    Path(id): Path<String>,
+    PathPart(id): PathPart,
 ) -> Result<Json<InvocationDetail>, ApiError> {
     let missing = || ApiError::NotFound("there is no such invocation".into());
     let id: InvocationId = id.parse().map_err(|_| missing())?;

@@ -25,6 +25,8 @@ pub enum ApiError {
     SlowBody(Duration),
     /// The body is too large: 413.
     TooLarge(usize),
+    /// The header block is too large: 431.
+    LargeHeader(usize),
     /// The body is no JSON by its own word: 415.
     MediaType,
     /// No key, or a bad one: 401.
@@ -180,6 +182,10 @@ impl From<ApiError> for Problem {
             ApiError::TooLarge(limit) => {
                 let detail = format!("the body is larger than {}", bytesize::ByteSize(limit as u64));
                 invalid(StatusCode::PAYLOAD_TOO_LARGE, detail)
+            }
+            ApiError::LargeHeader(limit) => {
+                let detail = format!("the header block is larger than {}", bytesize::ByteSize(limit as u64));
+                invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
             }
             ApiError::MediaType => {
                 invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send the body with content-type: application/json".into())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use utoipa::IntoParams;
 
 use super::auth::{Admin, Principal};
-use super::body::{Asked, StrictJson};
+use super::body::{Asked, PathPart, StrictJson};
 use super::problem::{ApiError, Problem};
 use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolView, Validated};
 use crate::call::json::digest;
@@ -36,7 +36,7 @@ pub(super) struct ListTools {
 }
 
 /// The caller's tools.
-#[utoipa::path(get, path = "/tools", tag = "tools", params(ListTools), responses(
+#[utoipa::path(get, operation_id = "list_tools", path = "/tools", tag = "tools", params(ListTools), responses(
     (status = 200, description = "The tools that this caller may use. In another format: that API's own shape.", body = Object),
     (status = 304, description = "Not changed since the ETag in If-None-Match."),
     (status = 400, body = Problem), (status = 401, body = Problem)))]
@@ -109,14 +109,14 @@ fn find_allowed(registry: &Registry, name: &str, caller: &Caller) -> Result<Arc<
 }
 
 /// One tool with its policy, usage and declared environment.
-#[utoipa::path(get, path = "/tools/{name}", tag = "tools",
+#[utoipa::path(get, operation_id = "get_tool", path = "/tools/{name}", tag = "tools",
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
     (status = 200, body = ToolDetail<'_>), (status = 401, body = Problem), (status = 403, body = Problem),
     (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn get(
     State(registry): Tools,
     Principal(caller): Principal,
-    Path(name): Path<String>,
+    PathPart(name): PathPart,
 ) -> Result<Response, ApiError> {
     let entry = find_allowed(&registry, &name, &caller)?;
     let usage = registry.used(&entry, &caller).await?;
@@ -132,7 +132,7 @@ pub(super) async fn get(
 /// Run a tool.
 ///
 /// Answers 200 whenever the tool ran, also when it says no (`is_error`). Anything else is a problem.
-#[utoipa::path(post, path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
+#[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
     (status = 200, description = "The tool ran", body = InvokeAnswer<'_>),
     (status = 400, description = "invalid_request", body = Problem),
@@ -151,7 +151,7 @@ pub(super) async fn get(
 pub(super) async fn invoke(
     State(registry): Tools,
     Principal(caller): Principal,
-    Path(name): Path<String>,
+    PathPart(name): PathPart,
     headers: HeaderMap,
     StrictJson(body): StrictJson,
 ) -> Result<Response, ApiError> {
@@ -204,14 +204,14 @@ impl InvokeRequest {
 }
 
 /// Check arguments; nothing runs and nothing is recorded.
-#[utoipa::path(post, path = "/tools/{name}/validate", tag = "tools", request_body = InvokeRequest,
+#[utoipa::path(post, operation_id = "validate_arguments", path = "/tools/{name}/validate", tag = "tools", request_body = InvokeRequest,
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
     (status = 200, body = Validated), (status = 400, body = Problem), (status = 401, body = Problem),
     (status = 403, body = Problem), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn validate(
     State(registry): Tools,
     Principal(caller): Principal,
-    Path(name): Path<String>,
+    PathPart(name): PathPart,
     StrictJson(body): StrictJson,
 ) -> Result<Json<Validated>, ApiError> {
     let entry = find_allowed(&registry, &name, &caller)?;
@@ -223,27 +223,27 @@ pub(super) async fn validate(
 }
 
 /// Switch a tool on. Kept over restarts.
-#[utoipa::path(post, path = "/tools/{name}/enable", tag = "operator",
+#[utoipa::path(post, operation_id = "enable_tool", path = "/tools/{name}/enable", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
     (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
     (status = 404, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn enable(registry: Tools, admin: Admin, name: Path<String>) -> Result<Json<Value>, ApiError> {
+pub(super) async fn enable(registry: Tools, admin: Admin, name: PathPart) -> Result<Json<Value>, ApiError> {
     switch(registry, admin, name, true).await
 }
 
 /// Switch a tool off: calls are refused as `tool_disabled`. Kept over restarts.
-#[utoipa::path(post, path = "/tools/{name}/disable", tag = "operator",
+#[utoipa::path(post, operation_id = "disable_tool", path = "/tools/{name}/disable", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
     (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
     (status = 404, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn disable(registry: Tools, admin: Admin, name: Path<String>) -> Result<Json<Value>, ApiError> {
+pub(super) async fn disable(registry: Tools, admin: Admin, name: PathPart) -> Result<Json<Value>, ApiError> {
     switch(registry, admin, name, false).await
 }
 
 async fn switch(
     State(registry): Tools,
     Admin: Admin,
-    Path(name): Path<String>,
+    PathPart(name): PathPart,
     enabled: bool,
 ) -> Result<Json<Value>, ApiError> {
     let entry = find(&registry, &name, &Caller::anonymous())?;
@@ -262,14 +262,14 @@ pub(super) struct ResetUsage {
 }
 
 /// Forget what was counted against a tool's usage limits.
-#[utoipa::path(post, path = "/tools/{name}/usage/reset", tag = "operator",
+#[utoipa::path(post, operation_id = "reset_usage", path = "/tools/{name}/usage/reset", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias"), ResetUsage), responses(
     (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
     (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn reset_usage(
     State(registry): Tools,
     Admin: Admin,
-    Path(name): Path<String>,
+    PathPart(name): PathPart,
     Asked(asked): Asked<ResetUsage>,
 ) -> Result<Json<Value>, ApiError> {
     let entry = find(&registry, &name, &Caller::anonymous())?;
@@ -279,14 +279,14 @@ pub(super) async fn reset_usage(
 }
 
 /// Purge one tool's stored results.
-#[utoipa::path(delete, path = "/tools/{name}/cache", tag = "operator",
+#[utoipa::path(delete, operation_id = "purge_tool_cache", path = "/tools/{name}/cache", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
     (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
     (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn purge_one(
     State(registry): Tools,
     _: Admin,
-    Path(name): Path<String>,
+    PathPart(name): PathPart,
 ) -> Result<Json<Value>, ApiError> {
     let entry = find(&registry, &name, &Caller::anonymous())?;
     let tool = entry.definition.name.as_str();
@@ -295,7 +295,7 @@ pub(super) async fn purge_one(
 }
 
 /// Purge all stored results.
-#[utoipa::path(delete, path = "/cache", tag = "operator", responses(
+#[utoipa::path(delete, operation_id = "purge_cache", path = "/cache", tag = "operator", responses(
     (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
     (status = 503, body = Problem)))]
 pub(super) async fn purge_all(State(registry): Tools, _: Admin) -> Result<Json<Value>, ApiError> {

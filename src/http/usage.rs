@@ -52,7 +52,7 @@ pub(super) struct Usage {
 }
 
 /// Usage per tool and caller: a caller sees its own, an admin all.
-#[utoipa::path(get, path = "/usage", tag = "ledger", responses(
+#[utoipa::path(get, operation_id = "get_usage", path = "/usage", tag = "ledger", responses(
     (status = 200, body = Usage), (status = 401, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn get(
     State(registry): State<Arc<Registry>>,

@@ -28,7 +28,9 @@ pub fn load(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -
     let mut loader =
         Loader { source, natives, findings: Findings::default(), secrets: BTreeSet::new(), seen: HashMap::new() };
     let manifest = loader.manifest(path);
-    let findings = loader.findings.0;
+    let mut findings = loader.findings.0;
+    // What keeps the manifest from working comes first.
+    findings.sort_by_key(|finding| finding.severity == Severity::Warning);
     match manifest {
         Some(mut manifest) if findings.iter().all(|finding| finding.severity == Severity::Warning) => {
             manifest.secrets = loader.secrets.into_iter().collect();
@@ -272,5 +274,8 @@ impl Loader<'_> {
 
 /// The folder that relative paths of a file start at.
 fn folder(file: &Path) -> PathBuf {
-    file.parent().map(Path::to_path_buf).unwrap_or_default()
+    match file.parent() {
+        Some(folder) if folder != Path::new("") => folder.to_path_buf(),
+        _ => PathBuf::from("."),
+    }
 }

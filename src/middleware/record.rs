@@ -20,6 +20,7 @@ use crate::call::{
 };
 use crate::ledger::{Ledger, Row, State};
 use crate::running::{Entered, Running};
+use crate::schema::Schema;
 
 /// See the module.
 #[derive(Clone)]
@@ -31,17 +32,20 @@ struct Shared {
     effect: Effect,
     deadline: Option<std::time::Duration>,
     on_disconnect: OnDisconnect,
+    /// Knows which arguments must not be recorded.
+    schema: Arc<Schema>,
 }
 
 impl RecordLayer {
     /// Records calls of a tool with this policy.
-    pub fn new(ledger: &Arc<dyn Ledger>, running: &Running, policy: &Policy) -> Self {
+    pub fn new(ledger: &Arc<dyn Ledger>, running: &Running, policy: &Policy, schema: &Arc<Schema>) -> Self {
         Self(Arc::new(Shared {
             ledger: ledger.clone(),
             running: running.clone(),
             effect: policy.effect,
             deadline: policy.deadline,
             on_disconnect: policy.on_disconnect(),
+            schema: schema.clone(),
         }))
     }
 }
@@ -84,6 +88,7 @@ where
                 let end = invocation.started + deadline;
                 invocation.shorten_deadline(end);
             }
+            invocation.received = shared.schema.recordable(&invocation.received);
             let running = shared.running.begin(&invocation, shared.effect).ok_or(CallError::Draining)?;
             let leaving =
                 Leaving { cancel: invocation.cancel.clone(), armed: shared.on_disconnect == OnDisconnect::Cancel };

@@ -57,7 +57,7 @@ impl Tariff {
                 run: if limit.per == Per::Run { run.unwrap_or_default().to_owned() } else { String::new() },
                 per: limit.per,
                 limit: limit.calls,
-                scope: if per_caller { LimitScope::Caller } else { limit.scope },
+                scope: if tool.is_empty() { LimitScope::Caller } else { limit.scope },
             }
         };
         of_tool.chain(of_caller).map(charge).collect()

@@ -78,7 +78,7 @@ where
     }
 
     fn call(&mut self, mut invocation: Invocation) -> CallFuture {
-        match self.rules.fit(&invocation.received) {
+        match self.rules.fit(&invocation.arguments) {
             Ok(fitting) => {
                 invocation.arguments = Arc::new(fitting.arguments);
                 invocation.notes.lock().meta.coercions = fitting.coercions;

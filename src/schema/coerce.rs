@@ -61,7 +61,11 @@ pub(super) fn coerce(validator: &Validator, mut value: Value) -> (Value, Vec<Coe
 
 /// Places that do not fit.
 fn misfits(validator: &Validator, value: &Value) -> HashSet<String> {
-    validator.iter_errors(value).take(super::MAX_VIOLATIONS).map(|error| error.instance_path().to_string()).collect()
+    validator
+        .iter_errors(value)
+        .take(super::compiled::MAX_VIOLATIONS)
+        .map(|error| error.instance_path().to_string())
+        .collect()
 }
 
 /// What a string holds, if it is JSON of another type.

@@ -19,6 +19,8 @@ const READERS: u32 = 4;
 const BUSY: Duration = Duration::from_secs(5);
 /// Files up to this size are checked page by page at the start; it costs about a second per GiB.
 const CHECKED_SIZE: u64 = 64 << 20;
+/// "TCRB", as the first migration writes it.
+const APPLICATION_ID: i64 = 0x5443_5242;
 /// First SQLite without the WAL-reset corruption bug (sqlite.org, release 3.51.3).
 const OLDEST_SQLITE: (u32, u32, u32) = (3, 51, 3);
 
@@ -46,6 +48,7 @@ pub(super) async fn open(path: &Path, now: Timestamp) -> Result<Opened, Error> {
     let mut connection = SqliteConnection::connect_with(&options(path)).await.map_err(explain)?;
     check_version(&mut connection).await?;
     check_pages(&mut connection, path).await?;
+    check_owner(&mut connection, path).await?;
     migrate(&mut connection, path).await?;
     if alone {
         settle_interrupted(&mut connection, now).await.map_err(explain)?;
@@ -107,6 +110,18 @@ async fn check_pages(connection: &mut SqliteConnection, path: &Path) -> Result<(
         Ok(verdict) => Err(damaged(verdict.lines().last().unwrap_or_default().to_owned())),
         Err(error) => Err(Error::Open { place: place.clone(), reason: reason(&error) }),
     }
+}
+
+/// A database that is not empty and not ours is somebody else's.
+async fn check_owner(connection: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
+    let id: i64 = sqlx::query_scalar("pragma application_id").fetch_one(&mut *connection).await.map_err(failed)?;
+    let tables = "select count(*) from sqlite_schema where name not like 'sqlite_%'";
+    let tables: i64 = sqlx::query_scalar(tables).fetch_one(connection).await.map_err(failed)?;
+    if id == APPLICATION_ID || tables == 0 {
+        return Ok(());
+    }
+    let reason = "the file is another program's database; it was left as it is: name another file".into();
+    Err(Error::Open { place: path.display().to_string(), reason })
 }
 
 /// The migrations, embedded without sqlx's macros (they would build the whole of sqlx a second time).

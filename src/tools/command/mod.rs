@@ -1,11 +1,114 @@
-//! stub
-use super::{BuildContext, ConfigFault, Runner};
+//! The `command` kind: a tool that is a child process.
+//!
+//! No shell is started and none is needed: the manifest gives an argv list, an argument becomes one whole item of it
+//! or goes to standard input, and so there is nothing to quote and nothing to break out of. The environment is the
+//! declared one and nothing else. When a try ends, for whatever reason, so does all that it started.
+//!
+//! `config` checks the manifest's part, `argv` turns arguments into argv items, `run` holds the pipes, `tree` and
+//! `sweep` end processes, `output` makes a result of what the program wrote.
+
+mod argv;
+mod config;
+mod output;
+mod run;
+mod sweep;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Config {
-    pub command: Vec<String>,
+
+use async_trait::async_trait;
+use tokio::process::Command;
+
+use self::argv::Argv;
+pub use self::config::{Config, Output, build};
+use self::run::Limits;
+use self::sweep::Sweeps;
+use super::Runner;
+use super::template::{Template, plain_text};
+use crate::call::{JsonObject, ToolContext, ToolError, ToolResult, Violation};
+
+/// Tells a program, and all that it starts, which call it works for; also how `sweep` finds what ran away.
+const INVOCATION_VARIABLE: &str = "TOOLCRIB_INVOCATION";
+/// Which try of the call it is, from 1.
+const ATTEMPT_VARIABLE: &str = "TOOLCRIB_ATTEMPT";
+
+/// A program, ready to run.
+struct CommandRunner {
+    /// As the manifest writes it.
+    program: String,
+    /// Where it is; `None` when a bare name was not found along the path.
+    path: Option<PathBuf>,
+    argv: Argv,
+    /// `None`: the arguments object as JSON.
+    stdin: Option<Template>,
+    output: Output,
+    workdir: PathBuf,
+    environment: BTreeMap<String, String>,
+    limits: Limits,
+    sweeps: Sweeps,
 }
-pub fn build(_c: Config, _x: &BuildContext<'_>) -> Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>> {
-    Err(vec![])
+
+impl CommandRunner {
+    /// The command line of one try.
+    fn command(&self, path: &PathBuf, arguments: &JsonObject, context: &ToolContext) -> Command {
+        let mut command = Command::new(path);
+        command
+            .args(self.argv.render(arguments))
+            .current_dir(&self.workdir)
+            .env_clear()
+            .envs(&self.environment)
+            .env(INVOCATION_VARIABLE, context.invocation_id.to_string())
+            .env(ATTEMPT_VARIABLE, context.attempt.to_string())
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// What goes to standard input.
+    fn input(&self, arguments: &JsonObject) -> Vec<u8> {
+        match &self.stdin {
+            Some(template) => template.render(arguments, plain_text).into_bytes(),
+            None => serde_json::to_vec(arguments).unwrap_or_default(),
+        }
+    }
+
+    /// Why it could not be started, and whether another try may.
+    fn start_error(&self, error: &std::io::Error) -> ToolError {
+        use std::io::ErrorKind::{ExecutableFileBusy, NotFound, OutOfMemory, WouldBlock};
+        let reason = match error.kind() {
+            NotFound if !self.workdir.is_dir() => "its working folder is not there".to_owned(),
+            _ => error.to_string(),
+        };
+        let message = format!("cannot start {}: {reason}", self.program);
+        match error.kind() {
+            WouldBlock | OutOfMemory | ExecutableFileBusy => ToolError::upstream(message),
+            _ => ToolError::upstream_final(message),
+        }
+    }
 }
+
+#[async_trait]
+impl Runner for CommandRunner {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        let Some(path) = &self.path else {
+            return Err(ToolError::upstream_final(format!("cannot start {}: no such program", self.program)));
+        };
+        let mark = sweep::Mark::new(&context);
+        let tree = tree::ProcessTree::spawn(&mut self.command(path, &arguments, &context), mark, &self.sweeps)
+            .map_err(|error| self.start_error(&error))?;
+        let run = run::run(tree, self.input(&arguments), &self.limits).await?;
+        output::answer(&run, self.output, &self.limits, &context)
+    }
+
+    fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
+        self.argv.faults(arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! What may be said on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use super::{call, report};
+use crate::app::{App, AppBuilder, Error};
+use crate::formats::Format;
+
+/// Used when there is one in the working folder and none is named.
+pub(super) const MANIFEST: &str = "toolcrib.yaml";
+
+/// Executes the tool calls of software agents: validated, limited, cached, retried and recorded.
+#[derive(Parser)]
+#[command(name = "toolcrib", version, max_term_width = 100)]
+pub(super) struct Cli {
+    /// What to log, e.g. `debug` or `toolcrib=debug,warn`.
+    #[arg(long, env = "TOOLCRIB_LOG", global = true, default_value = "warn,toolcrib=info")]
+    pub(super) log: String,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// Run the service.
+    Serve {
+        #[command(flatten)]
+        manifest: ManifestArg,
+        /// Address to listen on; port 0 takes a free one.
+        #[arg(long, env = "TOOLCRIB_LISTEN")]
+        listen: Option<String>,
+        /// Where the ledger is: sqlite://FILE.
+        #[arg(long, env = "TOOLCRIB_LEDGER")]
+        ledger: Option<String>,
+        /// Listen beyond loopback although there are no callers.
+        #[arg(long)]
+        allow_open: bool,
+    },
+    /// Read a manifest and say everything that is wrong with it. Runs nothing.
+    Check {
+        #[command(flatten)]
+        manifest: ManifestArg,
+    },
+    /// Print the tools that a manifest declares.
+    Tools {
+        #[command(flatten)]
+        manifest: ManifestArg,
+        /// The API whose shape to print.
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+    /// Call one tool, in this process or on a running server, and print the answer.
+    Call(call::CallArgs),
+    /// Print totals per tool and caller.
+    Usage {
+        #[command(flatten)]
+        from: report::From,
+    },
+    /// Print recorded calls, newest first.
+    Invocations(report::InvocationArgs),
+    /// Print the OpenAPI document.
+    Openapi,
+    /// Exit 0 when the service is ready: for images without a shell.
+    Healthcheck {
+        /// The server to ask.
+        #[arg(long, env = "TOOLCRIB_SERVER")]
+        server: Option<String>,
+        /// Where it listens, when no server is named.
+        #[arg(long, env = "TOOLCRIB_LISTEN", hide = true)]
+        listen: Option<String>,
+    },
+}
+
+#[derive(Args)]
+pub(super) struct ManifestArg {
+    /// The manifest; toolcrib.yaml in this folder when there is one, else the built-in demo.
+    #[arg(long, short, env = "TOOLCRIB_MANIFEST")]
+    pub(super) manifest: Option<PathBuf>,
+}
+
+impl ManifestArg {
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        let here = PathBuf::from(MANIFEST);
+        self.manifest.clone().or_else(|| here.exists().then_some(here))
+    }
+
+    /// A builder with the manifest, or with the demo's tools.
+    pub(super) fn builder(&self) -> Result<AppBuilder, Error> {
+        match self.path() {
+            Some(path) => App::builder().manifest(path),
+            None => Ok(App::builder().demo()),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The trait, answered by writer and readers.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use sqlx::SqlitePool;
+use tokio::sync::oneshot;
+
+use super::super::{
+    AttemptRow, Durability, Error, Found, Ledger, Query, Reservation, ReserveError, Row, StoredResult, Switch, UsageRow,
+};
+use super::writer::{Op, Writer};
+use super::{open, read};
+use crate::call::{Charge, Charged, InvocationId};
+
+pub(in crate::ledger) struct Sqlite {
+    place: PathBuf,
+    durability: Durability,
+    writer: Writer,
+    readers: SqlitePool,
+    /// Held for as long as this process writes to the file; see `open.rs`.
+    _lock: Option<File>,
+}
+
+impl Sqlite {
+    pub(in crate::ledger) async fn open(path: &Path, durability: Durability, now: Timestamp) -> Result<Self, Error> {
+        let opened = open::open(path, now).await?;
+        Ok(Self {
+            place: path.to_owned(),
+            durability,
+            writer: Writer::spawn(opened.connection),
+            readers: opened.readers,
+            _lock: Some(opened.lock),
+        })
+    }
+
+    /// Without a writer: everything that would write fails.
+    pub(in crate::ledger) async fn open_to_read(path: &Path) -> Result<Self, Error> {
+        let readers = open::readers(path).await?;
+        let durability = Durability::default();
+        Ok(Self { place: path.to_owned(), durability, writer: Writer::closed(), readers, _lock: None })
+    }
+
+    /// Sends an operation and waits for its commit.
+    async fn committed<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Op) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.writer.send(op(reply)).await?;
+        answer.await.map_err(|_| Error::Closed)?
+    }
+}
+
+#[async_trait]
+impl Ledger for Sqlite {
+    async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
+        let (reply, answer) = oneshot::channel();
+        self.writer.send(Op::Reserve { row, charges, reply }).await?;
+        answer.await.map_err(|_| Error::Closed)?
+    }
+
+    async fn finish(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
+        self.committed(|reply| Op::Finish { row, refunds, reply }).await
+    }
+
+    fn is_strict(&self) -> bool {
+        self.durability == Durability::Strict
+    }
+
+    async fn flush(&self) -> Result<(), Error> {
+        self.committed(|reply| Op::Flush { reply }).await
+    }
+
+    async fn attempt(&self, row: AttemptRow) -> Result<(), Error> {
+        self.writer.send(Op::Attempt(row)).await
+    }
+
+    async fn get(&self, id: InvocationId) -> Result<Option<Found>, Error> {
+        read::get(&self.readers, id).await.map_err(open::failed)
+    }
+
+    async fn list(&self, query: &Query) -> Result<Vec<Row>, Error> {
+        read::list(&self.readers, query).await.map_err(open::failed)
+    }
+
+    async fn usage(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
+        read::usage(&self.readers, caller).await.map_err(open::failed)
+    }
+
+    async fn used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
+        read::used(&self.readers, charges, now).await.map_err(open::failed)
+    }
+
+    async fn reset(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
+        let (tool, caller) = (tool.to_owned(), caller.map(str::to_owned));
+        self.committed(|reply| Op::Reset { tool, caller, reply }).await
+    }
+
+    async fn stored(&self, key: &[u8; 32], now: Timestamp) -> Result<Option<StoredResult>, Error> {
+        read::stored(&self.readers, key, now).await.map_err(open::failed)
+    }
+
+    async fn store(&self, result: StoredResult) -> Result<(), Error> {
+        self.writer.send(Op::Store(result)).await
+    }
+
+    async fn purge(&self, tool: Option<&str>) -> Result<u64, Error> {
+        let tool = tool.map(str::to_owned);
+        self.committed(|reply| Op::Purge { tool, reply }).await
+    }
+
+    async fn switches(&self) -> Result<Vec<Switch>, Error> {
+        read::switches(&self.readers).await.map_err(open::failed)
+    }
+
+    async fn switch(&self, switch: Switch) -> Result<(), Error> {
+        self.committed(|reply| Op::Switch { switch, reply }).await
+    }
+
+    fn health(&self) -> Result<(), String> {
+        self.writer.health()
+    }
+
+    async fn close(&self) {
+        // The writer last: who closes last tidies the write-ahead log away, and a reader cannot.
+        let _ = self.flush().await;
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+
+    fn describe(&self) -> String {
+        format!("sqlite {}", self.place.display())
+    }
+}

@@ -1,0 +1,120 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::call::Violation;
+use crate::secrets::REDACTED;
+
+fn schema(value: Value) -> Schema {
+    Schema::compile_input(Arc::new(value)).unwrap()
+}
+
+fn fit(schema: &Schema, arguments: Value) -> Result<Fitting, Vec<Violation>> {
+    schema.fit(arguments.as_object().unwrap(), false)
+}
+
+#[test]
+fn every_violation_is_reported_with_its_pointer() {
+    let schema = schema(json!({
+        "type": "object", "additionalProperties": false, "required": ["city", "when"],
+        "properties": {
+            "city": {"type": "string"}, "when": {"type": "string", "format": "date"},
+            "days": {"type": "integer", "minimum": 1}, "units": {"enum": ["c", "f"]},
+            "tags": {"type": "array", "items": {"type": "string", "pattern": "^[a-z]+$"}}
+        }
+    }));
+    let bad = json!({"when": "soon", "days": 0, "units": "k", "tags": ["ok", "NO"], "ctiy": "Oslo"});
+    let mut found: Vec<_> =
+        fit(&schema, bad).unwrap_err().into_iter().map(|v| (v.pointer, v.keyword, v.message)).collect();
+    found.sort();
+    let places: Vec<_> = found.iter().map(|(pointer, keyword, _)| (pointer.as_str(), keyword.as_str())).collect();
+    assert_eq!(
+        places,
+        [
+            ("/city", "required"),
+            ("/ctiy", "additionalProperties"),
+            ("/days", "minimum"),
+            ("/tags/1", "pattern"),
+            ("/units", "enum"),
+            ("/when", "format")
+        ]
+    );
+    assert!(found[1].2.contains("did you mean `city`?"), "{}", found[1].2);
+}
+
+#[test]
+fn strings_that_hold_json_are_read_where_the_schema_wants_something_else() {
+    let schema = schema(json!({
+        "type": "object",
+        "properties": {
+            "n": {"type": "integer"}, "list": {"type": "array", "items": {"type": "integer"}},
+            "maybe": {"anyOf": [{"type": "boolean"}, {"type": "null"}]}, "text": {"type": "string"}
+        }
+    }));
+    let fitting = fit(&schema, json!({"n": "5", "list": "[1, \"2\"]", "maybe": "true", "text": "5"})).unwrap();
+    assert_eq!(Value::Object(fitting.arguments), json!({"n": 5, "list": [1, 2], "maybe": true, "text": "5"}));
+    let pointers: Vec<_> = fitting.coercions.iter().map(|c| (c.pointer.as_str(), c.to.as_str())).collect();
+    assert_eq!(pointers, [("/list", "array"), ("/list/1", "integer"), ("/maybe", "boolean"), ("/n", "integer")]);
+}
+
+#[test]
+fn a_conversion_that_does_not_fit_is_not_made() {
+    let schema = schema(json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": 10}}}));
+    let violations = fit(&schema, json!({"n": "5"})).unwrap_err();
+    assert_eq!((violations[0].keyword.as_str(), violations.len()), ("type", 1));
+    assert!(schema.fit(json!({"n": "15"}).as_object().unwrap(), true).is_err());
+}
+
+#[test]
+fn defaults_are_filled_in() {
+    let schema = schema(json!({"type": "object", "properties": {"units": {"default": "c"}, "x": {}}}));
+    assert_eq!(Value::Object(fit(&schema, json!({})).unwrap().arguments), json!({"units": "c"}));
+}
+
+#[test]
+fn what_is_write_only_is_not_recorded() {
+    let schema = schema(json!({"type": "object", "properties": {
+        "user": {"type": "string"}, "password": {"type": "string", "writeOnly": true},
+        "keys": {"type": "array", "items": {"type": "object", "properties": {"secret": {"writeOnly": true}}}}
+    }}));
+    let arguments = json!({"user": "ann", "password": "x", "keys": [{"id": 1, "secret": [2]}]});
+    let recorded = schema.recordable(&Arc::new(arguments.as_object().unwrap().clone()));
+    let expected = json!({"user": "ann", "password": REDACTED, "keys": [{"id": 1, "secret": REDACTED}]});
+    assert_eq!(Value::Object((*recorded).clone()), expected);
+}
+
+#[test]
+fn schemas_that_cannot_work_are_refused() {
+    for (bad, says) in [
+        (json!({"type": "object", "properties": {"a": {"type": "strin"}}}), "/properties/a/type"),
+        (json!({"type": "array"}), "type: object"),
+        (json!({"type": "object", "$ref": "#"}), "never ends"),
+        (json!({"type": "object", "properties": {"a": {"$ref": "https://example.com/x.json"}}}), "example.com"),
+        (json!({"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}}), "passwd"),
+        (json!({"type": "object", "properties": {"a": {"pattern": "(a{1000}){1000}{1000}"}}}), "a{1000}"),
+        (json!({"type": "object", "properties": {"a": {"pattern": "("}}}), "("),
+    ] {
+        let said = Schema::compile_input(Arc::new(bad)).err().unwrap().to_string();
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+#[test]
+fn recursive_schemas_work() {
+    let tree = schema(json!({
+        "type": "object",
+        "properties": {"children": {"type": "array", "items": {"$ref": "#"}}, "name": {"type": "string"}}
+    }));
+    assert!(fit(&tree, json!({"children": [{"children": [], "name": "a"}]})).is_ok());
+    let violations = fit(&tree, json!({"children": [{"children": [{"name": {}}]}]})).unwrap_err();
+    assert_eq!(violations[0].pointer, "/children/0/children/0/name");
+}
+
+#[test]
+fn a_pattern_built_to_explode_answers_at_once() {
+    let schema = schema(json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}));
+    let began = std::time::Instant::now();
+    assert!(fit(&schema, json!({"a": format!("{}!", "a".repeat(50_000))})).is_err());
+    assert!(began.elapsed().as_secs() < 2);
+}

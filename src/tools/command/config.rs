@@ -1,0 +1,150 @@
+//! The manifest's part of a command tool, held against the tool's schema and this machine before anything runs.
+//!
+//! A program or folder that is not there is a warning: it may be there when the tool is called, and one missing
+//! program should not keep the other tools from being served.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::argv::Argv;
+use super::run::Limits;
+use super::sweep::Sweeps;
+use super::{ATTEMPT_VARIABLE, CommandRunner, INVOCATION_VARIABLE};
+use crate::call::units::Size;
+use crate::tools::template::Template;
+use crate::tools::{BuildContext, ConfigFault, Runner};
+
+/// Where a bare program name is looked up; fixed, so that the service's own environment cannot choose the program.
+const PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+/// No tool may answer more than this.
+const MOST_OUTPUT: u64 = 4 << 20;
+
+/// The keys of a `kind: command` tool that no other kind has.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Program and arguments; `{{ name }}` may stand as one whole argument.
+    pub command: Vec<String>,
+    /// Text for standard input; omitted: the arguments object as JSON.
+    #[serde(default)]
+    pub stdin: Option<String>,
+    /// What standard output holds.
+    #[serde(default)]
+    pub output: Output,
+    /// Folder to run in; omitted: the manifest's.
+    #[serde(default)]
+    pub workdir: Option<PathBuf>,
+    /// The whole environment of the program.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// Most that is kept of standard output.
+    #[serde(default = "default_max_output")]
+    pub max_output: Size,
+    /// Not there yet; refused rather than ignored.
+    #[serde(default)]
+    pub sandbox: Option<Value>,
+}
+
+fn default_max_output() -> Size {
+    Size(256 << 10)
+}
+
+/// What standard output holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Output {
+    /// JSON if it parses, else text.
+    #[default]
+    Auto,
+    /// JSON; anything else is a failure.
+    Json,
+    /// Text, also when it looks like JSON.
+    Text,
+}
+
+/// A runner and warnings about it.
+pub(super) type Built = (Arc<dyn Runner>, Vec<ConfigFault>);
+
+/// Makes the runner, with warnings about what is not as it should be.
+///
+/// # Errors
+/// Everything that cannot work as written, in the order of the keys, warnings included.
+pub fn build(config: Config, context: &BuildContext<'_>) -> Result<Built, Vec<ConfigFault>> {
+    let (argv, mut faults) = Argv::parse(&config.command, context);
+    let program = config.command.first().cloned().unwrap_or_default();
+    let path = find(&program, context.base);
+    if !program.is_empty() && !path.as_deref().is_some_and(is_program) {
+        faults
+            .push(ConfigFault::warning(&["command", "0"], format!("there is no program `{program}`: calls will fail")));
+    }
+    let stdin = config.stdin.as_deref().map(Template::parse).transpose().unwrap_or_else(|message| {
+        faults.push(ConfigFault::error(&["stdin"], message));
+        None
+    });
+    if let Some(template) = &stdin {
+        faults.extend(context.unknown_placeholders(template, &["stdin"]));
+    }
+    let workdir = absolute(context.base, config.workdir.as_deref().unwrap_or(Path::new("")));
+    if !workdir.is_dir() {
+        let message = format!("there is no folder {}: calls will fail", workdir.display());
+        faults.push(ConfigFault::warning(&["workdir"], message));
+    }
+    faults.extend(config.environment.iter().filter_map(|(name, value)| environment_fault(name, value)));
+    if !(1..=MOST_OUTPUT).contains(&config.max_output.0) {
+        faults.push(ConfigFault::error(&["max_output"], "from 1B to 4MiB"));
+    }
+    if config.sandbox.is_some() {
+        faults.push(ConfigFault::error(&["sandbox"], "not built yet: this version runs commands without a sandbox"));
+    }
+    if faults.iter().any(|fault| !fault.warning) {
+        return Err(faults);
+    }
+    let runner = CommandRunner {
+        program,
+        path,
+        argv,
+        stdin,
+        output: config.output,
+        workdir,
+        environment: config.environment,
+        limits: Limits { max_output: config.max_output.as_usize(), stop_on_overflow: context.effect.may_repeat() },
+        sweeps: Sweeps::new(),
+    };
+    Ok((Arc::new(runner), faults))
+}
+
+/// The program's absolute path: along [`PATH`] for a bare name, else from the manifest's folder.
+fn find(program: &str, base: &Path) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(absolute(base, Path::new(program)));
+    }
+    PATH.iter().map(|folder| Path::new(folder).join(program)).find(|path| is_program(path))
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// The path seen from the base. Independent of where the service runs, once it has started.
+fn absolute(base: &Path, path: &Path) -> PathBuf {
+    let path = base.join(path);
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+fn environment_fault(name: &str, value: &str) -> Option<ConfigFault> {
+    let message = if name.is_empty() || name.contains(['=', '\0']) {
+        "a variable's name is not empty and holds no `=`"
+    } else if value.contains('\0') {
+        "a value holds no NUL character"
+    } else if [INVOCATION_VARIABLE, ATTEMPT_VARIABLE].contains(&name) {
+        "this variable is set by the service"
+    } else {
+        return None;
+    };
+    Some(ConfigFault::error(&["environment", name], message))
+}

@@ -1,0 +1,107 @@
+//! A result out of what the program wrote and how it ended.
+
+use std::process::ExitStatus;
+
+use super::Output;
+use super::run::{Capture, Limits, Run};
+use crate::call::{ToolContext, ToolError, ToolResult, json::parse_strict};
+
+/// Most of standard output that is repeated when the program says no without a word on standard error.
+const EXCERPT: usize = 16 << 10;
+
+/// What the tool said.
+pub(super) fn answer(
+    run: &Run,
+    output: Output,
+    limits: &Limits,
+    context: &ToolContext,
+) -> Result<ToolResult, ToolError> {
+    if run.held_open {
+        context.warn("the program left a process behind that held its output open; that process was ended");
+    }
+    match run.status {
+        Some(status) if !status.success() => Ok(refusal(status, &run.stderr, &run.stdout)),
+        Some(_) | None if run.stdout.is_whole() => whole(run.stdout.head(), output, context),
+        Some(_) | None => cut(&run.stdout, output, limits, context),
+    }
+}
+
+/// The program says no: its own words, and its status.
+fn refusal(status: ExitStatus, stderr: &Capture, stdout: &Capture) -> ToolResult {
+    let how = match status.code() {
+        Some(code) => format!("exit status {code}"),
+        None => format!("ended by {status}"),
+    };
+    let mut words = stderr.summary();
+    if words.trim().is_empty() {
+        words = excerpt(stdout.summary());
+    }
+    ToolResult::error(match (words.trim(), status.code()) {
+        ("", Some(code)) => format!("exited with status {code}"),
+        ("", None) => how,
+        (words, _) => format!("{how}: {words}"),
+    })
+}
+
+/// The beginning and the end of a long text.
+fn excerpt(text: String) -> String {
+    if text.len() <= EXCERPT {
+        return text;
+    }
+    let (head, tail) = (text.floor_char_boundary(EXCERPT / 2), text.ceil_char_boundary(text.len() - EXCERPT / 2));
+    format!("{}\n[… {} bytes left out …]\n{}", &text[..head], tail - head, &text[tail..])
+}
+
+fn whole(bytes: &[u8], output: Output, context: &ToolContext) -> Result<ToolResult, ToolError> {
+    match output {
+        Output::Json if bytes.trim_ascii().is_empty() => {
+            Err(ToolError::BadOutput("the program printed nothing where JSON was promised".into()))
+        }
+        Output::Json => parse_strict(bytes)
+            .map(ToolResult::json)
+            .map_err(|error| ToolError::BadOutput(format!("the program's output is not JSON: {error}"))),
+        Output::Auto => Ok(structured(bytes).unwrap_or_else(|| text(without_newline(bytes), context))),
+        Output::Text => Ok(text(without_newline(bytes), context)),
+    }
+}
+
+/// Output that is a JSON object, array or string. Anything else says as text what it says as JSON.
+fn structured(bytes: &[u8]) -> Option<ToolResult> {
+    matches!(bytes.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'))
+        .then(|| parse_strict(bytes).map(ToolResult::json).ok())
+        .flatten()
+}
+
+fn without_newline(bytes: &[u8]) -> &[u8] {
+    bytes.strip_suffix(b"\n").unwrap_or(bytes)
+}
+
+/// More than `max_output`: half of a JSON text is none.
+fn cut(stdout: &Capture, output: Output, limits: &Limits, context: &ToolContext) -> Result<ToolResult, ToolError> {
+    let most = limits.max_output;
+    if output == Output::Json {
+        let message =
+            format!("the program's output is longer than {most} bytes (max_output), so its JSON is not whole");
+        return Err(ToolError::BadOutput(message));
+    }
+    context.warn(if limits.stop_on_overflow {
+        format!("the output was cut after {most} bytes (max_output) and the program was stopped")
+    } else {
+        format!("the output was cut after {most} bytes (max_output); {} bytes were left out", stdout.left_out())
+    });
+    let bytes = stdout.head();
+    let end = match std::str::from_utf8(bytes) {
+        // The last character is only begun.
+        Err(error) if error.error_len().is_none() => error.valid_up_to(),
+        _ => bytes.len(),
+    };
+    Ok(text(&bytes[..end], context))
+}
+
+fn text(bytes: &[u8], context: &ToolContext) -> ToolResult {
+    let text = String::from_utf8_lossy(bytes);
+    if matches!(text, std::borrow::Cow::Owned(_)) {
+        context.warn("the output is not UTF-8: what could not be read is shown as \u{fffd}");
+    }
+    ToolResult::text(text)
+}

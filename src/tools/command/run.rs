@@ -1,0 +1,174 @@
+//! One run: feeds standard input, reads both outputs within their bounds, waits for the end; all at the same time,
+//! because a program may wait for any of the three.
+
+use std::future::pending;
+use std::pin::pin;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::ChildStdin;
+
+use super::tree::ProcessTree;
+use crate::call::ToolError;
+
+/// After its end a program's pipes close at once, unless a process that it left behind holds them.
+const GRACE: Duration = Duration::from_millis(250);
+/// What is kept of standard error: how it began and how it ended.
+const STDERR: (usize, usize) = (4 << 10, 12 << 10);
+/// Bytes read at once.
+const CHUNK: usize = 16 << 10;
+
+/// Bounds of a run.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// Most that is kept of standard output.
+    pub max_output: usize,
+    /// Too much output: stop the program. Else the rest is read and thrown away, so that its work is completed.
+    pub stop_on_overflow: bool,
+}
+
+/// What came of a run.
+pub(super) struct Run {
+    /// `None`: stopped because of its output's size.
+    pub status: Option<ExitStatus>,
+    pub stdout: Capture,
+    pub stderr: Capture,
+    /// A process that the program left behind held its output open.
+    pub held_open: bool,
+}
+
+/// Runs the program to its end. Dropping the future ends the program and all that it started.
+pub(super) async fn run(mut tree: ProcessTree, input: Vec<u8>, limits: &Limits) -> Result<Run, ToolError> {
+    let mut stdout = Capture::new(limits.max_output, 0);
+    let mut stderr = Capture::new(STDERR.0, STDERR.1);
+    let (to, out, err) = tree.pipes();
+    let (status, clean) = {
+        let mut read =
+            pin!(async { tokio::try_join!(stdout.fill(out, limits.stop_on_overflow), stderr.fill(err, false)) });
+        let mut ended = pin!(async {
+            let fed = async {
+                feed(to, &input).await;
+                pending().await
+            };
+            tokio::select! { status = tree.wait() => status, never = fed => never }
+        });
+        let mut all_read = false;
+        let status = loop {
+            // In random order: the one that always has something to do must not starve the other.
+            tokio::select! {
+                read = &mut read, if !all_read => match read {
+                    Ok(_) => all_read = true,
+                    Err(TooMuch) => break None,
+                },
+                status = &mut ended => break Some(status),
+            }
+        };
+        match status {
+            Some(_) if !all_read => (status, matches!(tokio::time::timeout(GRACE, read).await, Ok(Ok(_)))),
+            _ => (status, all_read),
+        }
+    };
+    let status = status
+        .transpose()
+        .map_err(|error| ToolError::upstream_final(format!("cannot tell how the program ended: {error}")))?;
+    if clean {
+        tree.release();
+    }
+    let held_open = status.is_some() && !clean && stdout.is_whole();
+    Ok(Run { status, stdout, stderr, held_open })
+}
+
+/// Writes the input, as far as the program wants it, and closes the pipe.
+async fn feed(to: Option<ChildStdin>, input: &[u8]) {
+    if let Some(mut to) = to {
+        // A program may leave its input unread: a closed pipe is no failure.
+        let _ = to.write_all(input).await;
+    }
+}
+
+/// The bound is reached, and nothing more is wanted.
+struct TooMuch;
+
+/// The beginning and the end of a stream, in bounded memory.
+pub(super) struct Capture {
+    head: Vec<u8>,
+    head_max: usize,
+    tail: Vec<u8>,
+    tail_max: usize,
+    total: u64,
+}
+
+impl Capture {
+    fn new(head_max: usize, tail_max: usize) -> Self {
+        Self { head: Vec::new(), head_max, tail: Vec::new(), tail_max, total: 0 }
+    }
+
+    /// Reads to the end, or until there is more than can be kept.
+    async fn fill<R: AsyncRead + Unpin>(&mut self, from: Option<R>, stop: bool) -> Result<(), TooMuch> {
+        let Some(mut from) = from else { return Ok(()) };
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            match from.read(&mut chunk).await {
+                Ok(0) | Err(_) => return Ok(()),
+                Ok(n) => self.push(&chunk[..n]),
+            }
+            if stop && !self.is_whole() {
+                return Err(TooMuch);
+            }
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        let (head, rest) = bytes.split_at(bytes.len().min(self.head_max - self.head.len()));
+        self.head.extend_from_slice(head);
+        if self.tail_max > 0 {
+            self.tail.extend_from_slice(rest);
+            self.tail.drain(..self.tail.len().saturating_sub(self.tail_max));
+        }
+    }
+
+    /// Whether everything was kept.
+    pub(super) fn is_whole(&self) -> bool {
+        self.left_out() == 0
+    }
+
+    /// Bytes thrown away so far.
+    pub(super) fn left_out(&self) -> u64 {
+        self.total - (self.head.len() + self.tail.len()) as u64
+    }
+
+    /// What the stream began with; all of it when that was kept and there is no tail.
+    pub(super) fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// What was kept, with a word about what was not.
+    pub(super) fn summary(&self) -> String {
+        let gap = match self.left_out() {
+            0 => String::new(),
+            bytes => format!("\n[… {bytes} bytes left out …]\n"),
+        };
+        let all = [&self.head, gap.as_bytes(), &self.tail].concat();
+        String::from_utf8_lossy(&all).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_keeps_the_beginning_and_the_end() {
+        let mut capture = Capture::new(4, 3);
+        for byte in b"abcdefghijklmnop" {
+            capture.push(&[*byte]);
+        }
+        assert_eq!(capture.summary(), "abcd\n[… 9 bytes left out …]\nnop");
+        let mut capture = Capture::new(4, 3);
+        capture.push(b"abcdefg");
+        assert!(capture.is_whole());
+        assert_eq!(capture.summary(), "abcdefg");
+    }
+}

@@ -1,0 +1,254 @@
+//! Finds, kills and collects what a program has left behind, until nothing is left.
+//!
+//! What moved into a session of its own is found in two ways: as a descendant while its parents live, and by the two
+//! variables that every descendant inherits and that `/proc/PID/environ` shows. Only a process that did all three,
+//! left the group, outlived its parent and cleared its environment, gets away; that takes a PID namespace to catch.
+//!
+//! We do not make ourselves a subreaper (`PR_SET_CHILD_SUBREAPER`). It is a setting of the whole process, which belongs
+//! to the program that embeds us. Orphans of all kinds would come to us without a word on whose they are, and would
+//! stay zombies unless we collected children that we do not know, which takes away exit statuses that tokio or
+//! somebody else waits for. Left alone, orphans go to init, whose work this is. Where we are init ourselves (PID 1 of
+//! a container) we collect what we have killed, each by its own id.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpgid, waitpid};
+use tokio::process::Child;
+
+use super::{ATTEMPT_VARIABLE, INVOCATION_VARIABLE};
+use crate::call::ToolContext;
+
+/// All pauses of a sweep together, when it finds something every time.
+const LONGEST: Duration = Duration::from_secs(5);
+/// How long the end of a tool waits for its sweeps.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+/// Most descendants that are killed at once; the next round finds the others.
+const MOST: usize = 1024;
+/// Between two rounds, when the last one has killed something.
+const SHORT: Duration = Duration::from_millis(1);
+/// At most, while the dead are waited for.
+const LONG: Duration = Duration::from_millis(50);
+
+/// How a process is known as one of this try's.
+pub(super) struct Mark([String; 2]);
+
+impl Mark {
+    pub(super) fn new(context: &ToolContext) -> Self {
+        let invocation = format!("{INVOCATION_VARIABLE}={}", context.invocation_id);
+        Self([invocation, format!("{ATTEMPT_VARIABLE}={}", context.attempt)])
+    }
+
+    fn is_on(&self, pid: Pid) -> bool {
+        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else {
+            return false;
+        };
+        let has = |entry: &String| environment.split(|&byte| byte == 0).any(|other| other == entry.as_bytes());
+        self.0.iter().all(has)
+    }
+}
+
+/// When each killed process had started: an id alone might by now be another's.
+pub(super) type Killed = HashMap<Pid, u64>;
+
+/// The sweeps of one tool. Dropping it waits for them: a service that ends leaves nothing half swept.
+pub(super) struct Sweeps {
+    /// Every running sweep holds a copy.
+    ticket: Option<SyncSender<()>>,
+    ended: Mutex<Receiver<()>>,
+}
+
+impl Sweeps {
+    pub(super) fn new() -> Self {
+        let (ticket, ended) = sync_channel(0);
+        Self { ticket: Some(ticket), ended: Mutex::new(ended) }
+    }
+
+    /// To be held by a sweep that may come.
+    pub(super) fn ticket(&self) -> Option<SyncSender<()>> {
+        self.ticket.clone()
+    }
+}
+
+impl Drop for Sweeps {
+    fn drop(&mut self) {
+        self.ticket = None;
+        // Nothing is ever sent: this ends when the last copy is dropped.
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = ended.recv_timeout(LAST_WAIT);
+    }
+}
+
+/// What is left to do for one program.
+pub(super) struct Sweep {
+    /// The program itself, if its exit is not read yet.
+    pub child: Option<Child>,
+    /// Its id, and its group's.
+    pub leader: Pid,
+    /// `None`: only to collect, nothing to kill.
+    pub mark: Option<Mark>,
+    /// Dead members of the group may have come to us.
+    pub group_left: bool,
+    /// What was killed so far.
+    pub killed: Killed,
+    /// Held until this is over.
+    pub _ticket: Option<SyncSender<()>>,
+}
+
+impl Sweep {
+    /// Sweeps on a thread of its own: the runtime's pool may be full, or stopping and then drop what it was given.
+    pub(super) fn start(self) {
+        // Where there is no thread to be had, the closure is dropped here, and the sweep happens here.
+        let _ = thread::Builder::new().name("sweep".into()).spawn(move || drop(self));
+    }
+
+    /// Kills every marked process with its descendants, and collects those that are dead and ours.
+    fn kill_marked(&mut self) -> Left {
+        let Some(mark) = &self.mark else {
+            return Left::Nothing;
+        };
+        let mut left = Left::Nothing;
+        for pid in numbers(Path::new("/proc")) {
+            // The program itself is killed already, and tokio's to collect.
+            if self.child.is_some() && pid == self.leader {
+                continue;
+            }
+            if mark.is_on(pid) {
+                left = Left::Alive;
+                // Stopped, so that it starts nothing more while its descendants are looked for.
+                let _ = kill_process(pid, Signal::STOP);
+                kill_descendants(pid, &mut self.killed);
+                if let Some(process) = Process::read(pid) {
+                    kill(pid, &process, &mut self.killed);
+                }
+            } else if let Some(&started) = self.killed.get(&pid)
+                && let Some(process) = Process::read(pid).filter(|process| process.started == started)
+            {
+                let ours = process.parent == Some(getpid());
+                if process.zombie && ours {
+                    let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+                }
+                // Somebody else's zombie is nothing to wait for, unless it may still become ours.
+                if !process.zombie || ours || getpid().is_init() {
+                    left = left.max(Left::Dead);
+                }
+            }
+        }
+        left
+    }
+
+    /// Collects the program and its group.
+    fn collect(&mut self) -> Left {
+        if let Some(child) = &mut self.child {
+            if matches!(child.try_wait(), Ok(None)) {
+                return Left::Dead;
+            }
+            self.child = None;
+        }
+        self.group_left = self.group_left && collect_group(self.leader);
+        if self.group_left { Left::Dead } else { Left::Nothing }
+    }
+}
+
+/// The work itself; see [`Sweep::start`].
+impl Drop for Sweep {
+    fn drop(&mut self) {
+        let (mut pause, mut waited) = (SHORT, Duration::ZERO);
+        while waited < LONGEST {
+            pause = match self.kill_marked().max(self.collect()) {
+                Left::Nothing => return,
+                Left::Dead => LONG.min(pause * 2),
+                Left::Alive => SHORT,
+            };
+            thread::sleep(pause);
+            waited += pause;
+        }
+        tracing::warn!(leader = %self.leader, "processes of a command do not die, or come again and again");
+    }
+}
+
+/// What a round has found.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Left {
+    Nothing,
+    /// Killed, but not gone yet.
+    Dead,
+    /// Killed just now; there may be more.
+    Alive,
+}
+
+/// Collects dead members of a group that have become our children, its leader included; whether others live on.
+pub(super) fn collect_group(leader: Pid) -> bool {
+    loop {
+        match waitpgid(leader, WaitOptions::NOHANG) {
+            Ok(Some(_)) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Kills what the process has started and what those have started, as far as their parents still live.
+pub(super) fn kill_descendants(of: Pid, killed: &mut Killed) {
+    // All are found, and stopped, before one is killed: the children of the dead are somebody else's.
+    let mut found: Vec<(Pid, Process)> = Vec::new();
+    let mut parents = vec![of];
+    while let Some(parent) = parents.pop() {
+        for thread in numbers(Path::new(&format!("/proc/{parent}/task"))) {
+            let children = fs::read_to_string(format!("/proc/{parent}/task/{thread}/children"));
+            for child in children.unwrap_or_default().split_whitespace().filter_map(number) {
+                if found.len() < MOST
+                    && let Some(process) = Process::read(child)
+                {
+                    let _ = kill_process(child, Signal::STOP);
+                    found.push((child, process));
+                    parents.push(child);
+                }
+            }
+        }
+    }
+    for (pid, process) in found {
+        kill(pid, &process, killed);
+    }
+}
+
+fn kill(pid: Pid, process: &Process, killed: &mut Killed) {
+    // It may have ended meanwhile, or not be ours to kill: the next round sees.
+    let _ = kill_process(pid, Signal::KILL);
+    killed.insert(pid, process.started);
+}
+
+/// What `/proc/PID/stat` says of a process.
+struct Process {
+    zombie: bool,
+    parent: Option<Pid>,
+    /// Ticks since the machine's start.
+    started: u64,
+}
+
+impl Process {
+    fn read(pid: Pid) -> Option<Self> {
+        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        // The second field is the program's name in brackets, and the name may hold anything.
+        let (_, rest) = std::str::from_utf8(&stat[stat.iter().rposition(|&byte| byte == b')')?..]).ok()?.split_at(1);
+        let mut fields = rest.split_whitespace();
+        let zombie = matches!(fields.next()?, "Z" | "X");
+        let parent = number(fields.next()?);
+        Some(Self { zombie, parent, started: fields.nth(17)?.parse().ok()? })
+    }
+}
+
+/// The entries of a folder that are numbers.
+fn numbers(folder: &Path) -> impl Iterator<Item = Pid> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| number(entry.file_name().to_str()?))
+}
+
+fn number(text: &str) -> Option<Pid> {
+    text.parse().ok().and_then(Pid::from_raw)
+}

@@ -1,0 +1,497 @@
+//! Real programs, real processes. Nothing sleeps for a fixed time: what must become true is asked for until it is.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::call::{Caller, Content, Effect, Invocation, ToolName, ToolSettings};
+use crate::tools::{BuildContext, ConfigFault};
+
+/// How long something that must happen may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn invocation() -> Invocation {
+    let (tool, caller) = (ToolName::parse("t").unwrap(), Arc::new(Caller::anonymous()));
+    Invocation::new(tool, JsonObject::new(), caller, jiff::Timestamp::now())
+}
+
+fn context(invocation: &Invocation) -> ToolContext {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    ToolContext::new(invocation, deadline, Arc::new(ToolSettings::default()))
+}
+
+type Built = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
+
+fn build_with(config: Value, schema: &Value, effect: Effect) -> Built {
+    let config = serde_json::from_value(config).unwrap();
+    build(config, &BuildContext { base: Path::new("/tmp"), input_schema: schema, effect })
+}
+
+/// A runner with the string parameters `a` and `b`, both required.
+fn runner(config: Value, effect: Effect) -> Arc<dyn Runner> {
+    let schema = json!({"properties": {"a": {}, "b": {}}, "required": ["a", "b"]});
+    build_with(config, &schema, effect).unwrap_or_else(|faults| panic!("{faults:?}")).0
+}
+
+fn object(value: Value) -> Arc<JsonObject> {
+    match value {
+        Value::Object(object) => Arc::new(object),
+        other => panic!("{other}"),
+    }
+}
+
+async fn call(runner: &Arc<dyn Runner>, arguments: Value) -> (Result<ToolResult, ToolError>, Vec<String>) {
+    let invocation = invocation();
+    let result = runner.call(object(arguments), context(&invocation)).await;
+    let warnings = invocation.notes.lock().meta.warnings.clone();
+    (result, warnings)
+}
+
+/// What `/bin/sh -c script` says, its text and whether it says no.
+async fn shell(script: &str, more: Value) -> (Result<ToolResult, ToolError>, Vec<String>) {
+    let mut config = json!({"command": ["/bin/sh", "-c", script], "stdin": ""});
+    config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    call(&runner(config, Effect::Read), json!({})).await
+}
+
+fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = holds() {
+            return value;
+        }
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Processes, other than this one, with `needle` in their environment or command line.
+fn survivors(needle: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let me = std::process::id().to_string();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let read = |file: &str| std::fs::read(entry.path().join(file)).unwrap_or_default();
+        let holds = |bytes: Vec<u8>| bytes.windows(needle.len()).any(|window| window == needle.as_bytes());
+        let name = entry.file_name().into_string().unwrap();
+        if name != me && name.parse::<u32>().is_ok() && (holds(read("environ")) || holds(read("cmdline"))) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+/// Dead children of this process that nobody has collected.
+fn zombies() -> usize {
+    let zombie = format!(") Z {} ", std::process::id());
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let stats = entries.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+    stats.filter(|stat| stat.contains(&zombie)).count()
+}
+
+fn open_files() -> BTreeSet<String> {
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    // Pipes and pidfds only: other tests open files of their own at the same time.
+    let link = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned);
+    entries.filter_map(link).filter(|link| link.starts_with("pipe:") || link.contains("pidfd")).collect()
+}
+
+fn text(result: (Result<ToolResult, ToolError>, Vec<String>)) -> String {
+    let result = result.0.unwrap();
+    assert!(!result.is_error, "{result:?}");
+    result.as_text()
+}
+
+mod config {
+    use super::*;
+
+    fn faults(config: Value) -> Vec<(String, String, bool)> {
+        let schema = json!({"properties": {"a": {}, "opt": {}, "def": {"default": 1}}, "required": ["a"]});
+        let faults = match build_with(config, &schema, Effect::Read) {
+            Ok((_, warnings)) => warnings,
+            Err(faults) => faults,
+        };
+        faults.into_iter().map(|fault| (fault.path.join("."), fault.message, fault.warning)).collect()
+    }
+
+    #[test]
+    fn every_fault_is_reported_at_once_and_at_its_place() {
+        let found = faults(json!({
+            "command": ["{{ a }}", "x{{ a }}", "{{ nope }}", "{{ opt }}", "{{ def }}", "{{ a", "ok"],
+            "stdin": "{{ other }}", "workdir": "/no/such/folder", "environment": {"A=B": "", "TOOLCRIB_INVOCATION": "1"},
+            "max_output": "5MiB", "sandbox": {"network": false},
+        }));
+        let places: Vec<&str> = found.iter().map(|(path, ..)| path.as_str()).collect();
+        let expected = [
+            "command.0",
+            "command.1",
+            "command.2",
+            "command.3",
+            "command.5",
+            "command.0",
+            "stdin",
+            "workdir",
+            "environment.A=B",
+            "environment.TOOLCRIB_INVOCATION",
+            "max_output",
+            "sandbox",
+        ];
+        assert_eq!(places, expected, "{found:#?}");
+        assert!(found[1].1.contains("whole item"), "{found:?}");
+        assert!(found[2].1.contains("no parameter `nope`"), "{found:?}");
+        assert!(found[3].1.contains("default"), "{found:?}");
+        assert_eq!(faults(json!({"command": []}))[0].0, "command");
+    }
+
+    #[test]
+    fn what_is_missing_on_this_machine_is_a_warning() {
+        for command in ["no-such-program-here", "./no/such/program", "/etc/passwd"] {
+            let found = faults(json!({"command": [command]}));
+            assert!(matches!(found.as_slice(), [(path, _, true)] if path == "command.0"), "{found:?}");
+        }
+        assert_eq!(faults(json!({"command": ["wc", "-w", "{{ a }}"]})), []);
+    }
+
+    #[test]
+    fn unknown_keys_and_bare_numbers_are_refused() {
+        for bad in [json!({"command": ["a"], "shell": true}), json!({"command": ["a", 1]}), json!({})] {
+            assert!(serde_json::from_value::<Config>(bad.clone()).is_err(), "{bad}");
+        }
+    }
+}
+
+mod arguments {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_value_is_one_item_as_text_or_as_json() {
+        let show = runner(json!({"command": ["printf", "[%s]", "{{ a }}", "{{ b }}"]}), Effect::Read);
+        for (a, b, said) in [
+            (
+                json!("x y; rm -rf / $HOME `id` 'q' \"p\" \n*"),
+                json!(1.5),
+                "[x y; rm -rf / $HOME `id` 'q' \"p\" \n*][1.5]",
+            ),
+            (json!({"k": [1, null]}), json!([true, "s"]), r#"[{"k":[1,null]}][[true,"s"]]"#),
+            (json!(null), json!(false), "[][false]"),
+            (json!("{{ b }}"), json!("é"), "[{{ b }}][é]"),
+        ] {
+            assert_eq!(text(call(&show, json!({"a": a, "b": b})).await), said);
+        }
+    }
+
+    #[test]
+    fn options_nul_and_too_much_are_refused_before_anything_starts() {
+        let open = runner(json!({"command": ["printf", "{{ a }}", "--", "{{ b }}"]}), Effect::Read);
+        let long = "x".repeat(200_000);
+        for (arguments, pointers) in [
+            (json!({"a": "--help", "b": "--help"}), vec!["/a"]),
+            (json!({"a": -5, "b": -5}), vec!["/a"]),
+            (json!({"a": "x\0y", "b": "x\0y"}), vec!["/a", "/b"]),
+            (json!({"a": "", "b": long}), vec!["/b"]),
+            (json!({"a": "x-y", "b": ["\0"]}), vec![]),
+        ] {
+            let faults = open.faults(&object(arguments));
+            assert_eq!(faults.iter().map(|fault| fault.pointer.as_str()).collect::<Vec<_>>(), pointers);
+            assert!(faults.iter().all(|fault| fault.keyword == "argv" && fault.message.ends_with('.')));
+        }
+    }
+
+    #[tokio::test]
+    async fn standard_input_is_the_template_or_the_arguments() {
+        let cat = runner(json!({"command": ["cat"], "stdin": "{{ a }}-{{ b }}", "output": "text"}), Effect::Read);
+        assert_eq!(text(call(&cat, json!({"a": "x", "b": {"c": 1}})).await), r#"x-{"c":1}"#);
+        let cat = runner(json!({"command": ["cat"]}), Effect::Read);
+        let result = call(&cat, json!({"b": 1, "a": "ü"})).await.0.unwrap();
+        assert_eq!(result.structured_content, Some(json!({"a": "ü", "b": 1})));
+    }
+
+    #[tokio::test]
+    async fn the_environment_is_what_was_declared_and_who_calls() {
+        let env = runner(json!({"command": ["env"], "environment": {"LANG": "C.UTF-8", "X": "a b"}}), Effect::Read);
+        let invocation = invocation();
+        let result = env.call(object(json!({})), context(&invocation)).await.unwrap();
+        let said = result.as_text();
+        let lines: BTreeSet<&str> = said.lines().collect();
+        let id = format!("TOOLCRIB_INVOCATION={}", invocation.id);
+        assert_eq!(lines, BTreeSet::from(["LANG=C.UTF-8", "X=a b", &id, "TOOLCRIB_ATTEMPT=1"]));
+    }
+
+    #[tokio::test]
+    async fn none_of_our_files_is_handed_on_and_the_group_is_its_own() {
+        let ours = tempfile::NamedTempFile::new().unwrap();
+        let said = text(shell("ls -l /proc/self/fd; pwd", json!({"workdir": "/"})).await);
+        assert!(!said.contains(ours.path().to_str().unwrap()) && said.ends_with("\n/"), "{said}");
+        let said = text(shell("cut -d' ' -f5 /proc/$$/stat; echo $$", json!({"output": "text"})).await);
+        let ids: Vec<&str> = said.lines().collect();
+        assert_eq!(ids[0], ids[1]);
+    }
+}
+
+mod results {
+    use super::*;
+
+    #[tokio::test]
+    async fn output_is_json_or_text() {
+        let say = |text: &str| format!("printf '%s' '{text}'");
+        let auto = json!({});
+        let result = shell(&say("{\"a\": 1}\n"), auto.clone()).await.0.unwrap();
+        assert_eq!(result.structured_content, Some(json!({"a": 1})));
+        assert_eq!(text(shell(&say("\"quoted\""), auto.clone()).await), "quoted");
+        for (printed, said) in [("22.50", "22.50"), ("{half", "{half"), ("a\n\n", "a\n"), ("", ""), ("null", "null")] {
+            let result = shell(&say(printed), auto.clone()).await.0.unwrap();
+            assert_eq!((result.as_text().as_str(), result.structured_content), (said, None));
+        }
+        let result = shell(&say("[1]\n"), json!({"output": "text"})).await.0.unwrap();
+        assert_eq!((result.as_text().as_str(), result.structured_content), ("[1]", None));
+        assert_eq!(text(shell(&say("42"), json!({"output": "json"})).await), "42");
+    }
+
+    #[tokio::test]
+    async fn half_json_says_where_it_breaks() {
+        let (result, _) = shell("printf '{\"a\":\\n [1,'", json!({"output": "json"})).await;
+        let Err(ToolError::BadOutput(message)) = result else { panic!("{result:?}") };
+        assert!(message.contains("line 2 column"), "{message}");
+        let (result, _) = shell("true", json!({"output": "json"})).await;
+        assert!(matches!(result, Err(ToolError::BadOutput(message)) if message.contains("nothing")));
+    }
+
+    #[tokio::test]
+    async fn text_that_is_not_utf8_is_shown_with_a_warning() {
+        let (result, warnings) = shell("printf 'a\\377b'", json!({})).await;
+        assert_eq!(result.unwrap().as_text(), "a\u{fffd}b");
+        assert!(warnings[0].contains("UTF-8"), "{warnings:?}");
+    }
+
+    #[tokio::test]
+    async fn a_failing_program_says_no_in_its_own_words() {
+        for (script, said) in [
+            ("echo out; echo bad thing >&2; exit 3", "exit status 3: bad thing"),
+            ("echo out; exit 4", "exit status 4: out"),
+            ("exit 5", "exited with status 5"),
+            ("kill -9 $$", "ended by signal: 9 (SIGKILL)"),
+            ("echo oh >&2; kill -15 $$", "ended by signal: 15 (SIGTERM): oh"),
+        ] {
+            let result = shell(script, json!({"output": "json"})).await.0.unwrap();
+            assert_eq!((result.is_error, result.as_text().as_str()), (true, said));
+        }
+        let script = "i=0; while [ $i -lt 4000 ]; do echo line $i >&2; i=$((i+1)); done; exit 1";
+        let said = shell(script, json!({})).await.0.unwrap().as_text();
+        assert!(said.len() < 17_000 && said.contains("line 0\n") && said.ends_with("line 3999"), "{}", said.len());
+        assert!(said.contains("bytes left out"));
+        let said = shell("head -c 100000 /dev/zero | tr '\\0' x; exit 1", json!({})).await.0.unwrap().as_text();
+        assert!(said.len() < 17_000 && said.contains("bytes left out"), "{}", said.len());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_start_is_the_upstreams_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("plain"), "x").unwrap();
+        let plain = folder.path().join("plain").to_str().unwrap().to_owned();
+        for (config, reason) in [
+            (json!({"command": ["no-such-program-here"]}), "no such program"),
+            (json!({"command": ["/no/such/program"]}), "No such file"),
+            (json!({"command": [plain]}), "denied"),
+            (json!({"command": ["true"], "workdir": "/no/such"}), "working folder"),
+        ] {
+            let (result, _) = call(&runner(config, Effect::Read), json!({})).await;
+            let Err(ToolError::Upstream { message, retryable: false, .. }) = result else { panic!("{result:?}") };
+            assert!(message.starts_with("cannot start ") && message.contains(reason), "{message}");
+        }
+    }
+}
+
+mod bounds {
+    use super::*;
+
+    fn resident() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+        status.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    }
+
+    #[tokio::test]
+    async fn an_endless_producer_is_stopped_and_its_text_cut() {
+        let started = Instant::now();
+        let before = resident();
+        // In a session of its own, so that killing the group would not do.
+        let script = "setsid -w yes é";
+        let (result, warnings) = shell(script, json!({"max_output": "64KiB"})).await;
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        assert!(resident() < before + (64 << 20));
+        let said = result.unwrap().as_text();
+        assert!(said.len() <= 65_536 && said.len() > 65_530 && !said.contains('\u{fffd}'), "{}", said.len());
+        assert!(warnings.len() == 1 && warnings[0].contains("max_output"), "{warnings:?}");
+        let (result, _) = shell("yes", json!({"output": "json"})).await;
+        assert!(matches!(result, Err(ToolError::BadOutput(message)) if message.contains("max_output")));
+    }
+
+    #[tokio::test]
+    async fn a_write_is_completed_whatever_it_prints() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "head -c 20000000 /dev/zero | tr '\\0' x; echo done > done";
+        let config = json!({"command": ["/bin/sh", "-c", script], "workdir": folder.path(), "max_output": "1KiB"});
+        let (result, warnings) = call(&runner(config, Effect::Write), json!({})).await;
+        assert_eq!(result.unwrap().as_text().len(), 1024);
+        assert!(warnings[0].contains("19998976 bytes were left out"), "{warnings:?}");
+        assert_eq!(std::fs::read_to_string(folder.path().join("done")).unwrap(), "done\n");
+    }
+
+    #[tokio::test]
+    async fn input_that_nobody_reads_and_input_that_comes_back() {
+        let input = "0123456789".repeat(1 << 20);
+        let deaf = runner(json!({"command": ["sh", "-c", "echo hi"], "stdin": "{{ a }}"}), Effect::Read);
+        assert_eq!(text(call(&deaf, json!({"a": input, "b": ""})).await), "hi");
+        let config = json!({"command": ["cat"], "stdin": "{{ a }}", "max_output": "4MiB", "output": "text"});
+        let input = "x".repeat(4 << 20);
+        assert_eq!(text(call(&runner(config, Effect::Read), json!({"a": input, "b": ""})).await).len(), 4 << 20);
+    }
+
+    #[tokio::test]
+    async fn both_outputs_at_once_block_nobody() {
+        let script = "head -c 3000000 /dev/zero >&2; head -c 100000 /dev/zero; head -c 3000000 /dev/zero >&2; exit 0";
+        let result = shell(script, json!({})).await.0.unwrap();
+        assert!(matches!(&result.content[0], Content::Text { text } if text.len() == 100_000));
+    }
+}
+
+mod endings {
+    use super::*;
+
+    /// Forks twice with a session of its own, ignores SIGTERM and SIGHUP, holds all pipes.
+    const HOSTILE: &str = "
+import os, signal, time
+for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT): signal.signal(s, signal.SIG_IGN)
+def wait():
+    while True: time.sleep(3600)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setpgid(0, 0)
+        wait()
+    os._exit(0)
+os.wait()
+if os.fork() == 0:
+    os.setsid()
+    os.execve('/bin/sleep', ['sleep', '3600.25'], {})
+open(os.environ['READY'], 'w').close()
+wait()
+";
+
+    const ROUNDS: usize = 20;
+
+    fn python() -> bool {
+        Path::new("/usr/bin/python3").exists() || Path::new("/usr/local/bin/python3").exists()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_dropped_call_leaves_no_process_no_zombie_and_no_open_file() {
+        if !python() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let before = open_files();
+        let mut slowest = Duration::ZERO;
+        for round in 0..ROUNDS {
+            let ready = folder.path().join(round.to_string());
+            let config = json!({"command": ["python3", "-c", HOSTILE], "environment": {"READY": ready}});
+            let (runner, invocation) = (runner(config, Effect::Write), invocation());
+            let needle = invocation.id.to_string();
+            let call = tokio::spawn({
+                let context = context(&invocation);
+                async move { runner.call(object(json!({})), context).await }
+            });
+            until("the program is ready", || ready.exists().then_some(()));
+            assert!(survivors(&needle).len() >= 2);
+            call.abort();
+            let _ = call.await;
+            let dropped = Instant::now();
+            until("all are gone", || (survivors(&needle).is_empty() && survivors("3600.25").is_empty()).then_some(()));
+            slowest = slowest.max(dropped.elapsed());
+        }
+        until("no zombie is left", || (zombies() == 0).then_some(()));
+        until("no pipe is left", || open_files().is_subset(&before).then_some(()));
+        println!("{ROUNDS} rounds, slowest end {slowest:?}");
+    }
+
+    #[tokio::test]
+    async fn what_stays_behind_in_the_group_ends_with_the_program() {
+        let invocation = invocation();
+        let run = runner(json!({"command": ["sh", "-c", "sleep 3600 >/dev/null 2>&1 & echo $!"]}), Effect::Read);
+        let result = run.call(object(json!({})), context(&invocation)).await.unwrap();
+        assert!(!result.is_error);
+        until("it is gone", || survivors(&invocation.id.to_string()).is_empty().then_some(()));
+        assert_eq!(invocation.notes.lock().meta.warnings, Vec::<String>::new());
+    }
+
+    /// Starts a process that is in a session of its own before the program ends, with `files` as its outputs.
+    async fn leave_behind(invocation: &Invocation, files: &str) -> ToolResult {
+        let folder = tempfile::tempdir().unwrap();
+        let wait = "until [ -e up ]; do :; done; echo fine";
+        let script = format!("setsid sh -c 'echo > up; exec sleep 3600' {files} & {wait}");
+        let run = runner(json!({"command": ["sh", "-c", script], "workdir": folder.path()}), Effect::Write);
+        run.call(object(json!({})), context(invocation)).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_pipe_that_is_held_open_is_given_up_and_the_answer_stands() {
+        let (invocation, started) = (invocation(), Instant::now());
+        let result = leave_behind(&invocation, "").await;
+        assert_eq!((result.as_text().as_str(), result.is_error), ("fine", false));
+        assert!(started.elapsed() < Duration::from_secs(2));
+        assert!(invocation.notes.lock().meta.warnings[0].contains("held its output open"));
+        until("it is gone", || survivors(&invocation.id.to_string()).is_empty().then_some(()));
+    }
+
+    #[tokio::test]
+    async fn a_service_that_let_go_of_everything_may_stay() {
+        let invocation = invocation();
+        leave_behind(&invocation, "</dev/null >/dev/null 2>&1").await;
+        assert_eq!(invocation.notes.lock().meta.warnings, Vec::<String>::new());
+        let left = survivors(&invocation.id.to_string());
+        assert_eq!(left.len(), 1);
+        let pid = rustix::process::Pid::from_raw(left[0].parse().unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        // Where this is PID 1 it has become our child.
+        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+    }
+
+    #[tokio::test]
+    async fn the_other_try_of_a_call_is_left_alone() {
+        let mut invocation = invocation();
+        let sleep = runner(json!({"command": ["sleep", "3600"]}), Effect::Read);
+        let mut start = |attempt| {
+            invocation.attempt = attempt;
+            let (runner, context) = (sleep.clone(), context(&invocation));
+            tokio::spawn(async move { runner.call(object(json!({})), context).await })
+        };
+        let (first, second) = (start(1), start(2));
+        tokio::task::yield_now().await;
+        let needle = invocation.id.to_string();
+        until("both run", || (survivors(&needle).len() == 2).then_some(()));
+        first.abort();
+        let _ = first.await;
+        until("one is gone", || (survivors(&needle).len() < 2).then_some(()));
+        assert_eq!(survivors(&needle).len(), 1);
+        assert!(!second.is_finished());
+        second.abort();
+        let _ = second.await;
+        until("both are gone", || survivors(&needle).is_empty().then_some(()));
+    }
+
+    #[test]
+    fn the_end_of_the_service_is_the_end_of_its_programs() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let up = folder.path().join("up");
+        let script = "(setsid sh -c 'echo > up; exec sleep 3600' &); sleep 3600";
+        let (invocation, config) = (invocation(), json!({"command": ["sh", "-c", script], "workdir": folder.path()}));
+        let (run, context) = (runner(config, Effect::Write), context(&invocation));
+        runtime.spawn(async move { run.call(object(json!({})), context).await });
+        until("they run", || up.exists().then_some(()));
+        // Drops the call, and with it the last handle on the runner, which waits for the sweep.
+        drop(runtime);
+        assert_eq!(survivors(&invocation.id.to_string()), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,252 @@
+//! A tool: definition, policy and runner, and the builder's methods.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Runner;
+use crate::call::{
+    CachePolicy, CacheScope, Concurrency, Definition, Effect, EnvVar, JsonObject, Kind, Limit, NameError, OnDisconnect,
+    Policy, RetryPolicy, Services, ToolName, ToolSettings,
+};
+
+/// A named thing that a model may call: definition, policy and runner.
+///
+/// `Tool::new` makes one without a runner; `call` or `call_blocking` gives it one.
+#[derive(Clone)]
+pub struct Tool<R = Arc<dyn Runner>> {
+    pub(crate) definition: Definition,
+    pub(crate) kind: Kind,
+    pub(crate) policy: Policy,
+    pub(crate) settings: Settings,
+    /// What is wrong with what was said so far; reported when the tool is registered.
+    pub(crate) fault: Option<BuildError>,
+    pub(crate) runner: R,
+}
+
+/// The tool's own settings, as far as they are known before the service is built.
+#[derive(Clone, Default)]
+pub(crate) struct Settings {
+    pub(crate) with: JsonObject,
+    pub(crate) workdir: Option<PathBuf>,
+    pub(crate) env: HashMap<String, String>,
+    /// Anything that changes what the tool does without showing in its definition, e.g. a URL; part of the hash.
+    pub(crate) implementation: Option<Value>,
+}
+
+/// Why a tool cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// Not a name.
+    #[error("`{0}`: {1}")]
+    Name(String, NameError),
+    /// Two tools of one name, or a name that is another's alias.
+    #[error("`{0}` is there twice: tool names and aliases are unique")]
+    Duplicate(String),
+    /// The schema cannot be used.
+    #[error("tool `{tool}`: {schema}: {message}")]
+    Schema {
+        /// Whose.
+        tool: String,
+        /// `input_schema` or `output_schema`.
+        schema: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+    /// A declared environment variable is missing.
+    #[error("tool `{tool}`: environment variable {name} is not set")]
+    MissingEnv {
+        /// Whose.
+        tool: String,
+        /// Which.
+        name: String,
+    },
+}
+
+impl Tool<()> {
+    /// A tool called `name`; `description` tells the model when to use it.
+    pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
+        let text = name.into();
+        let (name, fault) = match ToolName::parse(&text) {
+            Ok(name) => (name, None),
+            Err(error) => (ToolName::placeholder(), Some(BuildError::Name(text, error))),
+        };
+        Self {
+            definition: Definition {
+                name,
+                description: description.into(),
+                input_schema: Arc::new(
+                    json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false}),
+                ),
+                output_schema: None,
+                annotations: JsonObject::new(),
+                result_as_answer: false,
+                tags: Vec::new(),
+                aliases: Vec::new(),
+                env: Vec::new(),
+            },
+            kind: Kind::Native,
+            policy: Policy::default(),
+            settings: Settings::default(),
+            fault,
+            runner: (),
+        }
+    }
+
+    pub(crate) fn with_runner(self, runner: Arc<dyn Runner>) -> Tool {
+        Tool {
+            definition: self.definition,
+            kind: self.kind,
+            policy: self.policy,
+            settings: self.settings,
+            fault: self.fault,
+            runner,
+        }
+    }
+}
+
+impl<R> Tool<R> {
+    /// Adds a required parameter; `json_type` is a JSON Schema type such as `string` or `integer`.
+    pub fn param(self, name: &str, json_type: &str, description: &str) -> Self {
+        self.property(name, json!({"type": json_type, "description": description}), true)
+    }
+
+    /// Adds an optional parameter.
+    pub fn param_opt(self, name: &str, json_type: &str, description: &str) -> Self {
+        self.property(name, json!({"type": json_type, "description": description}), false)
+    }
+
+    fn property(mut self, name: &str, schema: Value, required: bool) -> Self {
+        let root = Arc::make_mut(&mut self.definition.input_schema);
+        root["properties"][name] = schema;
+        if required && let Some(list) = root["required"].as_array_mut() {
+            list.push(name.into());
+        }
+        self
+    }
+
+    /// Replaces the whole input schema (JSON Schema, draft 2020-12 unless `$schema` says otherwise).
+    pub fn input_schema(mut self, schema: Value) -> Self {
+        self.definition.input_schema = Arc::new(schema);
+        self
+    }
+
+    /// Promises a shape for `structured_content`; an answer of another shape is `bad_output`.
+    pub fn output_schema(mut self, schema: Value) -> Self {
+        self.definition.output_schema = Some(Arc::new(schema));
+        self
+    }
+
+    /// Says what may be repeated and cached. Default: `write`.
+    pub fn effect(mut self, effect: Effect) -> Self {
+        self.policy.effect = effect;
+        self
+    }
+
+    /// Time for one try. Default: 30 s.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.policy.timeout = timeout;
+        self
+    }
+
+    /// Time for the whole call. Default: none beyond the tries' own.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.policy.deadline = Some(deadline);
+        self
+    }
+
+    /// Tries in all, for `read` and `idempotent` tools. Default: 1.
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.policy.retry = RetryPolicy { attempts };
+        self
+    }
+
+    /// Adds a usage limit.
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.policy.limits.push(limit);
+        self
+    }
+
+    /// Keeps results for `ttl`, per caller. `context` names the fields of the caller's context that results depend
+    /// on: none, if the function does not look at it.
+    pub fn cache(mut self, ttl: Duration, context: &[&str]) -> Self {
+        let context = Some(context.iter().map(|&field| field.to_owned()).collect());
+        self.policy.cache = Some(CachePolicy { ttl, scope: CacheScope::Caller, context });
+        self
+    }
+
+    /// Shares cached results among callers.
+    pub fn cache_shared(mut self) -> Self {
+        if let Some(cache) = &mut self.policy.cache {
+            cache.scope = CacheScope::Shared;
+        }
+        self
+    }
+
+    /// How many calls run and wait at once.
+    pub fn concurrency(mut self, concurrency: Concurrency) -> Self {
+        self.policy.concurrency = concurrency;
+        self
+    }
+
+    /// What happens when the caller leaves.
+    pub fn on_disconnect(mut self, what: OnDisconnect) -> Self {
+        self.policy.on_disconnect = Some(what);
+        self
+    }
+
+    /// Refuses arguments that would have to be converted.
+    pub fn strict(mut self) -> Self {
+        self.policy.strict = true;
+        self
+    }
+
+    /// Marks results as the agent's final answer.
+    pub fn result_as_answer(mut self) -> Self {
+        self.definition.result_as_answer = true;
+        self
+    }
+
+    /// Declares an environment variable; the service does not start without it.
+    pub fn env(self, name: &str, description: &str) -> Self {
+        self.env_var(EnvVar { name: name.into(), description: description.into(), required: true, default: None })
+    }
+
+    /// Declares an environment variable in full.
+    pub fn env_var(mut self, var: EnvVar) -> Self {
+        self.definition.env.push(var);
+        self
+    }
+
+    /// Adds a label.
+    pub fn tag(mut self, tag: &str) -> Self {
+        self.definition.tags.push(tag.into());
+        self
+    }
+
+    /// Sets an MCP annotation such as `title`.
+    pub fn annotation(mut self, name: &str, value: Value) -> Self {
+        self.definition.annotations.insert(name.into(), value);
+        self
+    }
+
+    /// The name it will be registered under.
+    pub fn name(&self) -> &str {
+        self.definition.name.as_str()
+    }
+}
+
+impl Settings {
+    /// The settings as the running tool sees them.
+    pub(crate) fn finish(&self, services: &Services) -> ToolSettings {
+        ToolSettings {
+            with: self.with.clone(),
+            workdir: self.workdir.clone(),
+            env: self.env.clone(),
+            services: services.clone(),
+        }
+    }
+}

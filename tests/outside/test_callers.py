@@ -1,0 +1,218 @@
+"""Who may do what: keys, allow and deny, admin routes, one's own rows; Host and Origin; and that secrets stay secret."""
+
+import json
+import re
+
+import pytest
+
+from harness import cli, ok, parallel, poll, problem
+from recipes import KEYS, sh, to_yaml, web
+
+ANN, BOB, ROOT = KEYS["ANN"], KEYS["BOB"], KEYS["ROOT"]
+
+
+def manifest(**more):
+    return dict({
+        "callers": [{"name": "ann", "key": "${env:ANN}", "allow": ["get_weather", "search_*"], "deny": ["search_secret*"]},
+                    {"name": "bob", "key": "${env:BOB}", "allow": ["*"], "deny": ["delete_*"]},
+                    {"name": "root", "key": "${env:ROOT}", "admin": True}],
+        "tools": {name: sh("echo fine", effect="read") for name in
+                  ("get_weather", "search_web", "search_secrets", "delete_rows", "other")}}, **more)
+
+
+@pytest.fixture
+def crib(start):
+    return start(manifest(), env=KEYS)
+
+
+@pytest.fixture(scope="module")
+def guarded(start_shared):
+    return start_shared(manifest(), env=KEYS)
+
+
+ROUTES = [("GET", "/tools"), ("GET", "/tools/other"), ("POST", "/tools/other/invoke"), ("POST", "/tools/other/validate"),
+          ("GET", "/invocations"), ("GET", "/invocations/0199"), ("GET", "/usage"), ("POST", "/tools/other/disable"),
+          ("POST", "/tools/other/enable"), ("POST", "/tools/other/usage/reset"), ("DELETE", "/cache"), ("DELETE", "/tools/other/cache")]
+ADMIN = ROUTES[7:]
+
+
+@pytest.mark.parametrize("method, path", ROUTES)
+def test_no_key_and_a_wrong_key(guarded, method, path):
+    """Every route of tools and ledger wants a key: 401, whatever it lacks."""
+    body = '{"arguments": {}}' if method == "POST" else None
+    for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Bearer "}, {"authorization": "Bearer " + ANN[:-1]},
+                    {"authorization": "Basic " + ANN}, {"authorization": ANN}, {"x-api-key": "wrong"}, {"authorization": "Bearer " + ANN + "x"}):
+        problem(guarded.request(method, path, body=body, headers=headers), 401, "unauthenticated")
+
+
+@pytest.mark.parametrize("method, path", ADMIN)
+def test_admin_routes_are_for_admins(crib, method, path):
+    body = "{}" if method == "POST" else None
+    problem(crib.request(method, path, body=body, key=BOB), 403, "forbidden")
+    assert crib.request(method, path, body=body, key=ROOT).status in (200, 204)
+
+
+def test_the_scheme_is_case_insensitive(crib):
+    assert crib.get("/tools", headers={"authorization": "bearer " + ANN}).status == 200
+
+
+def test_allow_and_deny(crib):
+    """Globs; deny wins; what is not allowed is 403 and is not listed."""
+    listed = {key: [tool["name"] for tool in crib.get("/tools", key=key).json["tools"]] for key in (ANN, BOB, ROOT)}
+    assert sorted(listed[ANN]) == ["get_weather", "search_web"]
+    assert sorted(listed[BOB]) == ["get_weather", "other", "search_secrets", "search_web"]
+    assert len(listed[ROOT]) == 5
+    for tool in ("get_weather", "search_web"):
+        ok(crib.invoke(tool, key=ANN))
+    for tool in ("search_secrets", "delete_rows", "other"):
+        problem(crib.invoke(tool, key=ANN), 403, "forbidden")
+        assert crib.get("/tools/" + tool, key=ANN).status in (403, 404)
+        problem(crib.post(f"/tools/{tool}/validate", '{"arguments": {}}', key=ANN), 403, "forbidden")
+    problem(crib.invoke("delete_rows", key=BOB), 403, "forbidden")
+
+
+def test_suggestions_name_only_what_is_allowed(crib):
+    """did_you_mean is no way to list the tools of others (the contract is silent; a stranger would expect it)."""
+    said = problem(crib.invoke("delete_row", key=ANN), 404, "unknown_tool")
+    assert not said.get("did_you_mean") and "delete_rows" not in json.dumps(said), said
+    assert problem(crib.invoke("get_wether", key=ANN), 404)["did_you_mean"] == ["get_weather"]
+
+
+def test_own_invocations_only(crib):
+    """A caller lists and reads its own calls; an admin all."""
+    mine = ok(crib.invoke("get_weather", key=ANN))["invocation_id"]
+    theirs = ok(crib.invoke("get_weather", key=BOB))["invocation_id"]
+    poll(lambda: len(crib.rows(key=ROOT)) == 2, what="both rows for the admin")
+    assert [row["invocation_id"] for row in crib.rows(key=ANN)] == [mine]
+    assert [row["caller"] for row in crib.rows(key=BOB)] == ["bob"]
+    assert {row["caller"] for row in crib.rows("caller=ann&limit=50", key=BOB)} <= {"bob"}, "a filter opens nothing"
+    assert crib.get("/invocations/" + theirs, key=ANN).status in (403, 404)
+    assert crib.row(mine, key=ANN)["caller"] == "ann" and crib.row(mine, key=ROOT)["caller"] == "ann"
+    usage = crib.get("/usage", key=ANN).json["tools"]
+    assert usage and {row["caller"] for row in usage} == {"ann"}
+
+
+def test_keys_by_hash(start):
+    """`key_sha256` instead of the key itself."""
+    import hashlib
+    digest = hashlib.sha256(ANN.encode()).hexdigest()
+    crib = start(manifest(callers=[{"name": "ann", "key_sha256": digest, "allow": ["*"]}]))
+    assert crib.get("/tools", key=ANN).status == 200
+    problem(crib.get("/tools", key=digest), 401, "unauthenticated")
+
+
+def test_health_needs_no_key(crib):
+    assert crib.get("/livez").status == 200 and crib.get("/readyz").status == 200
+
+
+def test_callers_do_not_wait_for_each_other(crib):
+    assert all(reply.status == 200 for reply in parallel(10, lambda index: crib.invoke("get_weather", key=[ANN, BOB][index % 2])))
+
+
+# ---- Host, Origin, bind ------------------------------------------------------------------------------------------------
+
+EVERY = [("GET", path) for path in ("/", "/tools", "/tools/other", "/invocations", "/usage", "/openapi.json", "/docs", "/livez", "/readyz")] + [
+    ("POST", "/tools/other/invoke"), ("POST", "/tools/other/disable"), ("DELETE", "/cache")]
+
+
+@pytest.fixture(scope="module")
+def loose(start_shared):
+    return start_shared({"server": {"allowed_hosts": ["toolcrib"], "allowed_origins": ["https://console.example"]},
+                         "tools": {"other": sh("echo fine", effect="read")}})
+
+
+@pytest.mark.parametrize("method, path", EVERY)
+def test_a_foreign_host_or_origin(loose, method, path):
+    """A page that rebinds DNS, or posts across origins, is refused on every route (the health routes are read as included)."""
+    body = '{"arguments": {}}' if method == "POST" else None
+    for headers in ({"host": "evil.example"}, {"host": f"evil.example:{loose.port}"}, {"host": f"127.0.0.1.evil.example:{loose.port}"},
+                    {"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "https://console.example.evil.example"},
+                    {"origin": f"http://127.0.0.1:{loose.port}.evil.example"}):
+        reply = loose.request(method, path, body=body, headers=headers)
+        assert reply.status == 403, (headers, reply)
+        assert reply.json["kind"] == "forbidden", (headers, reply)
+
+
+def test_the_own_host_and_the_allowed(loose):
+    for headers in ({}, {"host": "toolcrib"}, {"host": f"toolcrib:{loose.port}"}, {"origin": loose.base},
+                    {"origin": "https://console.example"}):
+        assert loose.get("/tools", headers=headers).status == 200, headers
+
+
+@pytest.mark.parametrize("lines", ["", "Host: 127.0.0.1:{port}\r\nHost: evil.example\r\n", "Host: \r\n", "Host: a b\r\n"])
+def test_a_malformed_host(loose, lines):
+    head = "GET /tools HTTP/1.1\r\n" + lines.format(port=loose.port) + "Connection: close\r\n\r\n"
+    answer = loose.raw(head.encode())
+    assert re.match(rb"HTTP/1.1 4(00|03) ", answer), answer[:200]
+
+
+def test_an_absolute_target_is_checked_too(loose):
+    head = f"GET http://evil.example/tools HTTP/1.1\r\nHost: 127.0.0.1:{loose.port}\r\nConnection: close\r\n\r\n"
+    assert re.match(rb"HTTP/1.1 4(00|03|04) ", loose.raw(head.encode())), "the target names another host"
+
+
+def test_beyond_loopback_needs_callers(tmp_path):
+    """0.0.0.0 without callers: no start, and the message names the way out."""
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml({"tools": {"other": sh("echo fine")}}))
+    done = cli("serve", "--manifest", "toolcrib.yaml", "--listen", "0.0.0.0:0", cwd=tmp_path)
+    assert done.returncode in (1, 64), done
+    assert "--allow-open" in done.stderr + done.stdout and "listening" not in done.stdout
+
+
+@pytest.mark.parametrize("how", ["callers", "flag", "manifest"])
+def test_beyond_loopback_when_told(start, how):
+    """With callers, with --allow-open, or with server.allow_open it starts."""
+    said = manifest() if how == "callers" else {"tools": {"other": sh("echo fine", effect="read")}}
+    if how == "manifest":
+        said["server"] = {"allow_open": True}
+    crib = start(said, env=KEYS, listen="0.0.0.0:0", args=["--allow-open"] if how == "flag" else [])
+    assert crib.host == "0.0.0.0"
+
+
+# ---- secrets -----------------------------------------------------------------------------------------------------------
+
+SECRET = "s3cr3t-5f0c2b7e91d44a6e"
+
+
+def test_a_secret_is_nowhere(start, up):
+    """An upstream that echoes its headers: the key is in no listing, ledger, problem or log."""
+    def headers(path):
+        return web(up.base + path, request={"headers": {"authorization": "Bearer ${env:WEATHER_KEY}"},
+                                            "query": {"q": "{{ n }}"}}, effect="read", timeout="2s",
+                   env=[{"name": "WEATHER_KEY", "description": "Key for the provider", "required": True}])
+
+    up.script("/fails", lambda handler: handler.reply(500, SECRET.encode(), "text/plain"))
+    up.script("/says-no", lambda handler: handler.reply(404, f"bad key Bearer {SECRET}".encode(), "text/plain"))
+    up.script("/broken", lambda handler: handler.reply(200, b'{"key": "' + SECRET.encode(), "application/json"))
+    paths = ("/echo", "/fails", "/says-no", "/broken", "/reset", "/hang")
+    crib = start({"tools": {path.strip("/").replace("-", "_"): headers(path) for path in paths}},
+                 env={"WEATHER_KEY": SECRET, "RUST_LOG": "trace"})
+    bodies = []
+    for path in paths:
+        reply = crib.invoke(path.strip("/").replace("-", "_"), {"n": 1})
+        if path != "/echo":  # the tool's own good answer is not in the contract's list; everything else is
+            bodies.append(reply.body)
+        bodies.append(crib.get("/tools/" + path.strip("/").replace("-", "_")).body)
+        crib.row(reply.json["invocation_id"])
+    sent = [seen[2] for seen in up.requests]
+    assert all(SECRET in dict((k.lower(), v) for k, v in one.items())["authorization"] for one in sent) and sent, "it was sent on"
+    bodies += [crib.get("/tools").body, crib.get("/invocations").body, crib.get("/usage").body, crib.get("/openapi.json").body]
+    bodies += [crib.get("/invocations/" + row["invocation_id"]).body for row in crib.rows()]
+    for body in bodies:
+        assert SECRET.encode() not in body, body[:2000]
+    described = crib.get("/tools/echo").json["env"]
+    assert described[0]["name"] == "WEATHER_KEY", described
+    crib.stop()
+    assert SECRET not in crib.stderr + crib.stdout
+    for file in crib.folder.glob("toolcrib.db*"):
+        assert SECRET.encode() not in file.read_bytes(), file
+
+
+def test_caller_keys_are_nowhere(crib):
+    ok(crib.invoke("get_weather", key=ANN))
+    problem(crib.invoke("other", key=ANN), 403)
+    bodies = [crib.get(path, key=ROOT).body for path in ("/tools", "/tools/other", "/invocations", "/usage", "/openapi.json")]
+    crib.stop()
+    text = b"".join(bodies) + crib.stderr.encode() + b"".join(file.read_bytes() for file in crib.folder.glob("toolcrib.db*"))
+    for key in KEYS.values():
+        assert key.encode() not in text

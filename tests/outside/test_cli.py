@@ -1,0 +1,186 @@
+"""The command line, which scripts rely on."""
+
+import json
+
+import pytest
+
+from harness import BIN, cli, clean_env, lines_in, ok, poll
+from recipes import params, sh, to_yaml
+
+EXPR = '{"expression": "6*7"}'
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a manifest."""
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml({"tools": {
+        "calculator": {"kind": "native"}, "greet": sh(f"echo ran >> {tmp_path}/ran; echo hello", effect="read", description="Greets whoever asks."),
+        "sad": sh("echo sorry >&2; exit 1", effect="read"),
+        "count": sh(f"echo ran >> {tmp_path}/counted", effect="write", limits=[{"calls": 2, "per": "lifetime"}]),
+        "word": sh("cat", effect="read", stdin="{{ text }}", environment={"PATH": "/usr/bin:/bin"}, parameters=params(text="string"))}}))
+    return tmp_path
+
+
+def test_check_runs_nothing(folder):
+    """Exit 0, and neither a tool ran nor a ledger was made."""
+    done = cli("check", "--manifest", "toolcrib.yaml", cwd=folder)
+    assert done.returncode == 0, done
+    assert not (folder / "ran").exists() and not list(folder.glob("*.db"))
+    assert cli("check", cwd=folder).returncode == 0, "toolcrib.yaml here is found"
+
+
+def test_tools(folder):
+    """Names and descriptions for people; the model's shapes for scripts."""
+    done = cli("tools", "--manifest", "toolcrib.yaml", cwd=folder)
+    assert done.returncode == 0 and "calculator" in done.stdout and "greet" in done.stdout, done
+    assert not (folder / "ran").exists()
+
+
+def test_tools_for_openai(folder):
+    done = cli("tools", "--format", "openai", cwd=folder)
+    assert done.returncode == 0, done
+    tools = {tool["function"]["name"]: tool for tool in json.loads(done.stdout)}
+    assert tools["greet"]["type"] == "function" and tools["greet"]["function"]["description"] == "Greets whoever asks."
+    assert tools["word"]["function"]["parameters"]["required"] == ["text"]
+
+
+def test_tools_for_anthropic(folder):
+    done = cli("tools", "--format", "anthropic", cwd=folder)
+    assert done.returncode == 0, done
+    tools = {tool["name"]: tool for tool in json.loads(done.stdout)}
+    assert tools["word"]["input_schema"]["properties"]["text"]["type"] == "string"
+    assert tools["greet"]["description"] == "Greets whoever asks." and "parameters" not in tools["greet"]
+
+
+def test_tools_in_an_unknown_format(folder):
+    done = cli("tools", "--format", "morse", cwd=folder)
+    assert done.returncode != 0 and "morse" in done.stderr + done.stdout, done
+
+
+def test_call_in_process(folder):
+    """One call, its answer on stdout, 0."""
+    done = cli("call", "calculator", EXPR, "--manifest", "toolcrib.yaml", cwd=folder)
+    assert done.returncode == 0 and "42" in done.stdout, done
+
+
+def test_call_from_stdin(folder):
+    done = cli("call", "calculator", "-", cwd=folder, stdin=EXPR)
+    assert done.returncode == 0 and "42" in done.stdout, done
+
+
+def test_call_without_a_manifest(tmp_path):
+    """The demo tools are there when nothing else is."""
+    done = cli("call", "calculator", EXPR, cwd=tmp_path)
+    assert done.returncode == 0 and "42" in done.stdout, done
+
+
+def test_call_without_arguments(folder):
+    done = cli("call", "greet", cwd=folder)
+    assert done.returncode == 0 and "hello" in done.stdout, done
+
+
+@pytest.mark.parametrize("args, words", [(("calculater", EXPR), "calculator"), (("calculator", "{}"), "expression"),
+                                         (("calculator", "{broken"), "JSON"), (("calculator", "[]"), "object")])
+def test_calls_that_fail(folder, args, words):
+    """Not 0, and the words that help."""
+    done = cli("call", *args, cwd=folder)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0 and words in said and "panicked" not in said, done
+
+
+def test_a_tool_that_says_no(folder):
+    """Its words are shown (the contract leaves the exit code open)."""
+    done = cli("call", "sad", cwd=folder)
+    assert "sorry" in done.stdout + done.stderr and done.returncode in (0, 1), done
+
+
+def test_limits_hold_on_the_command_line(folder):
+    """Calls in process use the manifest's ledger: a limit counts over processes."""
+    codes = [cli("call", "count", cwd=folder).returncode for _ in range(3)]
+    assert codes[:2] == [0, 0] and codes[2] != 0 and lines_in(folder / "counted") == 2
+
+
+def test_call_over_a_server(start, tmp_path):
+    """`--server` asks a running service; its ledger has the row."""
+    crib = start({"tools": {"greet": sh("echo from-the-server", effect="read"), "calculator": {"kind": "native"}}})
+    done = cli("call", "greet", "{}", "--server", crib.base, cwd=tmp_path)
+    assert done.returncode == 0 and "from-the-server" in done.stdout, done
+    crib.wait_row("tool=greet")
+    assert cli("call", "nope", "{}", "--server", crib.base, cwd=tmp_path).returncode != 0
+    assert not list(tmp_path.glob("*.db")), "a client makes no ledger"
+
+
+def test_usage_and_invocations(start, tmp_path):
+    """Both read a server or a ledger file, also while the service runs on it."""
+    crib = start({"tools": {"greet": sh("echo hello", effect="write"), "sad": sh("exit 1", effect="write")}})
+    invocation = ok(crib.invoke("greet"))["invocation_id"]
+    crib.invoke("sad")
+    for source in (("--server", crib.base), ("--ledger", f"sqlite://{crib.ledger}")):
+        done = cli("usage", *source, cwd=tmp_path)
+        assert done.returncode == 0 and "greet" in done.stdout and "sad" in done.stdout, done
+        done = cli("invocations", *source, cwd=tmp_path)
+        assert done.returncode == 0 and invocation in done.stdout, done
+
+
+@pytest.mark.parametrize("what", ["usage", "invocations", "call"])
+def test_a_server_that_is_not_there(tmp_path, what):
+    args = ("call", "calculator", EXPR) if what == "call" else (what,)
+    done = cli(*args, "--server", "http://127.0.0.1:1", cwd=tmp_path)
+    assert done.returncode == 1 and "127.0.0.1:1" in done.stderr + done.stdout and "panicked" not in done.stderr, done
+
+
+def test_a_ledger_that_is_not_there(tmp_path):
+    """Reading makes no file."""
+    done = cli("usage", "--ledger", f"sqlite://{tmp_path}/none.db", cwd=tmp_path)
+    assert done.returncode == 1 and "none.db" in done.stderr + done.stdout, done
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_openapi(tmp_path):
+    document = json.loads(cli("openapi", cwd=tmp_path).stdout)
+    assert document["openapi"].startswith("3.1") and "/tools" in document["paths"]
+
+
+def test_healthcheck(start, tmp_path):
+    """0 when ready, not 0 when nobody is there."""
+    crib = start()
+    assert cli("healthcheck", "--server", crib.base, cwd=tmp_path).returncode == 0
+    crib.stop()
+    done = cli("healthcheck", "--server", crib.base, cwd=tmp_path)
+    assert done.returncode == 1 and "panicked" not in done.stderr, done
+
+
+def test_listen_and_ledger_by_environment(tmp_path):
+    """TOOLCRIB_LISTEN and TOOLCRIB_LEDGER stand for the flags."""
+    import re
+    import subprocess
+    env = clean_env({"TOOLCRIB_LISTEN": "127.0.0.1:0", "TOOLCRIB_LEDGER": f"sqlite://{tmp_path}/other.db"}, tmp_path)
+    with open(tmp_path / "out", "wb") as out:
+        process = subprocess.Popen([BIN, "serve"], cwd=str(tmp_path), env=env, stdout=out, stderr=subprocess.DEVNULL)
+    try:
+        said = poll(lambda: re.search(r"^listening on http://127.0.0.1:(\d+)", (tmp_path / "out").read_text(), re.M), 15, "the line")
+        assert int(said.group(1)) not in (0, 7411) and (tmp_path / "other.db").exists() and not (tmp_path / "toolcrib.db").exists()
+    finally:
+        process.terminate()
+        assert process.wait(28) == 0
+
+
+def test_a_port_that_is_taken(start, tmp_path):
+    """A failed start is 1 and names the address."""
+    crib = start()
+    done = cli("serve", "--listen", f"127.0.0.1:{crib.port}", cwd=tmp_path)
+    assert done.returncode == 1 and str(crib.port) in done.stderr and "panicked" not in done.stderr, done
+
+
+@pytest.mark.parametrize("args", [("frobnicate",), ("serve", "--no-such-flag"), ("serve", "--listen", "nonsense"), ("call",)])
+def test_a_command_line_that_is_wrong(tmp_path, args):
+    done = cli(*args, cwd=tmp_path)
+    assert done.returncode != 0 and done.stderr and "panicked" not in done.stderr and "listening" not in done.stdout, done
+
+
+def test_help_and_version(tmp_path):
+    done = cli("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for word in ("serve", "check", "tools", "call", "usage", "invocations", "openapi", "healthcheck"):
+        assert word in done.stdout, word
+    assert cli("--version", cwd=tmp_path).returncode == 0

@@ -1,0 +1,238 @@
+"""The ledger: rows and filters, and what happens when its file is read-only, corrupt, newer, or its disk is full."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import urllib.parse
+
+import pytest
+
+from harness import clean_env, cli, lines_in, ok, poll, problem
+from recipes import params, sh, to_yaml, web
+
+PLAIN = {"tools": {"calculator": {"kind": "native"}}}
+
+
+def writer(ran, **policy):
+    return sh(f"echo ran >> {ran}", effect="write", limits=[{"calls": 100_000, "per": "lifetime"}], **policy)
+
+
+def refuses(crib, **more):
+    """`serve` on this ledger ends with 1 and words that name the ledger."""
+    done = cli(*crib.args, cwd=crib.folder, **more)
+    assert done.returncode == 1, done
+    assert "listening" not in done.stdout and "panicked" not in done.stderr, done
+    assert crib.ledger.name in done.stderr + done.stdout, done.stderr
+    return done.stderr + done.stdout
+
+
+def test_rows_and_filters(start):
+    """Newest first, with the contract's fields; tool, run_id, state, since and limit pick; a cursor walks to the end once."""
+    crib = start({"tools": {"a": sh("echo a", effect="write"), "b": sh("exit 1", effect="write")}})
+    ids = [ok(crib.invoke("a", {"n": number}, run_id=f"r{number % 2}"))["invocation_id"] for number in range(7)]
+    crib.invoke("b", {"n": 1})
+    problem(crib.invoke("a", {"n": "x"}), 422)
+    poll(lambda: len(crib.rows()) == 9, what="nine rows")
+    rows = crib.rows("tool=a&state=succeeded")
+    assert [row["invocation_id"] for row in rows] == ids[::-1]
+    for row in rows:
+        assert set(row) >= {"invocation_id", "tool", "caller", "run_id", "state", "kind", "cache", "attempts", "started_at",
+                            "duration_ms", "arguments"}
+        assert row["kind"] is None and row["duration_ms"] >= 0 and row["attempts"] == 1
+    assert [row["arguments"]["n"] for row in crib.rows("run_id=r1&tool=a")] == [5, 3, 1]
+    assert {row["tool"] for row in crib.rows("tool=b")} == {"b"}
+    assert crib.rows("caller=nobody") == [] and len(crib.rows("caller=anonymous")) == 9
+    since = urllib.parse.quote(rows[2]["started_at"], safe="")
+    newer = {row["invocation_id"] for row in crib.rows(f"tool=a&state=succeeded&since={since}")}
+    assert set(ids[5:]) <= newer and not newer & set(ids[:3]), "since is a start time"
+
+    page = crib.get("/invocations?tool=a&state=succeeded&limit=3").json
+    walked, pages = [row["invocation_id"] for row in page["invocations"]], 1
+    while page["next_cursor"]:
+        ok(crib.invoke("a", {"n": 100}))  # newer rows do not disturb the walk
+        cursor = urllib.parse.quote(page["next_cursor"], safe="")
+        page = crib.get(f"/invocations?tool=a&state=succeeded&limit=3&cursor={cursor}").json
+        walked += [row["invocation_id"] for row in page["invocations"]]
+        pages += 1
+        assert pages < 10
+    assert walked == ids[::-1]
+
+
+def test_a_row_with_its_result(start):
+    """GET /invocations/{id}: the same object plus the answer or problem, and the failed attempts."""
+    crib = start({"tools": {"a": sh("echo '{\"x\": 1}'", effect="write"), "five": web("http://127.0.0.1:1/", effect="write")}})
+    answer = ok(crib.invoke("a", tool_use_id="t"))
+    row = crib.row(answer["invocation_id"])
+    assert row["result"]["structured_content"] == {"x": 1} and row["result"]["content"] == answer["content"]
+    said = problem(crib.invoke("five"), 502, "upstream_failed")
+    row = crib.row(said["invocation_id"])
+    assert row["state"] == "failed" and row["result"]["kind"] == "upstream_failed"
+    assert len(row["attempt_errors"]) == 1 and row["kind"] == "upstream_failed"
+
+
+def test_write_only_fields_are_redacted(start):
+    """A field marked writeOnly reaches the tool and never the ledger."""
+    crib = start({"tools": {"login": sh("cat > /dev/null; echo fine", effect="write", environment={"PATH": "/usr/bin:/bin"}, parameters=params(
+        user="string", password={"type": "string", "writeOnly": True}))}})
+    answer = ok(crib.invoke("login", {"user": "ann", "password": "correct-horse-battery"}))
+    row = crib.row(answer["invocation_id"])
+    assert row["arguments"]["user"] == "ann" and "correct-horse" not in json.dumps(row)
+    crib.stop()
+    assert all(b"correct-horse" not in file.read_bytes() for file in crib.folder.glob("toolcrib.db*"))
+
+
+def test_reads_are_flushed_on_shutdown(start):
+    """Observed calls are written behind, and none is lost by SIGTERM."""
+    crib = start(PLAIN)
+    ids = {ok(crib.invoke("calculator", {"expression": str(number)}))["invocation_id"] for number in range(50)}
+    crib.restart()
+    assert {row["invocation_id"] for row in crib.all_rows()} >= ids
+
+
+def test_strict_durability(start):
+    """With `durability: strict` an answered read is in the ledger, also when the next thing is a kill -9."""
+    crib = start(dict(PLAIN, ledger={"durability": "strict"}))
+    ids = {ok(crib.invoke("calculator", {"expression": str(number)}))["invocation_id"] for number in range(20)}
+    crib.kill9()
+    crib.start()
+    assert {row["invocation_id"] for row in crib.all_rows()} >= ids
+
+
+def test_acknowledged_writes_survive_kill_nine(start, tmp_path):
+    """The end of a charged call is committed before its answer leaves."""
+    crib = start({"tools": {"w": writer(tmp_path / "ran")}})
+    ids = {ok(crib.invoke("w"))["invocation_id"] for _ in range(20)}
+    crib.kill9()
+    crib.start()
+    rows = {row["invocation_id"]: row["state"] for row in crib.all_rows()}
+    assert all(rows.get(one) == "succeeded" for one in ids), rows
+
+
+# ---- files that are no good --------------------------------------------------------------------------------------------
+
+def test_a_corrupt_file(start):
+    """Random bytes: no start, the file is named and not touched."""
+    crib = start(PLAIN)
+    crib.stop()
+    for file in crib.folder.glob("toolcrib.db*"):
+        file.unlink()
+    noise = os.urandom(64 * 1024)
+    crib.ledger.write_bytes(noise)
+    refuses(crib)
+    assert crib.ledger.read_bytes() == noise
+
+
+def test_another_programs_database(start):
+    """An SQLite file that is not ours is not filled with our tables without a word about it: refused, or left whole."""
+    crib = start(PLAIN)
+    crib.stop()
+    for file in crib.folder.glob("toolcrib.db*"):
+        file.unlink()
+    with sqlite3.connect(str(crib.ledger)) as db:
+        db.execute("create table invocations (mine text)")
+        db.execute("insert into invocations values ('kept')")
+    db.close()
+    refuses(crib)
+    with sqlite3.connect(str(crib.ledger)) as db:
+        assert db.execute("select mine from invocations").fetchall() == [("kept",)]
+    db.close()
+
+
+def test_a_newer_schema(start):
+    """A ledger of a later version is refused, and its rows stay."""
+    crib = start(PLAIN)
+    ok(crib.invoke("calculator", {"expression": "1"}))
+    crib.stop()
+    db = sqlite3.connect(str(crib.ledger))
+    db.execute("insert into _sqlx_migrations (version, description, installed_on, success, checksum, execution_time)"
+               " values (99990101000000, 'from the future', current_timestamp, 1, x'00', 0)")
+    db.commit()
+    db.close()
+    words = refuses(crib).lower()
+    assert "newer" in words or "version" in words, words
+    db = sqlite3.connect(str(crib.ledger))
+    db.execute("delete from _sqlx_migrations where version = 99990101000000")
+    db.commit()
+    db.close()
+    crib.start()
+    assert len(crib.rows()) == 1
+
+
+@pytest.mark.parametrize("place", ["missing/folder/toolcrib.db", "."])
+def test_a_place_where_no_file_can_be(tmp_path, place):
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml(PLAIN))
+    done = cli("serve", "--manifest", "toolcrib.yaml", "--listen", "127.0.0.1:0", "--ledger", f"sqlite://{tmp_path}/{place}",
+               cwd=tmp_path)
+    assert done.returncode == 1 and "panicked" not in done.stderr and "listening" not in done.stdout, done
+
+
+def test_a_read_only_file(start, tmpfs):
+    """On a file system that became read-only: no start, and the ledger is named."""
+    disk = tmpfs("8m")
+    crib = start(PLAIN, ledger=disk / "toolcrib.db")
+    ok(crib.invoke("calculator", {"expression": "1"}))
+    crib.stop()
+    before = crib.ledger.read_bytes()
+    done = subprocess.run(["mount", "-o", "remount,ro", str(disk)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        pytest.skip(f"cannot remount read-only: {done.stdout}")
+    refuses(crib)
+    assert crib.ledger.read_bytes() == before
+    subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True, env=clean_env())
+    crib.start()
+    assert len(crib.rows()) == 1
+
+
+def fill(disk):
+    """Takes every byte that is left."""
+    with open(disk / "filler", "wb", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while True:
+                    file.write(b"f" * size)
+            except OSError:
+                pass
+    return disk / "filler"
+
+
+def test_a_full_disk(start, tmpfs, tmp_path):
+    """Charged calls are refused (503 ledger_unavailable) while nothing can be written, and run again when there is room; what
+    was acknowledged is there, before and after a restart, and nothing ran that was not counted."""
+    disk, ran = tmpfs("16m"), tmp_path / "ran"
+    crib = start({"tools": {"w": writer(ran, parameters=params(text="string")), "calculator": {"kind": "native"}}},
+                 ledger=disk / "toolcrib.db")
+    acknowledged = [ok(crib.invoke("w", {"text": "x"}))["invocation_id"] for _ in range(10)]
+    filler = fill(disk)
+
+    refused = 0
+    for _ in range(400):
+        reply = crib.invoke("w", {"text": "x" * 4000})
+        if reply.status == 200:
+            acknowledged.append(reply.json["invocation_id"])  # what was preallocated may still take some rows
+            continue
+        said = problem(reply, 503, "ledger_unavailable")
+        assert int(reply.headers["retry-after"]) >= 1 and said["retryable"] is True
+        refused += 1
+        if refused >= 5:
+            break
+    assert refused >= 5, "the disk is full and every call was taken"
+    assert crib.running and crib.get("/livez").status == 200
+    poll(lambda: crib.get("/readyz").status == 503, 10, "not ready while the ledger cannot write")
+    # A read without a limit is promised nothing by the ledger: answered, or refused in the same words.
+    reply = crib.invoke("calculator", {"expression": "6*7"})
+    assert reply.status == 200 or problem(reply, 503, "ledger_unavailable")
+
+    filler.unlink()
+    recovered = poll(lambda: (lambda r: r if r.status == 200 else None)(crib.invoke("w", {"text": "x"})), 30, "a charged call that runs again")
+    acknowledged.append(recovered.json["invocation_id"])
+    poll(lambda: crib.get("/readyz").status == 200, 10, "ready again")
+    for again in (lambda: None, crib.restart):
+        again()
+        rows = {row["invocation_id"]: row["state"] for row in crib.all_rows("tool=w")}
+        assert all(rows.get(one) == "succeeded" for one in acknowledged)
+        assert len(acknowledged) <= lines_in(ran) <= crib.usage("w")[0]["used"], (len(acknowledged), lines_in(ran))
+    crib.stop()
+    db = sqlite3.connect(str(crib.ledger))
+    assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
+    db.close()

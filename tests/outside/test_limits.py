@@ -1,0 +1,214 @@
+"""Usage limits: exact under concurrency, across restarts and kill -9; and the bounded queue in front of every tool."""
+
+import threading
+import time
+
+import pytest
+
+from harness import later, lines_in, ok, parallel, poll, problem, processes, text_of
+from recipes import CALLERS, KEYS, params, sh, web
+
+
+def appender(path, limits, **policy):
+    """A write that leaves one line for each time it really ran."""
+    return sh(f"echo ran >> {path}", effect="write", limits=limits, **policy)
+
+
+def burst(crib, tool, calls, threads=32):
+    """`calls` calls over `threads` keep-alive connections; the statuses."""
+    def work(index):
+        session, got = crib.session(), []
+        for number in range(index, calls, threads):
+            got.append(session.invoke(tool, {"n": number}))
+        session.close()
+        return got
+    return [reply for part in parallel(threads, work) for reply in part]
+
+
+def test_a_thousand_calls_against_a_limit_of_a_hundred(start, tmp_path):
+    """Exactly 100 run, 900 are refused; the count survives a restart and a kill -9; a reset frees it."""
+    ran = tmp_path / "ran"
+    crib = start({"tools": {"once": appender(ran, [{"calls": 100, "per": "lifetime"}])}})
+    replies = burst(crib, "once", 1000)
+    statuses = [reply.status for reply in replies]
+    assert (statuses.count(200), statuses.count(429)) == (100, 900), {code: statuses.count(code) for code in set(statuses)}
+    assert lines_in(ran) == 100
+    used = sorted(reply.json["meta"]["usage"][0]["used"] for reply in replies if reply.status == 200)
+    assert used == list(range(1, 101)), "every answer says a count of its own"
+    one = crib.usage("once")[0]
+    assert [one[key] for key in ("calls", "per", "scope", "used", "remaining")] == [100, "lifetime", "tool", 100, 0], one
+
+    for again in (crib.restart, lambda: (crib.kill9(), crib.start())):
+        again()
+        problem(crib.invoke("once"), 429, "usage_limit_reached")
+        assert crib.usage("once")[0]["used"] == 100
+    assert lines_in(ran) == 100
+
+    assert crib.post("/tools/once/usage/reset").status in (200, 204)
+    assert crib.usage("once")[0]["used"] == 0
+    ok(crib.invoke("once"))
+    assert lines_in(ran) == 101
+
+
+def test_kill_nine_under_load(start, tmp_path):
+    """Ten kills in mid flight: what ran was counted before (lines <= used), and never more than the limit."""
+    ran, limit = tmp_path / "ran", 400
+    crib = start({"tools": {"once": appender(ran, [{"calls": limit, "per": "lifetime"}])}})
+    acknowledged = []
+
+    def hammer(stop):
+        session = None
+        while not stop.is_set():
+            try:
+                session = session or crib.session()
+                if session.invoke("once").status == 200:
+                    acknowledged.append(1)
+            except Exception:  # the kill cuts the connection at any point
+                session = None
+                time.sleep(0.005)
+
+    for round_ in range(10):
+        stop = threading.Event()
+        before = lines_in(ran)
+        threads = [threading.Thread(target=hammer, args=(stop,), daemon=True) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        if before < limit:
+            poll(lambda: lines_in(ran) >= min(limit, before + 12), 15, "calls under way")
+        crib.kill9()
+        stop.set()
+        for thread in threads:
+            thread.join(35)
+        crib.start()
+        used = crib.usage("once")[0]["used"]
+        assert lines_in(ran) <= used <= limit, (round_, lines_in(ran), used)
+        assert len(acknowledged) <= used, (round_, len(acknowledged), used)
+    burst(crib, "once", 500, 16)
+    assert crib.usage("once")[0]["used"] == limit and lines_in(ran) <= limit
+    states = {row["state"] for row in crib.all_rows("tool=once")}
+    assert not states & {"reserved", "running"}, f"nothing is left open after a restart: {states}"
+
+
+def test_an_interrupted_write_is_unknown(start, mark):
+    """kill -9 while a write runs: the next start finds it, says unknown, keeps its unit charged and does not run it again."""
+    crib = start({"tools": {"slow": sh(f"exec /bin/sleep 300 0.{mark}", effect="write", timeout="60s",
+                                       limits=[{"calls": 5, "per": "lifetime"}])}})
+    answer = later(lambda: crib.invoke("slow"))
+    poll(lambda: processes(mark), 10, "the write runs")
+    invocation = crib.wait_row("tool=slow&state=running")["invocation_id"]
+    crib.kill9()
+    with pytest.raises(Exception):
+        answer(10)
+    before = len(processes(mark))
+    crib.start()
+    assert crib.row(invocation)["state"] == "unknown"
+    assert crib.usage("slow")[0]["used"] == 1
+    assert len(processes(mark)) <= before, "never run again"
+
+
+@pytest.mark.parametrize("per", ["minute", "hour", "day", "month", "lifetime"])
+def test_the_refusal(start, tmp_path, per):
+    """429 with Retry-After when the window turns over by itself; none for a lifetime."""
+    crib = start({"tools": {"once": appender(tmp_path / "ran", [{"calls": 1, "per": per}])}})
+    meta = ok(crib.invoke("once"))["meta"]["usage"][0]
+    assert (meta["limit"], meta["used"], meta["remaining"]) == (1, 1, 0)
+    reply = crib.invoke("once")
+    if per == "minute" and reply.status == 200:
+        pytest.skip("the minute turned over between two calls")
+    said = problem(reply, 429, "usage_limit_reached")
+    after = reply.headers.get("retry-after")
+    if per == "lifetime":
+        assert after is None and not said.get("retry_after_ms") and not meta["resets_at"]
+    else:
+        longest = {"minute": 60, "hour": 3600, "day": 86400, "month": 31 * 86400}[per]
+        assert 1 <= int(after) <= longest and 0 < said["retry_after_ms"] <= longest * 1000 and meta["resets_at"]
+    assert lines_in(tmp_path / "ran") == 1
+    assert crib.wait_row("tool=once&state=refused")["kind"] == "usage_limit_reached"
+
+
+def test_per_run(start, tmp_path):
+    """Each run has its own count; calls without a run share the unnamed one; no Retry-After, no reset time."""
+    crib = start({"tools": {"once": appender(tmp_path / "ran", [{"calls": 1, "per": "run"}])}})
+    for run in ({"run_id": "a"}, {"run_id": "b"}, {}):
+        ok(crib.invoke("once", **run))
+        reply = crib.invoke("once", **run)
+        problem(reply, 429, "usage_limit_reached")
+        assert reply.headers.get("retry-after") is None
+    assert lines_in(tmp_path / "ran") == 3
+
+
+def test_scope_caller_and_scope_tool(start, tmp_path):
+    crib = start({"callers": CALLERS, "tools": {
+        "each": appender(tmp_path / "each", [{"calls": 1, "per": "day", "scope": "caller"}]),
+        "all": appender(tmp_path / "all", [{"calls": 2, "per": "day", "scope": "tool"}])}}, env=KEYS)
+    for name in ("ANN", "BOB"):
+        ok(crib.invoke("each", key=KEYS[name]))
+        problem(crib.invoke("each", key=KEYS[name]), 429, "usage_limit_reached")
+        ok(crib.invoke("all", key=KEYS[name]))
+    problem(crib.invoke("all", key=KEYS["ANN"]), 429, "usage_limit_reached")
+    assert lines_in(tmp_path / "each") == 2 and lines_in(tmp_path / "all") == 2
+    assert crib.usage("each", key=KEYS["ANN"])[0]["used"] == 1
+
+
+def test_limits_of_a_caller(start, tmp_path):
+    """A caller's own limits count over its tools, and only its own calls."""
+    callers = [dict(CALLERS[0], limits=[{"calls": 2, "per": "day"}]), CALLERS[1]]
+    crib = start({"callers": callers, "tools": {"a": appender(tmp_path / "a", []), "b": appender(tmp_path / "b", [])}}, env=KEYS)
+    ok(crib.invoke("a", key=KEYS["ANN"]))
+    ok(crib.invoke("b", key=KEYS["ANN"]))
+    problem(crib.invoke("a", key=KEYS["ANN"]), 429, "usage_limit_reached")
+    ok(crib.invoke("a", key=KEYS["BOB"]))
+
+
+def test_several_limits(start, tmp_path):
+    """All must hold; a refusal by one takes no unit of another."""
+    crib = start({"tools": {"x": appender(tmp_path / "ran", [{"calls": 10, "per": "lifetime"}, {"calls": 1, "per": "run"}])}})
+    ok(crib.invoke("x", run_id="a"))
+    for _ in range(3):
+        problem(crib.invoke("x", run_id="a"), 429, "usage_limit_reached")
+    lifetime = next(one for one in crib.usage("x") if one["per"] == "lifetime")
+    assert lifetime["used"] == 1
+
+
+def test_what_costs_nothing(start, up):
+    """Refused arguments and cached answers are free; failures after the start are not."""
+    url = up.script("/x", 500)
+    crib = start({"tools": {
+        "cached": web(up.base + "/counter", effect="read", parameters=params(city="string"), cache={"ttl": "5m"},
+                      limits=[{"calls": 5, "per": "day"}]),
+        "fails": web(url, effect="read", limits=[{"calls": 5, "per": "day"}])}})
+    problem(crib.invoke("cached", {}), 422, "invalid_arguments")
+    for _ in range(3):
+        ok(crib.invoke("cached", {"city": "Oslo"}))
+    assert crib.usage("cached")[0]["used"] == 1 and up.hits("/counter") == 1
+    problem(crib.invoke("fails"), 502)
+    assert crib.usage("fails")[0]["used"] == 1, "one invocation, one unit, whatever came of it"
+
+
+# ---- the queue ---------------------------------------------------------------------------------------------------------
+
+def test_concurrency_queue_and_wait(start, mark, tmp_path):
+    """max 1, queue 1: one runs, one waits its 300 ms, the third is refused at once; all of them 503 before any unit is taken."""
+    crib = start({"tools": {"one": sh(f"exec /bin/sleep 300 0.{mark}", effect="read", timeout="4s",
+                                      limits=[{"calls": 100, "per": "day"}], concurrency={"max": 1, "queue": 1, "wait": "300ms"})}})
+    first = later(lambda: crib.invoke("one"))
+    poll(lambda: processes(mark), 5, "the first runs")
+    started = time.monotonic()
+    for reply in parallel(4, lambda index: crib.invoke("one")):
+        said = problem(reply, 503, "overloaded")
+        assert int(reply.headers["retry-after"]) >= 1 and said["retryable"] is True
+        assert said["retry_after_ms"] > 0
+    assert time.monotonic() - started < 3
+    assert crib.usage("one")[0]["used"] == 1, "the refused cost nothing"
+    problem(first(), 504)
+
+
+def test_the_queue_is_worked_off(start, tmp_path):
+    """Calls within queue and wait all run, never more than `max` at a time."""
+    place = tmp_path / "at"
+    place.mkdir()
+    script = f"touch {place}/$$; ls {place} | wc -l; sleep 0.1; rm {place}/$$"
+    crib = start({"tools": {"two": sh(script, effect="read", environment={"PATH": "/usr/bin:/bin"}, output="text",
+                                      concurrency={"max": 2, "queue": 20, "wait": "10s"})}})
+    seen = [int(text_of(ok(reply))) for reply in parallel(10, lambda index: crib.invoke("two", {"n": index}))]
+    assert max(seen) <= 2, seen
