@@ -12,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
 use wildmatch::WildMatch;
 
-use crate::call::{Clock, Services};
+use crate::call::{Clock, EnvVar, Services};
 use crate::callers::Callers;
 use crate::http::{self, ServerSettings};
 use crate::ledger;
@@ -195,13 +195,15 @@ impl AppBuilder {
 
 /// The tool with the values of the variables it declares.
 fn with_env(mut tool: Tool, source: &dyn Source) -> Result<Tool, BuildError> {
-    for var in &tool.definition.env {
+    let missing = |var: &&EnvVar| !tool.settings.env.contains_key(&var.name);
+    let declared: Vec<EnvVar> = tool.definition.env.iter().filter(missing).cloned().collect();
+    for var in declared {
         match source.env(&var.name).or_else(|| var.default.clone()) {
             Some(value) => {
-                tool.settings.env.insert(var.name.clone(), value);
+                tool.settings.env.insert(var.name, value);
             }
             None if var.required => {
-                return Err(BuildError::MissingEnv { tool: tool.name().to_owned(), name: var.name.clone() });
+                return Err(BuildError::MissingEnv { tool: tool.name().to_owned(), name: var.name });
             }
             None => {}
         }

@@ -1,4 +1,5 @@
-//! The layers of a tool's stack, in the order a call meets them. `stack.rs` puts them together.
+//! The layers of a tool's stack; `stack.rs` puts them together. In the order a call meets them:
+//! record, authorize, validate, cache, concurrency, usage_limit, deadline, retry, attempt, run.
 //!
 //! All but the outermost share one shape, `Service<Invocation, Response = Arc<ToolResult>, Error = CallError>`, so a
 //! layer can be moved or added without touching its neighbours.

@@ -1,42 +1,99 @@
-//! `current_time`: the time now, in any time zone.
+//! The time now, in any time zone: a model cannot know it.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::NoSettings;
-use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
+use crate::call::{Clock, Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::{Runner, Tool};
 
-struct CurrentTime;
-
-pub(super) fn tool(name: &str, _: NoSettings) -> Tool {
-    Tool::new(
-        name,
-        "Tells the current date and time in a time zone. Use it whenever an answer depends on today's date or the \
-         time now: you cannot know them otherwise.",
-    )
-    .param_opt("timezone", "string", "IANA time zone name, e.g. Europe/Oslo or America/New_York; UTC if left out")
-    .effect(Effect::Read)
-    .with_runner(Arc::new(CurrentTime))
+/// The tool under the name `name`.
+pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
+    let description = "Tells the current date, time and weekday, in UTC or in the time zone that you name. Use it \
+        whenever the answer depends on what day or time it is now.";
+    let zone = "IANA time zone name, e.g. Europe/Oslo or America/New_York. UTC if omitted.";
+    let text = json!({"type": "string"});
+    let output = json!({
+        "type": "object",
+        "properties": {
+            "timezone": text, "iso": text, "unix": {"type": "integer"}, "weekday": text, "utc_offset": text,
+        },
+        "required": ["timezone", "iso", "unix", "weekday", "utc_offset"],
+    });
+    Tool::new(name, description)
+        .param_opt("timezone", "string", zone)
+        .output_schema(output)
+        .effect(Effect::Read)
+        .with_runner(Arc::new(CurrentTime(Clock::system())))
 }
+
+struct CurrentTime(Clock);
 
 #[async_trait]
 impl Runner for CurrentTime {
-    async fn call(&self, arguments: Arc<JsonObject>, _: ToolContext) -> Result<ToolResult, ToolError> {
-        let zone = arguments.get("timezone").and_then(Value::as_str).unwrap_or("UTC");
-        let now = Timestamp::now().in_tz(zone).map_err(|_| {
-            let zone: String = zone.chars().take(64).collect();
-            format!("There is no time zone `{zone}`. Use an IANA name such as Europe/Oslo, Asia/Tokyo or UTC.")
-        })?;
+    async fn call(&self, arguments: Arc<JsonObject>, _context: ToolContext) -> Result<ToolResult, ToolError> {
+        let name = match arguments.get("timezone").and_then(Value::as_str).map(str::trim) {
+            None | Some("") => "UTC",
+            Some(name) => name,
+        };
+        let zone = TimeZone::get(name).map_err(|_| unknown(name))?;
+        let name = zone.iana_name().unwrap_or(name).to_owned();
+        let now = self.0.now().to_zoned(zone);
         Ok(ToolResult::json(json!({
-            "timezone": zone,
+            "timezone": name,
             "iso": now.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
             "unix": now.timestamp().as_second(),
             "weekday": now.strftime("%A").to_string(),
             "utc_offset": now.strftime("%:z").to_string(),
         })))
+    }
+}
+
+fn unknown(name: &str) -> ToolError {
+    let name: String = name.chars().take(60).collect();
+    ToolError::Said(format!(
+        "`{name}` is no IANA time zone: use a name such as Europe/Oslo, America/New_York, Asia/Tokyo or UTC"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::{Caller, Invocation, ToolName, ToolSettings};
+
+    async fn at(unix: i64, arguments: Value) -> Result<Value, ToolError> {
+        let (clock, _) = Clock::manual(jiff::Timestamp::from_second(unix).unwrap());
+        let tool = ToolName::parse("t").unwrap();
+        let invocation = Invocation::new(tool, JsonObject::new(), Arc::new(Caller::anonymous()), clock.now());
+        let context = ToolContext::new(&invocation, tokio::time::Instant::now(), Arc::new(ToolSettings::default()));
+        let arguments = Arc::new(arguments.as_object().unwrap().clone());
+        let result = CurrentTime(clock).call(arguments, context).await?;
+        Ok(result.structured_content.unwrap())
+    }
+
+    #[tokio::test]
+    async fn the_time_is_told_in_the_zone_with_its_summer_time() {
+        let expected = json!({
+            "timezone": "UTC", "iso": "2026-07-01T12:30:05+00:00", "unix": 1_782_909_005, "weekday": "Wednesday",
+            "utc_offset": "+00:00",
+        });
+        assert_eq!(at(1_782_909_005, json!({})).await.unwrap(), expected);
+        let told = at(1_782_909_005, json!({"timezone": "europe/oslo"})).await.unwrap();
+        assert_eq!((&told["iso"], &told["timezone"]), (&json!("2026-07-01T14:30:05+02:00"), &json!("Europe/Oslo")));
+        let told = at(1_782_909_005, json!({"timezone": "Asia/Kolkata"})).await.unwrap();
+        assert_eq!(told["utc_offset"], "+05:30");
+        let told = at(1_767_225_599, json!({"timezone": "America/New_York"})).await.unwrap();
+        assert_eq!((&told["iso"], &told["weekday"]), (&json!("2025-12-31T18:59:59-05:00"), &json!("Wednesday")));
+    }
+
+    #[tokio::test]
+    async fn an_unknown_zone_is_answered_with_examples() {
+        for zone in ["Mars/Olympus", "../../etc/passwd", "/etc/passwd", "CEST+1"] {
+            let Err(ToolError::Said(text)) = at(0, json!({"timezone": zone})).await else { panic!("{zone}") };
+            assert!(text.contains("Europe/Oslo"), "{text}");
+        }
     }
 }

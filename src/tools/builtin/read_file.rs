@@ -1,243 +1,360 @@
-//! `read_file`: text files below one folder.
+//! Text files under one folder, whole or by lines.
 //!
-//! The folder is opened once, as a capability (cap-std): whatever the path says — `..`, an absolute path, a symlink —
-//! the kernel is only ever asked for names below it.
+//! The folder is opened once, when the tool is built, and every path is resolved inside it by cap-std: neither `..`
+//! nor a symlink nor an absolute path leads out, whatever is renamed meanwhile. What is not a regular file is refused
+//! before it is opened, and the opening itself never waits, so a FIFO or a device holds nobody up.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use cap_std::ambient_authority;
-use cap_std::fs::Dir;
-use serde::Deserialize;
+use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
+use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
 use crate::call::units::Size;
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::{ConfigFault, Runner, Tool};
 
-/// Bytes returned at once when nobody says otherwise.
-const MAX_BYTES: usize = 256 << 10;
+/// No tool may answer more than this.
+const MOST: u64 = 4 << 20;
 
-/// `with:` of the manifest.
-#[derive(Debug, Deserialize)]
+/// The settings (`with:`).
+#[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
-    /// The folder; nothing outside is read.
+    /// The folder, seen from the manifest's.
     root: PathBuf,
-    /// Most bytes returned at once.
-    max_bytes: Option<Size>,
+    /// Most that one call answers.
+    #[serde(default = "default_max_bytes")]
+    max_bytes: Size,
+}
+
+fn default_max_bytes() -> Size {
+    Size(256 << 10)
+}
+
+/// The tool under the name `name`.
+pub(super) fn tool(name: &str, config: Config, base: &Path) -> Result<Tool, ConfigFault> {
+    if !(1..=MOST).contains(&config.max_bytes.0) {
+        return Err(ConfigFault::error(&["with", "max_bytes"], "from 1B to 4MiB"));
+    }
+    let root = base.join(&config.root);
+    let dir = Dir::open_ambient_dir(&root, ambient_authority()).map_err(|error| {
+        ConfigFault::error(&["with", "root"], format!("cannot open the folder {}: {error}", root.display()))
+    })?;
+    let description = "Reads a text file. Answers with the whole file, or with the lines that you ask for; of a long \
+        file it answers the first part and says how to go on.";
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "The file, relative to the folder that this tool reads"},
+            "start_line": {"type": "integer", "minimum": 1, "description": "First line to read, from 1"},
+            "line_count": {"type": "integer", "minimum": 1, "description": "How many lines to read"},
+        },
+        "required": ["path"],
+        "additionalProperties": false,
+    });
+    let runner = ReadFile { dir: Arc::new(dir), max_bytes: config.max_bytes.as_usize() };
+    Ok(Tool::new(name, description).input_schema(schema).effect(Effect::Read).with_runner(Arc::new(runner)))
 }
 
 struct ReadFile {
-    root: Arc<Dir>,
+    dir: Arc<Dir>,
     max_bytes: usize,
-}
-
-pub(super) fn tool(name: &str, config: Config, base: &Path) -> Result<Tool, ConfigFault> {
-    let path = base.join(&config.root);
-    let root = Dir::open_ambient_dir(&path, ambient_authority()).map_err(|error| {
-        ConfigFault::error(&["with", "root"], format!("{} cannot be opened as a folder: {error}", path.display()))
-    })?;
-    let max_bytes = config.max_bytes.map_or(MAX_BYTES, Size::as_usize);
-    let tool =
-        Tool::new(name, "Reads a text file, or some of its lines. Paths are relative to the folder of this tool.")
-            .input_schema(json!({
-                "type": "object",
-                "properties": {
-                    "path": {"type": "string", "minLength": 1, "description": "The file, e.g. notes/todo.md"},
-                    "start_line": {"type": "integer", "minimum": 1, "description": "First line, counted from 1"},
-                    "line_count": {"type": "integer", "minimum": 1, "description": "How many lines; all if left out"},
-                },
-                "required": ["path"],
-                "additionalProperties": false,
-            }))
-            .effect(Effect::Read);
-    Ok(tool.with_runner(Arc::new(ReadFile { root: Arc::new(root), max_bytes })))
 }
 
 #[async_trait]
 impl Runner for ReadFile {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let (root, max_bytes) = (self.root.clone(), self.max_bytes);
-        let task = tokio::task::spawn_blocking(move || {
-            let path = arguments.get("path").and_then(Value::as_str).unwrap_or_default();
-            let line = |name: &str| arguments.get(name).and_then(Value::as_u64);
-            read(&root, path, line("start_line"), line("line_count"), max_bytes)
-        });
-        let part = task.await.map_err(|_| ToolError::Unavailable("the file could not be read".into()))??;
-        if let Some(next) = part.cut_at {
-            context.warn(format!(
-                "only the first {max_bytes} bytes are shown; read on with start_line {next} and a line_count"
-            ));
-        }
-        Ok(ToolResult::text(part.text))
-    }
-}
-
-struct FilePart {
-    text: String,
-    /// The first line that is not shown whole, if there is one.
-    cut_at: Option<u64>,
-}
-
-fn read(root: &Dir, path: &str, start: Option<u64>, count: Option<u64>, max: usize) -> Result<FilePart, ToolError> {
-    if path.contains('\0') {
-        return Err("A path holds no NUL characters.".into());
-    }
-    let refuse = |error: std::io::Error| -> ToolError {
-        match error.kind() {
-            std::io::ErrorKind::NotFound => format!("There is no file `{path}`."),
-            std::io::ErrorKind::PermissionDenied => {
-                format!("`{path}` may not be read: only files inside this tool's folder are, by relative paths.")
-            }
-            kind => format!("`{path}` cannot be read: {kind}."),
-        }
-        .into()
-    };
-    // Looked at first: opening a pipe or a device could block for ever.
-    let kind = root.metadata(path).map_err(refuse)?;
-    if kind.is_dir() {
-        let mut names: Vec<String> = root
-            .read_dir(path)
-            .map_err(refuse)?
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .take(100)
-            .collect();
-        names.sort();
-        return Err(format!("`{path}` is a folder. It holds: {}.", names.join(", ")).into());
-    }
-    if !kind.is_file() {
-        return Err(format!("`{path}` is no regular file.").into());
-    }
-    let mut file = BufReader::new(root.open(path).map_err(refuse)?);
-    let first = start.unwrap_or(1);
-    let (mut line, mut bytes, mut cut_at) = (1, Vec::new(), None);
-    let last = count.map(|count| first.saturating_add(count));
-    loop {
-        if last.is_some_and(|last| line >= last) {
-            break;
-        }
-        // One byte more than may be shown tells whether there is more.
-        let room = if line < first { u64::MAX } else { (max - bytes.len()) as u64 + 1 };
-        let mut piece = Vec::new();
-        let found = if line < first {
-            skip_line(&mut file).map_err(refuse)?
-        } else {
-            (&mut file).take(room).read_until(b'\n', &mut piece).map_err(refuse)?
+        let number = |name| arguments.get(name).and_then(Value::as_u64);
+        let page = Page {
+            path: arguments.get("path").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            start: number("start_line").unwrap_or(1).max(1),
+            count: number("line_count").unwrap_or(u64::MAX),
+            max_bytes: self.max_bytes,
         };
-        if found == 0 {
-            break;
+        let dir = self.dir.clone();
+        match tokio::task::spawn_blocking(move || page.read(&dir, &context)).await {
+            Ok(result) => result,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(ToolError::Unavailable("the service is stopping".into())),
+            },
         }
-        if line >= first {
-            bytes.extend_from_slice(&piece);
-            if bytes.len() > max {
-                bytes.truncate(max);
-                cut_at = Some(line);
+    }
+}
+
+/// What is asked for.
+struct Page {
+    path: String,
+    start: u64,
+    count: u64,
+    max_bytes: usize,
+}
+
+impl Page {
+    fn read(&self, dir: &Dir, context: &ToolContext) -> Result<ToolResult, ToolError> {
+        let file = Watched { file: self.open(dir)?, context };
+        let mut reader = BufReader::with_capacity(64 << 10, file);
+        let failed = |error| self.failed(&error);
+        for line in 0..self.start - 1 {
+            if reader.skip_until(b'\n').map_err(failed)? == 0 {
+                return Err(self.ends_before(line));
+            }
+        }
+        let mut bytes = Vec::new();
+        let mut lines = 0;
+        while lines < self.count && bytes.len() <= self.max_bytes {
+            // One byte more than fits tells a file that ends here from one that goes on.
+            let room = (self.max_bytes - bytes.len() + 1) as u64;
+            if reader.by_ref().take(room).read_until(b'\n', &mut bytes).map_err(failed)? == 0 {
                 break;
             }
+            lines += 1;
         }
-        line += 1;
-    }
-    if first > 1 && bytes.is_empty() {
-        return Err(format!("`{path}` has no line {first}: it has {} lines.", line - 1).into());
-    }
-    let text = match String::from_utf8(bytes) {
-        Ok(text) => text,
-        // A character may have been cut in two; anything else is no text.
-        Err(error) if cut_at.is_some() && error.utf8_error().error_len().is_none() => {
-            let whole = error.utf8_error().valid_up_to();
-            let mut bytes = error.into_bytes();
-            bytes.truncate(whole);
-            String::from_utf8(bytes).unwrap_or_default()
+        if lines == 0 && self.start > 1 {
+            return Err(self.ends_before(self.start - 1));
         }
-        Err(_) => return Err(format!("`{path}` is no text file (not UTF-8).").into()),
-    };
-    Ok(FilePart { text, cut_at })
+        if bytes.len() > self.max_bytes {
+            context.warn(self.cut(&mut bytes));
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) if !text.contains('\0') => Ok(ToolResult::text(text)),
+            _ => Err(self.said("is not a text file (UTF-8), and this tool reads nothing else")),
+        }
+    }
+
+    fn open(&self, dir: &Dir) -> Result<File, ToolError> {
+        let refuse = |is_dir| self.said(if is_dir { "is a folder, not a file" } else { "is not a regular file" });
+        let seen = dir.metadata(&self.path).map_err(|error| self.failed(&error))?;
+        if !seen.is_file() {
+            return Err(refuse(seen.is_dir()));
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        let file = dir.open_with(&self.path, &options).map_err(|error| self.failed(&error))?;
+        // Another may have taken its place since.
+        match file.metadata().map_err(|error| self.failed(&error))? {
+            opened if opened.is_file() => Ok(file),
+            opened => Err(refuse(opened.is_dir())),
+        }
+    }
+
+    /// Cuts after the last line that fits, and says how to go on.
+    fn cut(&self, bytes: &mut Vec<u8>) -> String {
+        bytes.truncate(self.max_bytes);
+        if let Some(last) = bytes.iter().rposition(|&byte| byte == b'\n') {
+            bytes.truncate(last + 1);
+            let next = self.start + bytes.iter().filter(|&&byte| byte == b'\n').count() as u64;
+            return format!(
+                "the text was cut before line {next} (max_bytes is {}): go on with start_line {next}",
+                self.max_bytes
+            );
+        }
+        // Not in the middle of a character.
+        if let Err(error) = std::str::from_utf8(bytes)
+            && error.error_len().is_none()
+        {
+            bytes.truncate(error.valid_up_to());
+        }
+        let next = self.start + 1;
+        format!(
+            "line {} is longer than {} bytes (max_bytes) and was cut: the next one is start_line {next}",
+            self.start, self.max_bytes
+        )
+    }
+
+    fn ends_before(&self, lines: u64) -> ToolError {
+        self.said(&format!("has {lines} lines, so there is no line {}", self.start))
+    }
+
+    /// Never with the operating system's own words: they may hold a path outside of the folder.
+    fn failed(&self, error: &io::Error) -> ToolError {
+        match error.kind() {
+            io::ErrorKind::NotFound => self.said("is not there: paths are relative to the folder that this tool reads"),
+            // cap-std's refusal; the operating system's own has a number.
+            io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => {
+                self.said("leads out of the folder that this tool reads: use a path relative to it")
+            }
+            kind => self.said(&format!("cannot be read: {kind}")),
+        }
+    }
+
+    fn said(&self, what: &str) -> ToolError {
+        let path: String = self.path.chars().take(200).collect();
+        ToolError::Said(format!("`{path}` {what}"))
+    }
 }
 
-/// Passes over one line without keeping it; says how many bytes it had.
-fn skip_line(file: &mut impl BufRead) -> std::io::Result<usize> {
-    let mut passed = 0;
-    loop {
-        let buffer = file.fill_buf()?;
-        if buffer.is_empty() {
-            return Ok(passed);
+/// A file that ends with an error once nobody waits for it any more: finding a line may take long.
+struct Watched<'a> {
+    file: File,
+    context: &'a ToolContext,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.context.cancelled.is_cancelled() || tokio::time::Instant::now() > self.context.deadline {
+            return Err(io::ErrorKind::TimedOut.into());
         }
-        let end = buffer.iter().position(|byte| *byte == b'\n');
-        let used = end.map_or(buffer.len(), |end| end + 1);
-        file.consume(used);
-        passed += used;
-        if end.is_some() {
-            return Ok(passed);
-        }
+        self.file.read(into)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::call::{Caller, Invocation, ToolName, ToolSettings};
 
-    fn folder() -> (tempfile::TempDir, Dir) {
+    struct Fixture {
+        folder: tempfile::TempDir,
+        tool: Tool,
+    }
+
+    fn fixture(max_bytes: &str) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         std::fs::create_dir_all(root.join("sub")).unwrap();
         std::fs::write(folder.path().join("secret"), "secret").unwrap();
         std::fs::write(root.join("a.txt"), "one\ntwo\nthree\n").unwrap();
-        std::fs::write(root.join("sub/b.txt"), "b").unwrap();
-        symlink("../../secret", root.join("sub/out")).unwrap();
-        symlink("/etc/passwd", root.join("abs")).unwrap();
-        symlink("a.txt", root.join("in")).unwrap();
-        let dir = Dir::open_ambient_dir(&root, ambient_authority()).unwrap();
-        (folder, dir)
+        std::fs::write(root.join("sub/é.txt"), "ü").unwrap();
+        let config = serde_json::from_value(json!({"root": "root", "max_bytes": max_bytes})).unwrap();
+        let tool = tool("read", config, folder.path()).unwrap_or_else(|fault| panic!("{fault:?}"));
+        Fixture { folder, tool }
     }
 
-    fn said(dir: &Dir, path: &str) -> String {
-        read(dir, path, None, None, 1000).err().unwrap().to_string()
-    }
+    impl Fixture {
+        async fn read(&self, arguments: Value) -> (Result<String, String>, Vec<String>) {
+            let (name, caller) = (ToolName::parse("t").unwrap(), Arc::new(Caller::anonymous()));
+            let invocation = Invocation::new(name, JsonObject::new(), caller, jiff::Timestamp::now());
+            let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+            let context = ToolContext::new(&invocation, deadline, Arc::new(ToolSettings::default()));
+            let arguments = Arc::new(arguments.as_object().unwrap().clone());
+            let result = self.tool.runner.call(arguments, context).await;
+            let warnings = invocation.notes.lock().meta.warnings.clone();
+            (result.map(|result| result.as_text()).map_err(|error| error.to_string()), warnings)
+        }
 
-    #[test]
-    fn files_inside_are_read_whole_or_by_lines() {
-        let (_folder, dir) = folder();
-        let text = |path, start, count| read(&dir, path, start, count, 1000).unwrap().text;
-        assert_eq!(text("a.txt", None, None), "one\ntwo\nthree\n");
-        assert_eq!(text("./sub/../in", Some(2), Some(1)), "two\n");
-        assert_eq!(text("a.txt", Some(3), Some(9)), "three\n");
-        assert!(read(&dir, "a.txt", Some(9), None, 1000).is_err());
-    }
-
-    #[test]
-    fn nothing_outside_is_read() {
-        let (_folder, dir) = folder();
-        for path in ["../secret", "sub/../../secret", "sub/out", "abs", "/etc/passwd", "sub/../../../etc/passwd"] {
-            let said = said(&dir, path);
-            assert!(said.contains("may not be read"), "{path}: {said}");
+        async fn text(&self, arguments: Value) -> String {
+            let (result, warnings) = self.read(arguments).await;
+            assert_eq!(warnings, Vec::<String>::new());
+            result.unwrap()
         }
     }
 
-    #[test]
-    fn what_is_no_text_file_is_said() {
-        let (folder, dir) = folder();
-        std::fs::write(folder.path().join("root/binary"), [0xff, 0xfe, 0, 1]).unwrap();
-        let fifo = folder.path().join("root/fifo");
-        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-        assert!(said(&dir, "binary").contains("no text file"));
-        assert!(said(&dir, "fifo").contains("no regular file"));
-        assert!(said(&dir, "sub").contains("b.txt, out"));
-        assert!(said(&dir, "missing").contains("no file `missing`"));
-        assert!(said(&dir, "a\0b").contains("NUL"));
+    #[tokio::test]
+    async fn files_are_read_whole_and_by_lines() {
+        let files = fixture("256KiB");
+        assert_eq!(files.text(json!({"path": "a.txt"})).await, "one\ntwo\nthree\n");
+        assert_eq!(files.text(json!({"path": "./sub/../a.txt", "start_line": 2})).await, "two\nthree\n");
+        assert_eq!(files.text(json!({"path": "a.txt", "start_line": 2, "line_count": 1})).await, "two\n");
+        assert_eq!(files.text(json!({"path": "a.txt", "start_line": 3, "line_count": 9})).await, "three\n");
+        assert_eq!(files.text(json!({"path": "sub/é.txt"})).await, "ü");
+        let said = files.read(json!({"path": "a.txt", "start_line": 4})).await.0.unwrap_err();
+        assert_eq!(said, "`a.txt` has 3 lines, so there is no line 4");
+        let said = files.read(json!({"path": "a.txt", "start_line": u64::MAX})).await.0.unwrap_err();
+        assert!(said.contains("has 3 lines"));
+        std::fs::write(files.folder.path().join("root/empty"), "").unwrap();
+        assert_eq!(files.text(json!({"path": "empty"})).await, "");
+    }
+
+    #[tokio::test]
+    async fn nothing_leads_out_of_the_folder() {
+        let files = fixture("256KiB");
+        let root = files.folder.path().join("root");
+        std::os::unix::fs::symlink("../secret", root.join("link")).unwrap();
+        std::os::unix::fs::symlink("..", root.join("up")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", root.join("far")).unwrap();
+        std::os::unix::fs::symlink("a.txt", root.join("near")).unwrap();
+        std::os::unix::fs::symlink("loop", root.join("loop")).unwrap();
+        let absolute = root.join("a.txt").to_str().unwrap().to_owned();
+        let paths = [
+            "../secret",
+            "sub/../../secret",
+            "link",
+            "up/secret",
+            "far",
+            "/etc/passwd",
+            &absolute,
+            "..",
+            "//etc/passwd",
+        ];
+        for path in paths {
+            let said = files.read(json!({"path": path})).await.0.unwrap_err();
+            assert!(said.contains("leads out"), "{path}: {said}");
+        }
+        assert_eq!(files.text(json!({"path": "near"})).await, "one\ntwo\nthree\n");
+        for (path, expected) in [
+            ("nope", "is not there"),
+            ("a.txt/x", "cannot be read"),
+            ("", "is not there"),
+            ("x\0y", "cannot be read"),
+            ("sub", "is a folder"),
+            ("loop", "cannot be read"),
+        ] {
+            let said = files.read(json!({"path": path})).await.0.unwrap_err();
+            assert!(said.contains(expected) && !said.contains(files.folder.path().to_str().unwrap()), "{path}: {said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_text_file_is_refused_at_once() {
+        let files = fixture("256KiB");
+        let root = files.folder.path().join("root");
+        let fifo = std::process::Command::new("mkfifo").arg(root.join("fifo")).status().unwrap();
+        assert!(fifo.success());
+        let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
+        for path in ["fifo", "socket"] {
+            let started = Instant::now();
+            let said = files.read(json!({"path": path})).await.0.unwrap_err();
+            assert!(said.contains("not a regular file") && started.elapsed() < Duration::from_secs(1), "{said}");
+        }
+        std::fs::write(root.join("latin"), b"a\xe9b").unwrap();
+        std::fs::write(root.join("binary"), b"a\0b").unwrap();
+        for path in ["latin", "binary"] {
+            assert!(files.read(json!({"path": path})).await.0.unwrap_err().contains("not a text file"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_file_is_read_page_by_page() {
+        let files = fixture("1KiB");
+        let root = files.folder.path().join("root");
+        let all: String = (1..=200_000).map(|n| format!("line {n} é\n")).collect();
+        std::fs::write(root.join("long"), &all).unwrap();
+        let (first, warnings) = files.read(json!({"path": "long"})).await;
+        let first = first.unwrap();
+        assert!(first.len() <= 1024 && all.starts_with(&first) && first.ends_with('\n'));
+        let next = first.lines().count() + 1;
+        assert!(warnings[0].ends_with(&format!("go on with start_line {next}")), "{warnings:?}");
+        let (second, _) = files.read(json!({"path": "long", "start_line": next})).await;
+        assert!(second.unwrap().starts_with(&format!("line {next} é\n")));
+        assert_eq!(files.text(json!({"path": "long", "start_line": 200_000})).await, "line 200000 é\n");
+
+        std::fs::write(root.join("wide"), format!("x{}\nnext\n", "é".repeat(1_000_000))).unwrap();
+        let (wide, warnings) = files.read(json!({"path": "wide"})).await;
+        assert_eq!(wide.unwrap().len(), 1023);
+        assert!(warnings[0].contains("line 1 is longer"), "{warnings:?}");
+        assert_eq!(files.text(json!({"path": "wide", "start_line": 2})).await, "next\n");
+        std::fs::write(root.join("exact"), "x".repeat(1024)).unwrap();
+        assert_eq!(files.text(json!({"path": "exact"})).await.len(), 1024);
     }
 
     #[test]
-    fn a_large_file_is_cut_at_a_character_and_says_where_to_go_on() {
-        let (folder, dir) = folder();
-        std::fs::write(folder.path().join("root/big"), "åß\n".repeat(1000)).unwrap();
-        let part = read(&dir, "big", None, None, 8).unwrap();
-        assert_eq!((part.text.as_str(), part.cut_at), ("åß\nå", Some(2)));
-        let part = read(&dir, "big", Some(900), Some(2), 1000).unwrap();
-        assert_eq!((part.text.as_str(), part.cut_at), ("åß\nåß\n", None));
+    fn settings_are_checked() {
+        for (config, place) in
+            [(json!({"root": "no/such"}), "root"), (json!({"root": ".", "max_bytes": "5MiB"}), "max_bytes")]
+        {
+            let config = serde_json::from_value(config).unwrap();
+            let Err(fault) = tool("t", config, Path::new("/tmp")) else { panic!("{place}") };
+            assert_eq!(fault.path, ["with", place]);
+        }
+        assert!(serde_json::from_value::<Config>(json!({"root": ".", "rot": 1})).is_err());
+        assert!(serde_json::from_value::<Config>(json!({})).is_err());
     }
 }

@@ -1,40 +1,57 @@
-//! `calculator`: one expression, one number.
+//! Arithmetic, because models are poor at it.
+//!
+//! An evaluator of our own: the libraries either lack `//` and `**`, read `-2**2` as 4, or carry a licence that a
+//! sidecar cannot. `parse` reads and evaluates in one go, `number` counts, `functions` is what has a name.
 
-mod expression;
+mod functions;
 mod number;
+mod parse;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde_json::{Value, json};
 
-use self::expression::evaluate;
 use super::NoSettings;
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::{Runner, Tool};
 
-/// Longest expression, in bytes; nobody writes more by hand.
-const MAX_LEN: usize = 1000;
+/// Longest expression, in characters.
+const LONGEST: usize = 1000;
+
+/// The tool under the name `name`.
+pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
+    let description = "Evaluates an arithmetic expression exactly and answers with the number. Use it for every \
+        calculation, however simple. Understands + - * / // (rounded down) % (remainder) ** or ^ (power), \
+        parentheses, numbers such as 1_000, 2.5 and 1e-3, the names pi, e and tau, and the functions sqrt, abs, \
+        round(x, digits), floor, ceil, min, max, sin, cos, tan, asin, acos, atan (in radians), log(x, base) (natural \
+        without a base), ln, log2, log10, exp, factorial and pow(x, y).";
+    let schema = json!({
+        "type": "object",
+        "properties": {"expression": {
+            "type": "string",
+            "description": "The expression, e.g. (17.5 + 4) * 3 ** 2",
+            "maxLength": LONGEST,
+        }},
+        "required": ["expression"],
+        "additionalProperties": false,
+    });
+    Tool::new(name, description).input_schema(schema).effect(Effect::Read).with_runner(Arc::new(Calculator))
+}
 
 struct Calculator;
 
-pub(super) fn tool(name: &str, _: NoSettings) -> Tool {
-    Tool::new(
-        name,
-        "Evaluates one arithmetic expression exactly and returns the number. Use it for any calculation instead of \
-         doing it in your head. Knows + - * / // % ** ( ), pi, e, and functions such as sqrt, round, min, max, log.",
-    )
-    .param("expression", "string", "What to calculate, e.g. (137 * 48) / 2 ** 3, sqrt(2), round(2 / 3, 4)")
-    .effect(Effect::Read)
-    .with_runner(Arc::new(Calculator))
-}
-
 #[async_trait]
 impl Runner for Calculator {
-    async fn call(&self, arguments: Arc<JsonObject>, _: ToolContext) -> Result<ToolResult, ToolError> {
-        let text = arguments.get("expression").and_then(serde_json::Value::as_str).unwrap_or_default();
-        if text.len() > MAX_LEN {
-            return Err(format!("The expression is longer than {MAX_LEN} bytes; calculate it in parts.").into());
+    async fn call(&self, arguments: Arc<JsonObject>, _context: ToolContext) -> Result<ToolResult, ToolError> {
+        let expression = arguments.get("expression").and_then(Value::as_str).unwrap_or_default();
+        if expression.chars().count() > LONGEST {
+            return Err(ToolError::Said(format!("the expression is longer than {LONGEST} characters")));
         }
-        Ok(ToolResult::text(evaluate(text)?.to_string()))
+        let number = parse::evaluate(expression).map_err(|error| ToolError::Said(error.to_string()))?;
+        Ok(ToolResult::text(number.to_string()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,113 +1,138 @@
-//! Numbers that are exact integers for as long as they can be.
+//! Numbers: whole ones exact as long as 128 bits hold them, all others as doubles.
 
+use std::cmp::Ordering;
 use std::fmt;
 
-/// An integer while it fits, else a double.
+/// A value of the calculator. A `Float` is always finite.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Number {
-    Integer(i128),
-    Real(f64),
+    Int(i128),
+    Float(f64),
 }
 
-use Number::{Integer, Real};
+/// Why there is no number.
+pub(super) type Fault = String;
 
-/// Up to here every integer is a double of its own (2^53).
-const EXACT: f64 = 9_007_199_254_740_992.0;
+use Number::{Float, Int};
 
 impl Number {
-    pub(super) fn real(self) -> f64 {
+    pub(super) fn as_f64(self) -> f64 {
         match self {
-            Integer(value) => value as f64,
-            Real(value) => value,
+            Int(n) => n as f64,
+            Float(x) => x,
         }
     }
 
-    /// Exact if both are integers and the result fits, else in doubles.
-    fn either(self, other: Self, exact: impl Fn(i128, i128) -> Option<i128>, real: impl Fn(f64, f64) -> f64) -> Self {
-        if let (Integer(a), Integer(b)) = (self, other)
-            && let Some(value) = exact(a, b)
+    /// A double as a number, if it is one.
+    pub(super) fn finite(x: f64) -> Result<Self, Fault> {
+        if x.is_nan() {
+            Err("there is no real result".into())
+        } else if x.is_infinite() {
+            Err("the result is too large".into())
+        } else {
+            Ok(Float(x))
+        }
+    }
+
+    /// A double without a fraction as a whole number, where that is exact.
+    pub(super) fn whole(x: f64) -> Self {
+        if x.abs() < 9e15 { Int(x as i128) } else { Float(x) }
+    }
+
+    /// Exactly where both are whole and the result fits, else as doubles.
+    fn both(
+        self,
+        other: Self,
+        exact: impl Fn(i128, i128) -> Option<i128>,
+        double: impl Fn(f64, f64) -> f64,
+    ) -> Result<Self, Fault> {
+        if let (Int(a), Int(b)) = (self, other)
+            && let Some(n) = exact(a, b)
         {
-            return Integer(value);
+            return Ok(Int(n));
         }
-        Real(real(self.real(), other.real()))
+        Self::finite(double(self.as_f64(), other.as_f64()))
     }
 
-    pub(super) fn add(self, other: Self) -> Self {
-        self.either(other, i128::checked_add, |a, b| a + b)
+    pub(super) fn add(self, other: Self) -> Result<Self, Fault> {
+        self.both(other, i128::checked_add, |a, b| a + b)
     }
 
-    pub(super) fn subtract(self, other: Self) -> Self {
-        self.either(other, i128::checked_sub, |a, b| a - b)
+    pub(super) fn sub(self, other: Self) -> Result<Self, Fault> {
+        self.both(other, i128::checked_sub, |a, b| a - b)
     }
 
-    pub(super) fn multiply(self, other: Self) -> Self {
-        self.either(other, i128::checked_mul, |a, b| a * b)
+    pub(super) fn mul(self, other: Self) -> Result<Self, Fault> {
+        self.both(other, i128::checked_mul, |a, b| a * b)
     }
 
-    pub(super) fn negate(self) -> Self {
-        Integer(0).subtract(self)
+    pub(super) fn neg(self) -> Result<Self, Fault> {
+        Int(0).sub(self)
     }
 
-    pub(super) fn divide(self, other: Self) -> Result<Self, String> {
-        other.not_zero()?;
-        let whole = |a: i128, b: i128| a.checked_rem(b).filter(|rest| *rest == 0).and_then(|_| a.checked_div(b));
-        Ok(self.either(other, whole, |a, b| a / b))
+    pub(super) fn div(self, other: Self) -> Result<Self, Fault> {
+        let exact = |a: i128, b: i128| (a.checked_rem(b)? == 0).then(|| a.checked_div(b)).flatten();
+        self.both(other.nonzero()?, exact, |a, b| a / b)
     }
 
-    /// Division rounded down, as Python's `//`.
-    pub(super) fn floor_divide(self, other: Self) -> Result<Self, String> {
-        other.not_zero()?;
-        let down = |a: i128, b: i128| {
-            let rest = a.checked_rem(b)?;
-            a.checked_div(b)?.checked_sub(i128::from(rest != 0 && (rest < 0) != (b < 0)))
+    /// Rounded down, also below zero: `-7 // 2` is -4.
+    pub(super) fn floor_div(self, other: Self) -> Result<Self, Fault> {
+        let exact = |a: i128, b: i128| {
+            let down = a.checked_rem(b)? != 0 && (a < 0) != (b < 0);
+            a.checked_div(b)?.checked_sub(i128::from(down))
         };
-        Ok(self.either(other, down, |a, b| (a / b).floor()))
+        self.both(other.nonzero()?, exact, |a, b| ((a - floor_rem(a, b)) / b).round())
     }
 
-    /// The remainder with the divisor's sign, as Python's `%`.
-    pub(super) fn remainder(self, other: Self) -> Result<Self, String> {
-        other.not_zero()?;
+    /// With the sign of the divisor: `-7 % 3` is 2.
+    pub(super) fn rem(self, other: Self) -> Result<Self, Fault> {
         let exact = |a: i128, b: i128| {
             let rest = a.checked_rem(b)?;
-            Some(if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest })
+            if rest != 0 && (rest < 0) != (b < 0) { rest.checked_add(b) } else { Some(rest) }
         };
-        Ok(self.either(other, exact, |a, b| a - b * (a / b).floor()))
+        self.both(other.nonzero()?, exact, floor_rem)
     }
 
-    pub(super) fn power(self, other: Self) -> Result<Self, String> {
-        if self.real() == 0.0 && other.real() < 0.0 {
-            return Err("division by zero: zero to a negative power".into());
+    pub(super) fn pow(self, other: Self) -> Result<Self, Fault> {
+        if self.as_f64() == 0.0 && other.as_f64() < 0.0 {
+            return Err(BY_ZERO.into());
         }
-        let exact = |a: i128, b: i128| u32::try_from(b).ok().and_then(|b| a.checked_pow(b));
-        match self.either(other, exact, f64::powf) {
-            Real(value) if value.is_nan() => Err("a negative number has no such root".into()),
-            value => Ok(value),
+        self.both(other, |a, b| a.checked_pow(b.try_into().ok()?), f64::powf)
+    }
+
+    pub(super) fn compare(self, other: Self) -> Ordering {
+        match (self, other) {
+            (Int(a), Int(b)) => a.cmp(&b),
+            _ => self.as_f64().total_cmp(&other.as_f64()),
         }
     }
 
-    /// Applies a function of doubles; whole results that a double holds exactly become integers again.
-    pub(super) fn map(self, function: impl Fn(f64) -> f64) -> Self {
-        let value = function(self.real());
-        if value.fract() == 0.0 && value.abs() < EXACT { Integer(value as i128) } else { Real(value) }
-    }
-
-    fn not_zero(self) -> Result<(), String> {
-        if self.real() == 0.0 { Err("division by zero".into()) } else { Ok(()) }
+    fn nonzero(self) -> Result<Self, Fault> {
+        if self.as_f64() == 0.0 { Err(BY_ZERO.into()) } else { Ok(self) }
     }
 }
 
-/// Integers in full; others with at most 15 significant digits, so that 0.1 + 0.2 is 0.3.
+const BY_ZERO: &str = "division by zero";
+
+fn floor_rem(a: f64, b: f64) -> f64 {
+    let rest = a % b;
+    if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
+}
+
+/// The nearest double with 15 significant digits: what is shown, and what is meant by 0.1 + 0.2.
+pub(super) fn shown(x: f64) -> f64 {
+    format!("{x:.14e}").parse().unwrap_or(x)
+}
+
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Integer(value) => value.fmt(f),
-            Real(value) => {
-                let rounded: f64 = format!("{value:.14e}").parse().unwrap_or(*value);
-                if rounded != 0.0 && !(1e-6..1e21).contains(&rounded.abs()) {
-                    return write!(f, "{rounded:e}");
-                }
-                write!(f, "{rounded}")
-            }
+        match *self {
+            Int(n) => write!(f, "{n}"),
+            Float(x) => match shown(x) {
+                0.0 => f.write_str("0"),
+                x if (1e-5..1e15).contains(&x.abs()) => write!(f, "{x}"),
+                x => write!(f, "{x:e}"),
+            },
         }
     }
 }

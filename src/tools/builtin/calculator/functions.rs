@@ -1,0 +1,117 @@
+//! What has a name: constants and functions.
+
+use std::f64::consts;
+
+use super::number::{Fault, Number, shown};
+
+/// The constants.
+pub(super) const CONSTANTS: [(&str, f64); 3] = [("pi", consts::PI), ("e", consts::E), ("tau", consts::TAU)];
+
+/// The functions.
+pub(super) const FUNCTIONS: [&str; 20] = [
+    "sqrt",
+    "abs",
+    "round",
+    "floor",
+    "ceil",
+    "min",
+    "max",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "log",
+    "ln",
+    "log2",
+    "log10",
+    "exp",
+    "factorial",
+    "pow",
+];
+
+/// The function's value.
+pub(super) fn apply(name: &str, arguments: &[Number]) -> Result<Number, Fault> {
+    use Number::{Float, Int};
+    let double = |function: fn(f64) -> f64| match arguments {
+        [x] => Number::finite(function(x.as_f64())),
+        _ => Err(format!("`{name}` takes one number")),
+    };
+    match (name, arguments) {
+        ("abs", &[x]) if x.as_f64() < 0.0 => x.neg(),
+        ("abs", &[x]) => Ok(x),
+        ("sqrt", [x]) if x.as_f64() < 0.0 => Err("there is no real square root of a negative number".into()),
+        ("round" | "floor" | "ceil", &[x @ Int(_)]) => Ok(x),
+        // What is shown is what is rounded: 2.675 is a little less, and yet round(2.675, 2) is 2.68.
+        ("round", &[Float(x)]) => Ok(Number::whole(shown(x).round())),
+        ("floor", &[Float(x)]) => Ok(Number::whole(shown(x).floor())),
+        ("ceil", &[Float(x)]) => Ok(Number::whole(shown(x).ceil())),
+        ("round", &[x, Int(digits)]) => round(x, digits),
+        ("round", _) => Err("`round` takes a number and, if you like, a whole number of digits".into()),
+        ("min", [first, rest @ ..]) => Ok(rest.iter().fold(*first, |a, &b| if b.compare(a).is_lt() { b } else { a })),
+        ("max", [first, rest @ ..]) => Ok(rest.iter().fold(*first, |a, &b| if b.compare(a).is_gt() { b } else { a })),
+        ("min" | "max", []) => Err(format!("`{name}` takes at least one number")),
+        ("ln" | "log2" | "log10", [x]) | ("log", [x] | [x, _]) if x.as_f64() <= 0.0 => {
+            Err("a logarithm is of a number above zero".into())
+        }
+        ("log", [_, base]) if base.as_f64() <= 0.0 || base.as_f64() == 1.0 => {
+            Err("the base of a logarithm is above zero and not 1".into())
+        }
+        ("log", [x, base]) => Number::finite(x.as_f64().ln() / base.as_f64().ln()),
+        ("log", []) | ("log", [_, _, _, ..]) => Err("`log` takes a number and, if you like, a base".into()),
+        ("pow", &[x, y]) => x.pow(y),
+        ("pow", _) => Err("`pow` takes two numbers".into()),
+        ("factorial", &[x]) => factorial(x),
+        ("sqrt", _) => double(f64::sqrt),
+        ("sin", _) => double(f64::sin),
+        ("cos", _) => double(f64::cos),
+        ("tan", _) => double(f64::tan),
+        ("asin", _) => double(f64::asin),
+        ("acos", _) => double(f64::acos),
+        ("atan", _) => double(f64::atan),
+        ("log" | "ln", _) => double(f64::ln),
+        ("log2", _) => double(f64::log2),
+        ("log10", _) => double(f64::log10),
+        ("exp", _) => double(f64::exp),
+        // `abs`, `floor`, `ceil`, `factorial` of something else than one number.
+        _ => Err(format!("`{name}` takes one number")),
+    }
+}
+
+/// Half goes away from zero. Digits below zero round to tens, hundreds and so on.
+fn round(x: Number, digits: i128) -> Result<Number, Fault> {
+    let digits = i32::try_from(digits.clamp(-400, 400)).unwrap_or(0);
+    match x {
+        Number::Int(n) if digits >= 0 => Ok(Number::Int(n)),
+        Number::Int(n) => {
+            let Some(unit) = 10_i128.checked_pow(digits.unsigned_abs()) else {
+                return Ok(Number::Int(0));
+            };
+            let half = if n < 0 { -(unit / 2) } else { unit / 2 };
+            let rounded = n.checked_add(half).and_then(|n| (n / unit).checked_mul(unit));
+            rounded.map(Number::Int).ok_or_else(|| "the result is too large".into())
+        }
+        // More digits than a double has.
+        Number::Float(x) if digits > 15 => Ok(Number::Float(x)),
+        Number::Float(x) => {
+            let unit = 10_f64.powi(digits.abs());
+            let rounded = if digits >= 0 { shown(x * unit).round() / unit } else { shown(x / unit).round() * unit };
+            // Too large to have digits that could be rounded away.
+            Ok(Number::finite(rounded).unwrap_or(Number::Float(if digits >= 0 { x } else { 0.0 })))
+        }
+    }
+}
+
+fn factorial(x: Number) -> Result<Number, Fault> {
+    let n = match x {
+        Number::Int(n) => n,
+        Number::Float(x) if x.fract() == 0.0 => x as i128,
+        Number::Float(_) => -1,
+    };
+    match n {
+        0..=170 => (2..=n).try_fold(Number::Int(1), |product, factor| product.mul(Number::Int(factor))),
+        171.. => Err("the result is too large: `factorial` goes up to 170".into()),
+        _ => Err("`factorial` takes a whole number from 0 to 170".into()),
+    }
+}

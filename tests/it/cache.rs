@@ -1,0 +1,165 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use toolcrib::{Effect, Limit, LimitScope, Per, Tool};
+
+use crate::support::TestApp;
+
+/// A cached tool that counts its runs and waits for a permit in each.
+fn counting(runs: &Arc<AtomicUsize>, gate: &Arc<Semaphore>) -> Tool {
+    let (runs, gate) = (runs.clone(), gate.clone());
+    Tool::new("count", "Counts its runs.")
+        .param_opt("key", "string", "Anything")
+        .effect(Effect::Read)
+        .cache(Duration::from_secs(60), &["tenant"])
+        .call(move |_, _| {
+            let run = runs.fetch_add(1, Ordering::SeqCst) + 1;
+            let gate = gate.clone();
+            async move {
+                gate.acquire().await.unwrap().forget();
+                Ok(json!({"run": run}))
+            }
+        })
+}
+
+fn open_gate() -> (Arc<AtomicUsize>, Arc<Semaphore>) {
+    (Arc::default(), Arc::new(Semaphore::new(1000)))
+}
+
+async fn status(app: &TestApp, body: Value) -> (String, Value) {
+    let (_, answer) = app.post("/tools/count/invoke", body).await;
+    (answer["meta"]["cache"].as_str().unwrap_or_default().to_owned(), answer["structured_content"]["run"].clone())
+}
+
+#[tokio::test]
+async fn a_result_is_kept_for_its_time_for_its_context_and_until_it_is_refreshed() {
+    let (runs, gate) = open_gate();
+    let (app, hand) = TestApp::with_clock([counting(&runs, &gate)]).await;
+    let plain = json!({"arguments": {}});
+    let acme = json!({"arguments": {}, "context": {"tenant": "acme", "trace": 1}});
+    let of = |body: &Value, mode: &str| {
+        let mut body = body.clone();
+        body["cache"] = mode.into();
+        body
+    };
+    let expect = [
+        (plain.clone(), "miss", 1),
+        (plain.clone(), "hit", 1),
+        (acme.clone(), "miss", 2),
+        (json!({"arguments": {}, "context": {"tenant": "acme", "trace": 2}}), "hit", 2),
+        (of(&plain, "bypass"), "bypass", 3),
+        (plain.clone(), "hit", 1),
+        (of(&plain, "refresh"), "refresh", 4),
+        (plain.clone(), "hit", 4),
+    ];
+    for (body, cache, run) in expect {
+        assert_eq!(status(&app, body).await, (cache.to_owned(), json!(run)));
+    }
+    hand.fetch_add(60_000, Ordering::SeqCst);
+    assert_eq!(status(&app, plain).await, ("miss".to_owned(), json!(5)));
+}
+
+#[tokio::test]
+async fn the_row_of_a_hit_has_the_result_of_the_call_it_came_from() {
+    let (runs, gate) = open_gate();
+    let app = TestApp::new([counting(&runs, &gate)]).await;
+    let (_, first) = app.invoke("count", json!({})).await;
+    app.invoke("count", json!({})).await;
+    let row = app.newest().await;
+    assert_eq!((&row["cache"], &row["attempts"]), (&json!("hit"), &json!(0)));
+    assert_eq!(row["result"]["content"], first["content"]);
+    assert_eq!(row["result"]["invocation_id"], row["invocation_id"]);
+}
+
+#[tokio::test]
+async fn equal_calls_in_flight_run_once() {
+    let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let app = Arc::new(TestApp::new([counting(&runs, &gate)]).await);
+    let calls: Vec<_> = (0..20)
+        .map(|_| {
+            let app = app.clone();
+            tokio::spawn(async move { status(&app, json!({"arguments": {"key": "x"}})).await.0 })
+        })
+        .collect();
+    while app.registry().shared().running.len() < 20 {
+        tokio::task::yield_now().await;
+    }
+    gate.add_permits(1);
+    let mut statuses = Vec::new();
+    for call in calls {
+        statuses.push(call.await.unwrap());
+    }
+    statuses.sort();
+    assert_eq!((statuses[18].as_str(), statuses[19].as_str(), runs.load(Ordering::SeqCst)), ("joined", "miss", 1));
+}
+
+#[tokio::test]
+async fn who_joined_does_not_share_the_deadline_of_who_came_first() {
+    let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let app = Arc::new(TestApp::new([counting(&runs, &gate)]).await);
+    let call = |body: Value| {
+        let app = app.clone();
+        tokio::spawn(async move { app.post("/tools/count/invoke", body).await })
+    };
+    let hasty = call(json!({"arguments": {}, "timeout": "20ms"}));
+    while runs.load(Ordering::SeqCst) < 1 {
+        tokio::task::yield_now().await;
+    }
+    let patient = call(json!({"arguments": {}}));
+    assert_eq!(hasty.await.unwrap().1["kind"], "deadline_exceeded");
+    while runs.load(Ordering::SeqCst) < 2 {
+        tokio::task::yield_now().await;
+    }
+    gate.add_permits(2);
+    assert_eq!(patient.await.unwrap().1["structured_content"], json!({"run": 2}));
+}
+
+#[tokio::test]
+async fn cached_answers_are_free_and_errors_are_not_kept() {
+    let limited = Tool::new("limited", "…")
+        .param("ok", "boolean", "Whether to say yes")
+        .effect(Effect::Read)
+        .cache(Duration::from_secs(60), &[])
+        .limit(Limit { calls: 3, per: Per::Lifetime, scope: LimitScope::Tool })
+        .call(|arguments, _| async move { if arguments["ok"] == true { Ok("yes") } else { Err("no".into()) } });
+    let app = TestApp::new([limited]).await;
+    for (ok, cache, used) in [(true, "miss", 1), (true, "hit", 1), (false, "miss", 2), (false, "miss", 3)] {
+        let (status, answer) = app.invoke("limited", json!({"ok": ok})).await;
+        assert_eq!((status.as_u16(), &answer["meta"]["cache"]), (200, &json!(cache)));
+        assert_eq!(app.get("/tools/limited").await.1["usage"][0]["used"], used);
+    }
+    assert_eq!(app.invoke("limited", json!({"ok": false})).await.0, 429);
+    assert_eq!(app.invoke("limited", json!({"ok": true})).await.1["meta"]["cache"], "hit");
+}
+
+#[tokio::test]
+async fn a_purge_reaches_calls_that_began_before_it() {
+    let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let app = Arc::new(TestApp::new([counting(&runs, &gate)]).await);
+    let running = tokio::spawn({
+        let app = app.clone();
+        async move { status(&app, json!({"arguments": {}})).await }
+    });
+    while runs.load(Ordering::SeqCst) < 1 {
+        tokio::task::yield_now().await;
+    }
+    let purge = crate::support::request("DELETE", "/tools/count/cache", None, None);
+    assert_eq!(app.send(purge).await.0, 200);
+    gate.add_permits(2);
+    assert_eq!(running.await.unwrap(), ("miss".to_owned(), json!(1)));
+    assert_eq!(status(&app, json!({"arguments": {}})).await, ("miss".to_owned(), json!(2)));
+}
+
+#[tokio::test]
+async fn a_tool_that_is_handed_the_context_is_cached_only_by_named_fields() {
+    let manifest = "tools:\n  own: {kind: native, cache: {ttl: 1m}}\n  named: {kind: native, use: own, \
+                    cache: {ttl: 1m, context: []}}\n";
+    let own = Tool::new("own", "…").effect(Effect::Read).call(|_, _| async { Ok("x") });
+    let app = TestApp::with_manifest(manifest, [own]).await;
+    for (tool, cache) in [("own", "off"), ("named", "miss")] {
+        assert_eq!(app.invoke(tool, json!({})).await.1["meta"]["cache"], cache);
+    }
+}

@@ -1,0 +1,53 @@
+use std::collections::HashMap;
+use std::path::Path;
+
+use axum::body::Body;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use toolcrib::App;
+use toolcrib::manifest::{self, Source};
+use tower::ServiceExt;
+
+use crate::support::request;
+
+/// The files as they are, and a value for every variable that the examples name.
+struct Examples;
+
+impl Source for Examples {
+    fn env(&self, name: &str) -> Option<String> {
+        ["WEATHER_KEY", "RESEARCH_KEY", "OPERATOR_KEY"].contains(&name).then(|| format!("value-of-{name}"))
+    }
+
+    fn file(&self, path: &Path) -> std::io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+}
+
+#[tokio::test]
+async fn the_example_manifest_loads_without_a_warning_and_its_tools_run() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/toolcrib.yaml");
+    let loaded = manifest::load(&file, &Examples, &HashMap::new());
+    let loaded = loaded.unwrap_or_else(|findings| panic!("{}", findings[0]));
+    let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings, [""; 0]);
+    assert_eq!((loaded.callers.len(), loaded.tools.len()), (2, 8));
+
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
+    let app = loaded.tools.into_iter().fold(App::builder(), toolcrib::AppBuilder::tool).ledger(ledger);
+    let app = app.build().await.unwrap();
+    for (tool, arguments, says) in [
+        ("calculator", json!({"expression": "6*7"}), "42"),
+        ("read_notes", json!({"path": "todo.md"}), "plants"),
+        ("word_count", json!({"text": "one two three"}), "3"),
+        ("sort_lines", json!({"text": "b\na\nb\n"}), "a\nb"),
+        ("current_time", json!({"timezone": "Europe/Oslo"}), "Europe/Oslo"),
+    ] {
+        let path = format!("/tools/{tool}/invoke");
+        let sent = app.router().oneshot(request("POST", &path, None, Some(json!({"arguments": arguments}))));
+        let bytes: axum::body::Bytes =
+            BodyExt::collect(Body::new(sent.await.unwrap().into_body())).await.unwrap().to_bytes();
+        let answer: Value = serde_json::from_slice(&bytes).unwrap();
+        assert!(answer["content"][0]["text"].as_str().unwrap().contains(says), "{tool}: {answer}");
+    }
+}

@@ -1,0 +1,15 @@
+//! Behaviour, through HTTP. One binary, so that it links once.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise, its helpers too")]
+#![allow(missing_docs, reason = "tests say in their names what they hold")]
+#![allow(clippy::allow_attributes, reason = "only some builds of the tests need the line above")]
+
+mod support;
+
+mod cache; // stored results, single flight, whose result is whose
+mod calls; // what a tool gets and what its answer comes to
+mod cancel; // the caller leaves
+mod examples; // every example manifest loads, and is called
+mod limits; // usage limits under a clock that we move
+mod openapi; // the committed document is the one that is served
+mod problems; // every kind of failure, in README and over the wire
+mod tidy; // ARCHITECTURE.md's invariants

@@ -1,0 +1,131 @@
+//! A service without a socket, with a ledger of its own in a temporary folder.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use toolcrib::call::Clock;
+use toolcrib::{App, AppBuilder, Registry, Tool};
+use tower::ServiceExt;
+
+/// When the clock of [`TestApp::with_clock`] starts.
+pub(crate) const START: &str = "2026-06-15T12:00:30Z";
+
+/// A service under test.
+pub(crate) struct TestApp {
+    router: Router,
+    registry: Arc<Registry>,
+    /// Deleted with the app.
+    _folder: TempDir,
+}
+
+/// A status and a JSON body.
+pub(crate) type Reply = (StatusCode, Value);
+
+impl TestApp {
+    /// A service with these tools and nothing else.
+    pub(crate) async fn new(tools: impl IntoIterator<Item = Tool>) -> Self {
+        Self::build(tools.into_iter().fold(App::builder(), AppBuilder::tool), None).await
+    }
+
+    /// The same under a clock that stands still until its hand is moved (Unix milliseconds).
+    pub(crate) async fn with_clock(tools: impl IntoIterator<Item = Tool>) -> (Self, Arc<AtomicI64>) {
+        let (clock, hand) = Clock::manual(START.parse::<Timestamp>().unwrap());
+        let builder = tools.into_iter().fold(App::builder(), AppBuilder::tool).clock(clock);
+        (Self::build(builder, None).await, hand)
+    }
+
+    /// A service with a manifest beside these tools.
+    pub(crate) async fn with_manifest(manifest: &str, tools: impl IntoIterator<Item = Tool>) -> Self {
+        Self::build(tools.into_iter().fold(App::builder(), AppBuilder::tool), Some(manifest)).await
+    }
+
+    async fn build(mut builder: AppBuilder, manifest: Option<&str>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        if let Some(text) = manifest {
+            let file = folder.path().join("toolcrib.yaml");
+            std::fs::write(&file, text).unwrap();
+            builder = builder.manifest(&file).unwrap();
+        }
+        let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
+        let app = builder.ledger(ledger).build().await.unwrap();
+        Self { router: app.router(), registry: app.registry().clone(), _folder: folder }
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Sends a request as it is.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Reply {
+        self.send(request("GET", path, None, None)).await
+    }
+
+    pub(crate) async fn get_as(&self, key: &str, path: &str) -> Reply {
+        self.send(request("GET", path, Some(key), None)).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Reply {
+        self.send(request("POST", path, None, Some(body))).await
+    }
+
+    pub(crate) async fn post_as(&self, key: &str, path: &str, body: Value) -> Reply {
+        self.send(request("POST", path, Some(key), Some(body))).await
+    }
+
+    /// Calls a tool.
+    pub(crate) async fn invoke(&self, tool: &str, arguments: Value) -> Reply {
+        self.post(&format!("/tools/{tool}/invoke"), json!({"arguments": arguments})).await
+    }
+
+    /// The newest call of the ledger, with its result.
+    pub(crate) async fn newest(&self) -> Value {
+        let (_, page) = self.get("/invocations?limit=1").await;
+        let id = page["invocations"][0]["invocation_id"].as_str().unwrap().to_owned();
+        self.get(&format!("/invocations/{id}")).await.1
+    }
+
+    /// Waits, by asking, until the newest call is in this state.
+    pub(crate) async fn until_newest_is(&self, state: &str) -> Value {
+        for _ in 0..2000 {
+            let newest = self.newest().await;
+            if newest["state"] == state {
+                return newest;
+            }
+            tokio::task::yield_now().await;
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        panic!("the newest call never became {state}: {}", self.newest().await);
+    }
+}
+
+/// A request as a client would send it.
+pub(crate) fn request(method: &str, path: &str, key: Option<&str>, body: Option<Value>) -> Request<Body> {
+    let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
+    if let Some(key) = key {
+        request = request.header("authorization", format!("Bearer {key}"));
+    }
+    match body {
+        Some(body) => request.header("content-type", "application/json").body(Body::from(body.to_string())),
+        None => request.body(Body::empty()),
+    }
+    .unwrap()
+}
+
+/// The text of an answer's or a problem's first block.
+pub(crate) fn said(reply: &Reply) -> &str {
+    reply.1["content"][0]["text"].as_str().unwrap_or_default()
+}

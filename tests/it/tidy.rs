@@ -1,0 +1,106 @@
+//! ARCHITECTURE.md's invariants, held against the source.
+
+use std::path::{Path, PathBuf};
+
+struct Source {
+    path: String,
+    /// Without its unit tests.
+    text: String,
+}
+
+fn sources() -> Vec<Source> {
+    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    walk(&root, &mut found);
+    let source = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
+        Source { path: path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned(), text }
+    };
+    let is_test = |source: &Source| {
+        source.path.ends_with("tests.rs") || ["ledger/contract.rs", "ledger/memory.rs"].contains(&source.path.as_str())
+    };
+    found.into_iter().map(source).filter(|source| !is_test(source)).collect()
+}
+
+/// Rooms that may not name others: `(files, words, exceptions)`.
+fn forbid(files: &str, words: &[&str], except: &[&str]) {
+    for source in sources() {
+        if source.path.starts_with(files) && !except.iter().any(|other| source.path.starts_with(other)) {
+            for word in words {
+                assert!(!source.text.contains(word), "src/{} names `{word}`", source.path);
+            }
+        }
+    }
+}
+
+#[test]
+fn rooms_know_only_the_rooms_below_them() {
+    forbid("call/", &["use crate::"], &[]);
+    let above = ["crate::http", "crate::app", "crate::cli", "crate::manifest", "crate::registry", "crate::stack"];
+    for room in ["tools/", "ledger/", "middleware/", "schema/", "stack.rs", "registry.rs", "running.rs", "secrets.rs"] {
+        let above: Vec<&str> =
+            above.into_iter().filter(|word| !(room == "registry.rs" && word.ends_with("stack"))).collect();
+        let own = room.trim_end_matches(".rs");
+        let above: Vec<&str> = above.into_iter().filter(|word| !word.ends_with(own)).collect();
+        forbid(room, &above, &[]);
+    }
+    forbid("tools/", &["crate::ledger", "crate::middleware"], &[]);
+    forbid("ledger/", &["crate::tools", "crate::middleware", "crate::schema"], &[]);
+    forbid("", &["crate::app"], &["app.rs", "cli/", "lib.rs", "main.rs"]);
+}
+
+#[test]
+fn axum_stays_in_http_and_sqlx_in_the_ledger() {
+    forbid("", &["axum::", "StatusCode"], &["http/", "app.rs", "tools/http/", "cli/"]);
+    forbid("tools/http/", &["axum::"], &["tools/http/tests.rs"]);
+    forbid("", &["sqlx::"], &["ledger/"]);
+}
+
+#[test]
+fn nothing_keeps_state_in_a_static_or_waits_in_an_unbounded_queue() {
+    forbid("", &["static mut ", "OnceLock", "LazyLock", "thread_local!", "unbounded_channel("], &[]);
+}
+
+#[test]
+fn files_stay_small() {
+    for source in sources() {
+        let lines = source.text.lines().count();
+        let most = if source.path.ends_with("mod.rs") { 120 } else { 500 };
+        assert!(lines <= most, "src/{} has {lines} lines; {most} is the most", source.path);
+    }
+}
+
+#[test]
+fn layers_are_listed_in_the_order_of_the_stack() {
+    let find = |path: &str| sources().into_iter().find(|source| source.path == path).unwrap().text;
+    let (stack, listed) = (find("stack.rs"), find("middleware/mod.rs"));
+    let stack = &stack[stack.find("pub fn build").unwrap()..];
+    let order = listed.lines().find_map(|line| line.strip_prefix("//! ")?.strip_suffix(", run.")).unwrap();
+    let names: Vec<&str> = order.split(", ").chain(["run"]).collect();
+    for name in &names {
+        assert!(listed.contains(&format!("pub mod {name};")), "{name} is no room of middleware/");
+    }
+    let word = |name: &str| match name {
+        "retry" => "retry::layer".to_owned(),
+        "run" => "Run::new".to_owned(),
+        name => {
+            let camel = name.split('_').map(|part| part[..1].to_uppercase() + &part[1..]).collect::<String>();
+            format!("{camel}Layer")
+        }
+    };
+    let places: Vec<usize> =
+        names.iter().map(|name| stack.find(&word(name)).unwrap_or_else(|| panic!("{name}"))).collect();
+    assert!(places.is_sorted(), "middleware/mod.rs lists {names:?}, stack.rs has another order");
+    assert_eq!(names.len(), 10);
+}
