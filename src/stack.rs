@@ -91,7 +91,7 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         // tower's retry with our policy; only for what may be repeated.
         .option_layer(retry::layer(&policy))
         // One try: its timeout, its panic, its row if it failed.
-        .layer(AttemptLayer::new(ledger, policy.timeout))
+        .layer(AttemptLayer::new(ledger, redactor, policy.timeout))
         // The tool; secrets leave its words here.
         .service(Run::new(runner, settings, output_schema, redactor.clone(), policy.timeout));
     BoxCloneSyncService::new(stack)

@@ -16,18 +16,20 @@ use tower::{Layer, Service};
 use super::{CallFuture, Outcome};
 use crate::call::{CallError, Invocation, ToolResult};
 use crate::ledger::{AttemptRow, Ledger};
+use crate::secrets::Redactor;
 
 /// See the module.
 #[derive(Clone)]
 pub struct AttemptLayer {
     ledger: Arc<dyn Ledger>,
+    redactor: Arc<Redactor>,
     timeout: Duration,
 }
 
 impl AttemptLayer {
     /// Gives each try this long.
-    pub fn new(ledger: &Arc<dyn Ledger>, timeout: Duration) -> Self {
-        Self { ledger: ledger.clone(), timeout }
+    pub fn new(ledger: &Arc<dyn Ledger>, redactor: &Arc<Redactor>, timeout: Duration) -> Self {
+        Self { ledger: ledger.clone(), redactor: redactor.clone(), timeout }
     }
 }
 
@@ -71,8 +73,8 @@ where
             let outcome: Outcome = match timeout(settings.timeout, call).await {
                 Ok(Ok(outcome)) => outcome,
                 Ok(Err(panic)) => {
-                    let said = panic_message(&*panic);
-                    tracing::error!(%id, panic = said, "a tool panicked");
+                    let said = settings.redactor.text(panic_message(&*panic));
+                    tracing::error!(%id, panic = &*said, "a tool panicked");
                     Ok(Arc::new(ToolResult::error(format!("The tool failed unexpectedly: {said}"))))
                 }
                 Err(_) => Err(CallError::AttemptTimedOut { after: settings.timeout }),

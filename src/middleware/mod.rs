@@ -12,6 +12,8 @@ pub mod deadline;
 pub mod record;
 pub mod retry;
 pub mod run;
+#[cfg(test)]
+mod tests;
 pub mod usage_limit;
 pub mod validate;
 
