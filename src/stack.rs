@@ -10,16 +10,16 @@ use tower::util::BoxCloneSyncService;
 use crate::call::{Answer, CallError, Clock, Invocation, Policy, ToolName, ToolSettings};
 use crate::callers::Grants;
 use crate::ledger::Ledger;
-use crate::middleware::attempt::AttemptLayer;
-use crate::middleware::authorize::AuthorizeLayer;
-use crate::middleware::cache::{CacheLayer, ResultCache};
-use crate::middleware::concurrency::ConcurrencyLayer;
-use crate::middleware::deadline::DeadlineLayer;
+use crate::middleware::attempt::Attempt;
+use crate::middleware::authorize::Authorize;
+use crate::middleware::cache::{Cached, ResultCache};
+use crate::middleware::concurrency::ConcurrencyLimit;
+use crate::middleware::deadline::Deadline;
 use crate::middleware::record::RecordLayer;
 use crate::middleware::retry;
 use crate::middleware::run::Run;
-use crate::middleware::usage_limit::{Tariff, UsageLimitLayer};
-use crate::middleware::validate::{ArgumentRules, ValidateLayer};
+use crate::middleware::usage_limit::{Tariff, UsageLimit};
+use crate::middleware::validate::{ArgumentRules, Validate};
 use crate::running::Running;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
@@ -77,21 +77,21 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         // The call's own task and its one row, written whatever happens; sees refusals too.
         .layer(RecordLayer::new(ledger, running, &policy, &rules.schema))
         // May this caller use this tool, and is it on?
-        .layer(AuthorizeLayer::new(grants, enabled))
+        .layer(Authorize::layer(grants, enabled))
         // Arguments against the schema; a call that cannot run spends nothing below.
-        .layer(ValidateLayer::new(rules))
+        .layer(Validate::layer(rules))
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
-        .option_layer(CacheLayer::new(cache, &policy, runner.takes_context(), &name, &definition_hash))
+        .option_layer(Cached::layer(cache, &policy, runner.takes_context(), &name, &definition_hash))
         // One permit across all tries; full refuses before anything is reserved.
-        .layer(ConcurrencyLayer::new(policy.concurrency, in_flight.clone()))
+        .layer(ConcurrencyLimit::layer(policy.concurrency, in_flight.clone()))
         // Row and units in one commit before the tool runs; settled by `record`.
-        .option_layer(UsageLimitLayer::new(ledger, &tariff, policy.effect, clock))
+        .option_layer(UsageLimit::layer(ledger, &tariff, policy.effect, clock))
         // What is left of the whole call; below the limit, so that dropping the work never drops the settling.
-        .layer(DeadlineLayer)
+        .layer(Deadline::layer())
         // tower's retry with our policy; only for what may be repeated.
         .option_layer(retry::layer(&policy))
         // One try: its timeout, its panic, its row if it failed.
-        .layer(AttemptLayer::new(ledger, redactor, policy.timeout))
+        .layer(Attempt::layer(ledger, redactor, policy.timeout))
         // The tool; secrets leave its words here.
         .service(Run::new(runner, settings, output_schema, redactor.clone(), policy.timeout));
     BoxCloneSyncService::new(stack)

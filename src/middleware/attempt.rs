@@ -6,94 +6,59 @@
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
-use tower::{Layer, Service};
 
-use super::{CallFuture, Outcome};
+use super::Outcome;
+use super::around::{Around, AroundLayer, Inner};
 use crate::call::{CallError, Invocation, ToolResult};
 use crate::ledger::{AttemptRow, Ledger};
 use crate::secrets::Redactor;
 
 /// See the module.
-#[derive(Clone)]
-pub struct AttemptLayer {
+pub struct Attempt {
     ledger: Arc<dyn Ledger>,
     redactor: Arc<Redactor>,
     timeout: Duration,
 }
 
-impl AttemptLayer {
+impl Attempt {
     /// Gives each try this long.
-    pub fn new(ledger: &Arc<dyn Ledger>, redactor: &Arc<Redactor>, timeout: Duration) -> Self {
-        Self { ledger: ledger.clone(), redactor: redactor.clone(), timeout }
+    pub fn layer(ledger: &Arc<dyn Ledger>, redactor: &Arc<Redactor>, timeout: Duration) -> AroundLayer<Self> {
+        AroundLayer::new(Self { ledger: ledger.clone(), redactor: redactor.clone(), timeout })
     }
 }
 
-impl<S> Layer<S> for AttemptLayer {
-    type Service = Attempt<S>;
-
-    fn layer(&self, inner: S) -> Attempt<S> {
-        Attempt { inner, settings: self.clone() }
-    }
-}
-
-/// See the module.
-#[derive(Clone)]
-pub struct Attempt<S> {
-    inner: S,
-    settings: AttemptLayer,
-}
-
-impl<S> Service<Invocation> for Attempt<S>
-where
-    S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
-    type Response = Arc<ToolResult>;
-    type Error = CallError;
-    type Future = CallFuture;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, invocation: Invocation) -> CallFuture {
-        let ready = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, ready);
-        let settings = self.settings.clone();
-        async move {
-            let began = Instant::now();
-            let (id, attempt) = (invocation.id, invocation.attempt);
-            invocation.notes.lock().meta.attempts = attempt;
-            let call = AssertUnwindSafe(async { inner.call(invocation).await }).catch_unwind();
-            let outcome: Outcome = match timeout(settings.timeout, call).await {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(panic)) => {
-                    let said = settings.redactor.text(panic_message(&*panic));
-                    tracing::error!(%id, panic = &*said, "a tool panicked");
-                    Ok(Arc::new(ToolResult::error(format!("The tool failed unexpectedly: {said}"))))
-                }
-                Err(_) => Err(CallError::AttemptTimedOut { after: settings.timeout }),
-            };
-            if let Err(error) = &outcome {
-                let row = AttemptRow {
-                    invocation: id,
-                    attempt,
-                    kind: error.kind(),
-                    message: error.to_string(),
-                    duration_us: i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX),
-                };
-                if let Err(error) = settings.ledger.attempt(row).await {
-                    tracing::warn!(%id, %error, "a failed try could not be written");
-                }
+impl Around for Attempt {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+        let began = Instant::now();
+        let (id, attempt) = (invocation.id, invocation.attempt);
+        invocation.notes.lock().meta.attempts = attempt;
+        let call = AssertUnwindSafe(async move { inner.call(invocation).await }).catch_unwind();
+        let outcome: Outcome = match timeout(self.timeout, call).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(panic)) => {
+                let said = self.redactor.text(panic_message(&*panic));
+                tracing::error!(%id, panic = &*said, "a tool panicked");
+                Ok(Arc::new(ToolResult::error(format!("The tool failed unexpectedly: {said}"))))
             }
-            outcome
+            Err(_) => Err(CallError::AttemptTimedOut { after: self.timeout }),
+        };
+        if let Err(error) = &outcome {
+            let row = AttemptRow {
+                invocation: id,
+                attempt,
+                kind: error.kind(),
+                message: error.to_string(),
+                duration_us: i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX),
+            };
+            if let Err(error) = self.ledger.attempt(row).await {
+                tracing::warn!(%id, %error, "a failed try could not be written");
+            }
         }
-        .boxed()
+        outcome
     }
 }
 

@@ -6,76 +6,38 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
-use tower::{Layer, Service};
 
-use super::CallFuture;
-use crate::call::{CallError, Concurrency, Invocation, ToolResult};
+use super::Outcome;
+use super::around::{Around, AroundLayer, Inner};
+use crate::call::{CallError, Concurrency, Invocation};
 
 /// Told to a caller that finds everything full.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// See the module.
-#[derive(Clone)]
-pub struct ConcurrencyLayer(Arc<Bulkhead>);
-
-struct Bulkhead {
+pub struct ConcurrencyLimit {
     tool: Arc<Semaphore>,
     all: Arc<Semaphore>,
     waiting: AtomicUsize,
     settings: Concurrency,
 }
 
-impl ConcurrencyLayer {
+impl ConcurrencyLimit {
     /// A bulkhead for one tool; `all` is the bound over all of them.
-    pub fn new(settings: Concurrency, all: Arc<Semaphore>) -> Self {
+    pub fn layer(settings: Concurrency, all: Arc<Semaphore>) -> AroundLayer<Self> {
         let tool = Arc::new(Semaphore::new(settings.max));
-        Self(Arc::new(Bulkhead { tool, all, waiting: AtomicUsize::new(0), settings }))
+        AroundLayer::new(Self { tool, all, waiting: AtomicUsize::new(0), settings })
     }
 }
 
-impl<S> Layer<S> for ConcurrencyLayer {
-    type Service = ConcurrencyLimit<S>;
-
-    fn layer(&self, inner: S) -> ConcurrencyLimit<S> {
-        ConcurrencyLimit { inner, bulkhead: self.0.clone() }
-    }
-}
-
-/// See the module.
-#[derive(Clone)]
-pub struct ConcurrencyLimit<S> {
-    inner: S,
-    bulkhead: Arc<Bulkhead>,
-}
-
-impl<S> Service<Invocation> for ConcurrencyLimit<S>
-where
-    S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
-    type Response = Arc<ToolResult>;
-    type Error = CallError;
-    type Future = CallFuture;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, invocation: Invocation) -> CallFuture {
-        let ready = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, ready);
-        let bulkhead = self.bulkhead.clone();
-        async move {
-            let _permits = bulkhead.enter(&invocation).await?;
-            inner.call(invocation).await
-        }
-        .boxed()
+impl Around for ConcurrencyLimit {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+        let _permits = self.enter(&invocation).await?;
+        inner.call(invocation).await
     }
 }
 
@@ -88,7 +50,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Bulkhead {
+impl ConcurrencyLimit {
     async fn enter(&self, invocation: &Invocation) -> Result<[OwnedSemaphorePermit; 2], CallError> {
         if let (Ok(tool), Ok(all)) = (self.tool.clone().try_acquire_owned(), self.all.clone().try_acquire_owned()) {
             return Ok([tool, all]);

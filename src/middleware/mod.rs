@@ -2,8 +2,9 @@
 //! record, authorize, validate, cache, concurrency, usage_limit, deadline, retry, attempt, run.
 //!
 //! All but the outermost share one shape, `Service<Invocation, Response = Arc<ToolResult>, Error = CallError>`, so a
-//! layer can be moved or added without touching its neighbours.
+//! layer can be moved or added without touching its neighbours; `around.rs` has the plumbing.
 
+pub mod around;
 pub mod attempt;
 pub mod authorize;
 pub mod cache;

@@ -5,17 +5,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use tower::{Layer, Service};
-
-use super::CallFuture;
+use super::Outcome;
+use super::around::{Around, AroundLayer, Inner};
 use super::record::row_of;
-use crate::call::{
-    CallError, Charge, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per, ToolName, ToolResult,
-};
+use crate::call::{CallError, Charge, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per, ToolName};
 use crate::ledger::{Ledger, ReserveError, State};
 
 /// What one tool's calls are charged to.
@@ -65,75 +60,41 @@ impl Tariff {
 }
 
 /// See the module.
-#[derive(Clone)]
-pub struct UsageLimitLayer(Arc<Shared>);
-
-struct Shared {
+pub struct UsageLimit {
     ledger: Arc<dyn Ledger>,
     tariff: Arc<Tariff>,
     effect: Effect,
     clock: Clock,
 }
 
-impl UsageLimitLayer {
+impl UsageLimit {
     /// Charges by this tariff; `None` for a tool whose calls are never charged and have no effect.
-    pub fn new(ledger: &Arc<dyn Ledger>, tariff: &Arc<Tariff>, effect: Effect, clock: &Clock) -> Option<Self> {
+    pub fn layer(
+        ledger: &Arc<dyn Ledger>,
+        tariff: &Arc<Tariff>,
+        effect: Effect,
+        clock: &Clock,
+    ) -> Option<AroundLayer<Self>> {
         let counts = effect != Effect::Read || !tariff.is_empty();
-        counts.then(|| {
-            let (ledger, tariff, clock) = (ledger.clone(), tariff.clone(), clock.clone());
-            Self(Arc::new(Shared { ledger, tariff, effect, clock }))
-        })
+        let (ledger, tariff, clock) = (ledger.clone(), tariff.clone(), clock.clone());
+        counts.then(|| AroundLayer::new(Self { ledger, tariff, effect, clock }))
     }
 }
 
-impl<S> Layer<S> for UsageLimitLayer {
-    type Service = UsageLimit<S>;
-
-    fn layer(&self, inner: S) -> UsageLimit<S> {
-        UsageLimit { inner, shared: self.0.clone() }
-    }
-}
-
-/// See the module.
-#[derive(Clone)]
-pub struct UsageLimit<S> {
-    inner: S,
-    shared: Arc<Shared>,
-}
-
-impl<S> Service<Invocation> for UsageLimit<S>
-where
-    S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
-    type Response = Arc<ToolResult>;
-    type Error = CallError;
-    type Future = CallFuture;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, invocation: Invocation) -> CallFuture {
-        let charges = self.shared.tariff.charges(&invocation.caller.name, invocation.run_id.as_deref());
-        if charges.is_empty() && self.shared.effect == Effect::Read {
-            return self.inner.call(invocation).boxed();
-        }
-        let ready = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, ready);
-        let shared = self.shared.clone();
-        async move {
-            shared.reserve(&invocation, charges).await?;
+impl Around for UsageLimit {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+        let charges = self.tariff.charges(&invocation.caller.name, invocation.run_id.as_deref());
+        if !charges.is_empty() || self.effect != Effect::Read {
+            self.reserve(&invocation, charges).await?;
             if invocation.cancel.is_cancelled() {
                 return Err(CallError::Cancelled);
             }
-            inner.call(invocation).await
         }
-        .boxed()
+        inner.call(invocation).await
     }
 }
 
-impl Shared {
+impl UsageLimit {
     async fn reserve(&self, invocation: &Invocation, charges: Vec<Charge>) -> Result<(), CallError> {
         let _whole = invocation.notes.reserving.lock().await;
         let row = row_of(invocation, self.effect, State::Reserved);

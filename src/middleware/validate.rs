@@ -4,14 +4,10 @@
 //! strings that hold JSON read) before the cache sees them.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use futures_util::FutureExt;
-use futures_util::future::ready;
-use tower::{Layer, Service};
-
-use super::CallFuture;
-use crate::call::{CallError, Invocation, JsonObject, ToolResult, Violation};
+use super::Outcome;
+use super::around::{Around, AroundLayer, Inner};
+use crate::call::{CallError, Invocation, JsonObject, Violation};
 use crate::schema::{Fitting, Schema};
 use crate::tools::Runner;
 
@@ -39,52 +35,22 @@ impl ArgumentRules {
 }
 
 /// See the module.
-#[derive(Clone)]
-pub struct ValidateLayer(Arc<ArgumentRules>);
+pub struct Validate(Arc<ArgumentRules>);
 
-impl ValidateLayer {
+impl Validate {
     /// Validates by these rules.
-    pub fn new(rules: Arc<ArgumentRules>) -> Self {
-        Self(rules)
+    pub fn layer(rules: Arc<ArgumentRules>) -> AroundLayer<Self> {
+        AroundLayer::new(Self(rules))
     }
 }
 
-impl<S> Layer<S> for ValidateLayer {
-    type Service = Validate<S>;
-
-    fn layer(&self, inner: S) -> Validate<S> {
-        Validate { inner, rules: self.0.clone() }
-    }
-}
-
-/// See the module.
-#[derive(Clone)]
-pub struct Validate<S> {
-    inner: S,
-    rules: Arc<ArgumentRules>,
-}
-
-impl<S> Service<Invocation> for Validate<S>
-where
-    S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
-    S::Future: Send + 'static,
-{
-    type Response = Arc<ToolResult>;
-    type Error = CallError;
-    type Future = CallFuture;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut invocation: Invocation) -> CallFuture {
-        match self.rules.fit(&invocation.arguments) {
-            Ok(fitting) => {
-                invocation.arguments = Arc::new(fitting.arguments);
-                invocation.notes.lock().meta.coercions = fitting.coercions;
-                self.inner.call(invocation).boxed()
-            }
-            Err(violations) => ready(Err(CallError::InvalidArguments(violations))).boxed(),
+impl Around for Validate {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, mut invocation: Invocation) -> Outcome {
+        let fitting = self.0.fit(&invocation.arguments).map_err(CallError::InvalidArguments)?;
+        invocation.arguments = Arc::new(fitting.arguments);
+        if !fitting.coercions.is_empty() {
+            invocation.notes.lock().meta.coercions = fitting.coercions;
         }
+        inner.call(invocation).await
     }
 }

@@ -1,98 +1,61 @@
 //! The layer: when to look, when to join, when to run.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use futures_util::FutureExt;
 use futures_util::future::{Either, pending};
 use tokio::time::sleep_until;
-use tower::{Layer, Service};
 
-use super::super::{CallFuture, Outcome};
+use super::super::Outcome;
+use super::super::around::{Around, AroundLayer, Inner};
 use super::store::{Flight, Landed, Leader, ResultCache};
 use crate::call::{
     CacheMode, CachePolicy, CacheScope, CacheStatus, CallError, Effect, ErrorKind, Invocation, JsonObject, Policy,
-    ToolName, ToolResult, json,
+    ToolName, json,
 };
 
 /// See the module.
-#[derive(Clone)]
-pub struct CacheLayer(Arc<Shared>);
-
-struct Shared {
+pub struct Cached {
     cache: ResultCache,
     policy: CachePolicy,
     tool: ToolName,
     definition_hash: String,
 }
 
-impl CacheLayer {
+impl Around for Cached {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+        match invocation.cache {
+            CacheMode::Bypass => {
+                invocation.notes.lock().meta.cache = CacheStatus::Bypass;
+                inner.call(invocation).await
+            }
+            CacheMode::Refresh => {
+                let key = self.key(&invocation);
+                self.refresh(inner, invocation, key).await
+            }
+            CacheMode::Use => {
+                let key = self.key(&invocation);
+                self.answer(inner, invocation, key).await
+            }
+        }
+    }
+}
+
+impl Cached {
     /// The cache of one tool; `None` when its policy or its effect has none, or when its results may depend on a
     /// context whose fields are not named.
-    pub fn new(
+    pub fn layer(
         cache: &ResultCache,
         policy: &Policy,
         takes_context: bool,
         tool: &ToolName,
         definition_hash: &str,
-    ) -> Option<Self> {
-        let said = policy.cache.as_ref().filter(|_| policy.effect == Effect::Read)?;
+    ) -> Option<AroundLayer<Self>> {
+        let said = policy.cache.clone().filter(|_| policy.effect == Effect::Read)?;
         let complete = said.context.is_some() || !takes_context;
-        complete.then(|| {
-            let definition_hash = definition_hash.to_owned();
-            Self(Arc::new(Shared { cache: cache.clone(), policy: said.clone(), tool: tool.clone(), definition_hash }))
-        })
-    }
-}
-
-impl<S> Layer<S> for CacheLayer {
-    type Service = Cached<S>;
-
-    fn layer(&self, inner: S) -> Cached<S> {
-        Cached { inner, shared: self.0.clone() }
-    }
-}
-
-/// See the module.
-#[derive(Clone)]
-pub struct Cached<S> {
-    inner: S,
-    shared: Arc<Shared>,
-}
-
-impl<S> Service<Invocation> for Cached<S>
-where
-    S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
-    type Response = Arc<ToolResult>;
-    type Error = CallError;
-    type Future = CallFuture;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        self.inner.poll_ready(cx)
+        let (cache, tool, definition_hash) = (cache.clone(), tool.clone(), definition_hash.to_owned());
+        complete.then(|| AroundLayer::new(Self { cache, policy: said, tool, definition_hash }))
     }
 
-    fn call(&mut self, invocation: Invocation) -> CallFuture {
-        if invocation.cache == CacheMode::Bypass {
-            invocation.notes.lock().meta.cache = CacheStatus::Bypass;
-            return self.inner.call(invocation).boxed();
-        }
-        let key = self.shared.key(&invocation);
-        let ready = self.inner.clone();
-        let inner = std::mem::replace(&mut self.inner, ready);
-        let shared = self.shared.clone();
-        async move {
-            if invocation.cache == CacheMode::Refresh {
-                return shared.refresh(inner, invocation, key).await;
-            }
-            shared.answer(inner, invocation, key).await
-        }
-        .boxed()
-    }
-}
-
-impl Shared {
     /// What makes two calls equal: tool and definition, canonical arguments, whose they are, and the named fields of
     /// the context.
     fn key(&self, invocation: &Invocation) -> [u8; 32] {
@@ -114,10 +77,7 @@ impl Shared {
         ])
     }
 
-    async fn answer<S>(&self, mut inner: S, invocation: Invocation, key: [u8; 32]) -> Outcome
-    where
-        S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
-    {
+    async fn answer(&self, mut inner: impl Inner, invocation: Invocation, key: [u8; 32]) -> Outcome {
         let note = |status| invocation.notes.lock().meta.cache = status;
         loop {
             if let Some(hit) = self.cache.get(&key) {
@@ -162,19 +122,13 @@ impl Shared {
         }
     }
 
-    async fn refresh<S>(&self, mut inner: S, invocation: Invocation, key: [u8; 32]) -> Outcome
-    where
-        S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
-    {
+    async fn refresh(&self, mut inner: impl Inner, invocation: Invocation, key: [u8; 32]) -> Outcome {
         invocation.notes.lock().meta.cache = CacheStatus::Refresh;
         self.lead(&mut inner, invocation, key, None).await
     }
 
     /// Runs the call, stores its result, tells who joined.
-    async fn lead<S>(&self, inner: &mut S, call: Invocation, key: [u8; 32], leader: Option<Leader>) -> Outcome
-    where
-        S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
-    {
+    async fn lead(&self, inner: &mut impl Inner, call: Invocation, key: [u8; 32], leader: Option<Leader>) -> Outcome {
         let origin = call.id;
         let purges = self.cache.purges();
         let outcome = inner.call(call).await;

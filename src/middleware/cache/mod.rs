@@ -7,5 +7,5 @@
 mod layer;
 mod store;
 
-pub use layer::{CacheLayer, Cached};
+pub use layer::Cached;
 pub use store::ResultCache;
