@@ -168,6 +168,17 @@ impl AppBuilder {
         if let Some(url) = self.ledger {
             place = ledger::Settings { url, base: PathBuf::new(), ..place };
         }
+        let own = self.tools.into_iter().filter(|tool| !taken.iter().any(|name| name == tool.name()));
+        let tools = own.chain(tools).map(|tool| with_env(tool, &Process)).collect::<Result<Vec<_>, _>>()?;
+        // A default stands in the program or the manifest for all to see; anything else may be a secret.
+        let declared = tools.iter().flat_map(|tool| {
+            let is_default = |name: &str, value: &str| {
+                let vars = &tool.definition.env;
+                vars.iter().any(|var| var.name == name && var.default.as_deref() == Some(value))
+            };
+            let values = tool.settings.env.iter().filter(move |(name, value)| !is_default(name, value));
+            values.map(|(_, value)| value.as_str())
+        });
         let clock = self.clock.unwrap_or_else(Clock::system);
         let ledger = ledger::open(&place, clock.now()).await?;
         let shared = Shared {
@@ -175,15 +186,13 @@ impl AppBuilder {
             ledger,
             running: Running::default(),
             in_flight: Arc::new(Semaphore::new(server.max_in_flight.min(Semaphore::MAX_PERMITS))),
-            redactor: Arc::new(Redactor::new(secrets.iter().map(String::as_str))),
+            redactor: Arc::new(Redactor::new(secrets.iter().map(String::as_str).chain(declared))),
             clock,
         };
         let registry = Registry::new(shared, Arc::new(Callers::new(callers)), self.services);
-        let own = self.tools.into_iter().filter(|tool| !taken.iter().any(|name| name == tool.name()));
-        let own = own.map(|tool| with_env(tool, &Process)).collect::<Result<Vec<_>, _>>()?;
         let demo = if self.demo { builtin::demo() } else { Vec::new() };
         let deny: Vec<WildMatch> = self.deny.iter().map(|pattern| WildMatch::new(pattern)).collect();
-        for mut tool in own.into_iter().chain(tools).chain(demo) {
+        for mut tool in tools.into_iter().chain(demo) {
             tool.policy.enabled &= !deny.iter().any(|pattern| pattern.matches(tool.name()));
             registry.register(tool)?;
         }
@@ -276,6 +285,15 @@ impl App {
         if alone && !manifest::is_loopback(&address) {
             tracing::warn!(%address, "open to other machines without any key");
         }
+    }
+
+    /// Returns when the process is told to stop (SIGTERM, SIGINT).
+    ///
+    /// # Errors
+    /// When signals cannot be watched.
+    pub async fn stopped(&self) -> Result<(), Error> {
+        Signals::new()?.next().await;
+        Ok(())
     }
 
     /// Ends an app that does not serve: waits for its calls and closes the ledger.

@@ -31,6 +31,8 @@ pub struct Registry {
     tools: ArcSwap<Tools>,
     /// Changes are made one at a time.
     changing: Mutex<()>,
+    /// So that ledger and memory say the same of a switch.
+    switching: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Default)]
@@ -73,7 +75,15 @@ impl Registry {
     /// An empty registry; `services` reach every native tool.
     pub fn new(shared: Shared, callers: Arc<Callers>, services: Services) -> Self {
         let caller_limits = Arc::new(callers.limits());
-        Self { shared, callers, caller_limits, services, tools: ArcSwap::default(), changing: Mutex::new(()) }
+        Self {
+            shared,
+            callers,
+            caller_limits,
+            services,
+            tools: ArcSwap::default(),
+            changing: Mutex::new(()),
+            switching: tokio::sync::Mutex::default(),
+        }
     }
 
     /// What all stacks share.
@@ -114,6 +124,7 @@ impl Registry {
         }
         let definition_hash = definition_hash(&tool);
         let Tool { definition, kind, policy, settings, runner, .. } = tool;
+        let policy = policy.bounded();
         let name = definition.name.clone();
         let fault = |schema: &'static str, fault: SchemaFault| BuildError::Schema {
             tool: name.to_string(),
@@ -129,7 +140,7 @@ impl Registry {
         let tariff = Arc::new(Tariff::new(&definition.name, &policy.limits, self.caller_limits.clone()));
         let parts = stack::Parts {
             name: definition.name.clone(),
-            definition_hash: definition_hash.clone(),
+            generation: digest([definition_hash.as_bytes(), &settings.generation]),
             policy: policy.clone(),
             rules: rules.clone(),
             output_schema: output,
@@ -227,6 +238,7 @@ impl Registry {
     /// # Errors
     /// When the ledger cannot write; then nothing has changed.
     pub async fn switch(&self, entry: &Entry, enabled: bool) -> Result<(), Error> {
+        let _one_at_a_time = self.switching.lock().await;
         let tool = entry.definition.name.to_string();
         self.shared.ledger.switch(Switch { tool, enabled }).await?;
         entry.enabled.store(enabled, Ordering::Relaxed);

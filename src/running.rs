@@ -4,18 +4,31 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::call::{Effect, Invocation, InvocationId};
 use crate::ledger::{Row, State};
-use crate::middleware::record::row_of;
 
 /// The table of running calls. Clones share it.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Running {
     calls: Arc<Mutex<Calls>>,
     tasks: TaskTracker,
+    /// Memory for rows that wait behind their answers, in KiB.
+    behind: Arc<Semaphore>,
+}
+
+/// Rows that wait for their commit behind their answers take at most this much memory, in KiB.
+const BEHIND_KIB: usize = 32 << 10;
+
+impl Default for Running {
+    fn default() -> Self {
+        let behind = Arc::new(Semaphore::new(BEHIND_KIB));
+        Self { calls: Arc::default(), tasks: TaskTracker::new(), behind }
+    }
 }
 
 #[derive(Default)]
@@ -49,12 +62,19 @@ impl Running {
             return None;
         }
         calls.by_id.insert(invocation.id, Call { invocation: invocation.clone(), effect, ended: None });
-        Some(Entered { id: invocation.id, running: self.clone() })
+        // Counted from here on: whoever waits for the calls to end waits for this one too.
+        Some(Entered { id: invocation.id, running: self.clone(), _task: self.tasks.token() })
     }
 
     /// Starts the call's task, which outlives its caller's connection.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(task);
+    }
+
+    /// A place for a row that is written behind its answer; `None` while too much waits already.
+    pub fn place_behind(&self, row: &Row) -> Option<OwnedSemaphorePermit> {
+        let kib = u32::try_from(row.weight().div_ceil(1024)).unwrap_or(u32::MAX);
+        self.behind.clone().try_acquire_many_owned(kib).ok()
     }
 
     /// Running calls as rows, and those that have ended and are not committed yet.
@@ -108,7 +128,7 @@ impl Running {
 }
 
 fn row(invocation: &Invocation, effect: Effect) -> Row {
-    let mut row = row_of(invocation, effect, State::Running);
+    let mut row = Row::begun(invocation, effect, State::Running);
     let notes = invocation.notes.lock();
     row.cache = notes.meta.cache;
     row.attempts = notes.meta.attempts;
@@ -119,6 +139,7 @@ fn row(invocation: &Invocation, effect: Effect) -> Row {
 pub struct Entered {
     id: InvocationId,
     running: Running,
+    _task: TaskTrackerToken,
 }
 
 impl Entered {

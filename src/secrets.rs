@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::call::{CallError, Content, ToolResult};
@@ -19,6 +19,24 @@ pub const REDACTED: &str = "[redacted]";
 /// Shorter values are not looked for: `eu` or `8080` would be found in every other answer.
 const MIN_LEN: usize = 8;
 
+/// RFC 3986: what need not be encoded is not.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// `application/x-www-form-urlencoded`, as the URL standard has it.
+const FORM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*');
+
+/// The same text with its escapes in lower case.
+fn lower_escapes(encoded: &str) -> String {
+    let mut parts = encoded.split('%');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2).unwrap_or((part, ""));
+        out.push('%');
+        out.push_str(&digits.to_lowercase());
+        out.push_str(rest);
+    }
+    out
+}
+
 /// Knows every secret in the forms it may come back in.
 #[derive(Default)]
 pub struct Redactor(Option<AhoCorasick>);
@@ -26,14 +44,25 @@ pub struct Redactor(Option<AhoCorasick>);
 impl Redactor {
     /// A redactor of these values: raw, base64 (all four alphabets), hex and percent-encoded.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::of_length(MIN_LEN, secrets)
+    }
+
+    /// One that also looks for values as short as `least`: for texts in which a false alarm costs little.
+    pub fn of_length<'a>(least: usize, secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let mut forms = BTreeSet::new();
-        for secret in secrets.into_iter().map(str::trim).filter(|secret| secret.len() >= MIN_LEN) {
+        for secret in secrets.into_iter().map(str::trim).filter(|secret| secret.len() >= least) {
             forms.insert(secret.to_owned());
             for engine in [BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD] {
                 forms.insert(engine.encode(secret));
             }
             forms.insert(hex::encode(secret));
-            forms.insert(utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string());
+            forms.insert(hex::encode_upper(secret));
+            for kept in [NON_ALPHANUMERIC, UNRESERVED, FORM] {
+                let encoded = utf8_percent_encode(secret, kept).to_string();
+                forms.insert(lower_escapes(&encoded));
+                forms.insert(encoded.replace("%20", "+"));
+                forms.insert(encoded);
+            }
             let json = Value::from(secret).to_string();
             forms.insert(json[1..json.len() - 1].to_owned());
         }
@@ -58,7 +87,8 @@ impl Redactor {
         }
     }
 
-    fn string(&self, text: &mut String) {
+    /// Takes secrets out of a text in its place.
+    pub fn string(&self, text: &mut String) {
         if let Cow::Owned(clean) = self.text(text) {
             *text = clean;
         }
@@ -109,7 +139,7 @@ impl Redactor {
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
             | CallError::Draining
-            | CallError::LedgerUnavailable(_)
+            | CallError::LedgerUnavailable { .. }
             | CallError::DeadlineExceeded { .. }
             | CallError::AttemptTimedOut { .. }
             | CallError::Cancelled
@@ -129,10 +159,11 @@ mod tests {
         let mut result = ToolResult::json(serde_json::json!({
             "raw": format!("key={secret};"), "base64": BASE64_STANDARD.encode(secret),
             "url": utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string(), secret: [secret],
+            "path": utf8_percent_encode(secret, UNRESERVED).to_string().to_lowercase(), "hex": hex::encode_upper(secret),
         }));
         redactor.result(&mut result);
         let said = serde_json::to_string(&result).unwrap();
-        assert!(!said.contains("word"), "{said}");
+        assert!(!said.contains("word") && !said.contains(&hex::encode_upper("word")), "{said}");
         assert!(said.contains("key=[redacted];"), "{said}");
     }
 

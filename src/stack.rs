@@ -48,8 +48,8 @@ pub struct Shared {
 pub struct Parts {
     /// Its name.
     pub name: ToolName,
-    /// What it is and how it runs, as a hash.
-    pub definition_hash: String,
+    /// A hash of what it is and how it runs, references replaced: results stored under another are another tool's.
+    pub generation: [u8; 32],
     /// What the operator decided.
     pub policy: Policy,
     /// Compiled input schema and the runner.
@@ -70,7 +70,7 @@ pub struct Parts {
 /// here, and a policy that is absent is a layer that is absent. Move a line only with its reason.
 pub fn build(tool: Parts, shared: &Shared) -> ToolService {
     let Shared { ledger, cache, running, in_flight, redactor, clock } = shared;
-    let Parts { name, definition_hash, policy, rules, output_schema, settings, grants, enabled, tariff } = tool;
+    let Parts { name, generation, policy, rules, output_schema, settings, grants, enabled, tariff } = tool;
     let runner = rules.runner.clone();
 
     let stack = ServiceBuilder::new()
@@ -81,7 +81,7 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         // Arguments against the schema; a call that cannot run spends nothing below.
         .layer(Validate::layer(rules))
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
-        .option_layer(Cached::layer(cache, &policy, runner.takes_context(), &name, &definition_hash))
+        .option_layer(Cached::layer(cache, &policy, runner.takes_context(), &name, generation))
         // One permit across all tries; full refuses before anything is reserved.
         .layer(ConcurrencyLimit::layer(policy.concurrency, in_flight.clone()))
         // Row and units in one commit before the tool runs; settled by `record`.

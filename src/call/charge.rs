@@ -22,6 +22,13 @@ pub struct Charge {
     pub scope: LimitScope,
 }
 
+impl Charge {
+    /// Whether both are counted in the same place.
+    pub fn counts_with(&self, other: &Self) -> bool {
+        (&self.tool, &self.caller, &self.run, self.per) == (&other.tool, &other.caller, &other.run, other.per)
+    }
+}
+
 /// A charge with the window it fell into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Charged {

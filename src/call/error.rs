@@ -252,8 +252,13 @@ pub enum CallError {
     #[error("the service is shutting down")]
     Draining,
     /// The ledger cannot write, so nothing may run.
-    #[error("the ledger cannot write: {0}")]
-    LedgerUnavailable(String),
+    #[error("{}: {reason}", if *started { "the tool ran, but its end is not on record yet" } else { "the ledger cannot write" })]
+    LedgerUnavailable {
+        /// Why.
+        reason: String,
+        /// The tool ran; only the record of it is late.
+        started: bool,
+    },
     /// The tool's source is down. `started`: a try was made.
     #[error("the tool is unavailable: {message}")]
     ToolUnavailable {
@@ -263,13 +268,15 @@ pub enum CallError {
         started: bool,
     },
     /// The whole call took too long.
-    #[error("the call was not done within its deadline of {}", seconds(*after))]
+    #[error("the call was not done within its deadline of {}", in_words(*after))]
     DeadlineExceeded {
         /// Time it had.
         after: Duration,
+        /// Whether the tool was tried.
+        started: bool,
     },
     /// The last try took too long.
-    #[error("the tool did not answer within {}", seconds(*after))]
+    #[error("the tool did not answer within {}", in_words(*after))]
     AttemptTimedOut {
         /// Time it had.
         after: Duration,
@@ -305,7 +312,7 @@ impl CallError {
             Self::UsageLimitReached { .. } => ErrorKind::UsageLimitReached,
             Self::Overloaded { .. } => ErrorKind::Overloaded,
             Self::Draining => ErrorKind::Draining,
-            Self::LedgerUnavailable(_) => ErrorKind::LedgerUnavailable,
+            Self::LedgerUnavailable { .. } => ErrorKind::LedgerUnavailable,
             Self::ToolUnavailable { .. } => ErrorKind::ToolUnavailable,
             Self::DeadlineExceeded { .. } => ErrorKind::DeadlineExceeded,
             Self::AttemptTimedOut { .. } => ErrorKind::AttemptTimedOut,
@@ -327,7 +334,7 @@ impl CallError {
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
             | Self::Draining
-            | Self::LedgerUnavailable(_)
+            | Self::LedgerUnavailable { .. }
             | Self::DeadlineExceeded { .. }
             | Self::Cancelled
             | Self::BadOutput(_)
@@ -338,7 +345,7 @@ impl CallError {
     /// Whether the caller may send the same call again and hope: either nothing ran, or the failure may pass.
     pub fn is_retryable_by_caller(&self) -> bool {
         match self {
-            Self::Overloaded { .. } | Self::Draining | Self::LedgerUnavailable(_) => true,
+            Self::Overloaded { .. } | Self::Draining | Self::LedgerUnavailable { started: false, .. } => true,
             Self::UsageLimitReached { resets_at, .. } => resets_at.is_some(),
             other => other.is_transient(),
         }
@@ -349,7 +356,7 @@ impl CallError {
         match self {
             Self::UsageLimitReached { retry_after, .. } | Self::UpstreamFailed { retry_after, .. } => *retry_after,
             Self::Overloaded { retry_after } => Some(*retry_after),
-            Self::Draining | Self::LedgerUnavailable(_) | Self::ToolUnavailable { started: false, .. } => {
+            Self::Draining | Self::LedgerUnavailable { .. } | Self::ToolUnavailable { started: false, .. } => {
                 Some(Duration::from_secs(1))
             }
             _ => None,
@@ -364,9 +371,8 @@ impl CallError {
             | Self::InvalidArguments(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
-            | Self::Draining
-            | Self::LedgerUnavailable(_) => true,
-            Self::ToolUnavailable { started, .. } => !started,
+            | Self::Draining => true,
+            Self::ToolUnavailable { started, .. } | Self::LedgerUnavailable { started, .. } => !started,
             Self::DeadlineExceeded { .. }
             | Self::AttemptTimedOut { .. }
             | Self::Cancelled
@@ -393,9 +399,13 @@ impl CallError {
                 None => format!("The limit of {limit} calls per {} is used up. Go on without this tool.", per.as_str()),
             },
             Self::Overloaded { .. } => "The tool is busy and did not run. Try again in a moment.".into(),
-            Self::Draining | Self::LedgerUnavailable(_) => {
+            Self::LedgerUnavailable { started: true, .. } => {
+                format!("There is no answer to show: {self}. Do not call the tool again; look for the result later.")
+            }
+            Self::Draining | Self::LedgerUnavailable { .. } => {
                 format!("The tool did not run: {self}. Try again in a moment.")
             }
+            Self::DeadlineExceeded { started: false, .. } => format!("The tool did not run: {self}."),
             Self::DeadlineExceeded { .. } | Self::AttemptTimedOut { .. } => {
                 format!("There is no result: {self}. It may have had an effect; look before you try again.")
             }
@@ -459,6 +469,6 @@ fn first_message(violations: &[Violation]) -> &str {
     violations.first().map_or("", |v| v.message.as_str())
 }
 
-fn seconds(duration: Duration) -> String {
+fn in_words(duration: Duration) -> String {
     humantime::format_duration(Duration::from_millis(duration.as_millis().try_into().unwrap_or(u64::MAX))).to_string()
 }

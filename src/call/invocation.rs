@@ -128,6 +128,8 @@ pub struct Invocation {
     pub started: Instant,
     /// Tripped when the call is to stop.
     pub cancel: CancellationToken,
+    /// Tripped when the caller has left: what has not started then never does.
+    pub left: CancellationToken,
     /// What the layers note on the way.
     pub notes: Arc<Notes>,
 }
@@ -151,6 +153,7 @@ impl Invocation {
             started_at,
             started: Instant::now(),
             cancel: CancellationToken::new(),
+            left: CancellationToken::new(),
             notes: Arc::default(),
         }
     }

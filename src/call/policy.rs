@@ -226,6 +226,19 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// The policy with times that no clock overflows at.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
+        self.timeout = self.timeout.min(LONGEST);
+        self.deadline = self.deadline.map(|deadline| deadline.min(LONGEST));
+        self.concurrency.wait = self.concurrency.wait.min(LONGEST);
+        if let Some(cache) = &mut self.cache {
+            cache.ttl = cache.ttl.min(LONGEST);
+        }
+        self
+    }
+
     /// What happens when the caller leaves: as told, else a started write finishes and anything else is cancelled.
     pub fn on_disconnect(&self) -> OnDisconnect {
         self.on_disconnect.unwrap_or(match self.effect {

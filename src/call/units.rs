@@ -12,6 +12,9 @@ pub struct Time(pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size(pub u64);
 
+/// Longer than anything waits; clocks would overflow far beyond it.
+const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
+
 impl Time {
     /// Reads a duration.
     ///
@@ -19,6 +22,7 @@ impl Time {
     /// A sentence that says what would be right.
     pub fn parse(text: &str) -> Result<Self, String> {
         match humantime::parse_duration(text.trim()) {
+            Ok(duration) if duration > LONGEST => Err(format!("`{text}` is too long: ten years is the most")),
             Ok(duration) => Ok(Self(duration)),
             Err(_) => Err(format!("`{text}` is no duration: write a number with a unit, e.g. 250ms, 30s, 5m, 24h")),
         }
@@ -72,6 +76,7 @@ mod tests {
     fn units_are_required() {
         assert_eq!(Time::parse("250ms"), Ok(Time(Duration::from_millis(250))));
         assert_eq!(Time::parse("30d"), Ok(Time(Duration::from_secs(30 * 86_400))));
+        assert!(Time::parse("200000000000000d").is_err());
         assert_eq!(Size::parse("64KiB"), Ok(Size(65_536)));
         for bad in ["30", "", "fast", "-1s"] {
             assert!(Time::parse(bad).is_err(), "{bad}");

@@ -46,7 +46,16 @@ pub(super) async fn call(args: CallArgs) -> Result<(), Failure> {
         builder = builder.ledger(ledger);
     }
     let app = builder.build().await?;
-    let (answer, ok) = http::call_in_process(app.registry(), &args.name, arguments).await;
+    let (answer, ok) = tokio::select! {
+        answered = http::call_in_process(app.registry(), &args.name, arguments) => answered,
+        stopped = app.stopped() => {
+            stopped?;
+            // What runs is ended with the call, and the row says so.
+            app.registry().shared().running.cancel_all();
+            app.close().await;
+            return Err(Failure::Failed("toolcrib: stopped".into()));
+        }
+    };
     app.close().await;
     print_json(&answer);
     if ok { Ok(()) } else { Err(Failure::No) }

@@ -58,6 +58,11 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let to_person = std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(to_person).init();
 
+    // What a panic says may hold anything a tool was given; where it happened is enough for the log.
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(place, "panicked");
+    }));
     let done = match cli.command {
         Command::Serve { manifest, listen, ledger, allow_open } => serve(&manifest, listen, ledger, allow_open).await,
         Command::Check { manifest } => check(&manifest),

@@ -60,7 +60,9 @@ impl Guard {
     fn check(&self, request: &Request) -> Result<(), ApiError> {
         // hyper bounds its buffer, but a block that arrives in one piece may be larger than that.
         let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
-        if fields.sum::<usize>() + request.uri().path().len() > HEADER_BYTES {
+        if fields.sum::<usize>() + request.uri().path_and_query().map_or(0, |target| target.as_str().len())
+            > HEADER_BYTES
+        {
             return Err(ApiError::LargeHeader(HEADER_BYTES));
         }
         let refuse = |what: &str| Err(ApiError::Forbidden(what.to_owned()));

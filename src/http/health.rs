@@ -1,4 +1,4 @@
-//! Whether the process lives, and whether it may be sent calls. Open to everybody; they tell nothing else.
+//! Whether the process lives, and whether it may be sent calls; if not, why. Open to everybody.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) async fn ready(State(registry): State<Arc<Registry>>) -> Response {
     let fault = if shared.running.is_closed() {
         Some(CallError::Draining)
     } else {
-        shared.ledger.health().err().map(CallError::LedgerUnavailable)
+        shared.ledger.health().err().map(|reason| CallError::LedgerUnavailable { reason, started: false })
     };
     match fault {
         None => Json(json!({"status": "ready"})).into_response(),

@@ -97,7 +97,9 @@ async fn merged(registry: &Registry, query: &Query) -> Result<Vec<Arc<Row>>, Api
     let under_way = shared.running.list();
     let known: HashSet<InvocationId> = under_way.iter().map(|row| row.id).collect();
     let mut rows: Vec<Arc<Row>> = under_way.into_iter().filter(|row| query.matches(row)).collect();
-    let stored = shared.ledger.list(query).await?;
+    // Rows that are known better take no place from the others, or a page would end early.
+    let limit = query.limit.saturating_add(u32::try_from(known.len()).unwrap_or(u32::MAX));
+    let stored = shared.ledger.list(&Query { limit, ..query.clone() }).await?;
     rows.extend(stored.into_iter().filter(|row| !known.contains(&row.id)).map(Arc::new));
     rows.sort_by_key(|row| std::cmp::Reverse(row.id));
     Ok(rows)
@@ -171,9 +173,13 @@ pub(super) async fn get(
     if !caller.admin && found.row.caller != *caller.name {
         return Err(missing());
     }
-    let origin_result = match (&found.origin_result, found.row.origin) {
-        (None, Some(origin)) => shared.running.get(origin).and_then(|row| row.result.clone()),
-        (stored, _) => stored.clone(),
+    let origin_result = match (found.origin_result, found.row.origin) {
+        // Under way while the row was read: still there, or committed by now.
+        (None, Some(origin)) => match shared.running.get(origin) {
+            Some(row) => row.result.clone(),
+            None => shared.ledger.get(origin).await?.and_then(|found| found.row.result),
+        },
+        (stored, _) => stored,
     };
     let result = result(&registry, &found.row, origin_result)?;
     let attempt_errors = found.attempts.into_iter().map(AttemptError::from).collect();

@@ -210,7 +210,7 @@ impl From<ApiError> for Problem {
             }
             ApiError::Call { error, invocation } => Self::of_failure(Failure::from(&error), invocation),
             ApiError::Ledger(error) => {
-                let error = CallError::LedgerUnavailable(error.to_string());
+                let error = CallError::LedgerUnavailable { reason: error.to_string(), started: false };
                 Self::of_failure(Failure::from(&error), None)
             }
             ApiError::Internal => Self::of_failure(Failure::from(&CallError::Internal), None),

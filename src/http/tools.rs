@@ -16,7 +16,7 @@ use super::body::{Asked, PathPart, StrictJson};
 use super::problem::{ApiError, Problem};
 use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolView, Validated};
 use crate::call::json::digest;
-use crate::call::{CallError, Caller, Charged, Invocation};
+use crate::call::{CallError, Caller, Charged, Invocation, InvocationId};
 use crate::formats::Format;
 use crate::registry::{Entry, Registry};
 
@@ -163,7 +163,7 @@ pub(super) async fn invoke(
     }
     let (id, tool_use_id) = (invocation.id, invocation.tool_use_id.clone());
     let answer = registry.invoke(&entry, invocation).await;
-    let answer = answer.map_err(|error| ApiError::Call { error, invocation: Some(id) })?;
+    let answer = answer.map_err(|error| ApiError::Call { invocation: recorded(&error, id), error })?;
     let definition = &entry.definition;
     let (name, as_answer) = (definition.name.as_str(), definition.result_as_answer);
     Ok(Json(InvokeAnswer::new(id, name, tool_use_id.as_deref(), as_answer, &answer)).into_response())
@@ -185,6 +185,12 @@ pub async fn call_in_process(registry: &Arc<Registry>, name: &str, arguments: Va
         Ok::<_, ApiError>((json!(body), !answer.result.is_error))
     };
     called.await.unwrap_or_else(|error| (json!(Problem::from(error)), false))
+}
+
+/// The id to name with a failure: a call that was turned away at the door has no row.
+fn recorded(error: &CallError, id: InvocationId) -> Option<InvocationId> {
+    let turned_away = matches!(error, CallError::Draining | CallError::LedgerUnavailable { started: false, .. });
+    (!turned_away).then_some(id)
 }
 
 impl InvokeRequest {
@@ -257,7 +263,7 @@ async fn switch(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ResetUsage {
-    /// Only this caller's count.
+    /// Only this caller's count; then what its own limits over all tools have counted is forgotten too.
     caller: Option<String>,
 }
 

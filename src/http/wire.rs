@@ -67,6 +67,7 @@ impl InvokeRequest {
                     Value::Null => {}
                     other => return Err(bad(format!("context is an object, not {}", strict::type_name(&other)))),
                 },
+                "cache" if value.is_null() => {}
                 "cache" => {
                     request.cache = serde_json::from_value(value)
                         .map_err(|_| bad("cache is one of \"use\", \"refresh\", \"bypass\"".into()))?;

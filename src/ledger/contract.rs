@@ -46,8 +46,9 @@ async fn rows_settle_once(ledger: &dyn Ledger) {
     let first = row("t", "a", now());
     ledger.reserve(first.clone(), vec![]).await.unwrap();
     assert_eq!(ledger.get(first.id).await.unwrap().unwrap().row.state, State::Reserved);
-    ledger.finish(ended(&first, State::Succeeded), vec![]).await.unwrap();
-    ledger.finish(ended(&first, State::Failed), vec![]).await.unwrap();
+    ledger.settle(ended(&first, State::Succeeded), vec![]).await.unwrap();
+    ledger.settle(ended(&first, State::Failed), vec![]).await.unwrap();
+    ledger.record(ended(&first, State::Failed)).await.unwrap();
     let found = ledger.get(first.id).await.unwrap().unwrap().row;
     assert_eq!((found.state, found.attempts, found.duration_us), (State::Succeeded, 1, Some(1500)));
     assert_eq!((found.arguments, found.run_id.as_deref()), (first.arguments, Some("r1")));
@@ -56,7 +57,7 @@ async fn rows_settle_once(ledger: &dyn Ledger) {
 
 async fn failed_tries_and_origins_are_found_with_their_call(ledger: &dyn Ledger) {
     let (source, hit) = (row("t", "a", now()), row("t", "a", now()));
-    ledger.finish(ended(&source, State::Succeeded), vec![]).await.unwrap();
+    ledger.record(ended(&source, State::Succeeded)).await.unwrap();
     let from = Row {
         origin: Some(source.id),
         result: None,
@@ -69,7 +70,7 @@ async fn failed_tries_and_origins_are_found_with_their_call(ledger: &dyn Ledger)
             AttemptRow { invocation: hit.id, attempt, kind: ErrorKind::UpstreamFailed, message, duration_us: 7 };
         ledger.attempt(failed).await.unwrap();
     }
-    ledger.finish(Arc::new(from), vec![]).await.unwrap();
+    ledger.record(Arc::new(from)).await.unwrap();
     let found = ledger.get(hit.id).await.unwrap().unwrap();
     let messages: Vec<_> = found.attempts.iter().map(|row| row.message.as_str()).collect();
     assert_eq!(messages, ["try 1", "try 2"]);
@@ -105,13 +106,13 @@ async fn refunds_give_back_one_unit_of_their_own_window(ledger: &dyn Ledger) {
         made.push((row, charged));
     }
     for (row, charged) in made.drain(..2) {
-        ledger.finish(ended(&row, State::Cancelled), charged).await.unwrap();
+        ledger.settle(ended(&row, State::Cancelled), charged).await.unwrap();
     }
     assert_eq!(ledger.used(&[charge(3, Per::Hour)], now()).await.unwrap()[0].used, 1);
     let later = now() + 1.hour();
     ledger.reserve(row("t", "a", later), vec![charge(3, Per::Hour)]).await.unwrap();
     let (row, charged) = made.remove(0);
-    ledger.finish(ended(&row, State::Cancelled), charged).await.unwrap();
+    ledger.settle(ended(&row, State::Cancelled), charged).await.unwrap();
     assert_eq!(ledger.used(&[charge(3, Per::Hour)], later).await.unwrap()[0].used, 1);
     ledger.reset("t", None).await.unwrap();
     assert_eq!(ledger.used(&[charge(3, Per::Hour)], later).await.unwrap()[0].used, 0);
@@ -143,7 +144,7 @@ async fn lists_are_newest_first_filtered_and_paged(ledger: &dyn Ledger) {
     ] {
         let row = row(tool, caller, Timestamp::now());
         ids.push(row.id);
-        ledger.finish(ended(&row, state), vec![]).await.unwrap();
+        ledger.record(ended(&row, state)).await.unwrap();
     }
     ids.reverse();
     let list = async |query: Query| -> Vec<InvocationId> {
@@ -195,7 +196,7 @@ async fn switches_are_kept(ledger: &dyn Ledger) {
 
 async fn closed_means_no_more_writes(ledger: &dyn Ledger) {
     ledger.close().await;
-    assert!(ledger.finish(ended(&row("t", "a", now()), State::Succeeded), vec![]).await.is_err());
+    assert!(ledger.record(ended(&row("t", "a", now()), State::Succeeded)).await.is_err());
 }
 
 /// Runs the suite against ledgers made by `$open`, each with its own guard (a folder to be deleted, say).
@@ -255,7 +256,7 @@ mod sqlite {
             Settings { url: "sqlite://test.db".into(), base: folder.path().to_owned(), durability: Durability::Tiered };
         let second = super::super::open(&settings, now()).await.unwrap();
         assert_eq!(second.get(running.id).await.unwrap().unwrap().row.state, State::Reserved);
-        first.finish(ended(&running, State::Succeeded), vec![]).await.unwrap();
+        first.settle(ended(&running, State::Succeeded), vec![]).await.unwrap();
     }
 
     #[tokio::test]

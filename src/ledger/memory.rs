@@ -53,7 +53,12 @@ impl Ledger for Memory {
         Ok(Reservation { charged })
     }
 
-    async fn finish(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
+    async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
+        self.open_tables()?.rows.entry(row.id).or_insert_with(|| Row::clone(&row));
+        Ok(())
+    }
+
+    async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
         let mut tables = self.open_tables()?;
         for refund in refunds {
             if let Some((start, used)) = tables.quota.get_mut(&key(&refund.charge))
@@ -62,7 +67,7 @@ impl Ledger for Memory {
                 *used = used.saturating_sub(1);
             }
         }
-        if tables.rows.get(&row.id).is_none_or(|there| there.state == State::Reserved) {
+        if tables.rows.get(&row.id).is_some_and(|there| there.state == State::Reserved) {
             tables.rows.insert(row.id, Row::clone(&row));
         }
         Ok(())
@@ -126,7 +131,10 @@ impl Ledger for Memory {
     }
 
     async fn reset(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
-        self.tables().quota.retain(|key, _| key.0 != tool || caller.is_some_and(|caller| key.1 != caller));
+        let named = |key: &QuotaKey| caller.is_some_and(|caller| key.1 == caller);
+        self.tables()
+            .quota
+            .retain(|key, _| !(key.0 == tool && (caller.is_none() || named(key)) || key.0.is_empty() && named(key)));
         Ok(())
     }
 

@@ -26,9 +26,13 @@ pub trait Ledger: Send + Sync + 'static {
     /// Commits a `reserved` row together with its charges, or neither. Committed when it returns.
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError>;
 
-    /// Writes the end of a call: settles its reserved row, or writes the whole row if there was none. `refunds` gives
-    /// units back. Committed when it returns; who need not wait does not await it before answering.
-    async fn finish(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error>;
+    /// Writes the whole row of a call that has ended and was not reserved. Committed when it returns; who need not
+    /// wait does not await it before answering.
+    async fn record(&self, row: Arc<Row>) -> Result<(), Error>;
+
+    /// Writes the end of a reserved call, once; a later end changes nothing. `refunds` gives units back. Committed
+    /// when it returns.
+    async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error>;
 
     /// Whether every answer waits for its commit.
     fn is_strict(&self) -> bool;
@@ -51,7 +55,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// How far the charges' keys are used in the window of `now`.
     async fn used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error>;
 
-    /// Forgets what was counted for a tool; of one caller only, if named.
+    /// Forgets what was counted for a tool. If a caller is named, of that caller only, and what its own limits over all
+    /// tools have counted.
     async fn reset(&self, tool: &str, caller: Option<&str>) -> Result<(), Error>;
 
     /// A stored result that has not expired at `now`.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use crate::call::{CacheStatus, Charged, Effect, ErrorKind, InvocationId};
+use crate::call::{CacheStatus, Charged, Effect, ErrorKind, Invocation, InvocationId};
 
 /// Where a call stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -94,6 +94,36 @@ pub struct Row {
     pub origin: Option<InvocationId>,
     /// The answer's meta, as JSON.
     pub meta: Option<String>,
+}
+
+impl Row {
+    /// The row of a call that has not ended.
+    pub fn begun(invocation: &Invocation, effect: Effect, state: State) -> Self {
+        Self {
+            id: invocation.id,
+            tool: invocation.tool.as_str().to_owned(),
+            caller: invocation.caller.name.to_string(),
+            run_id: invocation.run_id.as_deref().map(str::to_owned),
+            tool_use_id: invocation.tool_use_id.as_deref().map(str::to_owned),
+            state,
+            kind: None,
+            effect,
+            cache: CacheStatus::Off,
+            attempts: 0,
+            started_at: invocation.started_at,
+            duration_us: None,
+            arguments: serde_json::to_string(&*invocation.received).unwrap_or_default(),
+            result: None,
+            origin: None,
+            meta: None,
+        }
+    }
+
+    /// About how much memory it takes, in bytes.
+    pub fn weight(&self) -> usize {
+        let texts = [self.result.as_ref(), self.meta.as_ref()];
+        512 + self.arguments.len() + texts.into_iter().flatten().map(String::len).sum::<usize>()
+    }
 }
 
 /// One failed try.

@@ -14,10 +14,13 @@ use crate::call::Kind;
 use crate::callers::{CallerSettings, hash_key};
 use crate::http::ServerSettings;
 use crate::ledger;
+use crate::secrets::Redactor;
 use crate::tools::Tool;
 
 const SECTIONS: [&str; 10] =
     ["server", "ledger", "cache", "calls", "callers", "include", "defaults", "tools", "python_modules", "mcp_servers"];
+/// Shorter values are left in messages: a letter or two would be found in every word.
+const SHORTEST_SECRET: usize = 3;
 const INCLUDED: [&str; 3] = ["tools", "python_modules", "mcp_servers"];
 
 /// Reads a manifest and everything it includes. `natives` are the embedding program's own tools, by name.
@@ -29,6 +32,11 @@ pub fn load(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -
         Loader { source, natives, findings: Findings::default(), secrets: BTreeSet::new(), seen: HashMap::new() };
     let manifest = loader.manifest(path);
     let mut findings = loader.findings.0;
+    // A value that came by reference may be quoted in a message about it.
+    let redactor = Redactor::of_length(SHORTEST_SECRET, loader.secrets.iter().map(String::as_str));
+    for finding in &mut findings {
+        finding.message = redactor.text(&finding.message).into_owned();
+    }
     // What keeps the manifest from working comes first.
     findings.sort_by_key(|finding| finding.severity == Severity::Warning);
     match manifest {
@@ -171,6 +179,10 @@ impl Loader<'_> {
             let plain = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
             if said.name.is_empty() || said.name.len() > 128 || !said.name.chars().all(plain) {
                 let message = "a caller's name has 1 to 128 characters of A-Z a-z 0-9 _ - . @";
+                self.findings.error(&item, &["name".into()], &under, message);
+            }
+            if said.name == "anonymous" {
+                let message = "this name stands for callers without a key: choose another";
                 self.findings.error(&item, &["name".into()], &under, message);
             }
             if callers.iter().any(|other| other.name == said.name) {

@@ -1,6 +1,6 @@
 //! One entry of `tools:`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use super::node::Node;
 use super::parameters;
 use super::references::{References, Source};
 use super::sections::{Capture, DefinitionEntry, Idempotency, NativeEntry, PolicyEntry};
+use crate::call::json::{canonical, digest};
 use crate::call::{CachePolicy, Concurrency, Effect, EnvVar, Kind, Policy, RetryPolicy, ToolName};
 use crate::schema::{Schema, SchemaFault};
 use crate::tools::{BuildContext, ConfigFault, Tool, builtin, kinds};
@@ -61,7 +62,10 @@ impl ToolReader<'_> {
         self.define(&mut tool, said, &node, &under, input_schema);
         tool.settings.env = env;
         tool.settings.implementation = Some(written.filtered(|key| kinds::keys(kind).contains(&key)).to_json());
-        self.govern(&mut tool.policy, &policy, &node, &under);
+        let replaced = node.filtered(|key| kinds::keys(kind).contains(&key)).to_json();
+        let env: BTreeMap<&String, &String> = tool.settings.env.iter().collect();
+        tool.settings.generation = digest([canonical(&replaced).as_slice(), &canonical(&env)]);
+        self.govern(kind, &mut tool.policy, &policy, &node, &under);
         (self.findings.0.len() == errors_before || !self.has_errors_since(errors_before)).then_some(tool)
     }
 
@@ -247,7 +251,7 @@ impl ToolReader<'_> {
     }
 
     /// The policy: the entry's word, else what the tool brings of its own, else the manifest's defaults.
-    fn govern(&mut self, policy: &mut Policy, said: &PolicyEntry, node: &Node, under: &str) {
+    fn govern(&mut self, kind: Kind, policy: &mut Policy, said: &PolicyEntry, node: &Node, under: &str) {
         let (plain, defaults) = (Policy::default(), self.defaults);
         policy.effect =
             said.effect.or(defaults.effect.filter(|_| policy.effect == plain.effect)).unwrap_or(policy.effect);
@@ -271,7 +275,9 @@ impl ToolReader<'_> {
         policy.on_disconnect = said.on_disconnect.or(policy.on_disconnect).or(defaults.on_disconnect);
         policy.strict = said.strict.or(defaults.strict).unwrap_or(policy.strict);
         policy.enabled = said.enabled.or(defaults.enabled).unwrap_or(policy.enabled);
-        if let Some(cache) = said.cache.as_ref().or(defaults.cache.as_ref().filter(|_| policy.effect == Effect::Read)) {
+        // A native tool knows best whether its results keep: the time now does not.
+        let may_default = policy.effect == Effect::Read && kind != Kind::Native;
+        if let Some(cache) = said.cache.as_ref().or(defaults.cache.as_ref().filter(|_| may_default)) {
             let (ttl, scope, context) = (cache.ttl.0, cache.scope, cache.context.clone());
             policy.cache = Some(CachePolicy { ttl, scope, context });
         }
@@ -295,6 +301,9 @@ impl ToolReader<'_> {
         }
         if policy.timeout.is_zero() {
             self.findings.error(node, &key("timeout"), under, "a timeout of nothing lets nothing run");
+        }
+        if policy.deadline.is_some_and(|deadline| deadline.is_zero()) {
+            self.findings.error(node, &key("deadline"), under, "a deadline of nothing lets nothing run");
         }
         if policy.concurrency.max == 0 {
             let path = vec!["concurrency".into(), "max".into()];

@@ -29,7 +29,7 @@ pub struct ConcurrencyLimit {
 impl ConcurrencyLimit {
     /// A bulkhead for one tool; `all` is the bound over all of them.
     pub fn layer(settings: Concurrency, all: Arc<Semaphore>) -> AroundLayer<Self> {
-        let tool = Arc::new(Semaphore::new(settings.max));
+        let tool = Arc::new(Semaphore::new(settings.max.min(Semaphore::MAX_PERMITS)));
         AroundLayer::new(Self { tool, all, waiting: AtomicUsize::new(0), settings })
     }
 }
@@ -68,11 +68,15 @@ impl ConcurrencyLimit {
             let all = self.all.clone().acquire_owned().await;
             (tool, all)
         };
-        match timeout_at(until, both).await {
+        let entered = tokio::select! {
+            entered = timeout_at(until, both) => entered,
+            () = invocation.left.cancelled() => return Err(CallError::Cancelled),
+        };
+        match entered {
             Ok((Ok(tool), Ok(all))) => Ok([tool, all]),
             Ok(_) => Err(CallError::Draining),
             Err(_) if invocation.deadline.is_some_and(|deadline| deadline <= until) => {
-                Err(CallError::DeadlineExceeded { after: invocation.allowed() })
+                Err(CallError::DeadlineExceeded { after: invocation.allowed(), started: false })
             }
             Err(_) => Err(CallError::Overloaded { retry_after: RETRY_AFTER }),
         }

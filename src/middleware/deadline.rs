@@ -27,9 +27,9 @@ impl Around for Deadline {
         let after = invocation.allowed();
         // A call whose time is over must not start: `timeout_at` would poll it once.
         if deadline <= Instant::now() {
-            return Err(CallError::DeadlineExceeded { after });
+            return Err(CallError::DeadlineExceeded { after, started: false });
         }
         let call = timeout_at(deadline, inner.call(invocation));
-        call.await.unwrap_or(Err(CallError::DeadlineExceeded { after }))
+        call.await.unwrap_or(Err(CallError::DeadlineExceeded { after, started: true }))
     }
 }

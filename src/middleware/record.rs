@@ -15,8 +15,7 @@ use tower::{Layer, Service};
 
 use super::Outcome;
 use crate::call::{
-    Answer, CacheStatus, CallError, Charged, Effect, Failure, Invocation, InvocationId, Meta, OnDisconnect, Policy,
-    ToolResult,
+    Answer, CallError, Charged, Effect, Failure, Invocation, InvocationId, Meta, OnDisconnect, Policy, ToolResult,
 };
 use crate::ledger::{Ledger, Row, State};
 use crate::running::{Entered, Running};
@@ -83,15 +82,16 @@ where
         let inner = std::mem::replace(&mut self.inner, ready);
         let shared = self.shared.clone();
         Box::pin(async move {
-            shared.ledger.health().map_err(CallError::LedgerUnavailable)?;
+            shared.ledger.health().map_err(not_writable)?;
             if let Some(deadline) = shared.deadline {
                 let end = invocation.started + deadline;
                 invocation.shorten_deadline(end);
             }
             invocation.received = shared.schema.recordable(&invocation.received);
             let running = shared.running.begin(&invocation, shared.effect).ok_or(CallError::Draining)?;
-            let leaving =
-                Leaving { cancel: invocation.cancel.clone(), armed: shared.on_disconnect == OnDisconnect::Cancel };
+            let cancels = shared.on_disconnect == OnDisconnect::Cancel;
+            let cancel = cancels.then(|| invocation.cancel.clone());
+            let leaving = Leaving { left: invocation.left.clone(), cancel, armed: true };
             let (send, answer) = oneshot::channel();
             let task = shared.clone().run(inner, invocation, running, send);
             shared.running.spawn(task);
@@ -136,6 +136,7 @@ impl Shared {
     ) where
         S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
     {
+        let id = invocation.id;
         let outcome = run(inner, invocation.clone()).await;
         let notes = std::mem::take(&mut *invocation.notes.lock());
         let duration = invocation.started.elapsed();
@@ -149,28 +150,31 @@ impl Shared {
         tracing::debug!(id = %row.id, tool = row.tool, caller = row.caller, state = row.state.as_str(),
             cache = row.cache.as_str(), attempts = row.attempts, duration_us = row.duration_us, "call");
         // Nothing of the tool ran, so nothing was used.
-        let refunds = if meta.attempts == 0 { notes.charged } else { Vec::new() };
+        let tried = meta.attempts > 0;
+        let refunds = if tried { Vec::new() } else { notes.charged };
         let answer = outcome.map(|result| Answer { result, meta });
-        let commit = self.ledger.finish(row, refunds);
-        let unwritten = |error: &crate::ledger::Error| {
-            tracing::error!(id = %invocation.id, %error, "the end of a call could not be written");
+        let written = |done: Result<(), crate::ledger::Error>| {
+            done.inspect_err(|error| tracing::error!(%id, %error, "the end of a call could not be written"))
         };
-        if notes.reserved || self.ledger.is_strict() {
-            let committed = commit.await.inspect_err(unwritten);
-            let answer = match committed {
-                Ok(()) => answer,
-                Err(error) => Err(CallError::LedgerUnavailable(error.to_string())),
-            };
-            let _ = send.send(answer);
+        // What waits for its commit behind its answer has a bound; beyond it, answers wait with it.
+        let place = self.running.place_behind(&row);
+        if notes.reserved {
+            let settled = written(self.ledger.settle(row, refunds).await);
+            let _ = send.send(settled.map_err(|error| unrecorded(&error, tried)).and(answer));
+        } else if place.is_none() || self.ledger.is_strict() {
+            let recorded = written(self.ledger.record(row).await);
+            let _ = send.send(recorded.map_err(|error| unrecorded(&error, tried)).and(answer));
         } else {
             let _ = send.send(answer);
-            let _ = commit.await.inspect_err(unwritten);
+            let _ = written(self.ledger.record(row).await);
         }
+        drop(place);
         drop(running);
     }
 
     fn row(&self, invocation: &Invocation, outcome: &Outcome, meta: &Meta, origin: Option<InvocationId>) -> Row {
-        let mut row = row_of(invocation, self.effect, state_of(outcome, self.effect, meta.attempts));
+        let state = state_of(outcome, self.effect, meta.attempts);
+        let mut row = Row::begun(invocation, self.effect, state);
         row.cache = meta.cache;
         row.attempts = meta.attempts;
         row.duration_us = Some((meta.duration_ms * 1e3) as i64);
@@ -187,26 +191,13 @@ impl Shared {
     }
 }
 
-/// The row of a call at its beginning.
-pub fn row_of(invocation: &Invocation, effect: Effect, state: State) -> Row {
-    Row {
-        id: invocation.id,
-        tool: invocation.tool.as_str().to_owned(),
-        caller: invocation.caller.name.to_string(),
-        run_id: invocation.run_id.as_deref().map(str::to_owned),
-        tool_use_id: invocation.tool_use_id.as_deref().map(str::to_owned),
-        state,
-        kind: None,
-        effect,
-        cache: CacheStatus::Off,
-        attempts: 0,
-        started_at: invocation.started_at,
-        duration_us: None,
-        arguments: serde_json::to_string(&*invocation.received).unwrap_or_default(),
-        result: None,
-        origin: None,
-        meta: None,
-    }
+/// The call has ended and the ledger would not take its end. It keeps the row and tries again; the caller must not.
+fn unrecorded(error: &crate::ledger::Error, started: bool) -> CallError {
+    CallError::LedgerUnavailable { reason: error.to_string(), started }
+}
+
+fn not_writable(reason: String) -> CallError {
+    CallError::LedgerUnavailable { reason, started: false }
 }
 
 /// Where the call stands at its end. A write that was tried and then stopped from outside may have happened.
@@ -224,9 +215,11 @@ fn state_of(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
     }
 }
 
-/// Trips the call's token when the caller's future is dropped before its answer.
+/// Trips the call's tokens when the caller's future is dropped before its answer.
 struct Leaving {
-    cancel: CancellationToken,
+    left: CancellationToken,
+    /// `None`: what has started is let finish.
+    cancel: Option<CancellationToken>,
     armed: bool,
 }
 
@@ -239,7 +232,10 @@ impl Leaving {
 impl Drop for Leaving {
     fn drop(&mut self) {
         if self.armed {
-            self.cancel.cancel();
+            self.left.cancel();
+            if let Some(cancel) = &self.cancel {
+                cancel.cancel();
+            }
         }
     }
 }

@@ -21,6 +21,10 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// Bound of any wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
+/// An upstream that asks for more is not waited for: the call would hold its place all that time. Its failure says
+/// how long to wait instead.
+const LONGEST_ASKED: Duration = Duration::from_secs(10);
+
 /// The layer for a tool with this policy; `None` if it is tried once.
 pub fn layer(policy: &Policy) -> Option<RetryLayer<RetryTransient>> {
     let attempts = policy.attempts();
@@ -59,7 +63,11 @@ impl tower::retry::Policy<Invocation, Arc<ToolResult>, CallError> for RetryTrans
         if request.attempt >= self.attempts {
             return None;
         }
-        let wait = self.wait(request.attempt, error.retry_after());
+        let asked = error.retry_after();
+        if asked.is_some_and(|asked| asked > LONGEST_ASKED) {
+            return None;
+        }
+        let wait = self.wait(request.attempt, asked);
         // A wait that outlasts the call would only turn a clear failure into a deadline.
         if request.deadline.is_some_and(|deadline| Instant::now() + wait >= deadline) || !self.budget.withdraw() {
             return None;

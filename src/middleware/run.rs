@@ -57,7 +57,11 @@ impl Service<Invocation> for Run {
             let end = Instant::now() + inner.timeout;
             let end = invocation.deadline.map_or(end, |deadline| deadline.min(end));
             let context = ToolContext::new(&invocation, end, inner.settings.clone());
+            let notes = invocation.notes.clone();
             let said = inner.runner.call(invocation.arguments, context).await;
+            for warning in &mut notes.lock().meta.warnings {
+                inner.redactor.string(warning);
+            }
             inner.judge(said)
         }
         .boxed()

@@ -103,21 +103,24 @@ async fn a_try_has_its_time_and_a_call_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn what_an_upstream_asks_for_is_waited_unless_the_call_ends_first() {
-    let busy = |name: &str| {
+    let busy = |name: &str, wait: Duration| {
         let tries = AtomicUsize::new(0);
         Tool::new(name, "…").effect(Effect::Read).attempts(2).call(move |_, _| {
             let first = tries.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
                 let (message, retryable) = ("busy".to_owned(), true);
-                let busy = ToolError::Upstream { message, retryable, retry_after: Some(7 * SECOND) };
+                let busy = ToolError::Upstream { message, retryable, retry_after: Some(wait) };
                 if first { Err(busy) } else { Ok("yes") }
             }
         })
     };
-    let registry = registry([busy("waits"), busy("cannot")], 100);
+    let registry =
+        registry([busy("waits", 7 * SECOND), busy("cannot", 7 * SECOND), busy("greedy", Duration::MAX)], 100);
     let began = Instant::now();
     assert_eq!(call(&registry, "waits", None).await.unwrap().meta.attempts, 2);
     assert_eq!(began.elapsed().as_secs(), 7);
+    // More than is worth holding a place for.
+    assert_eq!(kind(&registry, "greedy", None).await, Some(ErrorKind::UpstreamFailed));
     // Waiting would outlast the call: the failure is told at once, with the wait it asks for.
     let began = Instant::now();
     let error = call(&registry, "cannot", Some(5 * SECOND)).await.unwrap_err();

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
-use super::record::row_of;
 use crate::call::{CallError, Charge, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per, ToolName};
-use crate::ledger::{Ledger, ReserveError, State};
+use crate::ledger::{Ledger, ReserveError, Row, State};
 
 /// What one tool's calls are charged to.
 #[derive(Clone)]
@@ -22,17 +21,9 @@ pub struct Tariff {
 }
 
 impl Tariff {
-    /// The tool's own limits, and those that callers have over all tools. Of two limits that count the same thing the
-    /// lower one holds.
+    /// The tool's own limits, and those that callers have over all tools.
     pub fn new(tool: &ToolName, limits: &[Limit], caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>) -> Self {
-        let mut kept: Vec<Limit> = Vec::new();
-        for limit in limits {
-            match kept.iter_mut().find(|other| (other.per, other.scope) == (limit.per, limit.scope)) {
-                Some(other) => other.calls = other.calls.min(limit.calls),
-                None => kept.push(limit.clone()),
-            }
-        }
-        Self { tool: tool.clone(), limits: kept, caller_limits }
+        Self { tool: tool.clone(), limits: limits.to_vec(), caller_limits }
     }
 
     /// Whether any call may be charged.
@@ -55,7 +46,16 @@ impl Tariff {
                 scope: if tool.is_empty() { LimitScope::Caller } else { limit.scope },
             }
         };
-        of_tool.chain(of_caller).map(charge).collect()
+        let mut charges: Vec<Charge> = Vec::new();
+        for charge in of_tool.chain(of_caller).map(charge) {
+            // Two limits that count the same units are one, the lower: a call is one unit, however often it is limited.
+            match charges.iter_mut().find(|other| other.counts_with(&charge)) {
+                Some(other) if other.limit <= charge.limit => {}
+                Some(other) => *other = charge,
+                None => charges.push(charge),
+            }
+        }
+        charges
     }
 }
 
@@ -86,9 +86,10 @@ impl Around for UsageLimit {
         let charges = self.tariff.charges(&invocation.caller.name, invocation.run_id.as_deref());
         if !charges.is_empty() || self.effect != Effect::Read {
             self.reserve(&invocation, charges).await?;
-            if invocation.cancel.is_cancelled() {
-                return Err(CallError::Cancelled);
-            }
+        }
+        // Nothing has started yet: whoever has left or cancelled by now wants nothing to.
+        if invocation.left.is_cancelled() || invocation.cancel.is_cancelled() {
+            return Err(CallError::Cancelled);
         }
         inner.call(invocation).await
     }
@@ -97,7 +98,7 @@ impl Around for UsageLimit {
 impl UsageLimit {
     async fn reserve(&self, invocation: &Invocation, charges: Vec<Charge>) -> Result<(), CallError> {
         let _whole = invocation.notes.reserving.lock().await;
-        let row = row_of(invocation, self.effect, State::Reserved);
+        let row = Row::begun(invocation, self.effect, State::Reserved);
         match self.ledger.reserve(row, charges).await {
             Ok(reservation) => {
                 let mut notes = invocation.notes.lock();
@@ -105,7 +106,9 @@ impl UsageLimit {
                 Ok(())
             }
             Err(ReserveError::LimitReached(full)) => Err(self.refusal(&full)),
-            Err(ReserveError::Ledger(error)) => Err(CallError::LedgerUnavailable(error.to_string())),
+            Err(ReserveError::Ledger(error)) => {
+                Err(CallError::LedgerUnavailable { reason: error.to_string(), started: false })
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //! Models often send `"5"` for `5` or a whole list as a string. Such a string is converted only if what it holds
 //! fits the schema at that place; otherwise it stays and is reported as the string it is.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use jsonschema::Validator;
 use serde_json::Value;
@@ -12,65 +12,55 @@ use crate::call::{Coercion, json};
 
 /// Conversions may open others (a list in a string, holding numbers in strings); deeper nesting is no accident.
 const ROUNDS: usize = 4;
-/// Longest string that is tried.
-const MAX_LEN: usize = 1 << 20;
+/// More misfits than this are not mended: looking at each costs time, and nobody makes so many by accident.
+const MAX_MISFITS: usize = 10_000;
 
-/// The value with every fitting conversion made, and the list of them, sorted by pointer.
+/// The value with every fitting conversion made, and the list of them, sorted by pointer. Two validations a round,
+/// however many places there are.
 pub(super) fn coerce(validator: &Validator, mut value: Value) -> (Value, Vec<Coercion>) {
     let mut made: Vec<Coercion> = Vec::new();
-    let mut refused = HashSet::new();
+    let mut refused: HashSet<String> = HashSet::new();
     for _ in 0..ROUNDS {
-        let candidates: Vec<(String, Value)> = misfits(validator, &value)
-            .into_iter()
-            .filter(|pointer| !refused.contains(pointer))
-            .filter_map(|pointer| {
-                let inside = read(value.pointer(&pointer)?)?;
-                Some((pointer, inside))
-            })
-            .collect();
-        if candidates.is_empty() {
+        let misfits = misfits(validator, &value);
+        if misfits.len() > MAX_MISFITS {
             break;
         }
-        for (pointer, inside) in candidates {
+        let mut tried: HashMap<String, Value> = HashMap::new();
+        for pointer in misfits.into_iter().filter(|pointer| !refused.contains(pointer)) {
+            if let Some(place) = value.pointer_mut(&pointer)
+                && let Some(inside) = read(place)
+            {
+                tried.insert(pointer, std::mem::replace(place, inside));
+            }
+        }
+        if tried.is_empty() {
+            break;
+        }
+        // What is below a place may still be mended in the next round; the place itself must fit now.
+        let broken = self::misfits(validator, &value);
+        for (pointer, text) in tried {
             let Some(place) = value.pointer_mut(&pointer) else { continue };
-            let to = json::type_name(&inside).to_owned();
-            let text = std::mem::replace(place, inside);
-            // What is below the place may still be mended in the next round; the place itself must fit now.
-            let broken = misfits(validator, &value);
             if broken.contains(&pointer) {
-                if let Some(place) = value.pointer_mut(&pointer) {
-                    *place = text;
-                }
+                *place = text;
                 refused.insert(pointer);
             } else {
+                let to = json::type_name(place).to_owned();
                 made.push(Coercion { pointer, from: "string".into(), to });
             }
         }
     }
-    // A conversion whose inside could not be mended is undone with everything below it.
-    let broken = misfits(validator, &value);
-    let spoilt: Vec<String> = made
-        .iter()
-        .map(|coercion| coercion.pointer.clone())
-        .filter(|pointer| broken.iter().any(|at| at.starts_with(&format!("{pointer}/"))))
-        .collect();
-    made.retain(|c| !spoilt.iter().any(|at| c.pointer == *at || c.pointer.starts_with(&format!("{at}/"))));
     made.sort_by(|a, b| a.pointer.cmp(&b.pointer));
     (value, made)
 }
 
 /// Places that do not fit.
 fn misfits(validator: &Validator, value: &Value) -> HashSet<String> {
-    validator
-        .iter_errors(value)
-        .take(super::compiled::MAX_VIOLATIONS)
-        .map(|error| error.instance_path().to_string())
-        .collect()
+    let errors = validator.iter_errors(value).take(MAX_MISFITS + 1);
+    errors.map(|error| error.instance_path().to_string()).collect()
 }
 
 /// What a string holds, if it is JSON of another type.
 fn read(value: &Value) -> Option<Value> {
-    let text = value.as_str().filter(|text| text.len() <= MAX_LEN)?;
-    let inside = json::parse_strict(text.as_bytes()).ok()?;
+    let inside = json::parse_strict(value.as_str()?.as_bytes()).ok()?;
     (!inside.is_string() && !inside.is_null()).then_some(inside)
 }

@@ -85,6 +85,36 @@ fn what_is_write_only_is_not_recorded() {
 }
 
 #[test]
+fn what_is_write_only_is_found_behind_references_and_in_json_texts() {
+    let schema = schema(json!({"type": "object",
+        "properties": {"login": {"$ref": "#/$defs/login"}, "note": {"type": "string"}, "tree": {"$ref": "#/$defs/tree"}},
+        "additionalProperties": {"anyOf": [{"type": "null"}, {"writeOnly": true}]},
+        "$defs": {
+            "login": {"type": "object", "properties": {"user": {}, "password": {"writeOnly": true}}},
+            "tree": {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}, "pin": {"writeOnly": true}}}
+        }
+    }));
+    for (given, kept) in [
+        (json!({"login": {"user": "a", "password": "x"}}), json!({"login": {"user": "a", "password": REDACTED}})),
+        (json!({"login": "{\"password\": \"x\"}", "note": "n"}), json!({"login": REDACTED, "note": "n"})),
+        (json!({"other": "x"}), json!({"other": REDACTED})),
+        (json!({"tree": {"left": {"left": {"pin": 1}}}}), json!({"tree": {"left": {"left": {"pin": REDACTED}}}})),
+    ] {
+        let recorded = schema.recordable(&Arc::new(given.as_object().unwrap().clone()));
+        assert_eq!(Value::Object((*recorded).clone()), kept);
+    }
+}
+
+#[test]
+fn a_long_list_of_numbers_in_strings_is_read_in_moments() {
+    let schema =
+        schema(json!({"type": "object", "properties": {"n": {"type": "array", "items": {"type": "integer"}}}}));
+    let numbers: Vec<Value> = (0..5000).map(|n| n.to_string().into()).collect();
+    let fitting = fit(&schema, json!({"n": numbers})).unwrap();
+    assert_eq!((fitting.coercions.len(), &fitting.arguments["n"][4999]), (5000, &json!(4999)));
+}
+
+#[test]
 fn schemas_that_cannot_work_are_refused() {
     for (bad, says) in [
         (json!({"type": "object", "properties": {"a": {"type": "strin"}}}), "/properties/a/type"),

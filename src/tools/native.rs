@@ -12,9 +12,13 @@ use async_trait::async_trait;
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use super::{Runner, Tool};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+
+/// Threads of one blocking tool at once. The pool they come from is shared (512 by default), and name lookups need it.
+const MAX_THREADS: usize = 64;
 
 impl Tool<()> {
     /// Gives the tool an async function. `Err("text".into())` is an answer that says no.
@@ -33,7 +37,8 @@ impl Tool<()> {
         F: Fn(Value, ToolContext) -> Result<T, ToolError> + Send + Sync + 'static,
         T: Into<ToolResult> + 'static,
     {
-        self.with_runner(Arc::new(Blocking { function: Arc::new(function), output: PhantomData }))
+        let places = Arc::new(Semaphore::new(MAX_THREADS));
+        self.with_runner(Arc::new(Blocking { function: Arc::new(function), places, output: PhantomData }))
     }
 }
 
@@ -101,6 +106,8 @@ where
 
 struct Blocking<F, T> {
     function: Arc<F>,
+    /// A thread cannot be stopped: one whose call was given up keeps its place until it ends.
+    places: Arc<Semaphore>,
     output: PhantomData<fn() -> T>,
 }
 
@@ -111,9 +118,16 @@ where
     T: Into<ToolResult> + 'static,
 {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            let message = "calls that were given up before still hold all of its threads";
+            return Err(ToolError::Unavailable(message.into()));
+        };
         let function = self.function.clone();
         let value = Value::Object(Arc::unwrap_or_clone(arguments));
-        let task = tokio::task::spawn_blocking(move || function(value, context).map(Into::into));
+        let task = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            function(value, context).map(Into::into)
+        });
         match task.await {
             Ok(result) => result,
             // Goes on as the panic it was: the attempt layer catches all of them in one place.

@@ -35,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) env: HashMap<String, String>,
     /// Anything that changes what the tool does without showing in its definition, e.g. a URL; part of the hash.
     pub(crate) implementation: Option<Value>,
+    /// Over the same with its references replaced: part of cache keys only, for it may be made of secrets.
+    pub(crate) generation: [u8; 32],
 }
 
 /// Why a tool cannot be registered.
@@ -121,8 +123,12 @@ impl<R> Tool<R> {
 
     fn property(mut self, name: &str, schema: Value, required: bool) -> Self {
         let root = Arc::make_mut(&mut self.definition.input_schema);
-        root["properties"][name] = schema;
-        if required && let Some(list) = root["required"].as_array_mut() {
+        // A schema that is no object is refused when the tool is registered.
+        let Some(root) = root.as_object_mut() else { return self };
+        if let Some(properties) = root.entry("properties").or_insert_with(|| json!({})).as_object_mut() {
+            properties.insert(name.into(), schema);
+        }
+        if required && let Some(list) = root.entry("required").or_insert_with(|| json!([])).as_array_mut() {
             list.push(name.into());
         }
         self

@@ -92,3 +92,18 @@ async fn refused_calls_cost_nothing() {
     let usage = app.get("/usage").await.1;
     assert_eq!((&usage["tools"][0]["calls"], &usage["tools"][0]["refused"]), (&json!(3), &json!(2)));
 }
+
+#[tokio::test]
+async fn a_unit_is_charged_and_refunded_once_however_many_limits_count_it() {
+    let limits =
+        [(5, Per::Day, LimitScope::Caller), (9, Per::Day, LimitScope::Caller), (7, Per::Run, LimitScope::Tool)];
+    let app = TestApp::new([limited(&limits)]).await;
+    for _ in 0..3 {
+        let (status, _) = app.post("/tools/t/invoke", json!({"arguments": {}, "timeout": "1ns"})).await;
+        assert_eq!(status, 504);
+        assert_eq!(app.invoke("t", json!({})).await.0, 200);
+    }
+    let usage = app.get("/tools/t").await.1["usage"].clone();
+    let used: Vec<_> = usage.as_array().unwrap().iter().map(|one| (&one["limit"], &one["used"])).collect();
+    assert_eq!(used, [(&json!(5), &json!(3)), (&json!(7), &json!(3))]);
+}

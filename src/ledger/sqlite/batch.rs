@@ -12,21 +12,26 @@ use sqlx::{AssertSqlSafe, Row as _, SqliteConnection};
 use super::super::{AttemptRow, Reservation, Row, StoredResult};
 use crate::call::{Charge, Charged, Per};
 
-/// Inserts whole rows; a row that is there and still reserved is settled instead. Any other row stays as it is: a
-/// call ends once.
+/// Inserts whole rows. One that is there stays as it is: a row of the backlog may have been written before the error.
 const WRITE_ROWS: &str = "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, \
     attempts, started_at, duration_us, arguments, result, origin, meta) \
     select unhex(value->>0), value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8, \
     value->>9, value->>10, value->>11, value->>12, value->>13, unhex(value->>14), value->>15 from json_each(?) \
-    where true on conflict (id) do update set state = excluded.state, kind = excluded.kind, cache = excluded.cache, \
-    attempts = excluded.attempts, duration_us = excluded.duration_us, result = excluded.result, \
-    origin = excluded.origin, meta = excluded.meta where invocation.state = 'reserved'";
+    where true on conflict (id) do nothing";
+/// Ends reserved rows. Any other row stays as it is: a call ends once.
+const SETTLE_ROWS: &str = "update invocation set state = end.value->>1, kind = end.value->>2, cache = end.value->>3, \
+    attempts = end.value->>4, duration_us = end.value->>5, result = end.value->>6, origin = unhex(end.value->>7), \
+    meta = end.value->>8 from json_each(?) as end \
+    where invocation.id = unhex(end.value->>0) and invocation.state = 'reserved'";
 const WRITE_ATTEMPTS: &str = "insert or ignore into attempt (invocation, attempt, kind, message, duration_us) \
     select unhex(value->>0), value->>1, value->>2, value->>3, value->>4 from json_each(?)";
 const WRITE_RESULTS: &str = "insert into stored_result (key, tool, origin, result, stored_at, expires_at) \
     select unhex(value->>0), value->>1, unhex(value->>2), value->>3, value->>4, value->>5 from json_each(?) \
     where true on conflict (key) do update set tool = excluded.tool, origin = excluded.origin, \
     result = excluded.result, stored_at = excluded.stored_at, expires_at = excluded.expires_at";
+/// A few results that have expired go with every few that come, so that they never pile up.
+const DROP_EXPIRED: &str = "delete from stored_result where key in (select key from stored_result \
+    where expires_at <= (select max(value->>4) from json_each(?)) limit 64)";
 const READ_QUOTA: &str = "select tool, caller, run, per, window_start, used from quota where (tool, caller, run, per) \
     in (select value->>0, value->>1, value->>2, value->>3 from json_each(?))";
 const WRITE_QUOTA: &str = "insert into quota (tool, caller, run, per, window_start, used) \
@@ -42,7 +47,8 @@ type QuotaKey = (String, String, String, Per);
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) reserves: Vec<(Row, Vec<Charge>)>,
-    pub(super) finishes: Vec<(Arc<Row>, Vec<Charged>)>,
+    pub(super) records: Vec<Arc<Row>>,
+    pub(super) settles: Vec<(Arc<Row>, Vec<Charged>)>,
     pub(super) attempts: Vec<AttemptRow>,
     pub(super) results: Vec<StoredResult>,
 }
@@ -52,7 +58,11 @@ pub(super) type Reserved = Result<Reservation, Charged>;
 
 impl Batch {
     pub(super) fn is_empty(&self) -> bool {
-        self.reserves.is_empty() && self.finishes.is_empty() && self.attempts.is_empty() && self.results.is_empty()
+        self.reserves.is_empty()
+            && self.records.is_empty()
+            && self.settles.is_empty()
+            && self.attempts.is_empty()
+            && self.results.is_empty()
     }
 
     /// Writes everything or nothing; answers each reservation, in order. After an error the caller rolls back.
@@ -66,8 +76,9 @@ impl Batch {
             open = true;
             script.add("begin immediate");
             script.add_with(REFUND, &refunds);
-            let keys: Vec<_> = self.reserves.iter().flat_map(|(_, charges)| charges).map(key_of).collect();
-            script.add_with(READ_QUOTA, &keys);
+            // Calls that meet in a batch mostly share their limits.
+            let keys: HashSet<_> = self.reserves.iter().flat_map(|(_, charges)| charges).map(key_of).collect();
+            script.add_with(READ_QUOTA, &keys.into_iter().collect::<Vec<_>>());
             let rows = std::mem::take(&mut script).fetch(connection).await?;
             let mut quota = read_quota(&rows)?;
             answers = self.admit(&mut quota);
@@ -83,11 +94,14 @@ impl Batch {
         let admitted = self.reserves.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
         let rows: Vec<_> = admitted.map(|((row, _), _)| line(row)).collect();
         script.add_with(WRITE_ROWS, &rows);
-        let rows: Vec<_> = self.finishes.iter().map(|(row, _)| line(row)).collect();
+        let rows: Vec<_> = self.records.iter().map(|row| line(row)).collect();
         script.add_with(WRITE_ROWS, &rows);
+        let rows: Vec<_> = self.settles.iter().map(|(row, _)| end_line(row)).collect();
+        script.add_with(SETTLE_ROWS, &rows);
         let rows: Vec<_> = self.attempts.iter().map(attempt_line).collect();
         script.add_with(WRITE_ATTEMPTS, &rows);
         let rows: Vec<_> = self.results.iter().map(result_line).collect();
+        script.add_with(DROP_EXPIRED, &rows);
         script.add_with(WRITE_RESULTS, &rows);
         script.finish(connection, open).await?;
         Ok(answers)
@@ -119,7 +133,7 @@ impl Batch {
     /// Units to give back, summed by key and window.
     fn refunds(&self) -> Vec<(&str, &str, &str, &str, i64, u64)> {
         let mut sums: HashMap<_, u64> = HashMap::new();
-        for charged in self.finishes.iter().flat_map(|(_, refunds)| refunds) {
+        for charged in self.settles.iter().flat_map(|(_, refunds)| refunds) {
             *sums.entry((key_of(&charged.charge), charged.window_start)).or_default() += 1;
         }
         sums.into_iter().map(|(((tool, caller, run, per), start), n)| (tool, caller, run, per, start, n)).collect()
@@ -164,6 +178,21 @@ fn line(row: &Row) -> impl Serialize + '_ {
         row.started_at.as_millisecond(),
         row.duration_us,
         &row.arguments,
+        &row.result,
+        row.origin.map(|id| hex::encode(id.as_bytes())),
+        &row.meta,
+    )
+}
+
+/// The end of a row as the JSON array that [`SETTLE_ROWS`] reads.
+fn end_line(row: &Row) -> impl Serialize + '_ {
+    (
+        hex::encode(row.id.as_bytes()),
+        row.state.as_str(),
+        row.kind.map(|kind| kind.as_str()),
+        row.cache.as_str(),
+        row.attempts,
+        row.duration_us,
         &row.result,
         row.origin.map(|id| hex::encode(id.as_bytes())),
         &row.meta,

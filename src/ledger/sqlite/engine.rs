@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use sqlx::SqlitePool;
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 
 use super::super::{
     AttemptRow, Durability, Error, Found, Ledger, Query, Reservation, ReserveError, Row, StoredResult, Switch, UsageRow,
@@ -16,11 +17,16 @@ use super::writer::{Op, Writer};
 use super::{open, read};
 use crate::call::{Charge, Charged, InvocationId};
 
+/// How long closing waits for questions under way.
+const READERS_END: Duration = Duration::from_secs(2);
+
 pub(in crate::ledger) struct Sqlite {
     place: PathBuf,
     durability: Durability,
     writer: Writer,
     readers: SqlitePool,
+    /// Totals are worked out from all rows: one at a time, so that the other readers stay free.
+    usage_turn: Mutex<()>,
     /// Held for as long as this process writes to the file; see `open.rs`.
     _lock: Option<File>,
 }
@@ -33,6 +39,7 @@ impl Sqlite {
             durability,
             writer: Writer::spawn(opened.connection),
             readers: opened.readers,
+            usage_turn: Mutex::new(()),
             _lock: Some(opened.lock),
         })
     }
@@ -41,7 +48,14 @@ impl Sqlite {
     pub(in crate::ledger) async fn open_to_read(path: &Path) -> Result<Self, Error> {
         let readers = open::readers(path).await?;
         let durability = Durability::default();
-        Ok(Self { place: path.to_owned(), durability, writer: Writer::closed(), readers, _lock: None })
+        Ok(Self {
+            place: path.to_owned(),
+            durability,
+            writer: Writer::closed(),
+            readers,
+            usage_turn: Mutex::new(()),
+            _lock: None,
+        })
     }
 
     /// Sends an operation and waits for its commit.
@@ -60,8 +74,12 @@ impl Ledger for Sqlite {
         answer.await.map_err(|_| Error::Closed)?
     }
 
-    async fn finish(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
-        self.committed(|reply| Op::Finish { row, refunds, reply }).await
+    async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
+        self.committed(|reply| Op::Record { row, reply }).await
+    }
+
+    async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
+        self.committed(|reply| Op::Settle { row, refunds, reply }).await
     }
 
     fn is_strict(&self) -> bool {
@@ -85,6 +103,7 @@ impl Ledger for Sqlite {
     }
 
     async fn usage(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
+        let _turn = self.usage_turn.lock().await;
         read::usage(&self.readers, caller).await.map_err(open::failed)
     }
 
@@ -125,7 +144,7 @@ impl Ledger for Sqlite {
     async fn close(&self) {
         // The writer last: who closes last tidies the write-ahead log away, and a reader cannot.
         let _ = self.flush().await;
-        self.readers.close().await;
+        let _ = tokio::time::timeout(READERS_END, self.readers.close()).await;
         self.writer.close().await;
     }
 

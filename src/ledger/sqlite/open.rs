@@ -53,6 +53,8 @@ pub(super) async fn open(path: &Path, now: Timestamp) -> Result<Opened, Error> {
     if alone {
         settle_interrupted(&mut connection, now).await.map_err(explain)?;
     }
+    // From here on others may open it too.
+    lock.lock_shared().map_err(|error| Error::Open { place: place(), reason: error.to_string() })?;
     Ok(Opened { connection, readers: readers(path).await?, lock })
 }
 
@@ -73,8 +75,9 @@ fn create(path: &Path) -> std::io::Result<()> {
 }
 
 /// Every writing process holds a shared lock beside the file. Who can have it alone knows that the rows left
-/// `reserved` belong to processes that are gone. (A file of its own: closing any handle on the database itself would
-/// drop SQLite's POSIX locks.)
+/// `reserved` belong to processes that are gone, and keeps it alone until the file is ready, so that two that start
+/// together do not both make it ready. (A file of its own: closing any handle on the database itself would drop
+/// SQLite's POSIX locks.)
 fn lock(path: &Path) -> Result<(File, bool), Error> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".lock");
@@ -82,10 +85,10 @@ fn lock(path: &Path) -> Result<(File, bool), Error> {
     let fail = |error: std::io::Error| Error::Open { place: path.display().to_string(), reason: error.to_string() };
     let file = open.map_err(fail)?;
     let alone = file.try_lock().is_ok();
-    if alone {
-        file.unlock().map_err(fail)?;
+    if !alone {
+        // Waits only while another makes the file ready.
+        file.lock_shared().map_err(fail)?;
     }
-    file.lock_shared().map_err(fail)?;
     Ok((file, alone))
 }
 

@@ -30,7 +30,8 @@ type Reply<T> = oneshot::Sender<Result<T, Error>>;
 /// What the writer can be asked.
 pub(super) enum Op {
     Reserve { row: Row, charges: Vec<Charge>, reply: oneshot::Sender<Result<Reservation, ReserveError>> },
-    Finish { row: Arc<Row>, refunds: Vec<Charged>, reply: Reply<()> },
+    Record { row: Arc<Row>, reply: Reply<()> },
+    Settle { row: Arc<Row>, refunds: Vec<Charged>, reply: Reply<()> },
     Flush { reply: Reply<()> },
     Attempt(AttemptRow),
     Store(StoredResult),
@@ -84,7 +85,7 @@ impl Writer {
 #[derive(Default)]
 struct Waiting {
     reserves: Vec<oneshot::Sender<Result<Reservation, ReserveError>>>,
-    finishes: Vec<Reply<()>>,
+    ends: Vec<Reply<()>>,
     bytes: usize,
 }
 
@@ -112,7 +113,10 @@ impl Task {
             }
             if let Some(reply) = self.work(&mut buffer).await {
                 if !self.backlog.is_empty() {
-                    tracing::error!(rows = self.backlog.finishes.len(), "rows of finished calls could not be written");
+                    tracing::error!(
+                        rows = self.backlog.records.len() + self.backlog.settles.len(),
+                        "rows of finished calls could not be written"
+                    );
                 }
                 let _ = self.connection.close().await;
                 let _ = reply.send(Ok(()));
@@ -131,10 +135,15 @@ impl Task {
                     batch.reserves.push((row, charges));
                     waiting.reserves.push(reply);
                 }
-                Op::Finish { row, refunds, reply } => {
+                Op::Record { row, reply } => {
                     waiting.bytes += row.arguments.len() + row.result.as_ref().map_or(0, String::len);
-                    batch.finishes.push((row, refunds));
-                    waiting.finishes.push(reply);
+                    batch.records.push(row);
+                    waiting.ends.push(reply);
+                }
+                Op::Settle { row, refunds, reply } => {
+                    waiting.bytes += row.result.as_ref().map_or(0, String::len);
+                    batch.settles.push((row, refunds));
+                    waiting.ends.push(reply);
                 }
                 Op::Attempt(row) => batch.attempts.push(row),
                 Op::Store(result) => {
@@ -160,28 +169,35 @@ impl Task {
 
     /// Commits a batch, the backlog first, and answers who waits.
     async fn flush(&mut self, batch: Batch, waiting: Waiting) {
-        if !self.backlog.is_empty() {
-            self.probe().await;
-        }
         if batch.is_empty() {
             return;
         }
-        match batch.commit(&mut self.connection).await {
+        if !self.backlog.is_empty() {
+            self.probe().await;
+        }
+        let committed = match self.trouble.load_full() {
+            // It has just been tried: another try would only wait once more.
+            Some(reason) if !self.backlog.is_empty() => Err(Error::Failed(reason.to_string())),
+            _ => match batch.commit(&mut self.connection).await {
+                Ok(answers) => Ok(answers),
+                Err(error) => Err(self.failed(error).await),
+            },
+        };
+        match committed {
             Ok(answers) => {
                 self.recovered();
                 for (reply, answer) in waiting.reserves.into_iter().zip(answers) {
                     let _ = reply.send(answer.map_err(ReserveError::LimitReached));
                 }
-                for reply in waiting.finishes {
+                for reply in waiting.ends {
                     let _ = reply.send(Ok(()));
                 }
             }
             Err(error) => {
-                let error = self.failed(error).await;
                 for reply in waiting.reserves {
                     let _ = reply.send(Err(error.clone().into()));
                 }
-                for reply in waiting.finishes {
+                for reply in waiting.ends {
                     let _ = reply.send(Err(error.clone()));
                 }
                 self.keep(batch);
@@ -215,14 +231,17 @@ impl Task {
 
     /// Keeps the rows of calls that have run.
     fn keep(&mut self, batch: Batch) {
-        self.backlog.finishes.extend(batch.finishes);
-        self.backlog.attempts.extend(batch.attempts);
-        let over = self.backlog.finishes.len().saturating_sub(BACKLOG);
+        let kept = &mut self.backlog;
+        kept.records.extend(batch.records);
+        kept.settles.extend(batch.settles);
+        kept.attempts.extend(batch.attempts);
+        let over = kept.records.len().saturating_sub(BACKLOG);
         if over > 0 {
             tracing::error!(rows = over, "the ledger has been unable to write for too long: rows are lost");
-            self.backlog.finishes.drain(..over);
+            kept.records.drain(..over);
         }
-        self.backlog.attempts.truncate(BACKLOG);
+        // No more than calls were running when the trouble began: none is reserved since.
+        kept.attempts.truncate(BACKLOG);
     }
 
     async fn failed(&mut self, error: sqlx::Error) -> Error {
@@ -245,10 +264,12 @@ impl Task {
     async fn single(&mut self, op: Op) {
         match op {
             Op::Flush { reply } => {
-                let _ = reply.send(Ok(()));
+                let trouble = self.trouble.load_full();
+                let _ = reply.send(trouble.map_or(Ok(()), |reason| Err(Error::Failed(reason.to_string()))));
             }
             Op::Reset { tool, caller, reply } => {
-                let sql = "delete from quota where tool = ?1 and (?2 is null or caller = ?2)";
+                let sql = "delete from quota where (tool = ?1 and (?2 is null or caller = ?2)) \
+                           or (tool = '' and caller = ?2)";
                 let query = sqlx::query(sql).bind(tool).bind(caller);
                 let done = query.execute(&mut self.connection).await;
                 let _ = reply.send(self.answer(done.map(|_| ())).await);
@@ -265,7 +286,12 @@ impl Task {
                 let done = query.execute(&mut self.connection).await;
                 let _ = reply.send(self.answer(done.map(|_| ())).await);
             }
-            Op::Reserve { .. } | Op::Finish { .. } | Op::Attempt(_) | Op::Store(_) | Op::Close { .. } => {}
+            Op::Reserve { .. }
+            | Op::Record { .. }
+            | Op::Settle { .. }
+            | Op::Attempt(_)
+            | Op::Store(_)
+            | Op::Close { .. } => {}
         }
     }
 

@@ -18,7 +18,7 @@ pub struct Cached {
     cache: ResultCache,
     policy: CachePolicy,
     tool: ToolName,
-    definition_hash: String,
+    generation: [u8; 32],
 }
 
 impl Around for Cached {
@@ -48,15 +48,15 @@ impl Cached {
         policy: &Policy,
         takes_context: bool,
         tool: &ToolName,
-        definition_hash: &str,
+        generation: [u8; 32],
     ) -> Option<AroundLayer<Self>> {
         let said = policy.cache.clone().filter(|_| policy.effect == Effect::Read)?;
         let complete = said.context.is_some() || !takes_context;
-        let (cache, tool, definition_hash) = (cache.clone(), tool.clone(), definition_hash.to_owned());
-        complete.then(|| AroundLayer::new(Self { cache, policy: said, tool, definition_hash }))
+        let (cache, tool) = (cache.clone(), tool.clone());
+        complete.then(|| AroundLayer::new(Self { cache, policy: said, tool, generation }))
     }
 
-    /// What makes two calls equal: tool and definition, canonical arguments, whose they are, and the named fields of
+    /// What makes two calls equal: tool and generation, canonical arguments, whose they are, and the named fields of
     /// the context.
     fn key(&self, invocation: &Invocation) -> [u8; 32] {
         let whose = match self.policy.scope {
@@ -69,7 +69,7 @@ impl Cached {
             .collect();
         json::digest([
             self.tool.as_str().as_bytes(),
-            self.definition_hash.as_bytes(),
+            &self.generation,
             &json::canonical(&*invocation.arguments),
             &[self.policy.scope as u8],
             whose,
@@ -87,8 +87,13 @@ impl Cached {
             }
             match self.cache.board(key) {
                 Flight::Leading(leader) => {
-                    // Read through: the result may have been stored before a restart.
-                    if let Some(hit) = self.cache.read_through(&key).await {
+                    // The flight before may have landed in between; else read through: the result may have been stored
+                    // before a restart.
+                    let stored = match self.cache.get(&key) {
+                        Some(hit) => Some(hit),
+                        None => self.cache.read_through(&key).await,
+                    };
+                    if let Some(hit) = stored {
                         let mut notes = invocation.notes.lock();
                         (notes.meta.cache, notes.origin) = (CacheStatus::Hit, Some(hit.origin));
                         leader.land(Landed { outcome: Ok(hit.result.clone()), origin: hit.origin });
@@ -105,7 +110,7 @@ impl Cached {
                     };
                     let landed = tokio::select! {
                         landed = flight.landed() => landed,
-                        () = deadline => return Err(CallError::DeadlineExceeded { after: invocation.allowed() }),
+                        () = deadline => return Err(CallError::DeadlineExceeded { after: invocation.allowed(), started: false }),
                     };
                     match landed {
                         Some(Landed { outcome, origin }) => {
