@@ -10,9 +10,10 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::super::{AttemptRow, Error, Reservation, ReserveError, Row, StoredResult, Switch};
-use super::batch::Batch;
+use super::batch::{Batch, Reserved};
 use super::open;
 use crate::call::{Charge, Charged};
 
@@ -178,7 +179,7 @@ impl Task {
         let committed = match self.trouble.load_full() {
             // It has just been tried: another try would only wait once more.
             Some(reason) if !self.backlog.is_empty() => Err(Error::Failed(reason.to_string())),
-            _ => match batch.commit(&mut self.connection).await {
+            _ => match self.timed(&batch).await {
                 Ok(answers) => Ok(answers),
                 Err(error) => Err(self.failed(error).await),
             },
@@ -203,6 +204,15 @@ impl Task {
                 self.keep(batch);
             }
         }
+    }
+
+    async fn timed(&mut self, batch: &Batch) -> Result<Vec<Reserved>, sqlx::Error> {
+        let began = Instant::now();
+        let done = batch.commit(&mut self.connection).await;
+        let us = began.elapsed().as_micros();
+        let (reserved, settled, recorded) = (batch.reserves.len(), batch.settles.len(), batch.records.len());
+        tracing::trace!(reserved, settled, recorded, us, "commit");
+        done
     }
 
     /// Tries the backlog again, or, if there is none, whether anything can be written at all.
