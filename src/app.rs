@@ -275,6 +275,10 @@ impl App {
         };
         let tools = self.registry.len();
         if self.demo {
+            let mut address = address;
+            if address.ip().is_unspecified() {
+                address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+            }
             let _ = writeln!(
                 std::io::stderr(),
                 "No manifest: serving the built-in demo tools. Try\n\n  curl -s http://{address}/tools/calculator/invoke \

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::policy::Per;
+use super::policy::{Effect, Per};
 
 /// The one vocabulary of failure, used by problems, ledger and docs alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
@@ -437,6 +437,24 @@ pub struct Failure {
     /// Whether the tool was tried.
     #[serde(default)]
     pub started: bool,
+}
+
+impl Failure {
+    /// The failure of a call of a tool with this effect. One that was tried and may have had an effect is nothing to
+    /// repeat: the caller should look first.
+    pub fn of(error: &CallError, effect: Effect) -> Self {
+        let mut failure = Self::from(error);
+        if failure.started && !effect.may_repeat() {
+            failure.retryable = false;
+            if matches!(
+                error,
+                CallError::UpstreamFailed { .. } | CallError::BadOutput(_) | CallError::ToolUnavailable { .. }
+            ) {
+                failure.for_model.push_str(" It may have had an effect; look before you try again.");
+            }
+        }
+        failure
+    }
 }
 
 impl From<&CallError> for Failure {

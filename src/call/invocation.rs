@@ -138,6 +138,8 @@ impl Invocation {
     /// A call of `tool` by `caller` that begins now, everything else at its default.
     pub fn new(tool: ToolName, arguments: JsonObject, caller: Arc<Caller>, started_at: Timestamp) -> Self {
         let arguments = Arc::new(arguments);
+        // As fine as the ledger keeps it.
+        let started_at = Timestamp::from_millisecond(started_at.as_millisecond()).unwrap_or(started_at);
         Self {
             id: InvocationId::new(),
             tool,

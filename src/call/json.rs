@@ -17,10 +17,43 @@ pub type JsonObject = Map<String, Value>;
 /// # Errors
 /// A sentence that says what is wrong, with line and column.
 pub fn parse_strict(text: &[u8]) -> Result<Value, serde_json::Error> {
+    if let Some(number) = oversized_integer(text) {
+        let shown = String::from_utf8_lossy(&number[..number.len().min(40)]);
+        let message = format!("the integer {shown} does not fit 64 bits and would be changed; send it as a text");
+        return Err(serde::de::Error::custom(message));
+    }
     let mut reader = serde_json::Deserializer::from_slice(text);
     let Strict(value) = Strict::deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
+}
+
+/// The first integer that 64 bits cannot hold. A reader would make a double of it: two such numbers that differ would
+/// be one, and the tool would get a third.
+fn oversized_integer(text: &[u8]) -> Option<&[u8]> {
+    let (mut at, mut in_text) = (0, false);
+    while let Some(&byte) = text.get(at) {
+        match byte {
+            b'\\' if in_text => at += 1,
+            b'"' => in_text = !in_text,
+            b'-' | b'0'..=b'9' if !in_text => {
+                let rest = &text[at..];
+                let part = |b: &u8| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E');
+                let number = &rest[..rest.iter().position(|b| !part(b)).unwrap_or(rest.len())];
+                let written = std::str::from_utf8(number).unwrap_or_default();
+                let whole = written.bytes().enumerate().all(|(i, b)| b.is_ascii_digit() || (i == 0 && b == b'-'));
+                // Nineteen digits always fit; there is no need to look at shorter ones.
+                if number.len() > 18 && whole && written.parse::<i64>().is_err() && written.parse::<u64>().is_err() {
+                    return Some(number);
+                }
+                at += number.len();
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
 }
 
 /// The canonical bytes of a value: object keys sorted, no white space, 64-bit integers exact.
@@ -146,6 +179,24 @@ mod tests {
     fn canonical_form_sorts_keys_and_keeps_integers_above_two_to_the_53() {
         let value = parse_strict(br#"{"b": 9007199254740993, "a": 18446744073709551615}"#).unwrap();
         assert_eq!(canonical(&value), br#"{"a":18446744073709551615,"b":9007199254740993}"#);
+    }
+
+    #[test]
+    fn integers_beyond_64_bits_are_refused_rather_than_changed() {
+        for bad in
+            ["18446744073709551616", r#"{"a":[1,-9223372036854775809]}"#, r#"{"\\":1,"x":12345678901234567890123}"#]
+        {
+            assert!(parse_strict(bad.as_bytes()).unwrap_err().to_string().contains("64 bits"), "{bad}");
+        }
+        for good in [
+            "18446744073709551615",
+            "-9223372036854775808",
+            "1e30",
+            "0.12345678901234567890123",
+            r#""99999999999999999999""#,
+        ] {
+            assert!(parse_strict(good.as_bytes()).is_ok(), "{good}");
+        }
     }
 
     #[test]

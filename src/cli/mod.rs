@@ -17,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 use self::arguments::{Cli, Command};
 use self::commands::{check, openapi, serve, tools};
 use crate::app::Error;
+use crate::ledger;
 
 /// BSD's EX_USAGE (sysexits.h).
 const USAGE: u8 = 64;
@@ -35,6 +36,9 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::Manifest(_) | Error::Tool(_) => Self::Usage(error.to_string()),
+            Error::Ledger(ledger::Error::Url(_) | ledger::Error::NotBuilt(_)) => {
+                Self::Usage(format!("toolcrib: {error}"))
+            }
             Error::Ledger(_) | Error::Listen { .. } | Error::Open(_) | Error::Signals(_) => {
                 Self::Failed(format!("toolcrib: {error}"))
             }

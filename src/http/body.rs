@@ -1,7 +1,7 @@
 //! Reading requests: JSON bodies and query strings, with problems that say what would be right.
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
@@ -21,6 +21,10 @@ impl FromRequest<AppState> for StrictJson {
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         if !is_json(request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok())) {
             return Err(ApiError::MediaType);
+        }
+        let declared = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if declared.is_some_and(|length| length > state.max_body as u64) {
+            return Err(ApiError::TooLarge(state.max_body));
         }
         let body = Limited::new(request.into_body(), state.max_body);
         let collected = tokio::time::timeout(BODY_TIME, body.collect()).await;

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::problem::{ApiError, Problem};
-use crate::call::CallError;
+use crate::call::{CallError, Failure};
 use crate::registry::Registry;
 
 /// The process answers. Depends on nothing.
@@ -30,6 +30,6 @@ pub(super) async fn ready(State(registry): State<Arc<Registry>>) -> Response {
     };
     match fault {
         None => Json(json!({"status": "ready"})).into_response(),
-        Some(error) => ApiError::Call { error, invocation: None }.into_response(),
+        Some(error) => ApiError::Call { failure: Failure::from(&error), invocation: None }.into_response(),
     }
 }

@@ -16,7 +16,7 @@ use super::problem::{ApiError, Problem};
 use super::wire::{InvocationView, InvokeAnswer};
 use crate::call::units::Time;
 use crate::call::{Answer, Failure, InvocationId, Meta, ToolResult};
-use crate::ledger::{AttemptRow, Found, Query, Row, State as CallState};
+use crate::ledger::{AttemptRow, Found, LISTED_ARGUMENTS, Query, Row, State as CallState};
 use crate::registry::Registry;
 
 /// Calls on a page when nobody says otherwise.
@@ -87,6 +87,12 @@ pub(super) async fn list(
     let more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
     let next_cursor = rows.last().filter(|_| more).map(|row| row.id.to_string());
+    // A row of the table of running calls is whole.
+    let short = |row: Arc<Row>| match row.arguments.len() {
+        0..=LISTED_ARGUMENTS => row,
+        _ => Arc::new(Row { arguments: "null".into(), ..Row::clone(&row) }),
+    };
+    let rows: Vec<Arc<Row>> = rows.into_iter().map(short).collect();
     Ok(Json(InvocationPage { invocations: rows.iter().map(|row| InvocationView::from(&**row)).collect(), next_cursor }))
 }
 

@@ -43,7 +43,7 @@ pub enum ApiError {
     /// A call was refused or failed.
     Call {
         /// How.
-        error: CallError,
+        failure: Failure,
         /// Which call; `None` when none began.
         invocation: Option<InvocationId>,
     },
@@ -208,7 +208,7 @@ impl From<ApiError> for Problem {
                     ..Self::plain(ErrorKind::UnknownTool, StatusCode::NOT_FOUND, detail)
                 }
             }
-            ApiError::Call { error, invocation } => Self::of_failure(Failure::from(&error), invocation),
+            ApiError::Call { failure, invocation } => Self::of_failure(failure, invocation),
             ApiError::Ledger(error) => {
                 let error = CallError::LedgerUnavailable { reason: error.to_string(), started: false };
                 Self::of_failure(Failure::from(&error), None)

@@ -16,7 +16,7 @@ use super::body::{Asked, PathPart, StrictJson};
 use super::problem::{ApiError, Problem};
 use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolView, Validated};
 use crate::call::json::digest;
-use crate::call::{CallError, Caller, Charged, Invocation, InvocationId};
+use crate::call::{CallError, Caller, Charged, Failure, Invocation, InvocationId};
 use crate::formats::Format;
 use crate::registry::{Entry, Registry};
 
@@ -105,7 +105,8 @@ fn find_allowed(registry: &Registry, name: &str, caller: &Caller) -> Result<Arc<
         return Ok(entry);
     }
     let (caller, tool) = (caller.name.to_string(), entry.definition.name.to_string());
-    Err(ApiError::Call { error: CallError::Forbidden { caller, tool }, invocation: None })
+    let failure = Failure::from(&CallError::Forbidden { caller, tool });
+    Err(ApiError::Call { failure, invocation: None })
 }
 
 /// One tool with its policy, usage and declared environment.
@@ -163,7 +164,7 @@ pub(super) async fn invoke(
     }
     let (id, tool_use_id) = (invocation.id, invocation.tool_use_id.clone());
     let answer = registry.invoke(&entry, invocation).await;
-    let answer = answer.map_err(|error| ApiError::Call { invocation: recorded(&error, id), error })?;
+    let answer = answer.map_err(|error| failed(&error, &entry, id))?;
     let definition = &entry.definition;
     let (name, as_answer) = (definition.name.as_str(), definition.result_as_answer);
     Ok(Json(InvokeAnswer::new(id, name, tool_use_id.as_deref(), as_answer, &answer)).into_response())
@@ -179,7 +180,7 @@ pub async fn call_in_process(registry: &Arc<Registry>, name: &str, arguments: Va
         let invocation = request.into_invocation(registry, &entry, caller.clone());
         let id = invocation.id;
         let answer = registry.invoke(&entry, invocation).await;
-        let answer = answer.map_err(|error| ApiError::Call { error, invocation: Some(id) })?;
+        let answer = answer.map_err(|error| failed(&error, &entry, id))?;
         let definition = &entry.definition;
         let body = InvokeAnswer::new(id, definition.name.as_str(), None, definition.result_as_answer, &answer);
         Ok::<_, ApiError>((json!(body), !answer.result.is_error))
@@ -187,10 +188,10 @@ pub async fn call_in_process(registry: &Arc<Registry>, name: &str, arguments: Va
     called.await.unwrap_or_else(|error| (json!(Problem::from(error)), false))
 }
 
-/// The id to name with a failure: a call that was turned away at the door has no row.
-fn recorded(error: &CallError, id: InvocationId) -> Option<InvocationId> {
+/// The failure of a call. One that was turned away at the door has no row, so its id is not named.
+fn failed(error: &CallError, entry: &Entry, id: InvocationId) -> ApiError {
     let turned_away = matches!(error, CallError::Draining | CallError::LedgerUnavailable { started: false, .. });
-    (!turned_away).then_some(id)
+    ApiError::Call { failure: Failure::of(error, entry.policy.effect), invocation: (!turned_away).then_some(id) }
 }
 
 impl InvokeRequest {
@@ -224,7 +225,10 @@ pub(super) async fn validate(
     let request = InvokeRequest::read(body)?;
     match entry.rules.fit(&request.arguments) {
         Ok(fitting) => Ok(Json(Validated { valid: true, arguments: fitting.arguments, coercions: fitting.coercions })),
-        Err(violations) => Err(ApiError::Call { error: CallError::InvalidArguments(violations), invocation: None }),
+        Err(violations) => {
+            let failure = Failure::from(&CallError::InvalidArguments(violations));
+            Err(ApiError::Call { failure, invocation: None })
+        }
     }
 }
 

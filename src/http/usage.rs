@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::auth::Principal;
+use super::body::Asked;
 use super::problem::{ApiError, Problem};
 use crate::call::{Caller, Charged, LimitUsage};
 use crate::ledger::UsageRow;
@@ -51,12 +52,18 @@ pub(super) struct Usage {
     pub tools: Vec<ToolUsage>,
 }
 
+/// No parameters.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
 /// Usage per tool and caller: a caller sees its own, an admin all.
 #[utoipa::path(get, operation_id = "get_usage", path = "/usage", tag = "ledger", responses(
     (status = 200, body = Usage), (status = 401, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn get(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,
+    Asked(Nothing {}): Asked<Nothing>,
 ) -> Result<Json<Usage>, ApiError> {
     let own = (!caller.admin).then(|| caller.name.to_string());
     let ledger = &registry.shared().ledger;

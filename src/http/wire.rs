@@ -360,8 +360,8 @@ pub struct InvocationView {
     pub started_at: Timestamp,
     /// Milliseconds from begin to end; null while it runs.
     pub duration_ms: Option<f64>,
-    /// The arguments as they came.
-    #[schema(value_type = Object)]
+    /// The arguments as they came; null in a list when they are longer than 16 KiB.
+    #[schema(value_type = Option<Object>)]
     pub arguments: Option<Box<RawValue>>,
 }
 
@@ -379,7 +379,7 @@ impl From<&Row> for InvocationView {
             attempts: row.attempts,
             started_at: row.started_at,
             duration_ms: row.duration_us.map(|us| us as f64 / 1000.0),
-            arguments: RawValue::from_string(row.arguments.clone()).ok(),
+            arguments: RawValue::from_string(row.arguments.clone()).ok().filter(|json| json.get() != "null"),
         }
     }
 }

@@ -260,6 +260,37 @@ mod sqlite {
     }
 
     #[tokio::test]
+    async fn a_file_that_is_taken_away_is_noticed_before_anything_runs() {
+        let (ledger, folder) = open().await;
+        ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
+        std::fs::remove_file(folder.path().join("test.db")).unwrap();
+        let Err(ReserveError::Ledger(error)) = ledger.reserve(row("t", "a", now()), vec![]).await else {
+            panic!("reserved in a file that is gone")
+        };
+        assert!(error.to_string().contains("removed"), "{error}");
+        assert!(ledger.health().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_newer_ledger_is_refused_by_readers_too() {
+        let (ledger, folder) = open().await;
+        ledger.close().await;
+        let file = format!("sqlite://{}", folder.path().join("test.db").display());
+        let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file).await.unwrap();
+        let newer = "insert into _sqlx_migrations (version, description, success, checksum, execution_time) \
+                     values (99, 'later', true, x'00', 0)";
+        sqlx::query(newer).execute(&mut connection).await.unwrap();
+        let settings =
+            Settings { url: "sqlite://test.db".into(), base: folder.path().to_owned(), durability: Durability::Tiered };
+        for said in [
+            super::super::open(&settings, now()).await.err().unwrap().to_string(),
+            open_to_read(&settings).await.err().unwrap().to_string(),
+        ] {
+            assert!(said.contains("newer Toolcrib (schema 99"), "{said}");
+        }
+    }
+
+    #[tokio::test]
     async fn files_that_cannot_be_used_are_named_and_left_as_they_are() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("test.db");

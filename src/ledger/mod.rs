@@ -16,7 +16,9 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 pub use open::{Durability, Error, Settings, open, open_to_read};
-pub use record::{AttemptRow, Found, Query, Reservation, ReserveError, Row, State, StoredResult, Switch, UsageRow};
+pub use record::{
+    AttemptRow, Found, LISTED_ARGUMENTS, Query, Reservation, ReserveError, Row, State, StoredResult, Switch, UsageRow,
+};
 
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -46,7 +48,7 @@ pub trait Ledger: Send + Sync + 'static {
     /// One call with its failed tries.
     async fn get(&self, id: InvocationId) -> Result<Option<Found>, Error>;
 
-    /// Calls that match, newest first.
+    /// Calls that match, newest first, without their results; arguments over [`LISTED_ARGUMENTS`] are `null`.
     async fn list(&self, query: &Query) -> Result<Vec<Row>, Error>;
 
     /// Totals per tool and caller; of one caller only, if named.

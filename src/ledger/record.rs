@@ -126,6 +126,9 @@ impl Row {
     }
 }
 
+/// Longest arguments that a list of calls shows, in bytes of JSON.
+pub const LISTED_ARGUMENTS: usize = 16 << 10;
+
 /// One failed try.
 #[derive(Debug, Clone)]
 pub struct AttemptRow {

@@ -11,7 +11,7 @@ use super::node::Node;
 use super::parameters;
 use super::references::{References, Source};
 use super::sections::{Capture, DefinitionEntry, Idempotency, NativeEntry, PolicyEntry};
-use crate::call::json::{canonical, digest};
+use crate::call::json::{canonical, digest, pointer_token};
 use crate::call::{CachePolicy, Concurrency, Effect, EnvVar, Kind, Policy, RetryPolicy, ToolName};
 use crate::schema::{Schema, SchemaFault};
 use crate::tools::{BuildContext, ConfigFault, Tool, builtin, kinds};
@@ -134,9 +134,15 @@ impl ToolReader<'_> {
             (None, Some(full)) => full.to_json(),
             (None, None) => return None,
         };
-        if let Err(fault) = Schema::compile_input(Arc::new(schema.clone())) {
-            let (key, skip) = if node.get("parameters").is_some() { ("parameters", 1) } else { ("input_schema", 0) };
-            self.schema_fault(node, under, key, skip, &fault);
+        let (key, skip) = if node.get("parameters").is_some() { ("parameters", 1) } else { ("input_schema", 0) };
+        match Schema::compile_input(Arc::new(schema.clone())) {
+            Err(fault) => self.schema_fault(node, under, key, skip, &fault),
+            Ok(compiled) => {
+                for (name, message) in compiled.misfit_defaults() {
+                    let pointer = format!("/properties/{}/default", pointer_token(&name));
+                    self.schema_fault(node, under, key, skip, &SchemaFault { pointer, message });
+                }
+            }
         }
         Some(schema)
     }
@@ -226,6 +232,11 @@ impl ToolReader<'_> {
             let schema = Arc::new(schema);
             if let Err(fault) = Schema::compile(schema.clone()) {
                 self.schema_fault(node, under, "output_schema", 0, &fault);
+            }
+            let root = schema.get("type").and_then(Value::as_str);
+            if root.is_some_and(|root| root != "object" && root != "array") {
+                let message = "structured content is an object or an array; a plain text or number needs no schema";
+                self.findings.error(node, &["output_schema".into(), "type".into()], under, message);
             }
             definition.output_schema = Some(schema);
         }

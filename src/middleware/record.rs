@@ -184,7 +184,7 @@ impl Shared {
             Ok(result) => row.result = serde_json::to_string(&**result).ok(),
             Err(error) => {
                 row.kind = Some(error.kind());
-                row.result = serde_json::to_string(&Failure::from(error)).ok();
+                row.result = serde_json::to_string(&Failure::of(error, self.effect)).ok();
             }
         }
         row

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::references::{endless_reference, outside_reference};
 use super::write_only::{hide_write_only, mentions_write_only};
 use super::{coerce, explain};
-use crate::call::{Coercion, JsonObject, Violation};
+use crate::call::{Coercion, JsonObject, Violation, json};
 
 /// At most so many violations are reported; a list of a million bad items is one mistake, not a million.
 const MAX_VIOLATIONS: usize = 50;
@@ -107,6 +107,20 @@ impl Schema {
         }
         let Value::Object(arguments) = value else { return Err(self.violations(&value)) };
         Ok(Fitting { arguments, coercions })
+    }
+
+    /// Parameters whose default does not fit, and why: every call without them would be refused.
+    pub fn misfit_defaults(&self) -> Vec<(String, String)> {
+        let violations = self.violations(&Value::Object(self.defaults.clone()));
+        let of = |name: &str, violation: &Violation| {
+            let own = format!("/{}", json::pointer_token(name));
+            violation.pointer == own || violation.pointer.starts_with(&format!("{own}/"))
+        };
+        let misfit = |name: &String| {
+            let found = violations.iter().find(|violation| of(name, violation))?;
+            Some((name.clone(), format!("the default does not fit: {}", found.message)))
+        };
+        self.defaults.keys().filter_map(misfit).collect()
     }
 
     /// The arguments as they may be recorded: what the schema marks `writeOnly` is left out.

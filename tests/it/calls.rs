@@ -148,7 +148,10 @@ async fn failed_tries_are_repeated_only_where_that_is_safe_and_are_on_record() {
         (status.as_u16(), &problem["kind"], &problem["source"]),
         (502, &json!("upstream_failed"), &json!("tool"))
     );
-    assert_eq!(app.newest().await["attempts"], 1);
+    // It may have had an effect, so nobody is told to try again.
+    assert_eq!((&problem["retryable"], problem["content"].to_string().contains("look before")), (&json!(false), true));
+    let row = app.newest().await;
+    assert_eq!((&row["attempts"], &row["result"]["retryable"]), (&json!(1), &json!(false)));
 }
 
 #[tokio::test]

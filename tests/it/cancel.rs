@@ -64,6 +64,18 @@ async fn a_started_write_finishes_and_its_result_is_in_the_ledger() {
 }
 
 #[tokio::test]
+async fn a_list_shows_short_arguments_and_one_call_shows_all() {
+    let tool = Tool::new("t", "…").param("text", "string", "…").effect(Effect::Read).call(|_, _| async { Ok("x") });
+    let app = TestApp::new([tool]).await;
+    let text = "x".repeat(20_000);
+    app.invoke("t", json!({"text": text})).await;
+    app.registry().shared().ledger.flush().await.unwrap();
+    let (_, page) = app.get("/invocations").await;
+    assert_eq!(page["invocations"][0]["arguments"], json!(null));
+    assert_eq!(app.newest().await["arguments"]["text"], text.as_str());
+}
+
+#[tokio::test]
 async fn a_running_call_is_in_the_list_at_once() {
     let (tool, started, go, _) = waiting(Effect::Read);
     let app = Arc::new(TestApp::new([tool]).await);

@@ -37,7 +37,7 @@ impl Sqlite {
         Ok(Self {
             place: path.to_owned(),
             durability,
-            writer: Writer::spawn(opened.connection),
+            writer: Writer::spawn(opened.connection, path),
             readers: opened.readers,
             usage_turn: Mutex::new(()),
             _lock: Some(opened.lock),
@@ -47,6 +47,7 @@ impl Sqlite {
     /// Without a writer: everything that would write fails.
     pub(in crate::ledger) async fn open_to_read(path: &Path) -> Result<Self, Error> {
         let readers = open::readers(path).await?;
+        open::check_readable(&readers, path).await?;
         let durability = Durability::default();
         Ok(Self {
             place: path.to_owned(),

@@ -66,6 +66,20 @@ pub(super) async fn readers(path: &Path) -> Result<SqlitePool, Error> {
     pool.map_err(|error| Error::Open { place: path.display().to_string(), reason: reason(&error) })
 }
 
+/// Whether a file that is only read is a ledger that this version understands.
+pub(super) async fn check_readable(readers: &SqlitePool, path: &Path) -> Result<(), Error> {
+    let place = || path.display().to_string();
+    let mut connection = readers.acquire().await.map_err(|e| Error::Open { place: place(), reason: reason(&e) })?;
+    check_owner(&mut connection, path).await?;
+    let newest = "select coalesce(max(version), 0) from _sqlx_migrations";
+    let found: i64 = sqlx::query_scalar(newest)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(|error| Error::Open { place: place(), reason: reason(&error) })?;
+    let known = migrations().iter().map(|migration| migration.version).max().unwrap_or(0);
+    if found > known { Err(Error::Newer { place: place(), found, known }) } else { Ok(()) }
+}
+
 /// Makes a new file readable for its owner alone; SQLite gives its side files the same mode.
 fn create(path: &Path) -> std::io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {

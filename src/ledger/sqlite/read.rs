@@ -12,6 +12,11 @@ type Result<T> = std::result::Result<T, sqlx::Error>;
 const COLUMNS: &str = "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
     duration_us, arguments, result, origin, meta from invocation where true";
 
+/// A list shows no results, and of the arguments only what is short: a page of whole calls could be gigabytes.
+const LIST_COLUMNS: &str = "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, \
+    started_at, duration_us, case when length(arguments) <= 16384 then arguments else 'null' end, null, origin, null \
+    from invocation where true";
+
 pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Found>> {
     let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
     query.push(" and id = ").push_bind(id.as_bytes().to_vec());
@@ -42,7 +47,7 @@ pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Fo
 }
 
 pub(super) async fn list(pool: &SqlitePool, asked: &Query) -> Result<Vec<Row>> {
-    let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
+    let mut query = QueryBuilder::<Sqlite>::new(LIST_COLUMNS);
     if let Some(tool) = &asked.tool {
         query.push(" and tool = ").push_bind(tool);
     }

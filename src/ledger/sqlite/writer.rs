@@ -4,6 +4,8 @@
 //! When a commit fails nothing of it is written. Reservations are refused, so nothing runs without its row; rows of
 //! calls that have already run are kept and tried again, first thing with every batch and once a second.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,10 +52,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn spawn(connection: SqliteConnection) -> Self {
+    pub(super) fn spawn(connection: SqliteConnection, file: &Path) -> Self {
         let (queue, asked) = mpsc::channel(QUEUE);
         let trouble = Arc::new(ArcSwapOption::empty());
-        let task = Task { connection, trouble: trouble.clone(), backlog: Batch::default() };
+        let (file, inode) = (file.to_owned(), inode(file));
+        let task = Task { connection, trouble: trouble.clone(), backlog: Batch::default(), file, inode };
         tokio::spawn(task.run(asked));
         Self { queue, trouble }
     }
@@ -95,6 +98,14 @@ struct Task {
     trouble: Arc<ArcSwapOption<String>>,
     /// Rows of calls that ran and could not be written yet.
     backlog: Batch,
+    file: PathBuf,
+    /// Which file it was when it was opened.
+    inode: Option<u64>,
+}
+
+/// What tells a file from another of the same name.
+fn inode(file: &Path) -> Option<u64> {
+    std::fs::metadata(file).ok().map(|found| found.ino())
 }
 
 impl Task {
@@ -207,6 +218,12 @@ impl Task {
     }
 
     async fn timed(&mut self, batch: &Batch) -> Result<Vec<Reserved>, sqlx::Error> {
+        // SQLite would go on writing into a file that nobody can find any more.
+        if inode(&self.file) != self.inode {
+            return Err(sqlx::Error::Configuration(
+                "the ledger's file was removed or replaced; restart the service".into(),
+            ));
+        }
         let began = Instant::now();
         let done = batch.commit(&mut self.connection).await;
         let us = began.elapsed().as_micros();
@@ -217,7 +234,9 @@ impl Task {
 
     /// Tries the backlog again, or, if there is none, whether anything can be written at all.
     async fn probe(&mut self) {
-        let tried = if self.backlog.is_empty() {
+        let tried = if inode(&self.file) != self.inode {
+            return;
+        } else if self.backlog.is_empty() {
             let sql = "insert into tool_switch (tool, enabled) values ('', 0) on conflict do nothing";
             let write = sqlx::query(sql).execute(&mut self.connection).await;
             match write {
@@ -226,7 +245,10 @@ impl Task {
             }
             .map(|_| ())
         } else {
-            self.backlog.commit(&mut self.connection).await.map(|_| ())
+            let backlog = std::mem::take(&mut self.backlog);
+            let done = self.timed(&backlog).await.map(|_| ());
+            self.backlog = backlog;
+            done
         };
         match tried {
             Ok(()) => {

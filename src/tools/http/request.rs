@@ -38,6 +38,16 @@ enum Field {
     Filled(Template),
 }
 
+impl Field {
+    /// Whether the value, as far as it is fixed, names JSON.
+    fn says_json(&self) -> bool {
+        match self {
+            Self::Fixed(value) => value.to_str().is_ok_and(|value| value.contains("json")),
+            Self::Filled(_) => false,
+        }
+    }
+}
+
 enum Body {
     None,
     Json(Node),
@@ -65,6 +75,12 @@ impl RequestTemplate {
         let method = method?;
         if matches!(method, Method::GET | Method::HEAD) && !matches!(body, Body::None) {
             notes.warning(&["request", "method"], format!("servers may ignore the body of a {method}: is it a POST?"));
+        }
+        if let Body::Text(template) = &body
+            && template.arguments().next().is_some()
+            && headers.iter().any(|(name, value)| name == CONTENT_TYPE && value.says_json())
+        {
+            notes.warning(&["request", "body"], "a value can break out of a text that is JSON: use `json:` instead");
         }
         Some(Self { method, target: target?, query, headers, body, effect })
     }

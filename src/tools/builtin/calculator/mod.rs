@@ -21,7 +21,7 @@ const LONGEST: usize = 1000;
 
 /// The tool under the name `name`.
 pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
-    let description = "Evaluates an arithmetic expression exactly and answers with the number. Use it for every \
+    let description = "Evaluates an arithmetic expression and answers with the number: whole numbers exactly, others to 15 digits. Use it for every \
         calculation, however simple. Understands + - * / // (rounded down) % (remainder) ** or ^ (power), \
         parentheses, numbers such as 1_000, 2.5 and 1e-3, the names pi, e and tau, and the functions sqrt, abs, \
         round(x, digits), floor, ceil, min, max, sin, cos, tan, asin, acos, atan (in radians), log(x, base) (natural \
