@@ -38,7 +38,7 @@ pub(super) enum Command {
         #[arg(long)]
         allow_open: bool,
     },
-    /// Read a manifest and say everything that is wrong with it. Runs nothing.
+    /// Read a manifest and say what is wrong with it. Runs nothing.
     Check {
         #[command(flatten)]
         manifest: ManifestArg,

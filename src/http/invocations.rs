@@ -165,6 +165,10 @@ pub(super) async fn get(
     let id: InvocationId = id.parse().map_err(|_| missing())?;
     let shared = registry.shared();
     let running = shared.running.get(id);
+    if running.is_some() {
+        // Its failed tries are written behind; whoever asks after an answer should see them.
+        let _ = shared.ledger.flush().await;
+    }
     let found = shared.ledger.get(id).await?;
     let found = match (running, found) {
         (Some(row), found) => {

@@ -24,6 +24,15 @@ impl Findings {
         self.0.push(Finding::warning(node.locate(path).clone(), join(under, path), message));
     }
 
+    /// Reads `node` as a `T` in which every key may be missing: one fault of each key is reported.
+    pub(super) fn decode_keys<T: DeserializeOwned>(&mut self, node: &Node, under: &str) -> Option<T> {
+        let faults = self.0.len();
+        for (key, _) in node.entries().unwrap_or_default() {
+            let _: Option<T> = self.decode_value(&node.filtered(|name| name == key.text), under);
+        }
+        if self.0.len() > faults { None } else { self.decode_value(node, under) }
+    }
+
     /// Reads `node`, whose own path is `under`, as a `T`; unknown keys are all reported, other faults one at a time.
     pub(super) fn decode<T: DeserializeOwned>(&mut self, node: &Node, under: &str) -> Option<T> {
         if node.entries().is_none() {

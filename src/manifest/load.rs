@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::decode::{Findings, join};
+use super::decode::{Findings, fields, join};
 use super::finding::{Finding, Place, Severity};
 use super::node::{Data, Node};
 use super::references::{References, Source};
@@ -131,7 +131,13 @@ impl Loader<'_> {
     fn section<T: serde::de::DeserializeOwned>(&mut self, root: &Node, name: &str, base: &Path) -> Option<T> {
         let mut node = root.get(name)?.clone();
         self.resolve(&mut node, name, base);
-        self.findings.decode(&node, name)
+        if node.entries().is_none() {
+            self.findings.error(&node, &[], name, "a map is expected here");
+            return None;
+        }
+        let known = fields::<T>();
+        self.findings.unknown_keys(&node, name, known);
+        self.findings.decode_keys(&node.filtered(|key| known.contains(&key)), name)
     }
 
     fn resolve(&mut self, node: &mut Node, under: &str, base: &Path) {

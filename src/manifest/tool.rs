@@ -93,7 +93,7 @@ impl ToolReader<'_> {
     }
 
     fn part<T: serde::de::DeserializeOwned>(&mut self, node: &Node, under: &str, keys: &[&str]) -> Option<T> {
-        self.findings.decode_value(&node.filtered(|key| keys.contains(&key)), under)
+        self.findings.decode_keys(&node.filtered(|key| keys.contains(&key)), under)
     }
 
     /// Values of the declared variables; a required one that is missing is an error.
