@@ -1,7 +1,6 @@
 //! The calls under way: seen by `GET /invocations` at once, waited for when the service stops.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -64,11 +63,6 @@ impl Running {
         calls.by_id.insert(invocation.id, Call { invocation: invocation.clone(), effect, ended: None });
         // Counted from here on: whoever waits for the calls to end waits for this one too.
         Some(Entered { id: invocation.id, running: self.clone(), _task: self.tasks.token() })
-    }
-
-    /// Starts the call's task, which outlives its caller's connection.
-    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(task);
     }
 
     /// A place for a row that is written behind its answer; `None` while too much waits already.

@@ -92,6 +92,11 @@ pub fn pointer_token(token: &str) -> String {
     token.replace('~', "~0").replace('/', "~1")
 }
 
+/// The reference tokens of a JSON Pointer, as they were before they were escaped.
+pub fn pointer_tokens(pointer: &str) -> impl Iterator<Item = String> {
+    pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"))
+}
+
 struct Strict(Value);
 
 impl<'de> Deserialize<'de> for Strict {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use jiff::{Span, Timestamp, Unit, tz::TimeZone};
 use serde::{Deserialize, Serialize};
 
+use super::units::LONGEST_TIME;
+
 /// What may safely be repeated, cached or replayed. The default is the careful one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -229,12 +231,11 @@ impl Policy {
     /// The policy with times that no clock overflows at.
     #[must_use]
     pub fn bounded(mut self) -> Self {
-        const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
-        self.timeout = self.timeout.min(LONGEST);
-        self.deadline = self.deadline.map(|deadline| deadline.min(LONGEST));
-        self.concurrency.wait = self.concurrency.wait.min(LONGEST);
+        self.timeout = self.timeout.min(LONGEST_TIME);
+        self.deadline = self.deadline.map(|deadline| deadline.min(LONGEST_TIME));
+        self.concurrency.wait = self.concurrency.wait.min(LONGEST_TIME);
         if let Some(cache) = &mut self.cache {
-            cache.ttl = cache.ttl.min(LONGEST);
+            cache.ttl = cache.ttl.min(LONGEST_TIME);
         }
         self
     }

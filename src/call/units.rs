@@ -13,7 +13,7 @@ pub struct Time(pub Duration);
 pub struct Size(pub u64);
 
 /// Longer than anything waits; clocks would overflow far beyond it.
-const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
+pub const LONGEST_TIME: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 impl Time {
     /// Reads a duration.
@@ -22,7 +22,7 @@ impl Time {
     /// A sentence that says what would be right.
     pub fn parse(text: &str) -> Result<Self, String> {
         match humantime::parse_duration(text.trim()) {
-            Ok(duration) if duration > LONGEST => Err(format!("`{text}` is too long: ten years is the most")),
+            Ok(duration) if duration > LONGEST_TIME => Err(format!("`{text}` is too long: ten years is the most")),
             Ok(duration) => Ok(Self(duration)),
             Err(_) => Err(format!("`{text}` is no duration: write a number with a unit, e.g. 250ms, 30s, 5m, 24h")),
         }

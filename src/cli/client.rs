@@ -25,7 +25,10 @@ fn client(timeout: Option<Duration>) -> Result<reqwest::Client, Failure> {
     let _ = ring::default_provider().install_default();
     let builder = || {
         let builder = reqwest::Client::builder().no_proxy();
-        timeout.map_or_else(reqwest::Client::builder, |timeout| builder.timeout(timeout)).no_proxy()
+        match timeout {
+            Some(timeout) => builder.timeout(timeout),
+            None => builder,
+        }
     };
     // An image without CA certificates can still talk plain http.
     let built = builder().build().or_else(|_| builder().tls_certs_only([]).build());

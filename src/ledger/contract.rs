@@ -268,6 +268,7 @@ mod sqlite {
             panic!("reserved in a file that is gone")
         };
         assert!(error.to_string().contains("removed"), "{error}");
+        assert!(ledger.switch(Switch { tool: "t".into(), enabled: false }).await.is_err());
         assert!(ledger.health().is_err());
     }
 

@@ -11,7 +11,7 @@ use super::node::Node;
 use super::parameters;
 use super::references::{References, Source};
 use super::sections::{Capture, DefinitionEntry, Idempotency, NativeEntry, PolicyEntry};
-use crate::call::json::{canonical, digest, pointer_token};
+use crate::call::json::{canonical, digest, pointer_token, pointer_tokens};
 use crate::call::{CachePolicy, Concurrency, Effect, EnvVar, Kind, Policy, RetryPolicy, ToolName};
 use crate::schema::{Schema, SchemaFault};
 use crate::tools::{BuildContext, ConfigFault, Tool, builtin, kinds};
@@ -148,8 +148,7 @@ impl ToolReader<'_> {
     }
 
     fn schema_fault(&mut self, node: &Node, under: &str, key: &str, skip: usize, fault: &SchemaFault) {
-        let tokens = fault.pointer.split('/').skip(1 + skip);
-        let tokens = tokens.map(|token| token.replace("~1", "/").replace("~0", "~"));
+        let tokens = pointer_tokens(&fault.pointer).skip(skip);
         let path: Vec<String> = std::iter::once(key.to_owned()).chain(tokens).collect();
         self.findings.error(node, &path, under, fault.message.clone());
     }

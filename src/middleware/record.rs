@@ -93,8 +93,7 @@ where
             let cancel = cancels.then(|| invocation.cancel.clone());
             let leaving = Leaving { left: invocation.left.clone(), cancel, armed: true };
             let (send, answer) = oneshot::channel();
-            let task = shared.clone().run(inner, invocation, running, send);
-            shared.running.spawn(task);
+            tokio::spawn(shared.run(inner, invocation, running, send));
             let answer = answer.await.unwrap_or(Err(CallError::Internal));
             leaving.stayed();
             answer
@@ -153,20 +152,22 @@ impl Shared {
         let tried = meta.attempts > 0;
         let refunds = if tried { Vec::new() } else { notes.charged };
         let answer = outcome.map(|result| Answer { result, meta });
-        let written = |done: Result<(), crate::ledger::Error>| {
-            done.inspect_err(|error| tracing::error!(%id, %error, "the end of a call could not be written"))
-        };
         // What waits for its commit behind its answer has a bound; beyond it, answers wait with it.
         let place = self.running.place_behind(&row);
-        if notes.reserved {
-            let settled = written(self.ledger.settle(row, refunds).await);
-            let _ = send.send(settled.map_err(|error| unrecorded(&error, tried)).and(answer));
-        } else if place.is_none() || self.ledger.is_strict() {
-            let recorded = written(self.ledger.record(row).await);
-            let _ = send.send(recorded.map_err(|error| unrecorded(&error, tried)).and(answer));
+        let waits = notes.reserved || place.is_none() || self.ledger.is_strict();
+        let commit = async {
+            let done = match notes.reserved {
+                true => self.ledger.settle(row, refunds).await,
+                false => self.ledger.record(row).await,
+            };
+            done.inspect_err(|error| tracing::error!(%id, %error, "the end of a call could not be written"))
+        };
+        if waits {
+            let committed = commit.await.map_err(|error| unrecorded(&error, tried));
+            let _ = send.send(committed.and(answer));
         } else {
             let _ = send.send(answer);
-            let _ = written(self.ledger.record(row).await);
+            let _ = commit.await;
         }
         drop(place);
         drop(running);

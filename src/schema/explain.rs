@@ -47,8 +47,7 @@ fn label(pointer: &str) -> String {
     if pointer.is_empty() {
         return "the arguments object".into();
     }
-    let path: Vec<String> =
-        pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
+    let path: Vec<String> = json::pointer_tokens(pointer).collect();
     format!("`{}`", path.join("."))
 }
 

@@ -106,6 +106,17 @@ fn what_is_write_only_is_found_behind_references_and_in_json_texts() {
 }
 
 #[test]
+fn a_schema_that_refers_to_itself_at_one_place_ends() {
+    let schema = schema(
+        json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/a"}, "pin": {"writeOnly": true}},
+        "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/b"}]}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}}),
+    );
+    let given = json!({"x": {"y": 1}, "pin": 2});
+    let recorded = schema.recordable(&Arc::new(given.as_object().unwrap().clone()));
+    assert_eq!(recorded["pin"], REDACTED);
+}
+
+#[test]
 fn a_long_list_of_numbers_in_strings_is_read_in_moments() {
     let schema =
         schema(json!({"type": "object", "properties": {"n": {"type": "array", "items": {"type": "integer"}}}}));

@@ -9,8 +9,10 @@ use serde_json::Value;
 
 use crate::secrets::REDACTED;
 
-/// Schemas looked at for one call. A schema that refers to itself has no end; what lies beyond is left out too.
+/// Schemas looked at for one call, and how deep: a schema that refers to itself has no end, and looking uses the stack.
+/// What lies beyond is left out too.
 const MAX_STEPS: usize = 20_000;
+const MAX_DEPTH: usize = 256;
 /// Keywords that hold one schema for the same value.
 const SAME_PLACE: [&str; 4] = ["if", "then", "else", "not"];
 /// Keywords that hold a list of schemas for the same value.
@@ -29,15 +31,15 @@ pub(super) fn mentions_write_only(schema: &Value) -> bool {
 
 /// Puts a mark in the place of every such value.
 pub(super) fn hide_write_only(schema: &Value, value: &mut Value) {
-    hide(schema, schema, value, &mut { MAX_STEPS });
+    hide(schema, schema, value, &mut { MAX_STEPS }, 0);
 }
 
 fn is_marked(schema: &Value) -> bool {
     schema.get("writeOnly") == Some(&Value::Bool(true))
 }
 
-fn hide(root: &Value, schema: &Value, value: &mut Value, steps: &mut usize) {
-    if *steps == 0 {
+fn hide(root: &Value, schema: &Value, value: &mut Value, steps: &mut usize, depth: usize) {
+    if *steps == 0 || depth > MAX_DEPTH {
         *value = REDACTED.into();
         return;
     }
@@ -48,29 +50,29 @@ fn hide(root: &Value, schema: &Value, value: &mut Value, steps: &mut usize) {
         return;
     }
     if let Some(target) = target {
-        hide(root, target, value, steps);
+        hide(root, target, value, steps, depth + 1);
     }
     for same in SAME_PLACE.iter().filter_map(|keyword| schema.get(keyword)) {
-        hide(root, same, value, steps);
+        hide(root, same, value, steps, depth + 1);
     }
     for branch in COMBINATIONS.iter().filter_map(|keyword| schema.get(keyword)?.as_array()).flatten() {
-        hide(root, branch, value, steps);
+        hide(root, branch, value, steps, depth + 1);
     }
     for dependent in schema.get("dependentSchemas").and_then(Value::as_object).into_iter().flat_map(|map| map.values())
     {
-        hide(root, dependent, value, steps);
+        hide(root, dependent, value, steps, depth + 1);
     }
     match value {
         Value::Object(object) => {
             for (name, inner) in object {
                 if let Some(property) = schema.get("properties").and_then(|properties| properties.get(name)) {
-                    hide(root, property, inner, steps);
+                    hide(root, property, inner, steps, depth + 1);
                 }
                 let patterns = schema.get("patternProperties").and_then(Value::as_object);
                 let any = patterns.into_iter().flat_map(|map| map.values());
                 for part in any.chain(OF_PARTS.iter().filter_map(|keyword| schema.get(keyword))) {
                     if schema.get("properties").and_then(|properties| properties.get(name)).is_none() {
-                        hide(root, part, inner, steps);
+                        hide(root, part, inner, steps, depth + 1);
                     }
                 }
             }
@@ -79,10 +81,10 @@ fn hide(root: &Value, schema: &Value, value: &mut Value, steps: &mut usize) {
             let prefix = schema.get("prefixItems").and_then(Value::as_array);
             for (at, item) in items.iter_mut().enumerate() {
                 if let Some(own) = prefix.and_then(|prefix| prefix.get(at)) {
-                    hide(root, own, item, steps);
+                    hide(root, own, item, steps, depth + 1);
                 }
                 for part in OF_PARTS.iter().filter_map(|keyword| schema.get(keyword)) {
-                    hide(root, part, item, steps);
+                    hide(root, part, item, steps, depth + 1);
                 }
             }
         }

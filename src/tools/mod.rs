@@ -1,5 +1,6 @@
 //! Tool kinds. A kind is a [`Runner`] in a file or folder of its own; [`kinds`] is the one place that knows all.
 
+mod blocking;
 pub mod builtin;
 pub mod command;
 mod config;

@@ -14,6 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+use super::blocking::on_a_thread;
 use super::{Runner, Tool};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
@@ -124,18 +125,11 @@ where
         };
         let function = self.function.clone();
         let value = Value::Object(Arc::unwrap_or_clone(arguments));
-        let task = tokio::task::spawn_blocking(move || {
+        on_a_thread(move || {
             let _place = place;
             function(value, context).map(Into::into)
-        });
-        match task.await {
-            Ok(result) => result,
-            // Goes on as the panic it was: the attempt layer catches all of them in one place.
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(ToolError::Unavailable("the service is stopping".into())),
-            },
-        }
+        })
+        .await
     }
 
     fn takes_context(&self) -> bool {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row as _, Sqlite, SqlitePool};
 
-use super::super::{AttemptRow, Found, Query, Row, State, StoredResult, Switch, UsageRow};
+use super::super::{AttemptRow, Found, LISTED_ARGUMENTS, Query, Row, State, StoredResult, Switch, UsageRow};
 use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId};
 
 type Result<T> = std::result::Result<T, sqlx::Error>;
@@ -13,9 +13,11 @@ const COLUMNS: &str = "select id, tool, caller, run_id, tool_use_id, state, kind
     duration_us, arguments, result, origin, meta from invocation where true";
 
 /// A list shows no results, and of the arguments only what is short: a page of whole calls could be gigabytes.
-const LIST_COLUMNS: &str = "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, \
-    started_at, duration_us, case when length(arguments) <= 16384 then arguments else 'null' end, null, origin, null \
-    from invocation where true";
+const LISTED: [&str; 2] = [
+    "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, duration_us, \
+     case when length(arguments) <= ",
+    " then arguments else 'null' end, null, origin, null from invocation where true",
+];
 
 pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Found>> {
     let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
@@ -47,7 +49,8 @@ pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Fo
 }
 
 pub(super) async fn list(pool: &SqlitePool, asked: &Query) -> Result<Vec<Row>> {
-    let mut query = QueryBuilder::<Sqlite>::new(LIST_COLUMNS);
+    let mut query = QueryBuilder::<Sqlite>::new(LISTED[0]);
+    query.push_bind(LISTED_ARGUMENTS as i64).push(LISTED[1]);
     if let Some(tool) = &asked.tool {
         query.push(" and tool = ").push_bind(tool);
     }

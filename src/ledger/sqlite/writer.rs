@@ -217,13 +217,16 @@ impl Task {
         }
     }
 
-    async fn timed(&mut self, batch: &Batch) -> Result<Vec<Reserved>, sqlx::Error> {
-        // SQLite would go on writing into a file that nobody can find any more.
-        if inode(&self.file) != self.inode {
-            return Err(sqlx::Error::Configuration(
-                "the ledger's file was removed or replaced; restart the service".into(),
-            ));
+    /// Whether the file is still the one that was opened: SQLite would go on writing into one that nobody can find.
+    fn present(&self) -> Result<(), sqlx::Error> {
+        if inode(&self.file) == self.inode {
+            return Ok(());
         }
+        Err(sqlx::Error::Configuration("the ledger's file was removed or replaced; restart the service".into()))
+    }
+
+    async fn timed(&mut self, batch: &Batch) -> Result<Vec<Reserved>, sqlx::Error> {
+        self.present()?;
         let began = Instant::now();
         let done = batch.commit(&mut self.connection).await;
         let us = began.elapsed().as_micros();
@@ -234,8 +237,8 @@ impl Task {
 
     /// Tries the backlog again, or, if there is none, whether anything can be written at all.
     async fn probe(&mut self) {
-        let tried = if inode(&self.file) != self.inode {
-            return;
+        let tried = if let Err(gone) = self.present() {
+            Err(gone)
         } else if self.backlog.is_empty() {
             let sql = "insert into tool_switch (tool, enabled) values ('', 0) on conflict do nothing";
             let write = sqlx::query(sql).execute(&mut self.connection).await;
@@ -328,7 +331,7 @@ impl Task {
     }
 
     async fn answer<T>(&mut self, done: Result<T, sqlx::Error>) -> Result<T, Error> {
-        match done {
+        match self.present().and(done) {
             Ok(value) => Ok(value),
             Err(error) => Err(self.failed(error).await),
         }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::call::units::Size;
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
+use crate::tools::blocking::on_a_thread;
 use crate::tools::{ConfigFault, Runner, Tool};
 
 /// No tool may answer more than this.
@@ -77,13 +78,7 @@ impl Runner for ReadFile {
             max_bytes: self.max_bytes,
         };
         let dir = self.dir.clone();
-        match tokio::task::spawn_blocking(move || page.read(&dir, &context)).await {
-            Ok(result) => result,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(ToolError::Unavailable("the service is stopping".into())),
-            },
-        }
+        on_a_thread(move || page.read(&dir, &context)).await
     }
 }
 
