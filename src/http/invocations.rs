@@ -180,7 +180,7 @@ pub(super) async fn get(
         (None, None) => return Err(missing()),
     };
     // Somebody else's call is not there at all: ids must not be worth guessing.
-    if !caller.admin && found.row.caller != *caller.name {
+    if !caller.admin && found.row.caller != caller.name {
         return Err(missing());
     }
     let origin_result = match (found.origin_result, found.row.origin) {
@@ -197,7 +197,7 @@ pub(super) async fn get(
 }
 
 /// What was answered, put together again from the row.
-fn result(registry: &Registry, row: &Row, origin_result: Option<String>) -> Result<Value, ApiError> {
+fn result(registry: &Registry, row: &Row, origin_result: Option<Arc<str>>) -> Result<Value, ApiError> {
     let unreadable = |error: serde_json::Error| {
         tracing::error!(id = %row.id, %error, "a stored result cannot be read");
         ApiError::Internal

@@ -369,17 +369,17 @@ impl From<&Row> for InvocationView {
     fn from(row: &Row) -> Self {
         Self {
             invocation_id: row.id.to_string(),
-            tool: row.tool.clone(),
-            caller: row.caller.clone(),
-            run_id: row.run_id.clone(),
-            tool_use_id: row.tool_use_id.clone(),
+            tool: row.tool.to_string(),
+            caller: row.caller.to_string(),
+            run_id: row.run_id.as_deref().map(str::to_owned),
+            tool_use_id: row.tool_use_id.as_deref().map(str::to_owned),
             state: row.state,
             kind: row.kind,
             cache: row.cache,
             attempts: row.attempts,
             started_at: row.started_at,
             duration_ms: row.duration_us.map(|us| us as f64 / 1000.0),
-            arguments: RawValue::from_string(row.arguments.clone()).ok().filter(|json| json.get() != "null"),
+            arguments: RawValue::from_string(row.arguments.to_string()).ok().filter(|json| json.get() != "null"),
         }
     }
 }

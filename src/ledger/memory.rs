@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
+use super::latency::Latencies;
 use super::*;
 
 /// See the module.
@@ -18,7 +19,33 @@ struct Tables {
     quota: HashMap<QuotaKey, (i64, u64)>,
     results: HashMap<[u8; 32], StoredResult>,
     switches: BTreeMap<String, bool>,
+    totals: BTreeMap<(Arc<str>, Arc<str>), (UsageRow, Latencies)>,
     closed: bool,
+}
+
+impl Tables {
+    fn total(&mut self, row: &Row) -> &mut (UsageRow, Latencies) {
+        let total = self.totals.entry((row.tool.clone(), row.caller.clone())).or_default();
+        (total.0.tool, total.0.caller) = (row.tool.to_string(), row.caller.to_string());
+        total
+    }
+
+    fn begun(&mut self, row: &Row) {
+        self.total(row).0.calls += 1;
+    }
+
+    fn ended(&mut self, row: &Row) {
+        let (total, latencies) = self.total(row);
+        match row.state {
+            State::Succeeded => total.succeeded += 1,
+            State::Refused => total.refused += 1,
+            State::Reserved | State::Running => {}
+            State::Failed | State::TimedOut | State::Cancelled | State::Unknown => total.failed += 1,
+        }
+        if row.state != State::Refused {
+            row.duration_us.iter().for_each(|us| latencies.add(latency::bucket(*us), 1));
+        }
+    }
 }
 
 impl Memory {
@@ -49,13 +76,24 @@ impl Ledger for Memory {
             one.used += 1;
             tables.quota.insert(key(&one.charge), (one.window_start, one.used));
         }
+        tables.begun(&row);
         tables.rows.insert(row.id, row);
         Ok(Reservation { charged })
     }
 
     async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
-        self.open_tables()?.rows.entry(row.id).or_insert_with(|| Row::clone(&row));
+        let mut tables = self.open_tables()?;
+        if !tables.rows.contains_key(&row.id) {
+            tables.begun(&row);
+            tables.ended(&row);
+            tables.rows.insert(row.id, Row::clone(&row));
+        }
         Ok(())
+    }
+
+    async fn record_behind(&self, row: Arc<Row>, held: Held) -> Result<(), Error> {
+        drop(held);
+        self.record(row).await
     }
 
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
@@ -68,6 +106,7 @@ impl Ledger for Memory {
             }
         }
         if tables.rows.get(&row.id).is_some_and(|there| there.state == State::Reserved) {
+            tables.ended(&row);
             tables.rows.insert(row.id, Row::clone(&row));
         }
         Ok(())
@@ -101,27 +140,13 @@ impl Ledger for Memory {
     }
 
     async fn usage(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
-        let mut totals: BTreeMap<(String, String), (UsageRow, Vec<i64>)> = BTreeMap::new();
-        for row in self.tables().rows.values().filter(|row| caller.is_none_or(|caller| caller == row.caller)) {
-            let (total, durations) = totals.entry((row.tool.clone(), row.caller.clone())).or_default();
-            (total.tool, total.caller) = (row.tool.clone(), row.caller.clone());
-            total.calls += 1;
-            match row.state {
-                State::Succeeded => total.succeeded += 1,
-                State::Refused => total.refused += 1,
-                State::Reserved | State::Running => {}
-                State::Failed | State::TimedOut | State::Cancelled | State::Unknown => total.failed += 1,
-            }
-            durations.extend(row.duration_us.filter(|_| row.state != State::Refused));
-        }
-        let with_quantiles = |(mut total, mut durations): (UsageRow, Vec<i64>)| {
-            durations.sort_unstable();
-            let rank = |percent: usize| (durations.len() * percent).div_ceil(100).max(1) - 1;
-            let at = |percent| durations.get(rank(percent)).map(|us| *us as f64 / 1000.0);
-            (total.p50_ms, total.p99_ms) = (at(50), at(99));
-            total
+        let tables = self.tables();
+        let of = tables.totals.values().filter(|(total, _)| caller.is_none_or(|caller| caller == total.caller));
+        let row = |(total, latencies): &(UsageRow, Latencies)| {
+            let (p50_ms, p99_ms) = (latencies.quantile_ms(50), latencies.quantile_ms(99));
+            UsageRow { p50_ms, p99_ms, ..total.clone() }
         };
-        Ok(totals.into_values().map(with_quantiles).collect())
+        Ok(of.map(row).collect())
     }
 
     async fn used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
@@ -162,6 +187,17 @@ impl Ledger for Memory {
     async fn switch(&self, switch: Switch) -> Result<(), Error> {
         self.open_tables()?.switches.insert(switch.tool, switch.enabled);
         Ok(())
+    }
+
+    async fn prune(&self, before: Timestamp, at_most: u32) -> Result<u64, Error> {
+        let mut tables = self.open_tables()?;
+        let old = tables.rows.values().filter(|row| row.id < InvocationId::floor(before) && row.state != State::Reserved);
+        let old: Vec<InvocationId> = old.take(at_most as usize).map(|row| row.id).collect();
+        for id in &old {
+            tables.rows.remove(id);
+            tables.attempts.retain(|attempt| attempt.invocation != *id);
+        }
+        Ok(old.len() as u64)
     }
 
     fn health(&self) -> Result<(), String> {

@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod contract;
+mod latency;
 #[cfg(test)]
 pub(crate) mod memory;
 mod open;
@@ -22,15 +23,20 @@ pub use record::{
 
 use crate::call::{Charge, Charged, InvocationId};
 
+/// Something that ends with a row's commit.
+pub type Held = Box<dyn Send + Sync>;
+
 /// What the service asks of a ledger.
 #[async_trait]
 pub trait Ledger: Send + Sync + 'static {
     /// Commits a `reserved` row together with its charges, or neither. Committed when it returns.
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError>;
 
-    /// Writes the whole row of a call that has ended and was not reserved. Committed when it returns; who need not
-    /// wait does not await it before answering.
+    /// Writes the whole row of a call that has ended and was not reserved. Committed when it returns.
     async fn record(&self, row: Arc<Row>) -> Result<(), Error>;
+
+    /// The same, behind: returns when the writer has it. `held` is dropped when the row is committed, or cannot be.
+    async fn record_behind(&self, row: Arc<Row>, held: Held) -> Result<(), Error>;
 
     /// Writes the end of a reserved call, once; a later end changes nothing. `refunds` gives units back. Committed
     /// when it returns.
@@ -75,6 +81,10 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Sets a switch; committed when it returns.
     async fn switch(&self, switch: Switch) -> Result<(), Error>;
+
+    /// Deletes up to `at_most` calls that began before that time and have ended, with their failed tries, and counters
+    /// of runs that were not counted since; says how many rows went. Totals and all other counters stay.
+    async fn prune(&self, before: Timestamp, at_most: u32) -> Result<u64, Error>;
 
     /// Whether it can write now; if not, why.
     fn health(&self) -> Result<(), String>;

@@ -1,5 +1,7 @@
 //! What is written to a ledger and asked of it.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -65,13 +67,13 @@ pub struct Row {
     /// Key.
     pub id: InvocationId,
     /// Tool.
-    pub tool: String,
+    pub tool: Arc<str>,
     /// Caller.
-    pub caller: String,
+    pub caller: Arc<str>,
     /// The caller's run.
-    pub run_id: Option<String>,
+    pub run_id: Option<Arc<str>>,
     /// The model's id for the call.
-    pub tool_use_id: Option<String>,
+    pub tool_use_id: Option<Arc<str>>,
     /// Where it stands.
     pub state: State,
     /// Why it failed; `None` when the tool answered.
@@ -87,13 +89,13 @@ pub struct Row {
     /// Microseconds from begin to end; `None` while it runs.
     pub duration_us: Option<i64>,
     /// The arguments as they came, as JSON.
-    pub arguments: String,
+    pub arguments: Arc<str>,
     /// What the tool said, or the problem, as JSON.
-    pub result: Option<String>,
+    pub result: Option<Arc<str>>,
     /// The call whose stored result this one was answered from.
     pub origin: Option<InvocationId>,
     /// The answer's meta, as JSON.
-    pub meta: Option<String>,
+    pub meta: Option<Arc<str>>,
 }
 
 impl Row {
@@ -101,10 +103,10 @@ impl Row {
     pub fn begun(invocation: &Invocation, effect: Effect, state: State) -> Self {
         Self {
             id: invocation.id,
-            tool: invocation.tool.as_str().to_owned(),
-            caller: invocation.caller.name.to_string(),
-            run_id: invocation.run_id.as_deref().map(str::to_owned),
-            tool_use_id: invocation.tool_use_id.as_deref().map(str::to_owned),
+            tool: invocation.tool.shared(),
+            caller: invocation.caller.name.clone(),
+            run_id: invocation.run_id.clone(),
+            tool_use_id: invocation.tool_use_id.clone(),
             state,
             kind: None,
             effect,
@@ -112,7 +114,7 @@ impl Row {
             attempts: 0,
             started_at: invocation.started_at,
             duration_us: None,
-            arguments: serde_json::to_string(&*invocation.received).unwrap_or_default(),
+            arguments: serde_json::to_string(&*invocation.received).unwrap_or_default().into(),
             result: None,
             origin: None,
             meta: None,
@@ -122,7 +124,7 @@ impl Row {
     /// About how much memory it takes, in bytes.
     pub fn weight(&self) -> usize {
         let texts = [self.result.as_ref(), self.meta.as_ref()];
-        512 + self.arguments.len() + texts.into_iter().flatten().map(String::len).sum::<usize>()
+        512 + self.arguments.len() + texts.into_iter().flatten().map(|text| text.len()).sum::<usize>()
     }
 }
 
@@ -152,7 +154,7 @@ pub struct Found {
     /// Its failed tries, in order.
     pub attempts: Vec<AttemptRow>,
     /// The result of the call it was answered from, as JSON.
-    pub origin_result: Option<String>,
+    pub origin_result: Option<Arc<str>>,
 }
 
 /// A committed reservation.
@@ -238,7 +240,7 @@ pub struct UsageRow {
     pub tool: String,
     /// Caller.
     pub caller: String,
-    /// All calls.
+    /// All calls since the ledger began, those that run too.
     pub calls: u64,
     /// The tool answered.
     pub succeeded: u64,
@@ -248,7 +250,7 @@ pub struct UsageRow {
     pub refused: u64,
     /// Answered from a stored or a joined result.
     pub cache_hits: u64,
-    /// Median duration of calls that were not refused, in milliseconds.
+    /// Median duration of calls that were not refused, in milliseconds, within 2 %.
     pub p50_ms: Option<f64>,
     /// 99th percentile of the same.
     pub p99_ms: Option<f64>,

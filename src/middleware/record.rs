@@ -146,30 +146,30 @@ impl Shared {
         };
         let row = Arc::new(self.row(&invocation, &outcome, &meta, notes.origin));
         running.ended(row.clone());
-        tracing::debug!(id = %row.id, tool = row.tool, caller = row.caller, state = row.state.as_str(),
+        tracing::debug!(id = %row.id, tool = &*row.tool, caller = &*row.caller, state = row.state.as_str(),
             cache = row.cache.as_str(), attempts = row.attempts, duration_us = row.duration_us, "call");
         // Nothing of the tool ran, so nothing was used.
         let tried = meta.attempts > 0;
         let refunds = if tried { Vec::new() } else { notes.charged };
         let answer = outcome.map(|result| Answer { result, meta });
         // What waits for its commit behind its answer has a bound; beyond it, answers wait with it.
-        let place = self.running.place_behind(&row);
-        let waits = notes.reserved || place.is_none() || self.ledger.is_strict();
-        let commit = async {
-            let done = match notes.reserved {
-                true => self.ledger.settle(row, refunds).await,
-                false => self.ledger.record(row).await,
-            };
-            done.inspect_err(|error| tracing::error!(%id, %error, "the end of a call could not be written"))
-        };
-        if waits {
-            let committed = commit.await.map_err(|error| unrecorded(&error, tried));
-            let _ = send.send(committed.and(answer));
-        } else {
+        let may_wait = !notes.reserved && !self.ledger.is_strict();
+        if let Some(place) = may_wait.then(|| self.running.place_behind(&row)).flatten() {
             let _ = send.send(answer);
-            let _ = commit.await;
+            // It stays among the running calls until it is committed.
+            let done = self.ledger.record_behind(row, Box::new((running, place))).await;
+            let _ = done.inspect_err(|error| tracing::error!(%id, %error, "the end of a call could not be written"));
+            return;
         }
-        drop(place);
+        let committed = match notes.reserved {
+            true => self.ledger.settle(row, refunds).await,
+            false => self.ledger.record(row).await,
+        };
+        let committed = committed.map_err(|error| {
+            tracing::error!(%id, %error, "the end of a call could not be written");
+            unrecorded(&error, tried)
+        });
+        let _ = send.send(committed.and(answer));
         drop(running);
     }
 
@@ -179,17 +179,21 @@ impl Shared {
         row.cache = meta.cache;
         row.attempts = meta.attempts;
         row.duration_us = Some((meta.duration_ms * 1e3) as i64);
-        row.meta = serde_json::to_string(meta).ok();
+        row.meta = json_text(meta);
         match outcome {
             Ok(_) if origin.is_some() => row.origin = origin,
-            Ok(result) => row.result = serde_json::to_string(&**result).ok(),
+            Ok(result) => row.result = json_text(&**result),
             Err(error) => {
                 row.kind = Some(error.kind());
-                row.result = serde_json::to_string(&Failure::of(error, self.effect)).ok();
+                row.result = json_text(&Failure::of(error, self.effect));
             }
         }
         row
     }
+}
+
+fn json_text(value: &impl serde::Serialize) -> Option<Arc<str>> {
+    serde_json::to_string(value).ok().map(Into::into)
 }
 
 /// The call has ended and the ledger would not take its end. It keeps the row and tries again; the caller must not.

@@ -1,28 +1,16 @@
 //! One commit: everything the writer collected while the last one was under way.
-//!
-//! Each kind of row is one statement over a JSON array (`json_each`), so a batch costs a few hops to SQLite's thread
-//! however many rows it has. Row by row is 5 to 8 times slower.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
-use sqlx::{AssertSqlSafe, Row as _, SqliteConnection};
+use sqlx::{Row as _, SqliteConnection};
 
 use super::super::{AttemptRow, Reservation, Row, StoredResult};
+use super::script::Script;
+use super::totals::Totals;
 use crate::call::{Charge, Charged, Per};
 
-/// Inserts whole rows. One that is there stays as it is: a row of the backlog may have been written before the error.
-const WRITE_ROWS: &str = "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, \
-    attempts, started_at, duration_us, arguments, result, origin, meta) \
-    select unhex(value->>0), value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8, \
-    value->>9, value->>10, value->>11, value->>12, value->>13, unhex(value->>14), value->>15 from json_each(?) \
-    where true on conflict (id) do nothing";
-/// Ends reserved rows. Any other row stays as it is: a call ends once.
-const SETTLE_ROWS: &str = "update invocation set state = end.value->>1, kind = end.value->>2, cache = end.value->>3, \
-    attempts = end.value->>4, duration_us = end.value->>5, result = end.value->>6, origin = unhex(end.value->>7), \
-    meta = end.value->>8 from json_each(?) as end \
-    where invocation.id = unhex(end.value->>0) and invocation.state = 'reserved'";
 const WRITE_ATTEMPTS: &str = "insert or ignore into attempt (invocation, attempt, kind, message, duration_us) \
     select unhex(value->>0), value->>1, value->>2, value->>3, value->>4 from json_each(?)";
 const WRITE_RESULTS: &str = "insert into stored_result (key, tool, origin, result, stored_at, expires_at) \
@@ -34,12 +22,22 @@ const DROP_EXPIRED: &str = "delete from stored_result where key in (select key f
     where expires_at <= (select max(value->>4) from json_each(?)) limit 64)";
 const READ_QUOTA: &str = "select tool, caller, run, per, window_start, used from quota where (tool, caller, run, per) \
     in (select value->>0, value->>1, value->>2, value->>3 from json_each(?))";
-const WRITE_QUOTA: &str = "insert into quota (tool, caller, run, per, window_start, used) \
-    select value->>0, value->>1, value->>2, value->>3, value->>4, value->>5 from json_each(?) \
-    where true on conflict do update set window_start = excluded.window_start, used = excluded.used";
+const WRITE_QUOTA: &str = "insert into quota (tool, caller, run, per, window_start, used, counted_at) \
+    select value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6 from json_each(?) where true \
+    on conflict do update set window_start = excluded.window_start, used = excluded.used, \
+    counted_at = excluded.counted_at";
 const REFUND: &str = "update quota set used = max(0, used - (back.value->>5)) from json_each(?) as back \
     where tool = back.value->>0 and caller = back.value->>1 and run = back.value->>2 and per = back.value->>3 \
     and window_start = back.value->>4";
+
+const WRITE_TOTALS: &str = "insert into usage_total (caller, tool, calls, succeeded, failed, refused, cache_hits) \
+    select value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6 from json_each(?) where true \
+    on conflict do update set calls = calls + excluded.calls, succeeded = succeeded + excluded.succeeded, \
+    failed = failed + excluded.failed, refused = refused + excluded.refused, \
+    cache_hits = cache_hits + excluded.cache_hits";
+const WRITE_LATENCIES: &str = "insert into usage_latency (caller, tool, bucket, calls) \
+    select value->>0, value->>1, value->>2, value->>3 from json_each(?) where true \
+    on conflict do update set calls = calls + excluded.calls";
 
 type QuotaKey = (String, String, String, Per);
 
@@ -65,16 +63,19 @@ impl Batch {
             && self.results.is_empty()
     }
 
-    /// Writes everything or nothing; answers each reservation, in order. After an error the caller rolls back.
-    pub(super) async fn commit(&self, connection: &mut SqliteConnection) -> Result<Vec<Reserved>, sqlx::Error> {
+    /// Writes everything or nothing, and `durations` with it; answers each reservation, in order. After an error the
+    /// caller rolls back.
+    pub(super) async fn commit(
+        &self,
+        connection: &mut SqliteConnection,
+        durations: &[impl Serialize],
+    ) -> Result<Vec<Reserved>, sqlx::Error> {
         let refunds = self.refunds();
         let mut script = Script::default();
-        let mut open = false;
+        script.add("begin immediate");
         let mut answers = Vec::new();
 
         if !refunds.is_empty() || self.reserves.iter().any(|(_, charges)| !charges.is_empty()) {
-            open = true;
-            script.add("begin immediate");
             script.add_with(REFUND, &refunds);
             // Calls that meet in a batch mostly share their limits.
             let keys: HashSet<_> = self.reserves.iter().flat_map(|(_, charges)| charges).map(key_of).collect();
@@ -82,29 +83,51 @@ impl Batch {
             let rows = std::mem::take(&mut script).fetch(connection).await?;
             let mut quota = read_quota(&rows)?;
             answers = self.admit(&mut quota);
-            let charged = answers.iter().flatten().flat_map(|made| &made.charged);
-            let touched: HashSet<QuotaKey> = charged.map(|charged| owned(key_of(&charged.charge))).collect();
-            let counted = quota.iter().filter(|(key, _)| touched.contains(key));
-            let lines = counted.map(|((tool, caller, run, per), now)| (tool, caller, run, per.as_str(), now.0, now.1));
-            script.add_with(WRITE_QUOTA, &lines.collect::<Vec<_>>());
+            script.add_with(WRITE_QUOTA, &self.counted(&answers, &quota));
         } else {
             answers.extend(self.reserves.iter().map(|_| Ok(Reservation::default())));
         }
 
         let admitted = self.reserves.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
-        let rows: Vec<_> = admitted.map(|((row, _), _)| line(row)).collect();
-        script.add_with(WRITE_ROWS, &rows);
-        let rows: Vec<_> = self.records.iter().map(|row| line(row)).collect();
-        script.add_with(WRITE_ROWS, &rows);
-        let rows: Vec<_> = self.settles.iter().map(|(row, _)| end_line(row)).collect();
-        script.add_with(SETTLE_ROWS, &rows);
+        let begun = admitted.map(|((row, _), _)| row);
+        let records = self.records.iter().map(|row| &**row);
+        let settles = self.settles.iter().map(|(row, _)| &**row);
+        script.add_rows(begun.clone().chain(records.clone()).chain(settles.clone()));
+        let mut totals = Totals::default();
+        begun.chain(records.clone()).for_each(|row| totals.begun(row));
+        records.chain(settles).for_each(|row| totals.ended(row));
+        script.add_with(WRITE_TOTALS, &totals.lines());
+        script.add_with(WRITE_LATENCIES, durations);
         let rows: Vec<_> = self.attempts.iter().map(attempt_line).collect();
         script.add_with(WRITE_ATTEMPTS, &rows);
         let rows: Vec<_> = self.results.iter().map(result_line).collect();
         script.add_with(DROP_EXPIRED, &rows);
         script.add_with(WRITE_RESULTS, &rows);
-        script.finish(connection, open).await?;
+        script.add("commit");
+        script.fetch(connection).await?;
         Ok(answers)
+    }
+
+    /// The calls that have ended.
+    pub(super) fn ended(&self) -> impl Iterator<Item = &Row> {
+        let settles = self.settles.iter().map(|(row, _)| row);
+        self.records.iter().chain(settles).map(|row| &**row)
+    }
+
+    /// The counters that the admitted reservations have moved, as lines of `quota`.
+    fn counted<'a>(&'a self, answers: &[Reserved], quota: &'a HashMap<QuotaKey, (i64, u64)>) -> Vec<impl Serialize + 'a> {
+        let mut touched: HashMap<QuotaKey, i64> = HashMap::new();
+        for ((row, _), answer) in self.reserves.iter().zip(answers) {
+            for charged in answer.iter().flat_map(|made| &made.charged) {
+                touched.insert(owned(key_of(&charged.charge)), row.started_at.as_millisecond());
+            }
+        }
+        let line = |(key, (start, used)): (&'a QuotaKey, &(i64, u64))| {
+            let counted_at = *touched.get(key)?;
+            let (tool, caller, run, per) = key;
+            Some((tool, caller, run, per.as_str(), *start, *used, counted_at))
+        };
+        quota.iter().filter_map(line).collect()
     }
 
     /// Decides each reservation against the counted units, in order, counting as it goes.
@@ -162,43 +185,6 @@ fn read_quota(rows: &[sqlx::sqlite::SqliteRow]) -> Result<HashMap<QuotaKey, (i64
     rows.iter().map(read).collect()
 }
 
-/// A row as the JSON array that [`WRITE_ROWS`] reads.
-fn line(row: &Row) -> impl Serialize + '_ {
-    (
-        hex::encode(row.id.as_bytes()),
-        &row.tool,
-        &row.caller,
-        &row.run_id,
-        &row.tool_use_id,
-        row.state.as_str(),
-        row.kind.map(|kind| kind.as_str()),
-        row.effect.as_str(),
-        row.cache.as_str(),
-        row.attempts,
-        row.started_at.as_millisecond(),
-        row.duration_us,
-        &row.arguments,
-        &row.result,
-        row.origin.map(|id| hex::encode(id.as_bytes())),
-        &row.meta,
-    )
-}
-
-/// The end of a row as the JSON array that [`SETTLE_ROWS`] reads.
-fn end_line(row: &Row) -> impl Serialize + '_ {
-    (
-        hex::encode(row.id.as_bytes()),
-        row.state.as_str(),
-        row.kind.map(|kind| kind.as_str()),
-        row.cache.as_str(),
-        row.attempts,
-        row.duration_us,
-        &row.result,
-        row.origin.map(|id| hex::encode(id.as_bytes())),
-        &row.meta,
-    )
-}
-
 fn attempt_line(row: &AttemptRow) -> impl Serialize + '_ {
     (hex::encode(row.invocation.as_bytes()), row.attempt, row.kind.as_str(), &row.message, row.duration_us)
 }
@@ -212,48 +198,4 @@ fn result_line(row: &StoredResult) -> impl Serialize + '_ {
         row.stored_at.as_millisecond(),
         row.expires_at.as_millisecond(),
     )
-}
-
-/// Statements that go to SQLite in one hop. The texts are the constants above, so joining them is safe; values are
-/// always bound.
-#[derive(Default)]
-struct Script {
-    statements: Vec<&'static str>,
-    arguments: Vec<String>,
-}
-
-impl Script {
-    fn add(&mut self, sql: &'static str) {
-        self.statements.push(sql);
-    }
-
-    /// Adds a statement over `rows`, unless there are none.
-    fn add_with(&mut self, sql: &'static str, rows: &[impl Serialize]) {
-        if !rows.is_empty() {
-            self.statements.push(sql);
-            self.arguments.push(serde_json::to_string(rows).unwrap_or_default());
-        }
-    }
-
-    async fn fetch(self, connection: &mut SqliteConnection) -> Result<Vec<sqlx::sqlite::SqliteRow>, sqlx::Error> {
-        let mut query = sqlx::query(AssertSqlSafe(self.statements.join("; ")));
-        for argument in self.arguments {
-            query = query.bind(argument);
-        }
-        query.fetch_all(connection).await
-    }
-
-    /// Runs what is left as one transaction. A single statement is one by itself.
-    async fn finish(mut self, connection: &mut SqliteConnection, open: bool) -> Result<(), sqlx::Error> {
-        if !open && self.statements.len() > 1 {
-            self.statements.insert(0, "begin immediate");
-        }
-        if open || self.statements.len() > 1 {
-            self.statements.push("commit");
-        }
-        if self.statements.is_empty() {
-            return Ok(());
-        }
-        self.fetch(connection).await.map(|_| ())
-    }
 }

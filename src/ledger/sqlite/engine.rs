@@ -8,13 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use sqlx::SqlitePool;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::oneshot;
 
 use super::super::{
-    AttemptRow, Durability, Error, Found, Ledger, Query, Reservation, ReserveError, Row, StoredResult, Switch, UsageRow,
+    AttemptRow, Durability, Error, Found, Held, Ledger, Query, Reservation, ReserveError, Row, StoredResult, Switch, UsageRow,
 };
-use super::writer::{Op, Writer};
-use super::{open, read};
+use super::writer::{Op, Then, Writer};
+use super::{list, open, read};
 use crate::call::{Charge, Charged, InvocationId};
 
 /// How long closing waits for questions under way.
@@ -25,8 +25,6 @@ pub(in crate::ledger) struct Sqlite {
     durability: Durability,
     writer: Writer,
     readers: SqlitePool,
-    /// Totals are worked out from all rows: one at a time, so that the other readers stay free.
-    usage_turn: Mutex<()>,
     /// Held for as long as this process writes to the file; see `open.rs`.
     _lock: Option<File>,
 }
@@ -39,7 +37,6 @@ impl Sqlite {
             durability,
             writer: Writer::spawn(opened.connection, path),
             readers: opened.readers,
-            usage_turn: Mutex::new(()),
             _lock: Some(opened.lock),
         })
     }
@@ -54,7 +51,6 @@ impl Sqlite {
             durability,
             writer: Writer::closed(),
             readers,
-            usage_turn: Mutex::new(()),
             _lock: None,
         })
     }
@@ -76,7 +72,11 @@ impl Ledger for Sqlite {
     }
 
     async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
-        self.committed(|reply| Op::Record { row, reply }).await
+        self.committed(|reply| Op::Record { row, then: Then::Reply(reply) }).await
+    }
+
+    async fn record_behind(&self, row: Arc<Row>, held: Held) -> Result<(), Error> {
+        self.writer.send(Op::Record { row, then: Then::Drop(held) }).await
     }
 
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
@@ -100,11 +100,10 @@ impl Ledger for Sqlite {
     }
 
     async fn list(&self, query: &Query) -> Result<Vec<Row>, Error> {
-        read::list(&self.readers, query).await.map_err(open::failed)
+        list::list(&self.readers, query).await.map_err(open::failed)
     }
 
     async fn usage(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
-        let _turn = self.usage_turn.lock().await;
         read::usage(&self.readers, caller).await.map_err(open::failed)
     }
 
@@ -136,6 +135,10 @@ impl Ledger for Sqlite {
 
     async fn switch(&self, switch: Switch) -> Result<(), Error> {
         self.committed(|reply| Op::Switch { switch, reply }).await
+    }
+
+    async fn prune(&self, before: Timestamp, at_most: u32) -> Result<u64, Error> {
+        self.committed(|reply| Op::Prune { before, at_most, reply }).await
     }
 
     fn health(&self) -> Result<(), String> {

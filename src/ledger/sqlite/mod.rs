@@ -1,12 +1,17 @@
 //! The ledger in one SQLite file: WAL, `synchronous=FULL`, one writer, a pool of readers.
 //!
-//! `engine.rs` is the trait, `open.rs` gets the file ready, `writer.rs` groups commits, `batch.rs` is one commit's SQL, `read.rs` answers
-//! questions.
+//! `engine.rs` is the trait, `open.rs` gets the file ready, `writer.rs` groups commits, `batch.rs` says what one commit
+//! writes and `script.rs` takes it to SQLite, `totals.rs` counts, `prune.rs` deletes what
+//! is too old, `read.rs` and `list.rs` answer questions.
 
 mod batch;
 mod engine;
+mod list;
 mod open;
+mod prune;
 mod read;
+mod script;
+mod totals;
 mod writer;
 
 pub(super) use engine::Sqlite;

@@ -146,7 +146,10 @@ fn migrations() -> Vec<Migration> {
     let embed = |version, name: &'static str, sql: &'static str| {
         Migration::new(version, name.into(), MigrationType::Simple, SqlStr::from_static(sql), false)
     };
-    vec![embed(1, "ledger", include_str!("../../../migrations/sqlite/0001_ledger.sql"))]
+    vec![
+        embed(1, "ledger", include_str!("../../../migrations/sqlite/0001_ledger.sql")),
+        embed(2, "totals", include_str!("../../../migrations/sqlite/0002_totals.sql")),
+    ]
 }
 
 async fn migrate(connection: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
@@ -162,10 +165,15 @@ async fn migrate(connection: &mut SqliteConnection, path: &Path) -> Result<(), E
 
 /// Calls that a dead process left reserved: whether they happened is not known, so they stay charged.
 async fn settle_interrupted(connection: &mut SqliteConnection, now: Timestamp) -> Result<(), sqlx::Error> {
-    let found = sqlx::query("update invocation set state = 'unknown' where state = 'reserved'")
-        .execute(&mut *connection)
-        .await?
-        .rows_affected();
+    // Whoever has reserved has a total, and through it the index finds the rows.
+    let counted = "update usage_total set failed = failed + (select count(*) from invocation as i \
+        where i.caller = usage_total.caller and i.tool = usage_total.tool and i.state = 'reserved')";
+    let settled = "update invocation set state = 'unknown' where id in (select i.id from usage_total as made \
+        cross join invocation as i on i.caller = made.caller and i.tool = made.tool and i.state = 'reserved')";
+    let mut change = connection.begin_with("begin immediate").await?;
+    sqlx::query(counted).execute(&mut *change).await?;
+    let found = sqlx::query(settled).execute(&mut *change).await?.rows_affected();
+    change.commit().await?;
     if found > 0 {
         tracing::warn!(calls = found, "calls that were interrupted are now `unknown`");
     }

@@ -1,23 +1,20 @@
 //! Questions to the ledger, asked on the readers' pool; they never wait for the writer (WAL).
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row as _, Sqlite, SqlitePool};
 
-use super::super::{AttemptRow, Found, LISTED_ARGUMENTS, Query, Row, State, StoredResult, Switch, UsageRow};
+use super::super::latency::Latencies;
+use super::super::{AttemptRow, Found, Row, State, StoredResult, Switch, UsageRow};
 use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId};
 
-type Result<T> = std::result::Result<T, sqlx::Error>;
+pub(super) type Result<T> = std::result::Result<T, sqlx::Error>;
 
 const COLUMNS: &str = "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
     duration_us, arguments, result, origin, meta from invocation where true";
-
-/// A list shows no results, and of the arguments only what is short: a page of whole calls could be gigabytes.
-const LISTED: [&str; 2] = [
-    "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, duration_us, \
-     case when length(arguments) <= ",
-    " then arguments else 'null' end, null, origin, null from invocation where true",
-];
 
 pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Found>> {
     let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
@@ -36,7 +33,7 @@ pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Fo
         })
     };
     let attempts = rows.iter().map(attempt).collect::<Result<Vec<_>>>()?;
-    let origin_result = match row.origin {
+    let origin_result: Option<Option<String>> = match row.origin {
         Some(origin) => {
             sqlx::query_scalar("select result from invocation where id = ?")
                 .bind(origin.as_bytes().to_vec())
@@ -45,70 +42,38 @@ pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Fo
         }
         None => None,
     };
-    Ok(Some(Found { row, attempts, origin_result: origin_result.flatten() }))
+    Ok(Some(Found { row, attempts, origin_result: origin_result.flatten().map(Into::into) }))
 }
 
-pub(super) async fn list(pool: &SqlitePool, asked: &Query) -> Result<Vec<Row>> {
-    let mut query = QueryBuilder::<Sqlite>::new(LISTED[0]);
-    query.push_bind(LISTED_ARGUMENTS as i64).push(LISTED[1]);
-    if let Some(tool) = &asked.tool {
-        query.push(" and tool = ").push_bind(tool);
-    }
-    if let Some(caller) = &asked.caller {
-        query.push(" and caller = ").push_bind(caller);
-    }
-    if let Some(run) = &asked.run_id {
-        query.push(" and run_id = ").push_bind(run);
-    }
-    if let Some(state) = asked.state {
-        query.push(" and state = ").push_bind(state.as_str());
-    }
-    if let Some(since) = asked.since {
-        // Ids begin with the time, so the time filter is a range of the key.
-        query.push(" and id >= ").push_bind(InvocationId::floor(since).as_bytes().to_vec());
-    }
-    if let Some(before) = asked.before {
-        query.push(" and id < ").push_bind(before.as_bytes().to_vec());
-    }
-    query.push(" order by id desc limit ").push_bind(asked.limit);
-    query.build().fetch_all(pool).await?.iter().map(decode).collect()
-}
-
+/// Totals that are kept as calls come and go, and quantiles of their sketches: the number of rows does not matter.
 pub(super) async fn usage(pool: &SqlitePool, caller: Option<&str>) -> Result<Vec<UsageRow>> {
-    let sql = "select tool, caller, count(*), sum(state = 'succeeded'), \
-        sum(state in ('failed', 'timed_out', 'cancelled', 'unknown')), sum(state = 'refused'), \
-        sum(cache in ('hit', 'joined') and state != 'refused') \
-        from invocation where ?1 is null or caller = ?1 group by tool, caller order by tool, caller";
+    let sql = "select caller, tool, bucket, calls from usage_latency where ?1 is null or caller = ?1";
+    let mut latencies: HashMap<(String, String), Latencies> = HashMap::new();
+    for row in sqlx::query(sql).bind(caller).fetch_all(pool).await? {
+        let calls: i64 = row.try_get(3)?;
+        let of = latencies.entry((row.try_get(0)?, row.try_get(1)?)).or_default();
+        of.add(row.try_get(2)?, calls.unsigned_abs());
+    }
+    let sql = "select caller, tool, calls, succeeded, failed, refused, cache_hits from usage_total \
+        where ?1 is null or caller = ?1 order by tool, caller";
     let rows = sqlx::query(sql).bind(caller).fetch_all(pool).await?;
     let total = |row: &SqliteRow| {
         let count = |at: usize| row.try_get::<i64, _>(at).map(i64::unsigned_abs);
+        let of: (String, String) = (row.try_get(0)?, row.try_get(1)?);
+        let quantile = |percent| latencies.get(&of).and_then(|all| all.quantile_ms(percent));
         Ok(UsageRow {
-            tool: row.try_get(0)?,
-            caller: row.try_get(1)?,
             calls: count(2)?,
             succeeded: count(3)?,
             failed: count(4)?,
             refused: count(5)?,
             cache_hits: count(6)?,
-            p50_ms: None,
-            p99_ms: None,
+            p50_ms: quantile(50),
+            p99_ms: quantile(99),
+            caller: of.0,
+            tool: of.1,
         })
     };
-    let mut totals = rows.iter().map(total).collect::<Result<Vec<_>>>()?;
-    // Nearest-rank quantiles, exact.
-    let sql = "select tool, caller, min(duration_us) filter (where rank * 100 >= n * 50), \
-        min(duration_us) filter (where rank * 100 >= n * 99) from (select tool, caller, duration_us, \
-        row_number() over (partition by tool, caller order by duration_us) as rank, \
-        count(*) over (partition by tool, caller) as n from invocation \
-        where duration_us is not null and state != 'refused' and (?1 is null or caller = ?1)) group by tool, caller";
-    for row in sqlx::query(sql).bind(caller).fetch_all(pool).await? {
-        let (tool, caller): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-        if let Some(total) = totals.iter_mut().find(|total| total.tool == tool && total.caller == caller) {
-            let millis = |at: usize| row.try_get::<Option<i64>, _>(at).map(|us| us.map(|us| us as f64 / 1000.0));
-            (total.p50_ms, total.p99_ms) = (millis(2)?, millis(3)?);
-        }
-    }
-    Ok(totals)
+    rows.iter().map(total).collect()
 }
 
 pub(super) async fn used(pool: &SqlitePool, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>> {
@@ -142,13 +107,14 @@ pub(super) async fn switches(pool: &SqlitePool) -> Result<Vec<Switch>> {
     Ok(rows.fetch_all(pool).await?.into_iter().map(|(tool, enabled)| Switch { tool, enabled }).collect())
 }
 
-fn decode(row: &SqliteRow) -> Result<Row> {
+pub(super) fn decode(row: &SqliteRow) -> Result<Row> {
+    let text = |at: usize| row.try_get::<Option<&str>, _>(at).map(|text| text.map(Arc::<str>::from));
     Ok(Row {
         id: id(row.try_get(0)?)?,
-        tool: row.try_get(1)?,
-        caller: row.try_get(2)?,
-        run_id: row.try_get(3)?,
-        tool_use_id: row.try_get(4)?,
+        tool: row.try_get::<&str, _>(1)?.into(),
+        caller: row.try_get::<&str, _>(2)?.into(),
+        run_id: text(3)?,
+        tool_use_id: text(4)?,
         state: State::from_word(row.try_get(5)?).ok_or_else(|| sqlx::Error::Decode("unknown state".into()))?,
         kind: row.try_get::<Option<&str>, _>(6)?.and_then(kind),
         effect: effect(row.try_get(7)?),
@@ -156,10 +122,10 @@ fn decode(row: &SqliteRow) -> Result<Row> {
         attempts: row.try_get(9)?,
         started_at: time(row.try_get(10)?)?,
         duration_us: row.try_get(11)?,
-        arguments: row.try_get(12)?,
-        result: row.try_get(13)?,
+        arguments: row.try_get::<&str, _>(12)?.into(),
+        result: text(13)?,
         origin: row.try_get::<Option<Vec<u8>>, _>(14)?.map(id).transpose()?,
-        meta: row.try_get(15)?,
+        meta: text(15)?,
     })
 }
 

@@ -10,17 +10,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::super::{AttemptRow, Error, Reservation, ReserveError, Row, StoredResult, Switch};
+use super::super::{AttemptRow, Error, Held, Reservation, ReserveError, Row, StoredResult, Switch};
 use super::batch::{Batch, Reserved};
-use super::open;
+use super::totals::Durations;
+use super::{open, prune};
 use crate::call::{Charge, Charged};
 
 /// Operations that may wait. Senders wait for room: the queue bounds memory, not correctness.
 const QUEUE: usize = 1024;
+/// Operations in one batch: enough that the cost of a commit does not show, few enough that nobody waits long for one.
+const BATCH: usize = 256;
 /// A batch is cut at about this many bytes of row text, so that one statement stays small.
 const BATCH_BYTES: usize = 4 << 20;
 /// Rows kept for a later try while the disk is full.
@@ -33,7 +37,7 @@ type Reply<T> = oneshot::Sender<Result<T, Error>>;
 /// What the writer can be asked.
 pub(super) enum Op {
     Reserve { row: Row, charges: Vec<Charge>, reply: oneshot::Sender<Result<Reservation, ReserveError>> },
-    Record { row: Arc<Row>, reply: Reply<()> },
+    Record { row: Arc<Row>, then: Then },
     Settle { row: Arc<Row>, refunds: Vec<Charged>, reply: Reply<()> },
     Flush { reply: Reply<()> },
     Attempt(AttemptRow),
@@ -41,7 +45,16 @@ pub(super) enum Op {
     Reset { tool: String, caller: Option<String>, reply: Reply<()> },
     Purge { tool: Option<String>, reply: Reply<u64> },
     Switch { switch: Switch, reply: Reply<()> },
+    Prune { before: Timestamp, at_most: u32, reply: Reply<u64> },
     Close { reply: Reply<()> },
+}
+
+/// What a commit is told to.
+pub(super) enum Then {
+    /// Who waits for it.
+    Reply(Reply<()>),
+    /// Nobody; this is dropped.
+    Drop(Held),
 }
 
 /// The handle on the task.
@@ -56,7 +69,8 @@ impl Writer {
         let (queue, asked) = mpsc::channel(QUEUE);
         let trouble = Arc::new(ArcSwapOption::empty());
         let (file, inode) = (file.to_owned(), inode(file));
-        let task = Task { connection, trouble: trouble.clone(), backlog: Batch::default(), file, inode };
+        let (backlog, durations) = (Batch::default(), Durations::default());
+        let task = Task { connection, trouble: trouble.clone(), backlog, durations, file, inode };
         tokio::spawn(task.run(asked));
         Self { queue, trouble }
     }
@@ -90,6 +104,7 @@ impl Writer {
 struct Waiting {
     reserves: Vec<oneshot::Sender<Result<Reservation, ReserveError>>>,
     ends: Vec<Reply<()>>,
+    held: Vec<Held>,
     bytes: usize,
 }
 
@@ -98,6 +113,7 @@ struct Task {
     trouble: Arc<ArcSwapOption<String>>,
     /// Rows of calls that ran and could not be written yet.
     backlog: Batch,
+    durations: Durations,
     file: PathBuf,
     /// Which file it was when it was opened.
     inode: Option<u64>,
@@ -110,14 +126,18 @@ fn inode(file: &Path) -> Option<u64> {
 
 impl Task {
     async fn run(mut self, mut asked: mpsc::Receiver<Op>) {
-        let mut buffer = Vec::with_capacity(QUEUE);
+        let mut buffer = Vec::with_capacity(BATCH);
         loop {
-            let received = if self.backlog.is_empty() && self.trouble.load().is_none() {
-                asked.recv_many(&mut buffer, QUEUE).await
+            let well = self.backlog.is_empty() && self.trouble.load().is_none();
+            let received = if well && self.durations.is_empty() {
+                asked.recv_many(&mut buffer, BATCH).await
             } else {
                 tokio::select! {
-                    received = asked.recv_many(&mut buffer, QUEUE) => received,
-                    () = tokio::time::sleep(PROBE) => { self.probe().await; continue }
+                    received = asked.recv_many(&mut buffer, BATCH) => received,
+                    () = tokio::time::sleep(PROBE) => {
+                        if well { self.write_durations().await } else { self.probe().await }
+                        continue
+                    }
                 }
             };
             if received == 0 {
@@ -147,13 +167,16 @@ impl Task {
                     batch.reserves.push((row, charges));
                     waiting.reserves.push(reply);
                 }
-                Op::Record { row, reply } => {
-                    waiting.bytes += row.arguments.len() + row.result.as_ref().map_or(0, String::len);
+                Op::Record { row, then } => {
+                    waiting.bytes += row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
                     batch.records.push(row);
-                    waiting.ends.push(reply);
+                    match then {
+                        Then::Reply(reply) => waiting.ends.push(reply),
+                        Then::Drop(held) => waiting.held.push(held),
+                    }
                 }
                 Op::Settle { row, refunds, reply } => {
-                    waiting.bytes += row.result.as_ref().map_or(0, String::len);
+                    waiting.bytes += row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
                     batch.settles.push((row, refunds));
                     waiting.ends.push(reply);
                 }
@@ -164,6 +187,7 @@ impl Task {
                 }
                 Op::Close { reply } => {
                     self.flush(std::mem::take(&mut batch), std::mem::take(&mut waiting)).await;
+                    self.write_durations().await;
                     return Some(reply);
                 }
                 other => {
@@ -228,11 +252,30 @@ impl Task {
     async fn timed(&mut self, batch: &Batch) -> Result<Vec<Reserved>, sqlx::Error> {
         self.present()?;
         let began = Instant::now();
-        let done = batch.commit(&mut self.connection).await;
+        let lines = if self.durations.is_due() { self.durations.lines() } else { Vec::new() };
+        let done = batch.commit(&mut self.connection, &lines).await;
+        if done.is_ok() {
+            if !lines.is_empty() {
+                self.durations.clear();
+            }
+            batch.ended().for_each(|row| self.durations.add(row));
+        }
         let us = began.elapsed().as_micros();
         let (reserved, settled, recorded) = (batch.reserves.len(), batch.settles.len(), batch.records.len());
         tracing::trace!(reserved, settled, recorded, us, "commit");
         done
+    }
+
+    /// Writes the durations that wait, by themselves.
+    async fn write_durations(&mut self) {
+        if self.durations.is_empty() {
+            return;
+        }
+        let lines = self.durations.lines();
+        match Batch::default().commit(&mut self.connection, &lines).await {
+            Ok(_) => self.durations.clear(),
+            Err(error) => drop(self.failed(error).await),
+        }
     }
 
     /// Tries the backlog again, or, if there is none, whether anything can be written at all.
@@ -299,6 +342,7 @@ impl Task {
     async fn single(&mut self, op: Op) {
         match op {
             Op::Flush { reply } => {
+                self.write_durations().await;
                 let trouble = self.trouble.load_full();
                 let _ = reply.send(trouble.map_or(Ok(()), |reason| Err(Error::Failed(reason.to_string()))));
             }
@@ -313,6 +357,10 @@ impl Task {
                 let query = sqlx::query("delete from stored_result where ?1 is null or tool = ?1").bind(tool);
                 let done = query.execute(&mut self.connection).await;
                 let _ = reply.send(self.answer(done.map(|done| done.rows_affected())).await);
+            }
+            Op::Prune { before, at_most, reply } => {
+                let done = prune::prune(&mut self.connection, before, at_most).await;
+                let _ = reply.send(self.answer(done).await);
             }
             Op::Switch { switch, reply } => {
                 let sql = "insert into tool_switch (tool, enabled) values (?, ?) \

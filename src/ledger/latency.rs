@@ -1,0 +1,73 @@
+//! Durations as a sketch that can be added to for good and asked for quantiles.
+//!
+//! A DDSketch (Masson, Rim and Lee, "DDSketch", VLDB 2019): bucket `i` counts durations above `g^(i-1)` up to `g^i`,
+//! so every quantile is within [`ERROR`] of the true one, however many were counted. Buckets are numbers that add up,
+//! which is what a table in a database wants.
+
+use std::collections::BTreeMap;
+
+/// Relative error of a quantile.
+const ERROR: f64 = 0.02;
+/// How much wider each bucket is than the one before.
+const GROWTH: f64 = (1.0 + ERROR) / (1.0 - ERROR);
+
+/// The bucket that counts this duration, in microseconds.
+pub(super) fn bucket(us: i64) -> i64 {
+    if us <= 1 { 0 } else { ((us as f64).ln() / GROWTH.ln()).ceil() as i64 }
+}
+
+/// The duration that stands for all in a bucket, in microseconds.
+fn middle(bucket: i64) -> f64 {
+    2.0 * GROWTH.powf(bucket as f64) / (GROWTH + 1.0)
+}
+
+/// Counted durations.
+#[derive(Default)]
+pub(super) struct Latencies(BTreeMap<i64, u64>);
+
+impl Latencies {
+    /// Counts durations of this bucket.
+    pub(super) fn add(&mut self, bucket: i64, calls: u64) {
+        *self.0.entry(bucket).or_default() += calls;
+    }
+
+    /// The duration that `percent` of the calls did not exceed (nearest rank), in milliseconds.
+    pub(super) fn quantile_ms(&self, percent: u64) -> Option<f64> {
+        let calls: u64 = self.0.values().sum();
+        let rank = (calls * percent).div_ceil(100).max(1);
+        let mut counted = 0;
+        let found = self.0.iter().find(|(_, calls)| {
+            counted += **calls;
+            counted >= rank
+        });
+        found.map(|(bucket, _)| middle(*bucket).round() / 1000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn quantiles_are_within_two_percent(mut all in prop::collection::vec(1_i64..3_600_000_000, 1..200)) {
+            let mut sketch = Latencies::default();
+            all.iter().for_each(|us| sketch.add(bucket(*us), 1));
+            all.sort_unstable();
+            for percent in [50, 99] {
+                let exact = all[(all.len() * percent).div_ceil(100) - 1] as f64 / 1000.0;
+                let found = sketch.quantile_ms(percent as u64).unwrap();
+                // Half a microsecond for rounding.
+                prop_assert!((found - exact).abs() <= exact * ERROR + 0.0006, "{found} for {exact}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_counted_has_no_quantile() {
+        assert_eq!(Latencies::default().quantile_ms(50), None);
+        assert_eq!((bucket(0), bucket(1), bucket(2)), (0, 0, 18));
+    }
+}

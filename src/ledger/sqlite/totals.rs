@@ -1,0 +1,110 @@
+//! Totals per caller and tool, kept with the rows they count.
+//!
+//! Counts are written in the commit that writes the rows. Durations are collected in memory and follow within a
+//! second, since they only feed quantiles: a crash loses at most that second of them, never a count.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::super::latency;
+use super::super::{Row, State};
+use crate::call::CacheStatus;
+
+/// Durations that wait are written with the first commit after this time.
+const LATENCIES_EVERY: Duration = Duration::from_secs(1);
+
+/// Whose calls of what.
+pub(super) type Of = (Arc<str>, Arc<str>);
+
+/// What a batch adds to the totals.
+#[derive(Default)]
+pub(super) struct Totals<'a>(HashMap<(&'a str, &'a str), Counts>);
+
+#[derive(Default)]
+struct Counts {
+    calls: u64,
+    succeeded: u64,
+    failed: u64,
+    refused: u64,
+    cache_hits: u64,
+}
+
+impl<'a> Totals<'a> {
+    fn of(&mut self, row: &'a Row) -> &mut Counts {
+        self.0.entry((&row.caller, &row.tool)).or_default()
+    }
+
+    /// A call has begun.
+    pub(super) fn begun(&mut self, row: &'a Row) {
+        self.of(row).calls += 1;
+    }
+
+    /// A call has ended.
+    pub(super) fn ended(&mut self, row: &'a Row) {
+        let counts = self.of(row);
+        match row.state {
+            State::Succeeded => counts.succeeded += 1,
+            State::Refused => counts.refused += 1,
+            State::Failed | State::TimedOut | State::Cancelled | State::Unknown => counts.failed += 1,
+            State::Reserved | State::Running => {}
+        }
+        let stored = matches!(row.cache, CacheStatus::Hit | CacheStatus::Joined);
+        counts.cache_hits += u64::from(stored && row.state != State::Refused);
+    }
+
+    /// As lines of `usage_total`.
+    pub(super) fn lines(&self) -> Vec<impl Serialize + 'a> {
+        let line = |(of, counts): (&(&'a str, &'a str), &Counts)| {
+            (of.0, of.1, counts.calls, counts.succeeded, counts.failed, counts.refused, counts.cache_hits)
+        };
+        self.0.iter().map(line).collect()
+    }
+}
+
+/// Durations that are not written yet.
+pub(super) struct Durations {
+    waiting: BTreeMap<Of, BTreeMap<i64, u64>>,
+    written: Instant,
+}
+
+impl Default for Durations {
+    fn default() -> Self {
+        Self { waiting: BTreeMap::new(), written: Instant::now() }
+    }
+}
+
+impl Durations {
+    /// Takes in a call that has ended.
+    pub(super) fn add(&mut self, row: &Row) {
+        let Some(us) = row.duration_us.filter(|_| row.state != State::Refused) else { return };
+        let of = (row.caller.clone(), row.tool.clone());
+        *self.waiting.entry(of).or_default().entry(latency::bucket(us)).or_default() += 1;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        !self.is_empty() && self.written.elapsed() >= LATENCIES_EVERY
+    }
+
+    /// As lines of `usage_latency`.
+    pub(super) fn lines(&self) -> Vec<(Arc<str>, Arc<str>, i64, u64)> {
+        let line = |((caller, tool), buckets): (&Of, &BTreeMap<i64, u64>)| {
+            let (caller, tool) = (caller.clone(), tool.clone());
+            buckets.clone().into_iter().map(move |(bucket, calls)| (caller.clone(), tool.clone(), bucket, calls))
+        };
+        self.waiting.iter().flat_map(line).collect()
+    }
+
+    /// They are written.
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+        self.written = Instant::now();
+    }
+}
