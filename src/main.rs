@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// Rows are allocated on one thread and freed on another, which costs the system's allocator a fifth of a cached call.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -34,6 +34,14 @@ impl Tables {
         self.total(row).0.calls += 1;
     }
 
+    fn record(&mut self, row: &Row) {
+        if !self.rows.contains_key(&row.id) {
+            self.begun(row);
+            self.ended(row);
+            self.rows.insert(row.id, row.clone());
+        }
+    }
+
     fn ended(&mut self, row: &Row) {
         let (total, latencies) = self.total(row);
         match row.state {
@@ -82,18 +90,15 @@ impl Ledger for Memory {
     }
 
     async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
-        let mut tables = self.open_tables()?;
-        if !tables.rows.contains_key(&row.id) {
-            tables.begun(&row);
-            tables.ended(&row);
-            tables.rows.insert(row.id, Row::clone(&row));
-        }
+        self.open_tables()?.record(&row);
         Ok(())
     }
 
-    async fn record_behind(&self, row: Arc<Row>, held: Held) -> Result<(), Error> {
+    fn record_behind(&self, row: Arc<Row>, held: Held) {
+        if let Ok(mut tables) = self.open_tables() {
+            tables.record(&row);
+        }
         drop(held);
-        self.record(row).await
     }
 
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {

@@ -35,8 +35,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// Writes the whole row of a call that has ended and was not reserved. Committed when it returns.
     async fn record(&self, row: Arc<Row>) -> Result<(), Error>;
 
-    /// The same, behind: returns when the writer has it. `held` is dropped when the row is committed, or cannot be.
-    async fn record_behind(&self, row: Arc<Row>, held: Held) -> Result<(), Error>;
+    /// The same, behind: hands it over and returns. `held` is dropped when the row is committed, or cannot be.
+    fn record_behind(&self, row: Arc<Row>, held: Held);
 
     /// Writes the end of a reserved call, once; a later end changes nothing. `refunds` gives units back. Committed
     /// when it returns.

@@ -3,7 +3,7 @@
 //! A layer says in [`Around::call`] what happens before and after the inner call. [`AroundLayer`] makes a
 //! `tower::Layer` of it, so that it stands in a `ServiceBuilder` beside tower's own.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -15,7 +15,11 @@ use crate::call::{CallError, Invocation, ToolResult};
 
 /// The rest of the stack, as a layer sees it.
 pub trait Inner:
-    Service<Invocation, Response = Arc<ToolResult>, Error = CallError, Future: Send + 'static> + Clone + Send + 'static
+    Service<Invocation, Response = Arc<ToolResult>, Error = CallError, Future: Send + 'static>
+    + Clone
+    + Send
+    + Sync
+    + 'static
 {
 }
 
@@ -23,6 +27,7 @@ impl<S> Inner for S where
     S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError, Future: Send + 'static>
         + Clone
         + Send
+        + Sync
         + 'static
 {
 }
@@ -57,17 +62,17 @@ impl<A, S> Layer<S> for AroundLayer<A> {
     type Service = Arounded<A, S>;
 
     fn layer(&self, inner: S) -> Arounded<A, S> {
-        Arounded { around: self.0.clone(), inner }
+        Arounded { around: self.0.clone(), inner: Arc::new(inner) }
     }
 }
 
-/// A layer on its inner service.
+/// A layer on its inner service. Both are shared: a stack is cloned for every call, and each layer clones the one below.
 pub struct Arounded<A, S> {
     around: Arc<A>,
-    inner: S,
+    inner: Arc<S>,
 }
 
-impl<A, S: Clone> Clone for Arounded<A, S> {
+impl<A, S> Clone for Arounded<A, S> {
     fn clone(&self) -> Self {
         Self { around: self.around.clone(), inner: self.inner.clone() }
     }
@@ -78,14 +83,17 @@ impl<A: Around, S: Inner> Service<Invocation> for Arounded<A, S> {
     type Error = CallError;
     type Future = CallFuture;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        self.inner.poll_ready(cx)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, invocation: Invocation) -> CallFuture {
-        // The one that was polled ready goes into the future; its clone waits for the next call (tower-service's docs).
-        let next = self.inner.clone();
-        let ready = std::mem::replace(&mut self.inner, next);
-        self.around.clone().call(ready, invocation).boxed()
+        let (around, mut inner) = (self.around.clone(), S::clone(&self.inner));
+        let call = async move {
+            // The clone that is called is the one that was asked (tower-service's docs).
+            poll_fn(|cx| inner.poll_ready(cx)).await?;
+            around.call(inner, invocation).await
+        };
+        call.boxed()
     }
 }

@@ -1,15 +1,15 @@
-//! The call's own task and its one row in the ledger.
+//! The call's one row in the ledger, written whatever happens.
 //!
-//! Outermost, so that refusals are rows too. The inner call runs in a task of its own: when the caller leaves, the
-//! handler's future is dropped, but this task goes on, stops the tool or lets it finish, and writes the row.
+//! Outermost, so that refusals are rows too. When the caller leaves, the handler's future is dropped; the call itself
+//! then goes on in a task of its own, stops the tool or lets it finish, and writes the row.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service};
 
@@ -91,12 +91,8 @@ where
             let running = shared.running.begin(&invocation, shared.effect).ok_or(CallError::Draining)?;
             let cancels = shared.on_disconnect == OnDisconnect::Cancel;
             let cancel = cancels.then(|| invocation.cancel.clone());
-            let leaving = Leaving { left: invocation.left.clone(), cancel, armed: true };
-            let (send, answer) = oneshot::channel();
-            tokio::spawn(shared.run(inner, invocation, running, send));
-            let answer = answer.await.unwrap_or(Err(CallError::Internal));
-            leaving.stayed();
-            answer
+            let left = invocation.left.clone();
+            Outliving { call: Some(shared.run(inner, invocation, running).boxed()), left, cancel }.await
         })
     }
 }
@@ -124,15 +120,15 @@ where
 }
 
 impl Shared {
-    /// The call's own task: runs it, answers, writes its row. A row that was reserved is settled before the answer
-    /// leaves; any other is written behind it, unless the ledger is strict.
+    /// Runs the call, writes its row, answers. A row that was reserved is settled before the answer leaves; any other
+    /// is written behind it, unless the ledger is strict.
     async fn run<S>(
         self: Arc<Self>,
         inner: S,
         invocation: Invocation,
         running: Entered,
-        send: oneshot::Sender<Result<Answer, CallError>>,
-    ) where
+    ) -> Result<Answer, CallError>
+    where
         S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
     {
         let id = invocation.id;
@@ -155,22 +151,20 @@ impl Shared {
         // What waits for its commit behind its answer has a bound; beyond it, answers wait with it.
         let may_wait = !notes.reserved && !self.ledger.is_strict();
         if let Some(place) = may_wait.then(|| self.running.place_behind(&row)).flatten() {
-            let _ = send.send(answer);
             // It stays among the running calls until it is committed.
-            let done = self.ledger.record_behind(row, Box::new((running, place))).await;
-            let _ = done.inspect_err(|error| tracing::error!(%id, %error, "the end of a call could not be written"));
-            return;
+            self.ledger.record_behind(row, Box::new((running, place)));
+            return answer;
         }
         let committed = match notes.reserved {
             true => self.ledger.settle(row, refunds).await,
             false => self.ledger.record(row).await,
         };
-        let committed = committed.map_err(|error| {
+        drop(running);
+        committed.map_err(|error| {
             tracing::error!(%id, %error, "the end of a call could not be written");
             unrecorded(&error, tried)
-        });
-        let _ = send.send(committed.and(answer));
-        drop(running);
+        })?;
+        answer
     }
 
     fn row(&self, invocation: &Invocation, outcome: &Outcome, meta: &Meta, origin: Option<InvocationId>) -> Row {
@@ -220,27 +214,36 @@ fn state_of(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
     }
 }
 
-/// Trips the call's tokens when the caller's future is dropped before its answer.
-struct Leaving {
+/// A call that ends even if nobody waits for it any more. Polled where its caller waits, which costs no task and no
+/// change of thread; dropped before its end, it trips the call's tokens and goes on in a task of its own.
+struct Outliving {
+    call: Option<BoxFuture<'static, Result<Answer, CallError>>>,
     left: CancellationToken,
     /// `None`: what has started is let finish.
     cancel: Option<CancellationToken>,
-    armed: bool,
 }
 
-impl Leaving {
-    fn stayed(mut self) {
-        self.armed = false;
+impl Future for Outliving {
+    type Output = Result<Answer, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(call) = &mut self.call else { return Poll::Ready(Err(CallError::Internal)) };
+        let answer = ready!(call.as_mut().poll(cx));
+        self.call = None;
+        Poll::Ready(answer)
     }
 }
 
-impl Drop for Leaving {
+impl Drop for Outliving {
     fn drop(&mut self) {
-        if self.armed {
-            self.left.cancel();
-            if let Some(cancel) = &self.cancel {
-                cancel.cancel();
-            }
+        let Some(call) = self.call.take() else { return };
+        self.left.cancel();
+        if let Some(cancel) = &self.cancel {
+            cancel.cancel();
+        }
+        // Without a runtime the process is at its end, and the ledger with it.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(call);
         }
     }
 }

@@ -75,8 +75,8 @@ impl Ledger for Sqlite {
         self.committed(|reply| Op::Record { row, then: Then::Reply(reply) }).await
     }
 
-    async fn record_behind(&self, row: Arc<Row>, held: Held) -> Result<(), Error> {
-        self.writer.send(Op::Record { row, then: Then::Drop(held) }).await
+    fn record_behind(&self, row: Arc<Row>, held: Held) {
+        self.writer.hand_over(Op::Record { row, then: Then::Drop(held) });
     }
 
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
 use sqlx::{Connection, SqliteConnection};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -84,6 +85,18 @@ impl Writer {
         self.queue.send(op).await.map_err(|_| Error::Closed)
     }
 
+    /// Sends without waiting for room here. What waits is bounded by whoever hands over (`running.rs`).
+    pub(super) fn hand_over(&self, op: Op) {
+        match self.queue.try_send(op) {
+            Ok(()) => {}
+            Err(TrySendError::Full(op)) => {
+                let queue = self.queue.clone();
+                tokio::spawn(async move { queue.send(op).await.inspect_err(|_| closed()) });
+            }
+            Err(TrySendError::Closed(_)) => closed(),
+        }
+    }
+
     pub(super) fn health(&self) -> Result<(), String> {
         match &*self.trouble.load() {
             Some(reason) => Err(reason.to_string()),
@@ -97,6 +110,10 @@ impl Writer {
             let _ = closed.await;
         }
     }
+}
+
+fn closed() {
+    tracing::error!("a call ended after the ledger was closed: its row is lost");
 }
 
 /// Who waits for which part of a batch.
