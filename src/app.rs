@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use tokio::net::TcpListener;
@@ -60,6 +61,7 @@ pub struct App {
     registry: Arc<Registry>,
     settings: ServerSettings,
     listen: String,
+    retention: Option<Duration>,
     demo: bool,
 }
 
@@ -198,7 +200,8 @@ impl AppBuilder {
         }
         registry.restore_switches().await?;
         let listen = self.listen.unwrap_or(listen);
-        Ok(App { registry: Arc::new(registry), settings: server, listen, demo: self.demo })
+        let retention = place.retention;
+        Ok(App { registry: Arc::new(registry), settings: server, listen, retention, demo: self.demo })
     }
 }
 
@@ -253,6 +256,10 @@ impl App {
         let (mut stop, mut hurry) = (Signals::new()?, Signals::new()?);
         self.announce(address, alone);
         let shared = self.registry.shared().clone();
+        if let Some(keep) = self.retention {
+            // Ends when the ledger is closed.
+            tokio::spawn(ledger::retain(shared.ledger.clone(), shared.clock.clone(), keep));
+        }
         let hurried = async {
             // The first signal is the one that stops; this waits for the next.
             hurry.next().await;

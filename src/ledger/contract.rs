@@ -190,6 +190,43 @@ async fn results_are_kept_until_they_expire_or_are_purged(ledger: &dyn Ledger) {
     assert_eq!(ledger.purge(None).await.unwrap(), 1);
 }
 
+/// A call that began and ended then.
+pub(super) async fn record_at(ledger: &dyn Ledger, at: Timestamp) -> InvocationId {
+    let mut row = row("t", "a", at);
+    let mut id = *InvocationId::floor(at).as_bytes();
+    id[8..].copy_from_slice(&row.id.as_bytes()[8..]);
+    row.id = InvocationId::from_bytes(id);
+    ledger.record(ended(&row, State::Succeeded)).await.unwrap();
+    row.id
+}
+
+async fn what_is_too_old_is_deleted_a_few_at_a_time(ledger: &dyn Ledger) {
+    let (early, late) = (now(), now() + 1.hour());
+    for _ in 0..5 {
+        let id = record_at(ledger, early).await;
+        let kind = ErrorKind::UpstreamFailed;
+        let failed = AttemptRow { invocation: id, attempt: 1, kind, message: "x".into(), duration_us: 7 };
+        ledger.attempt(failed).await.unwrap();
+    }
+    let kept = record_at(ledger, late).await;
+    let mut running = row("t", "a", early);
+    running.id = InvocationId::floor(early);
+    ledger.reserve(running.clone(), vec![charge(9, Per::Lifetime)]).await.unwrap();
+    let count = async || ledger.list(&Query { limit: 10, ..Query::default() }).await.unwrap().len();
+    ledger.prune(late, 3).await.unwrap();
+    assert_eq!(count().await, 4);
+    ledger.prune(late, 3).await.unwrap();
+    ledger.prune(late, 3).await.unwrap();
+    assert_eq!(ledger.prune(late, 3).await.unwrap(), 0);
+    assert_eq!(count().await, 2);
+    assert!(ledger.get(kept).await.unwrap().is_some());
+    ledger.settle(ended(&running, State::Succeeded), vec![]).await.unwrap();
+    ledger.flush().await.unwrap();
+    let usage = ledger.usage(None).await.unwrap();
+    assert_eq!((usage[0].calls, usage[0].succeeded), (7, 7), "totals are of all calls there were");
+    assert_eq!(ledger.used(&[charge(9, Per::Lifetime)], late).await.unwrap()[0].used, 1, "counters stay");
+}
+
 async fn switches_are_kept(ledger: &dyn Ledger) {
     let switch = |enabled| Switch { tool: "t".into(), enabled };
     ledger.switch(switch(false)).await.unwrap();
@@ -207,7 +244,8 @@ macro_rules! contract {
     ($open:expr) => {
         contract!(@ $open, rows_settle_once, failed_tries_and_origins_are_found_with_their_call, limits_hold_to_the_unit,
             refunds_give_back_one_unit_of_their_own_window, lists_are_newest_first_filtered_and_paged,
-            results_are_kept_until_they_expire_or_are_purged, switches_are_kept, closed_means_no_more_writes);
+            results_are_kept_until_they_expire_or_are_purged, what_is_too_old_is_deleted_a_few_at_a_time,
+            switches_are_kept, closed_means_no_more_writes);
 
         #[tokio::test(flavor = "multi_thread")]
         async fn a_thousand_at_once_get_exactly_the_limit() {
@@ -229,8 +267,12 @@ mod sqlite {
 
     async fn open() -> (Arc<dyn Ledger>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
-        let settings =
-            Settings { url: "sqlite://test.db".into(), base: folder.path().to_owned(), durability: Durability::Tiered };
+        let settings = Settings {
+            url: "sqlite://test.db".into(),
+            base: folder.path().to_owned(),
+            durability: Durability::Tiered,
+            retention: None,
+        };
         (super::super::open(&settings, now()).await.unwrap(), folder)
     }
 
@@ -243,8 +285,12 @@ mod sqlite {
         ledger.reserve(interrupted.clone(), vec![charge(3, Per::Lifetime)]).await.unwrap();
         ledger.close().await;
         drop(ledger);
-        let settings =
-            Settings { url: "sqlite://test.db".into(), base: folder.path().to_owned(), durability: Durability::Tiered };
+        let settings = Settings {
+            url: "sqlite://test.db".into(),
+            base: folder.path().to_owned(),
+            durability: Durability::Tiered,
+            retention: None,
+        };
         let ledger = super::super::open(&settings, now()).await.unwrap();
         assert_eq!(ledger.get(interrupted.id).await.unwrap().unwrap().row.state, State::Unknown);
         assert_eq!(ledger.used(&[charge(3, Per::Lifetime)], now()).await.unwrap()[0].used, 1);
@@ -255,8 +301,12 @@ mod sqlite {
         let (first, folder) = open().await;
         let running = row("t", "a", now());
         first.reserve(running.clone(), vec![]).await.unwrap();
-        let settings =
-            Settings { url: "sqlite://test.db".into(), base: folder.path().to_owned(), durability: Durability::Tiered };
+        let settings = Settings {
+            url: "sqlite://test.db".into(),
+            base: folder.path().to_owned(),
+            durability: Durability::Tiered,
+            retention: None,
+        };
         let second = super::super::open(&settings, now()).await.unwrap();
         assert_eq!(second.get(running.id).await.unwrap().unwrap().row.state, State::Reserved);
         first.settle(ended(&running, State::Succeeded), vec![]).await.unwrap();
@@ -284,8 +334,12 @@ mod sqlite {
         let newer = "insert into _sqlx_migrations (version, description, success, checksum, execution_time) \
                      values (99, 'later', true, x'00', 0)";
         sqlx::query(newer).execute(&mut connection).await.unwrap();
-        let settings =
-            Settings { url: "sqlite://test.db".into(), base: folder.path().to_owned(), durability: Durability::Tiered };
+        let settings = Settings {
+            url: "sqlite://test.db".into(),
+            base: folder.path().to_owned(),
+            durability: Durability::Tiered,
+            retention: None,
+        };
         for said in [
             super::super::open(&settings, now()).await.err().unwrap().to_string(),
             open_to_read(&settings).await.err().unwrap().to_string(),
@@ -300,8 +354,12 @@ mod sqlite {
         let file = folder.path().join("test.db");
         let noise: Vec<u8> = (0..8192u32).map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect();
         std::fs::write(&file, &noise).unwrap();
-        let settings =
-            Settings { url: "sqlite://test.db".into(), base: folder.path().to_owned(), durability: Durability::Tiered };
+        let settings = Settings {
+            url: "sqlite://test.db".into(),
+            base: folder.path().to_owned(),
+            durability: Durability::Tiered,
+            retention: None,
+        };
         let said = super::super::open(&settings, now()).await.err().unwrap().to_string();
         assert!(said.contains("test.db") && said.contains("not a SQLite database"), "{said}");
         assert_eq!(std::fs::read(&file).unwrap(), noise);

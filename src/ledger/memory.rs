@@ -196,7 +196,8 @@ impl Ledger for Memory {
 
     async fn prune(&self, before: Timestamp, at_most: u32) -> Result<u64, Error> {
         let mut tables = self.open_tables()?;
-        let old = tables.rows.values().filter(|row| row.id < InvocationId::floor(before) && row.state != State::Reserved);
+        let old =
+            tables.rows.values().filter(|row| row.id < InvocationId::floor(before) && row.state != State::Reserved);
         let old: Vec<InvocationId> = old.take(at_most as usize).map(|row| row.id).collect();
         for id in &old {
             tables.rows.remove(id);

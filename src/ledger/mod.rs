@@ -9,6 +9,7 @@ mod latency;
 pub(crate) mod memory;
 mod open;
 mod record;
+mod retention;
 mod sqlite;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub use open::{Durability, Error, Settings, open, open_to_read};
 pub use record::{
     AttemptRow, Found, LISTED_ARGUMENTS, Query, Reservation, ReserveError, Row, State, StoredResult, Switch, UsageRow,
 };
+pub use retention::retain;
 
 use crate::call::{Charge, Charged, InvocationId};
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -27,6 +28,8 @@ pub struct Settings {
     pub base: PathBuf,
     /// When answers may leave.
     pub durability: Durability,
+    /// How long calls are kept after they began; `None`: for good.
+    pub retention: Option<Duration>,
 }
 
 /// Why the ledger failed.

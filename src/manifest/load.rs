@@ -108,7 +108,8 @@ impl Loader<'_> {
             // A default file stands in the working folder; one that the manifest names, relative to the manifest.
             let base = if section.url.is_some() { base.clone() } else { PathBuf::new() };
             let url = section.url.unwrap_or_else(|| DEFAULT_LEDGER.into());
-            manifest.ledger = ledger::Settings { url, base, durability: section.durability };
+            let retention = section.retention.map(|time| time.0);
+            manifest.ledger = ledger::Settings { url, base, durability: section.durability, retention };
         }
         if let Some(section) = self.section::<Cache>(&root, "cache", &base) {
             manifest.cache_bytes = section.max_bytes.map_or(manifest.cache_bytes, |size| size.0);
@@ -152,8 +153,8 @@ impl Loader<'_> {
         if section.capture == Capture::Digest {
             self.findings.error(root, &key("capture"), "", "capture: digest is not built yet");
         }
-        if section.retention.is_some() {
-            self.findings.warning(root, &key("retention"), "", "not built yet: rows are kept until then");
+        if section.retention.is_some_and(|keep| keep.0.is_zero()) {
+            self.findings.error(root, &key("retention"), "", "at least some time is needed: leave it out to keep all");
         }
     }
 

@@ -63,6 +63,7 @@ impl Default for Manifest {
                 url: DEFAULT_LEDGER.into(),
                 base: PathBuf::new(),
                 durability: ledger::Durability::default(),
+                retention: None,
             },
             cache_bytes: DEFAULT_CACHE_BYTES,
             callers: Vec::new(),

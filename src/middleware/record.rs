@@ -122,12 +122,7 @@ where
 impl Shared {
     /// Runs the call, writes its row, answers. A row that was reserved is settled before the answer leaves; any other
     /// is written behind it, unless the ledger is strict.
-    async fn run<S>(
-        self: Arc<Self>,
-        inner: S,
-        invocation: Invocation,
-        running: Entered,
-    ) -> Result<Answer, CallError>
+    async fn run<S>(self: Arc<Self>, inner: S, invocation: Invocation, running: Entered) -> Result<Answer, CallError>
     where
         S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
     {

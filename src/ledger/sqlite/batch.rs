@@ -115,7 +115,11 @@ impl Batch {
     }
 
     /// The counters that the admitted reservations have moved, as lines of `quota`.
-    fn counted<'a>(&'a self, answers: &[Reserved], quota: &'a HashMap<QuotaKey, (i64, u64)>) -> Vec<impl Serialize + 'a> {
+    fn counted<'a>(
+        &'a self,
+        answers: &[Reserved],
+        quota: &'a HashMap<QuotaKey, (i64, u64)>,
+    ) -> Vec<impl Serialize + 'a> {
         let mut touched: HashMap<QuotaKey, i64> = HashMap::new();
         for ((row, _), answer) in self.reserves.iter().zip(answers) {
             for charged in answer.iter().flat_map(|made| &made.charged) {

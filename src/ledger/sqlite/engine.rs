@@ -11,7 +11,8 @@ use sqlx::SqlitePool;
 use tokio::sync::oneshot;
 
 use super::super::{
-    AttemptRow, Durability, Error, Found, Held, Ledger, Query, Reservation, ReserveError, Row, StoredResult, Switch, UsageRow,
+    AttemptRow, Durability, Error, Found, Held, Ledger, Query, Reservation, ReserveError, Row, StoredResult, Switch,
+    UsageRow,
 };
 use super::writer::{Op, Then, Writer};
 use super::{list, open, read};
@@ -46,13 +47,7 @@ impl Sqlite {
         let readers = open::readers(path).await?;
         open::check_readable(&readers, path).await?;
         let durability = Durability::default();
-        Ok(Self {
-            place: path.to_owned(),
-            durability,
-            writer: Writer::closed(),
-            readers,
-            _lock: None,
-        })
+        Ok(Self { place: path.to_owned(), durability, writer: Writer::closed(), readers, _lock: None })
     }
 
     /// Sends an operation and waits for its commit.

@@ -34,9 +34,11 @@ pub(super) async fn list(pool: &SqlitePool, asked: &Query) -> Result<Vec<Row>> {
     if let Some(run) = &asked.run_id {
         // A run has few calls beside all there are, and an index of its own.
         query.push("select id from invocation where run_id = ").push_bind(run);
-        for (column, wanted) in
-            [("tool", &asked.tool), ("caller", &asked.caller), ("state", &asked.state.map(|state| state.as_str().into()))]
-        {
+        for (column, wanted) in [
+            ("tool", &asked.tool),
+            ("caller", &asked.caller),
+            ("state", &asked.state.map(|state| state.as_str().into())),
+        ] {
             if let Some(wanted) = wanted {
                 query.push(" and +").push(column).push(" = ").push_bind(wanted.clone());
             }
