@@ -46,3 +46,7 @@ drop table bound;
 -- When a counter was last counted, Unix milliseconds: runs end without saying so, and their counters go with retention.
 alter table quota add column counted_at integer not null default 0;
 create index quota_run on quota (counted_at) where per = 'run';
+
+-- The writer remembers the counters it last wrote. Before it counts on from there it puts those that another process
+-- has moved since in here, which cannot be done: the commit fails, and it reads them again.
+create table quota_moved (never integer constraint quota_moved check (0)) strict;

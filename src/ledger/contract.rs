@@ -265,14 +265,14 @@ macro_rules! contract {
 mod sqlite {
     use super::*;
 
+    fn settings() -> Settings {
+        let (url, durability) = ("sqlite://test.db".into(), Durability::Tiered);
+        Settings { url, base: std::path::PathBuf::new(), durability, retention: None }
+    }
+
     async fn open() -> (Arc<dyn Ledger>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
-        let settings = Settings {
-            url: "sqlite://test.db".into(),
-            base: folder.path().to_owned(),
-            durability: Durability::Tiered,
-            retention: None,
-        };
+        let settings = Settings { base: folder.path().to_owned(), ..settings() };
         (super::super::open(&settings, now()).await.unwrap(), folder)
     }
 
@@ -285,12 +285,7 @@ mod sqlite {
         ledger.reserve(interrupted.clone(), vec![charge(3, Per::Lifetime)]).await.unwrap();
         ledger.close().await;
         drop(ledger);
-        let settings = Settings {
-            url: "sqlite://test.db".into(),
-            base: folder.path().to_owned(),
-            durability: Durability::Tiered,
-            retention: None,
-        };
+        let settings = Settings { base: folder.path().to_owned(), ..settings() };
         let ledger = super::super::open(&settings, now()).await.unwrap();
         assert_eq!(ledger.get(interrupted.id).await.unwrap().unwrap().row.state, State::Unknown);
         assert_eq!(ledger.used(&[charge(3, Per::Lifetime)], now()).await.unwrap()[0].used, 1);
@@ -301,15 +296,27 @@ mod sqlite {
         let (first, folder) = open().await;
         let running = row("t", "a", now());
         first.reserve(running.clone(), vec![]).await.unwrap();
-        let settings = Settings {
-            url: "sqlite://test.db".into(),
-            base: folder.path().to_owned(),
-            durability: Durability::Tiered,
-            retention: None,
-        };
+        let settings = Settings { base: folder.path().to_owned(), ..settings() };
         let second = super::super::open(&settings, now()).await.unwrap();
         assert_eq!(second.get(running.id).await.unwrap().unwrap().row.state, State::Reserved);
         first.settle(ended(&running, State::Succeeded), vec![]).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn two_processes_on_one_file_share_a_limit_to_the_unit() {
+        let (first, folder) = open().await;
+        let settings = Settings { base: folder.path().to_owned(), ..settings() };
+        let second = super::super::open(&settings, now()).await.unwrap();
+        let mut admitted = 0;
+        for turn in 0..30 {
+            let ledger = if turn % 3 == 0 { &first } else { &second };
+            let made = ledger.reserve(row("t", "a", now()), vec![charge(20, Per::Day)]).await;
+            if let Ok(made) = made {
+                admitted += 1;
+                assert_eq!(made.charged[0].used, admitted);
+            }
+        }
+        assert_eq!(admitted, 20);
     }
 
     #[tokio::test]
@@ -334,12 +341,7 @@ mod sqlite {
         let newer = "insert into _sqlx_migrations (version, description, success, checksum, execution_time) \
                      values (99, 'later', true, x'00', 0)";
         sqlx::query(newer).execute(&mut connection).await.unwrap();
-        let settings = Settings {
-            url: "sqlite://test.db".into(),
-            base: folder.path().to_owned(),
-            durability: Durability::Tiered,
-            retention: None,
-        };
+        let settings = Settings { base: folder.path().to_owned(), ..settings() };
         for said in [
             super::super::open(&settings, now()).await.err().unwrap().to_string(),
             open_to_read(&settings).await.err().unwrap().to_string(),
@@ -354,12 +356,7 @@ mod sqlite {
         let file = folder.path().join("test.db");
         let noise: Vec<u8> = (0..8192u32).map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect();
         std::fs::write(&file, &noise).unwrap();
-        let settings = Settings {
-            url: "sqlite://test.db".into(),
-            base: folder.path().to_owned(),
-            durability: Durability::Tiered,
-            retention: None,
-        };
+        let settings = Settings { base: folder.path().to_owned(), ..settings() };
         let said = super::super::open(&settings, now()).await.err().unwrap().to_string();
         assert!(said.contains("test.db") && said.contains("not a SQLite database"), "{said}");
         assert_eq!(std::fs::read(&file).unwrap(), noise);

@@ -22,6 +22,9 @@ const DROP_EXPIRED: &str = "delete from stored_result where key in (select key f
     where expires_at <= (select max(value->>4) from json_each(?)) limit 64)";
 const READ_QUOTA: &str = "select tool, caller, run, per, window_start, used from quota where (tool, caller, run, per) \
     in (select value->>0, value->>1, value->>2, value->>3 from json_each(?))";
+const CHECK_QUOTA: &str = "insert into quota_moved select 1 from json_each(?) as known left join quota as q \
+    on q.tool = known.value->>0 and q.caller = known.value->>1 and q.run = known.value->>2 and q.per = known.value->>3 \
+    where q.window_start is not known.value->>4 or q.used is not known.value->>5";
 const WRITE_QUOTA: &str = "insert into quota (tool, caller, run, per, window_start, used, counted_at) \
     select value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6 from json_each(?) where true \
     on conflict do update set window_start = excluded.window_start, used = excluded.used, \
@@ -40,6 +43,42 @@ const WRITE_LATENCIES: &str = "insert into usage_latency (caller, tool, bucket, 
     on conflict do update set calls = calls + excluded.calls";
 
 type QuotaKey = (String, String, String, Per);
+
+/// The counters as they were last written or read here: window start and units. What they say is checked in the commit
+/// that counts on from them, which saves a hop for reading them first.
+#[derive(Default)]
+pub(super) struct Counters(HashMap<QuotaKey, (i64, u64)>);
+
+/// Counters remembered; beyond it all are forgotten, which costs each one hop.
+const REMEMBERED: usize = 4096;
+
+impl Counters {
+    /// Forgets all: somebody else may have changed them.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// All of these, if every one is known.
+    fn known(&self, keys: &[(&str, &str, &str, &'static str)]) -> Option<HashMap<QuotaKey, (i64, u64)>> {
+        let known = |key: &(&str, &str, &str, &'static str)| {
+            let key = owned(*key);
+            self.0.get(&key).copied().map(|counted| (key, counted))
+        };
+        keys.iter().map(known).collect()
+    }
+
+    fn remember(&mut self, counted: HashMap<QuotaKey, (i64, u64)>) {
+        if self.0.len() > REMEMBERED {
+            self.forget();
+        }
+        self.0.extend(counted);
+    }
+}
+
+/// Whether a commit failed because a remembered counter was not what it was.
+pub(super) fn moved(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.message().contains("quota_moved"))
+}
 
 /// What one commit holds.
 #[derive(Default)]
@@ -64,29 +103,38 @@ impl Batch {
     }
 
     /// Writes everything or nothing, and `durations` with it; answers each reservation, in order. After an error the
-    /// caller rolls back.
+    /// caller rolls back and forgets the counters.
     pub(super) async fn commit(
         &self,
         connection: &mut SqliteConnection,
+        counters: &mut Counters,
         durations: &[impl Serialize],
     ) -> Result<Vec<Reserved>, sqlx::Error> {
-        let refunds = self.refunds();
         let mut script = Script::default();
         script.add("begin immediate");
-        let mut answers = Vec::new();
-
-        if !refunds.is_empty() || self.reserves.iter().any(|(_, charges)| !charges.is_empty()) {
+        let refunds = self.refunds();
+        if !refunds.is_empty() {
             script.add_with(REFUND, &refunds);
-            // Calls that meet in a batch mostly share their limits.
-            let keys: HashSet<_> = self.reserves.iter().flat_map(|(_, charges)| charges).map(key_of).collect();
-            script.add_with(READ_QUOTA, &keys.into_iter().collect::<Vec<_>>());
-            let rows = std::mem::take(&mut script).fetch(connection).await?;
-            let mut quota = read_quota(&rows)?;
-            answers = self.admit(&mut quota);
-            script.add_with(WRITE_QUOTA, &self.counted(&answers, &quota));
-        } else {
-            answers.extend(self.reserves.iter().map(|_| Ok(Reservation::default())));
+            counters.forget();
         }
+        // Calls that meet in a batch mostly share their limits.
+        let keys: HashSet<_> = self.reserves.iter().flat_map(|(_, charges)| charges).map(key_of).collect();
+        let keys: Vec<_> = keys.into_iter().collect();
+        let mut quota = match counters.known(&keys) {
+            Some(known) => {
+                let line = |(key, counted): (&QuotaKey, &(i64, u64))| {
+                    (key.0.clone(), key.1.clone(), key.2.clone(), key.3.as_str(), counted.0, counted.1)
+                };
+                script.add_with(CHECK_QUOTA, &known.iter().map(line).collect::<Vec<_>>());
+                known
+            }
+            None => {
+                script.add_with(READ_QUOTA, &keys);
+                read_quota(&std::mem::take(&mut script).fetch(connection).await?)?
+            }
+        };
+        let answers = self.admit(&mut quota);
+        script.add_with(WRITE_QUOTA, &self.counted(&answers, &quota));
 
         let admitted = self.reserves.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
         let begun = admitted.map(|((row, _), _)| row);
@@ -105,6 +153,7 @@ impl Batch {
         script.add_with(WRITE_RESULTS, &rows);
         script.add("commit");
         script.fetch(connection).await?;
+        counters.remember(quota);
         Ok(answers)
     }
 

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::super::{AttemptRow, Error, Held, Reservation, ReserveError, Row, StoredResult, Switch};
-use super::batch::{Batch, Reserved};
+use super::batch::{Batch, Counters, Reserved, moved};
 use super::totals::Durations;
 use super::{open, prune};
 use crate::call::{Charge, Charged};
@@ -70,8 +70,8 @@ impl Writer {
         let (queue, asked) = mpsc::channel(QUEUE);
         let trouble = Arc::new(ArcSwapOption::empty());
         let (file, inode) = (file.to_owned(), inode(file));
-        let (backlog, durations) = (Batch::default(), Durations::default());
-        let task = Task { connection, trouble: trouble.clone(), backlog, durations, file, inode };
+        let (backlog, durations, counters) = (Batch::default(), Durations::default(), Counters::default());
+        let task = Task { connection, trouble: trouble.clone(), backlog, durations, counters, file, inode };
         tokio::spawn(task.run(asked));
         Self { queue, trouble }
     }
@@ -131,6 +131,7 @@ struct Task {
     /// Rows of calls that ran and could not be written yet.
     backlog: Batch,
     durations: Durations,
+    counters: Counters,
     file: PathBuf,
     /// Which file it was when it was opened.
     inode: Option<u64>,
@@ -270,7 +271,13 @@ impl Task {
         self.present()?;
         let began = Instant::now();
         let lines = if self.durations.is_due() { self.durations.lines() } else { Vec::new() };
-        let done = batch.commit(&mut self.connection, &lines).await;
+        let mut done = batch.commit(&mut self.connection, &mut self.counters, &lines).await;
+        if done.as_ref().is_err_and(moved) {
+            // Another process has counted: once more, from what the file says.
+            sqlx::query("rollback").execute(&mut self.connection).await?;
+            self.counters.forget();
+            done = batch.commit(&mut self.connection, &mut self.counters, &lines).await;
+        }
         if done.is_ok() {
             if !lines.is_empty() {
                 self.durations.clear();
@@ -289,7 +296,7 @@ impl Task {
             return;
         }
         let lines = self.durations.lines();
-        match Batch::default().commit(&mut self.connection, &lines).await {
+        match Batch::default().commit(&mut self.connection, &mut self.counters, &lines).await {
             Ok(_) => self.durations.clear(),
             Err(error) => drop(self.failed(error).await),
         }
@@ -342,6 +349,7 @@ impl Task {
     async fn failed(&mut self, error: sqlx::Error) -> Error {
         // There may be no transaction to roll back; either way the next statement starts fresh.
         let _ = sqlx::query("rollback").execute(&mut self.connection).await;
+        self.counters.forget();
         let reason = open::reason(&error);
         if self.trouble.swap(Some(Arc::new(reason.clone()))).is_none() {
             tracing::error!(%reason, "the ledger cannot write; calls are refused until it can");
@@ -364,6 +372,7 @@ impl Task {
                 let _ = reply.send(trouble.map_or(Ok(()), |reason| Err(Error::Failed(reason.to_string()))));
             }
             Op::Reset { tool, caller, reply } => {
+                self.counters.forget();
                 let sql = "delete from quota where (tool = ?1 and (?2 is null or caller = ?2)) \
                            or (tool = '' and caller = ?2)";
                 let query = sqlx::query(sql).bind(tool).bind(caller);
@@ -376,6 +385,7 @@ impl Task {
                 let _ = reply.send(self.answer(done.map(|done| done.rows_affected())).await);
             }
             Op::Prune { before, at_most, reply } => {
+                self.counters.forget();
                 let done = prune::prune(&mut self.connection, before, at_most).await;
                 let _ = reply.send(self.answer(done).await);
             }
