@@ -24,7 +24,7 @@
 //!
 //! Where things are: [`call`] has the nouns; [`stack`] the way of every call, layer by layer; [`middleware`] the
 //! layers; [`tools`] what runs a tool; [`ledger`] the durable record; [`manifest`] the YAML file; [`http`] the routes;
-//! [`cli`] the program. [`app`] puts them together.
+//! [`cli`] the program. [`app`] puts them together; [`init`] is for containers.
 
 pub mod app;
 pub mod call;
@@ -32,6 +32,7 @@ pub mod callers;
 pub mod cli;
 pub mod formats;
 pub mod http;
+pub mod init;
 pub mod ledger;
 pub mod manifest;
 pub mod middleware;

@@ -70,6 +70,9 @@ pub(super) enum Command {
         /// Where it listens, when no server is named.
         #[arg(long, env = "TOOLCRIB_LISTEN", hide = true)]
         listen: Option<String>,
+        /// Ask only whether it answers at all, whatever its ledger says: when not, a restart would help.
+        #[arg(long)]
+        live: bool,
     },
 }
 

@@ -71,18 +71,19 @@ pub(super) async fn ask(
 /// Longest wait of a health check: probes come every few seconds.
 const HEALTH_TIME: Duration = Duration::from_secs(5);
 
-/// Exit 0 when the server is ready.
-pub(super) async fn healthcheck(server: Option<String>, listen: Option<String>) -> Result<(), Failure> {
+/// Exit 0 when the server is ready, or, if that is all that is asked, alive.
+pub(super) async fn healthcheck(server: Option<String>, listen: Option<String>, live: bool) -> Result<(), Failure> {
+    let (path, state) = if live { ("livez", "alive") } else { ("readyz", "ready") };
     let server = server.unwrap_or_else(|| {
         let listen = listen.unwrap_or_else(|| DEFAULT_LISTEN.into());
         // An address that stands for all interfaces is reached over loopback.
         let listen = listen.replacen("0.0.0.0:", "127.0.0.1:", 1).replacen("[::]:", "[::1]:", 1);
         format!("http://{listen}")
     });
-    let url = format!("{}/readyz", server.trim_end_matches('/'));
+    let url = format!("{}/{path}", server.trim_end_matches('/'));
     match client(Some(HEALTH_TIME))?.get(&url).send().await {
         Ok(response) if response.status() == StatusCode::OK => Ok(()),
-        Ok(response) => Err(Failure::Failed(format!("toolcrib: {server} is not ready: {}", response.status()))),
+        Ok(response) => Err(Failure::Failed(format!("toolcrib: {server} is not {state}: {}", response.status()))),
         Err(error) => Err(Failure::Failed(format!("toolcrib: no answer from {server}: {error}"))),
     }
 }

@@ -75,7 +75,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Usage { from } => report::usage(from).await,
         Command::Invocations(args) => report::invocations(args).await,
         Command::Openapi => openapi(),
-        Command::Healthcheck { server, listen } => client::healthcheck(server, listen).await,
+        Command::Healthcheck { server, listen, live } => client::healthcheck(server, listen, live).await,
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

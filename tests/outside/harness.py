@@ -131,8 +131,9 @@ def cli(*args, cwd, env=None, stdin="", timeout=20):
 class Crib:
     """One `toolcrib serve` in its own folder. Start, ask, stop (exit 0), kill -9, start again on the same ledger."""
 
-    def __init__(self, folder, manifest=None, env=None, args=(), ledger=None, listen="127.0.0.1:0"):
+    def __init__(self, folder, manifest=None, env=None, args=(), ledger=None, listen="127.0.0.1:0", within=()):
         self.folder, self.env, self.extra = pathlib.Path(folder), env, list(args)
+        self.within = list(within)  # a command that runs the service as its only child
         self.folder.mkdir(parents=True, exist_ok=True)
         self.args = ["serve", "--listen", listen]
         if manifest is not None:
@@ -147,7 +148,7 @@ class Crib:
 
     def start(self, seconds=20):
         self.out, self.err = [], []
-        self.process = subprocess.Popen([BIN, *self.args, *self.extra], cwd=str(self.folder),
+        self.process = subprocess.Popen([*self.within, BIN, *self.args, *self.extra], cwd=str(self.folder),
                                         env=clean_env(self.env, self.folder), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.readers = [threading.Thread(target=self._read, args=pair, daemon=True)
@@ -186,8 +187,13 @@ class Crib:
     def running(self):
         return self.process is not None and self.process.poll() is None
 
+    @property
+    def pid(self):
+        """The service's process id, seen from here."""
+        return children(self.process.pid)[0] if self.within else self.process.pid
+
     def terminate(self):
-        self.process.send_signal(signal.SIGTERM)
+        os.kill(self.pid, signal.SIGTERM)
 
     def stop(self, within=28):
         """SIGTERM; the contract: exit 0 in under 28 s."""
@@ -412,3 +418,22 @@ def reap(mark):
 def lines_in(path):
     path = pathlib.Path(path)
     return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def children(pid):
+    """Ids of a process's children, dead ones that it has not collected included (Linux)."""
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def is_zombie(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return False

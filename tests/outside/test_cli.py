@@ -142,12 +142,14 @@ def test_openapi(tmp_path):
 
 
 def test_healthcheck(start, tmp_path):
-    """0 when ready, not 0 when nobody is there."""
+    """0 when ready (or alive, if that is asked), not 0 when nobody is there."""
     crib = start()
-    assert cli("healthcheck", "--server", crib.base, cwd=tmp_path).returncode == 0
+    for live in ([], ["--live"]):
+        assert cli("healthcheck", *live, "--server", crib.base, cwd=tmp_path).returncode == 0
     crib.stop()
-    done = cli("healthcheck", "--server", crib.base, cwd=tmp_path)
-    assert done.returncode == 1 and "panicked" not in done.stderr, done
+    for live in ([], ["--live"]):
+        done = cli("healthcheck", *live, "--server", crib.base, cwd=tmp_path)
+        assert done.returncode == 1 and "panicked" not in done.stderr, done
 
 
 def test_listen_and_ledger_by_environment(tmp_path):

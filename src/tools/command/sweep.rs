@@ -6,9 +6,9 @@
 //!
 //! We do not make ourselves a subreaper (`PR_SET_CHILD_SUBREAPER`). It is a setting of the whole process, which belongs
 //! to the program that embeds us. Orphans of all kinds would come to us without a word on whose they are, and would
-//! stay zombies unless we collected children that we do not know, which takes away exit statuses that tokio or
-//! somebody else waits for. Left alone, orphans go to init, whose work this is. Where we are init ourselves (PID 1 of
-//! a container) we collect what we have killed, each by its own id.
+//! stay zombies unless we collected children that we do not know, which takes away exit statuses that tokio or somebody
+//! else waits for. Left alone, orphans go to init, whose work this is; in a container that is a process of our own
+//! (`init.rs`). Where an embedding program is PID 1 without it we collect what we have killed, each by its own id.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,0 +1,218 @@
+"""The image, built from the Dockerfile and started for real by podman. `tests/run --image` runs this.
+
+TOOLCRIB_BIN is a static binary: compiling it once more inside the builder would take minutes, so that stage is replaced
+by a folder. Where podman or a base cannot be had, tests skip themselves and say why.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+
+import pytest
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPO / "tests" / "outside"))
+
+import harness  # noqa: E402: found through the path above
+from harness import Crib, poll  # noqa: E402
+
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", REPO / "target")).resolve()
+HARDENED = ("--read-only", "--cap-drop=all", "--security-opt=no-new-privileges")
+# A container in a container may lack cgroups that crun understands, and the right to raise limits.
+WAYS_TO_RUN = ((), ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000"))
+RUNTIMES = ((), ("--runtime=runc",))
+
+
+class Podman:
+    """podman with a store of its own, so that nothing of the user's is touched."""
+
+    def __init__(self, folder):
+        self.folder, self.runtime, self.limits = folder, (), ()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def command(self):
+        return ["podman", f"--root={self.folder}/store", f"--runroot={self.folder}/run", *self.runtime]
+
+    def __call__(self, *args, check=True, timeout=120):
+        """Standard output of a podman command; with check=False the whole process."""
+        done = subprocess.run([*self.command, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=timeout)
+        if not check:
+            return done
+        assert done.returncode == 0, f"podman {args}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout.strip()
+
+    def build(self, tag, binary, *options):
+        """The repository's Dockerfile, with the `build` stage replaced by a folder that holds this binary."""
+        stage = self.folder / "build"
+        shutil.rmtree(stage, ignore_errors=True)
+        (stage / "image" / "data").mkdir(parents=True)
+        shutil.copy(binary, stage / "image" / "toolcrib")
+        (stage / "image" / "toolcrib").chmod(0o755)
+        shutil.copy(authorities(), stage / "image" / "ca-certificates.crt")
+        self("build", "--isolation=chroot", "--pull=never", "--format=docker", "--layers=false",
+             f"--build-context=build={stage}", "--tag", tag, *options, REPO, timeout=300)
+        return tag
+
+    def run(self, *args, check=True, timeout=60):
+        """`podman run` in a way that works here. No timer for health checks: that takes systemd."""
+        return self("run", *self.limits, "--health-interval=disable", *args, check=check, timeout=timeout)
+
+    def find_a_way(self, image):
+        """Which options it takes to start anything; None, or why nothing can be started."""
+        for self.runtime in RUNTIMES:
+            for self.limits in WAYS_TO_RUN:
+                done = self.run("--rm", "--network=none", image, "--version", check=False)
+                if done.returncode == 0:
+                    return None
+        return done.stderr.strip()[-300:]
+
+
+def authorities():
+    """This machine's CA certificates; the `build` stage takes its own."""
+    for place in ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"):
+        if pathlib.Path(place).exists():
+            return place
+    pytest.skip("no file with CA certificates on this machine")
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+class Container(Crib):
+    """`toolcrib serve` in a container; asked as any other service of the suite."""
+
+    def __init__(self, podman, image, folder, manifest=None, flags=(), network="host"):
+        self.podman, self.port = podman, free_port()
+        self.name = f"toolcrib-test-{self.port}"
+        self.volume, options = f"{self.name}-data", []
+        if manifest is not None:
+            path = folder / f"{self.name}.yaml"
+            path.write_text(manifest)
+            path.chmod(0o644)
+            options = [f"--volume={path}:/etc/toolcrib/toolcrib.yaml:ro"]
+        if network == "host":
+            options.append(f"--env=TOOLCRIB_LISTEN=127.0.0.1:{self.port}")
+        self.create = ["--detach", f"--name={self.name}", f"--network={network}", *HARDENED, f"--volume={self.volume}:/data",
+                       *options, *flags, image]
+
+    def start(self):
+        self.podman.run(*self.create)
+        self.wait()
+        return self
+
+    def wait(self):
+        def listening():
+            assert self.inspect("{{.State.Running}}") == "true", self.logs()
+            return "listening on http://" in self.logs()
+        poll(listening, 20, "the line `listening on http://ADDR`")
+
+    def restart(self):
+        self.podman("start", self.name)
+        self.wait()
+
+    def inspect(self, what):
+        return self.podman("inspect", "--format", what, self.name)
+
+    def logs(self):
+        done = self.podman("logs", self.name, check=False)
+        return done.stdout + done.stderr
+
+    def exec(self, *args):
+        return self.podman("exec", self.name, *args, check=False)
+
+    @property
+    def pid(self):
+        return int(self.inspect("{{.State.Pid}}"))
+
+    def stop(self, within=28):
+        self.podman("stop", f"--time={within}", self.name)
+        return int(self.inspect("{{.State.ExitCode}}"))
+
+    def remove(self):
+        self.podman("rm", "--force", "--volumes", self.name, check=False)
+        self.podman("volume", "rm", "--force", self.volume, check=False)
+
+
+@pytest.fixture(scope="session")
+def podman():
+    if not shutil.which("podman"):
+        pytest.skip("podman is not here")
+    podman = Podman(TARGET / "image")
+    info = podman("info", check=False)
+    if info.returncode and "mismatch" in info.stderr:  # the folder has moved, and the store remembers where it was
+        shutil.rmtree(podman.folder)
+        podman = Podman(podman.folder)
+        info = podman("info", check=False)
+    if info.returncode:
+        pytest.skip(f"podman cannot work here: {info.stderr.strip()[-300:]}")
+    yield podman
+    podman("image", "prune", "--force", check=False)
+
+
+@pytest.fixture(scope="session")
+def small(podman):
+    """The default target."""
+    image = podman.build("localhost/toolcrib-test", harness.BIN)
+    if trouble := podman.find_a_way(image):
+        pytest.skip(f"podman can build here, but start nothing: {trouble}")
+    return image
+
+
+@pytest.fixture(scope="session")
+def with_python(podman, small):
+    """The target `python`, on the base that the Dockerfile names, or on a Debian made here."""
+    return podman.build("localhost/toolcrib-test-python", harness.BIN, "--target=python",
+                        f"--build-arg=PYTHON={python_base(podman)}")
+
+
+def python_base(podman):
+    made = "localhost/python-base"
+    if podman("image", "exists", made, check=False).returncode == 0:
+        return made
+    named = re.search(r"^ARG PYTHON=(\S+)$", (REPO / "Dockerfile").read_text(), re.M).group(1)
+    if podman("pull", "--quiet", named, check=False, timeout=300).returncode == 0:
+        return named
+    if os.geteuid() != 0 or not shutil.which("debootstrap"):
+        pytest.skip(f"{named} cannot be pulled, and there is no debootstrap (or no root) to make a base")
+    root = podman.folder / "python"
+    shutil.rmtree(root, ignore_errors=True)
+    done = subprocess.run(["debootstrap", "--variant=minbase", "--include=ca-certificates,python3", "bookworm", root],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600)
+    if done.returncode:
+        pytest.skip(f"{named} cannot be pulled, and debootstrap failed: {done.stdout[-300:]}")
+    archive = podman.folder / "python.tar"
+    subprocess.run(["tar", "-C", root, "-cf", archive, "."], check=True)
+    podman("import", archive, made, timeout=300)
+    shutil.rmtree(root)
+    archive.unlink()
+    return made
+
+
+@pytest.fixture
+def serve(podman, small, tmp_path):
+    """serve(manifest, flags, image, network) -> Container; all are removed at the end."""
+    started = []
+
+    def serve(manifest=None, flags=(), image=small, network="host"):
+        started.append(Container(podman, image, tmp_path, manifest, flags, network))
+        return started[-1].start()
+
+    tmp_path.chmod(0o755)
+    yield serve
+    for container in started:
+        print(f"--- {container.name}\n{container.logs()[-4000:]}")
+        container.remove()
+
+
+def config(podman, image):
+    return json.loads(podman("image", "inspect", image))[0]
