@@ -1,14 +1,15 @@
 //! Reading requests: JSON bodies and query strings, with problems that say what would be right.
 
+use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use axum::http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::problem::ApiError;
-use super::settings::BODY_TIME;
+use super::settings::{BODY_TIME, LINGER_BYTES, LINGER_TIME};
 use super::state::AppState;
 use crate::call::json;
 
@@ -23,7 +24,11 @@ impl FromRequest<AppState> for StrictJson {
             return Err(ApiError::MediaType);
         }
         let declared = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if declared.is_some_and(|length| length > state.max_body as u64) {
+        if let Some(length) = declared.filter(|length| *length > state.max_body as u64) {
+            // A client that sends before it listens would find the connection closed instead of the reason.
+            if length <= LINGER_BYTES && !request.headers().contains_key(EXPECT) {
+                let _ = tokio::time::timeout(LINGER_TIME, discard(request.into_body())).await;
+            }
             return Err(ApiError::TooLarge(state.max_body));
         }
         let body = Limited::new(request.into_body(), state.max_body);
@@ -37,6 +42,10 @@ impl FromRequest<AppState> for StrictJson {
             .map(Self)
             .map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))
     }
+}
+
+async fn discard(mut body: Body) {
+    while let Some(Ok(_)) = body.frame().await {}
 }
 
 fn is_json(content_type: Option<&str>) -> bool {

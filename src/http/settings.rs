@@ -40,5 +40,9 @@ pub(super) const HEADER_BYTES: usize = 32 << 10;
 pub(super) const HEADER_FIELDS: usize = 64;
 /// A body must have arrived by then.
 pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
+/// A body that is refused for its declared length is read and thrown away up to this length and time, so that its
+/// sender gets to see why; a longer one is cut off.
+pub(super) const LINGER_BYTES: u64 = 16 << 20;
+pub(super) const LINGER_TIME: Duration = Duration::from_secs(1);
 /// Connections at once; more wait in the kernel's queue.
 pub(super) const CONNECTIONS: usize = 1024;
