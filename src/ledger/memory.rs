@@ -18,6 +18,7 @@ struct Tables {
     quota: HashMap<QuotaKey, (i64, u64)>,
     results: HashMap<[u8; 32], StoredResult>,
     switches: BTreeMap<String, bool>,
+    registered: BTreeMap<String, Registered>,
     closed: bool,
 }
 
@@ -162,6 +163,19 @@ impl Ledger for Memory {
     async fn switch(&self, switch: Switch) -> Result<(), Error> {
         self.open_tables()?.switches.insert(switch.tool, switch.enabled);
         Ok(())
+    }
+
+    async fn registered(&self) -> Result<Vec<Registered>, Error> {
+        Ok(self.tables().registered.values().cloned().collect())
+    }
+
+    async fn register(&self, tool: Registered) -> Result<(), Error> {
+        self.open_tables()?.registered.insert(tool.name.clone(), tool);
+        Ok(())
+    }
+
+    async fn unregister(&self, name: &str) -> Result<bool, Error> {
+        Ok(self.open_tables()?.registered.remove(name).is_some())
     }
 
     fn health(&self) -> Result<(), String> {

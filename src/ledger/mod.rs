@@ -17,7 +17,8 @@ use jiff::Timestamp;
 
 pub use open::{Durability, Error, Settings, open, open_to_read};
 pub use record::{
-    AttemptRow, Found, LISTED_ARGUMENTS, Query, Reservation, ReserveError, Row, State, StoredResult, Switch, UsageRow,
+    AttemptRow, Found, LISTED_ARGUMENTS, Query, Registered, Reservation, ReserveError, Row, State, StoredResult,
+    Switch, UsageRow,
 };
 
 use crate::call::{Charge, Charged, InvocationId};
@@ -75,6 +76,15 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Sets a switch; committed when it returns.
     async fn switch(&self, switch: Switch) -> Result<(), Error>;
+
+    /// Tools that were registered at run time, by name.
+    async fn registered(&self) -> Result<Vec<Registered>, Error>;
+
+    /// Keeps a tool that was registered at run time, in place of one of the same name; committed when it returns.
+    async fn register(&self, tool: Registered) -> Result<(), Error>;
+
+    /// Forgets a registered tool; committed when it returns. Says whether there was one.
+    async fn unregister(&self, name: &str) -> Result<bool, Error>;
 
     /// Whether it can write now; if not, why.
     fn health(&self) -> Result<(), String>;

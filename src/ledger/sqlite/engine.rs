@@ -11,7 +11,8 @@ use sqlx::SqlitePool;
 use tokio::sync::{Mutex, oneshot};
 
 use super::super::{
-    AttemptRow, Durability, Error, Found, Ledger, Query, Reservation, ReserveError, Row, StoredResult, Switch, UsageRow,
+    AttemptRow, Durability, Error, Found, Ledger, Query, Registered, Reservation, ReserveError, Row, StoredResult,
+    Switch, UsageRow,
 };
 use super::writer::{Op, Writer};
 use super::{open, read};
@@ -136,6 +137,19 @@ impl Ledger for Sqlite {
 
     async fn switch(&self, switch: Switch) -> Result<(), Error> {
         self.committed(|reply| Op::Switch { switch, reply }).await
+    }
+
+    async fn registered(&self) -> Result<Vec<Registered>, Error> {
+        read::registered(&self.readers).await.map_err(open::failed)
+    }
+
+    async fn register(&self, tool: Registered) -> Result<(), Error> {
+        self.committed(|reply| Op::Register { tool, reply }).await
+    }
+
+    async fn unregister(&self, name: &str) -> Result<bool, Error> {
+        let name = name.to_owned();
+        self.committed(|reply| Op::Unregister { name, reply }).await
     }
 
     fn health(&self) -> Result<(), String> {

@@ -146,7 +146,10 @@ fn migrations() -> Vec<Migration> {
     let embed = |version, name: &'static str, sql: &'static str| {
         Migration::new(version, name.into(), MigrationType::Simple, SqlStr::from_static(sql), false)
     };
-    vec![embed(1, "ledger", include_str!("../../../migrations/sqlite/0001_ledger.sql"))]
+    vec![
+        embed(1, "ledger", include_str!("../../../migrations/sqlite/0001_ledger.sql")),
+        embed(3, "registered_tool", include_str!("../../../migrations/sqlite/0003_registered_tool.sql")),
+    ]
 }
 
 async fn migrate(connection: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
