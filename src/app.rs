@@ -1,6 +1,5 @@
 //! Puts the parts together: the only file that wires.
 
-use std::collections::HashMap;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,11 +12,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
 use wildmatch::WildMatch;
 
-use crate::call::{Clock, EnvVar, Services};
+use crate::call::{Clock, Origin, Services};
 use crate::callers::Callers;
 use crate::http::{self, ServerSettings};
 use crate::ledger;
-use crate::manifest::{self, Finding, Manifest, Process, Source};
+use crate::live::{self, Live, Plan, Reading};
+use crate::manifest::{self, Finding};
 use crate::middleware::cache::ResultCache;
 use crate::registry::Registry;
 use crate::running::Running;
@@ -56,9 +56,20 @@ pub enum Error {
     Signals(std::io::Error),
 }
 
+impl From<live::Error> for Error {
+    fn from(error: live::Error) -> Self {
+        match error {
+            live::Error::Manifest(findings) => Self::Manifest(findings),
+            live::Error::Tool(error) => Self::Tool(error),
+            live::Error::Ledger(error) => Self::Ledger(error),
+            live::Error::Open(address) => Self::Open(address),
+        }
+    }
+}
+
 /// A service, built and not yet listening.
 pub struct App {
-    registry: Arc<Registry>,
+    live: Arc<Live>,
     settings: ServerSettings,
     listen: String,
     retention: Option<Duration>,
@@ -155,72 +166,39 @@ impl AppBuilder {
     /// # Errors
     /// [`Error`]: what keeps the service from being built, with all findings of the manifest at once.
     pub async fn build(self) -> Result<App, Error> {
-        let natives: HashMap<String, Tool> =
-            self.tools.iter().map(|tool| (tool.name().to_owned(), tool.clone())).collect();
-        let manifest = match &self.manifest {
-            Some(path) => manifest::load(path, &Process, &natives).map_err(Error::Manifest)?,
-            None => Manifest::default(),
+        let Self { tools, services, manifest, listen, ledger, allow_open, deny, demo, clock } = self;
+        let plan = Plan {
+            manifest,
+            program: tools.into_iter().chain(demo.then(builtin::demo).into_iter().flatten()).collect(),
+            deny: deny.iter().map(|pattern| WildMatch::new(pattern)).collect(),
+            allow_open,
+            listen_given: listen.is_some(),
+            ledger_given: ledger.is_some(),
         };
-        for warning in &manifest.warnings {
-            tracing::warn!("{warning}");
-        }
-        let Manifest { mut server, listen, ledger: mut place, cache_bytes, callers, tools, taken, secrets, .. } =
-            manifest;
-        server.allow_open |= self.allow_open;
-        if let Some(url) = self.ledger {
-            place = ledger::Settings { url, base: PathBuf::new(), ..place };
-        }
-        let own = self.tools.into_iter().filter(|tool| !taken.iter().any(|name| name == tool.name()));
-        let tools = own.chain(tools).map(|tool| with_env(tool, &Process)).collect::<Result<Vec<_>, _>>()?;
-        // A default stands in the program or the manifest for all to see; anything else may be a secret.
-        let declared = tools.iter().flat_map(|tool| {
-            let is_default = |name: &str, value: &str| {
-                let vars = &tool.definition.env;
-                vars.iter().any(|var| var.name == name && var.default.as_deref() == Some(value))
-            };
-            let values = tool.settings.env.iter().filter(move |(name, value)| !is_default(name, value));
-            values.map(|(_, value)| value.as_str())
-        });
-        let clock = self.clock.unwrap_or_else(Clock::system);
+        let Reading { outcome, seen } = plan.read();
+        let manifest = outcome.map_err(Error::Manifest)?;
+        let mut settings = manifest.server.clone();
+        settings.allow_open |= allow_open;
+        let place = match ledger {
+            Some(url) => ledger::Settings { url, base: PathBuf::new(), ..manifest.ledger.clone() },
+            None => manifest.ledger.clone(),
+        };
+        let listen = listen.unwrap_or_else(|| manifest.listen.clone());
+        let clock = clock.unwrap_or_else(Clock::system);
         let ledger = ledger::open(&place, clock.now()).await?;
         let shared = Shared {
-            cache: ResultCache::new(cache_bytes, ledger.clone(), clock.clone()),
+            cache: ResultCache::new(manifest.cache_bytes, ledger.clone(), clock.clone()),
             ledger,
             running: Running::default(),
-            in_flight: Arc::new(Semaphore::new(server.max_in_flight.min(Semaphore::MAX_PERMITS))),
-            redactor: Arc::new(Redactor::new(secrets.iter().map(String::as_str).chain(declared))),
+            in_flight: Arc::new(Semaphore::new(settings.max_in_flight.min(Semaphore::MAX_PERMITS))),
+            redactor: Arc::new(Redactor::new([])),
             clock,
         };
-        let registry = Registry::new(shared, Arc::new(Callers::new(callers)), self.services);
-        let demo = if self.demo { builtin::demo() } else { Vec::new() };
-        let deny: Vec<WildMatch> = self.deny.iter().map(|pattern| WildMatch::new(pattern)).collect();
-        for mut tool in tools.into_iter().chain(demo) {
-            tool.policy.enabled &= !deny.iter().any(|pattern| pattern.matches(tool.name()));
-            registry.register(tool)?;
-        }
-        registry.restore_switches().await?;
-        let listen = self.listen.unwrap_or(listen);
         let retention = place.retention;
-        Ok(App { registry: Arc::new(registry), settings: server, listen, retention, demo: self.demo })
+        let registry = Arc::new(Registry::new(shared, Arc::new(Callers::default()), services));
+        let live = Arc::new(Live::start(registry, plan, manifest, seen).await?);
+        Ok(App { live, settings, listen, retention, demo })
     }
-}
-
-/// The tool with the values of the variables it declares.
-fn with_env(mut tool: Tool, source: &dyn Source) -> Result<Tool, BuildError> {
-    let missing = |var: &&EnvVar| !tool.settings.env.contains_key(&var.name);
-    let declared: Vec<EnvVar> = tool.definition.env.iter().filter(missing).cloned().collect();
-    for var in declared {
-        match source.env(&var.name).or_else(|| var.default.clone()) {
-            Some(value) => {
-                tool.settings.env.insert(var.name, value);
-            }
-            None if var.required => {
-                return Err(BuildError::MissingEnv { tool: tool.name().to_owned(), name: var.name });
-            }
-            None => {}
-        }
-    }
-    Ok(tool)
 }
 
 impl App {
@@ -231,16 +209,25 @@ impl App {
 
     /// The tools.
     pub fn registry(&self) -> &Arc<Registry> {
-        &self.registry
+        self.live.registry()
+    }
+
+    /// Reads the manifest again, as on SIGHUP: a good one takes the place of the old one in one step, a bad one changes
+    /// nothing. While [`App::serve`] runs this happens by itself when a file of the manifest changes.
+    ///
+    /// # Errors
+    /// Why the old one was kept.
+    pub async fn reload(&self) -> Result<(), Error> {
+        Ok(self.live.reload().await?)
     }
 
     /// The HTTP face without a socket, to be driven in process or mounted elsewhere.
     pub fn router(&self) -> Router {
-        http::router(self.registry.clone(), &self.settings)
+        http::router(self.live.clone(), &self.settings)
     }
 
     /// Listens, prints `listening on http://ADDR` to standard output, and serves until SIGTERM or SIGINT; then drains
-    /// and closes the ledger. A second signal hurries.
+    /// and closes the ledger. A second signal hurries. SIGHUP, or a change of the manifest's files, reloads it.
     ///
     /// # Errors
     /// When the address cannot be listened on, or would be open to others without callers.
@@ -249,13 +236,18 @@ impl App {
         let failed = |source| Error::Listen { listen: listen.clone(), source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let alone = self.registry.callers().is_empty();
-        if alone && !manifest::is_loopback(&address) && !self.settings.allow_open {
-            return Err(Error::Open(address));
+        let alone = self.registry().catalog().callers().is_empty();
+        if !manifest::is_loopback(&address) {
+            if alone && !self.settings.allow_open {
+                return Err(Error::Open(address));
+            }
+            self.live.expose(address);
         }
         let (mut stop, mut hurry) = (Signals::new()?, Signals::new()?);
+        let hangups = signal(SignalKind::hangup()).map_err(Error::Signals)?;
         self.announce(address, alone);
-        let shared = self.registry.shared().clone();
+        let watching = tokio::spawn(self.live.clone().watch(hangups));
+        let shared = self.registry().shared().clone();
         if let Some(keep) = self.retention {
             // Ends when the ledger is closed.
             tokio::spawn(ledger::retain(shared.ledger.clone(), shared.clock.clone(), keep));
@@ -266,6 +258,7 @@ impl App {
             hurry.next().await;
         };
         http::serve(listener, self.router(), shared.running, self.settings.drain, stop.next(), hurried).await;
+        watching.abort();
         shared.ledger.close().await;
         tracing::info!("stopped");
         Ok(())
@@ -276,11 +269,12 @@ impl App {
         let mut out = std::io::stdout();
         let _ = writeln!(out, "listening on http://{address}");
         let _ = out.flush();
-        let callers = match self.registry.callers().names().collect::<Vec<_>>() {
+        let catalog = self.registry().catalog();
+        let callers = match catalog.callers().names().collect::<Vec<_>>() {
             names if names.is_empty() => "none: everybody who reaches this address is trusted".to_owned(),
             names => names.join(", "),
         };
-        let tools = self.registry.len();
+        let (tools, registered) = (catalog.len(), catalog.count(Origin::Registered));
         if self.demo {
             let mut address = address;
             if address.ip().is_unspecified() {
@@ -292,7 +286,7 @@ impl App {
                  -H 'content-type: application/json' -d '{{\"arguments\": {{\"expression\": \"6*7\"}}}}'\n"
             );
         }
-        tracing::info!(tools, ledger = self.registry.shared().ledger.describe(), callers, "ready");
+        tracing::info!(tools, registered, ledger = self.registry().shared().ledger.describe(), callers, "ready");
         if alone && !manifest::is_loopback(&address) {
             tracing::warn!(%address, "open to other machines without any key");
         }
@@ -309,7 +303,7 @@ impl App {
 
     /// Ends an app that does not serve: waits for its calls and closes the ledger.
     pub async fn close(self) {
-        let shared = self.registry.shared();
+        let shared = self.registry().shared();
         shared.running.close();
         shared.running.drained().await;
         shared.ledger.close().await;

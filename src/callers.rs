@@ -8,9 +8,10 @@ use subtle::ConstantTimeEq;
 use wildmatch::WildMatch;
 
 use crate::call::{Caller, Limit};
+use crate::changes::Changes;
 
 /// One caller as the manifest declares it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallerSettings {
     /// Principal's name.
     pub name: String,
@@ -35,6 +36,7 @@ pub fn hash_key(key: &str) -> [u8; 32] {
 #[derive(Default)]
 pub struct Callers(Vec<Known>);
 
+#[derive(PartialEq)]
 struct Known {
     caller: Arc<Caller>,
     key_sha256: [u8; 32],
@@ -88,6 +90,12 @@ impl Callers {
         Grants(self.0.iter().map(|known| (known.caller.name.clone(), verdict(known))).collect())
     }
 
+    /// How they differ from those before.
+    pub fn changes_since<'a>(&'a self, before: &'a Self) -> Changes {
+        let named = |callers: &'a Self| callers.0.iter().map(|known| (&*known.caller.name, known));
+        Changes::between(named(before), named(self), |one, other| one == other)
+    }
+
     /// Limits on all calls of each caller together.
     pub fn limits(&self) -> HashMap<Arc<str>, Vec<Limit>> {
         let limited = self.0.iter().filter(|known| !known.limits.is_empty());
@@ -96,13 +104,14 @@ impl Callers {
 }
 
 /// Which callers may use one tool.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants(HashMap<Arc<str>, bool>);
 
 impl Grants {
-    /// Whether this caller may. One without lists (anonymous, the command line) may.
+    /// Whether this caller may. `anonymous` may: nobody had to say who they are, or it is the command line. One that
+    /// is not known any more, since the callers changed after it was let in, may not.
     pub fn allow(&self, caller: &Caller) -> bool {
-        self.0.get(&caller.name).copied().unwrap_or(true)
+        self.0.get(&caller.name).copied().unwrap_or(&*caller.name == Caller::ANONYMOUS)
     }
 }
 
@@ -132,6 +141,8 @@ mod tests {
         let (a, b) = (callers.authenticate("key-a").unwrap(), callers.authenticate("key-b").unwrap());
         let may = |caller: &Caller, tool: &str| callers.grants(tool).allow(caller);
         assert!(may(&a, "get_weather") && may(&a, "search") && may(&b, "get_secret"));
+        let gone = Caller { name: "gone".into(), admin: true };
+        assert!(!may(&gone, "search") && may(&Caller::anonymous(), "search"));
         assert!(!may(&a, "get_secret") && !may(&a, "searching") && !may(&b, "delete_rows"));
     }
 }

@@ -29,11 +29,14 @@
 pub mod app;
 pub mod call;
 pub mod callers;
+pub mod catalog;
+pub mod changes;
 pub mod cli;
 pub mod formats;
 pub mod http;
 pub mod init;
 pub mod ledger;
+pub mod live;
 pub mod manifest;
 pub mod middleware;
 pub mod registry;

@@ -1,89 +1,68 @@
-//! Tool names to tools, each with its stack built. Readers never wait; a change swaps the whole table.
+//! Which catalog is current, and how it changes. Readers never wait; a change puts a whole new catalog in its place.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tower::ServiceExt;
 
-use crate::call::json::{canonical, digest};
-use crate::call::{
-    Answer, CallError, Caller, Charged, Definition, Invocation, JsonObject, Kind, Limit, Policy, Services, ToolName,
-};
-use crate::callers::{Callers, Grants};
-use crate::formats::{self, Format};
-use crate::ledger::{Error, Switch};
-use crate::middleware::usage_limit::Tariff;
-use crate::middleware::validate::ArgumentRules;
-use crate::schema::{Schema, SchemaFault};
-use crate::similar;
-use crate::stack::{self, Shared, ToolService};
+use crate::call::{Answer, CallError, Caller, Charged, Invocation, JsonObject, Origin, Services};
+use crate::callers::Callers;
+use crate::catalog::Bench;
+pub use crate::catalog::{Catalog, Entry};
+use crate::formats::Format;
+use crate::ledger::{Error, Registered, Switch};
+use crate::stack::Shared;
 use crate::tools::{BuildError, Tool};
 
 /// The tools of one service.
 pub struct Registry {
     shared: Shared,
-    callers: Arc<Callers>,
-    caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>,
     services: Services,
-    tools: ArcSwap<Tools>,
-    /// Changes are made one at a time.
-    changing: Mutex<()>,
-    /// So that ledger and memory say the same of a switch.
-    switching: tokio::sync::Mutex<()>,
+    current: ArcSwap<Catalog>,
+    /// Tools that the program added after the start; held while the current catalog is replaced.
+    added: Mutex<Vec<Tool>>,
+    /// So that ledger and memory say the same of switches and registered tools.
+    deciding: tokio::sync::Mutex<()>,
 }
 
-#[derive(Clone, Default)]
-struct Tools {
-    by_name: BTreeMap<ToolName, Arc<Entry>>,
-    aliases: HashMap<ToolName, ToolName>,
+/// Why a change was not made; nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// A tool cannot be built.
+    #[error(transparent)]
+    Tool(#[from] BuildError),
+    /// A name or alias is another tool's.
+    #[error("`{name}` {whose}")]
+    Taken {
+        /// The name.
+        name: String,
+        /// Whose it is, as the rest of the sentence.
+        whose: String,
+    },
+    /// There is no such tool.
+    #[error("there is no registered tool `{0}`")]
+    Unknown(String),
+    /// The ledger failed.
+    #[error(transparent)]
+    Ledger(#[from] Error),
 }
 
-/// A registered tool.
-pub struct Entry {
-    /// What callers see.
-    pub definition: Definition,
-    /// How it runs.
-    pub kind: Kind,
-    /// What the operator decided.
-    pub policy: Policy,
-    /// SHA-256, in hex, of all that makes it the tool it is.
-    pub definition_hash: String,
-    /// What arguments are held against.
-    pub rules: Arc<ArgumentRules>,
-    grants: Arc<Grants>,
-    enabled: Arc<AtomicBool>,
-    tariff: Arc<Tariff>,
-    service: ToolService,
-}
-
-impl Entry {
-    /// Whether it is on.
-    pub fn is_enabled(&self) -> bool {
-        self.enabled.load(Ordering::Relaxed)
-    }
-
-    /// Whether this caller may use it.
-    pub fn allows(&self, caller: &Caller) -> bool {
-        self.grants.allow(caller)
-    }
+/// A registered tool that is not served, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Aside {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub why: String,
 }
 
 impl Registry {
     /// An empty registry; `services` reach every native tool.
     pub fn new(shared: Shared, callers: Arc<Callers>, services: Services) -> Self {
-        let caller_limits = Arc::new(callers.limits());
-        Self {
-            shared,
-            callers,
-            caller_limits,
-            services,
-            tools: ArcSwap::default(),
-            changing: Mutex::new(()),
-            switching: tokio::sync::Mutex::default(),
-        }
+        let current = ArcSwap::from_pointee(Catalog::new(callers));
+        Self { shared, services, current, added: Mutex::default(), deciding: tokio::sync::Mutex::default() }
     }
 
     /// What all stacks share.
@@ -91,96 +70,138 @@ impl Registry {
         &self.shared
     }
 
-    /// Who may call.
-    pub fn callers(&self) -> &Callers {
-        &self.callers
+    /// The tools and callers as they are now: one world, whatever changes afterwards.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.current.load_full()
     }
 
-    /// Adds a tool: compiles its schemas, builds its stack.
+    fn added(&self) -> MutexGuard<'_, Vec<Tool>> {
+        self.added.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bench<'a>(&'a self, before: &'a Catalog, switches: &'a HashMap<String, bool>) -> Bench<'a> {
+        Bench { shared: &self.shared, services: &self.services, switches, before }
+    }
+
+    async fn switches(&self) -> Result<HashMap<String, bool>, Error> {
+        let switches = self.shared.ledger.switches().await?;
+        Ok(switches.into_iter().map(|Switch { tool, enabled }| (tool, enabled)).collect())
+    }
+
+    /// Adds a tool of the program: compiles its schemas, builds its stack.
     ///
     /// # Errors
     /// [`BuildError`]: a name that is taken, a schema that cannot be used.
     pub fn register(&self, tool: Tool) -> Result<(), BuildError> {
-        let entry = Arc::new(self.build(tool)?);
-        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut tools = Tools::clone(&self.tools.load());
-        let name = entry.definition.name.clone();
-        for taken in std::iter::once(&name).chain(&entry.definition.aliases) {
-            if tools.by_name.contains_key(taken) || tools.aliases.contains_key(taken) {
-                return Err(BuildError::Duplicate(taken.to_string()));
-            }
-        }
-        for alias in &entry.definition.aliases {
-            tools.aliases.insert(alias.clone(), name.clone());
-        }
-        tools.by_name.insert(name, entry);
-        self.tools.store(Arc::new(tools));
+        let mut added = self.added();
+        let mut next = Catalog::clone(&self.current.load());
+        let entry = next.build(tool.clone(), &self.bench(&self.current.load(), &HashMap::new()))?;
+        next.insert(entry)?;
+        added.push(tool);
+        self.current.store(Arc::new(next));
         Ok(())
     }
 
-    fn build(&self, tool: Tool) -> Result<Entry, BuildError> {
-        if let Some(fault) = tool.fault {
-            return Err(fault);
-        }
-        let definition_hash = definition_hash(&tool);
-        let Tool { definition, kind, policy, settings, runner, .. } = tool;
-        let policy = policy.bounded();
-        let name = definition.name.clone();
-        let fault = |schema: &'static str, fault: SchemaFault| BuildError::Schema {
-            tool: name.to_string(),
-            schema,
-            message: fault.to_string(),
-        };
-        let input = Schema::compile_input(definition.input_schema.clone()).map_err(|f| fault("input_schema", f))?;
-        let output = definition.output_schema.clone().map(Schema::compile).transpose();
-        let output = output.map_err(|f| fault("output_schema", f))?;
-        let rules = Arc::new(ArgumentRules { schema: Arc::new(input), runner, strict: policy.strict });
-        let grants = Arc::new(self.callers.grants(definition.name.as_str()));
-        let enabled = Arc::new(AtomicBool::new(policy.enabled));
-        let tariff = Arc::new(Tariff::new(&definition.name, &policy.limits, self.caller_limits.clone()));
-        let parts = stack::Parts {
-            name: definition.name.clone(),
-            generation: digest([definition_hash.as_bytes(), &settings.generation]),
-            policy: policy.clone(),
-            rules: rules.clone(),
-            output_schema: output,
-            settings: Arc::new(settings.finish(&self.services)),
-            grants: grants.clone(),
-            enabled: enabled.clone(),
-            tariff: tariff.clone(),
-        };
-        let service = stack::build(parts, &self.shared);
-        Ok(Entry { definition, kind, policy, definition_hash, rules, grants, enabled, tariff, service })
-    }
-
-    /// Takes over the switches that an admin set before the last stop.
+    /// Puts a new world in place of the current one, in one step: these callers, these tools of program and manifest
+    /// (and what [`Registry::register`] added), and of the `registered` ones all that are in nobody's way. Admins'
+    /// switches are applied before. Calls under way go on in their stacks.
     ///
     /// # Errors
-    /// When the ledger cannot be read.
-    pub async fn restore_switches(&self) -> Result<(), Error> {
-        for Switch { tool, enabled } in self.shared.ledger.switches().await? {
-            if let Some(entry) = self.get(&tool) {
-                entry.enabled.store(enabled, Ordering::Relaxed);
+    /// What is wrong with the new world, or with the ledger; then the current one stays.
+    pub async fn replace(
+        self: &Arc<Self>,
+        callers: Callers,
+        tools: Vec<Tool>,
+        registered: Vec<Tool>,
+    ) -> Result<Vec<Aside>, ChangeError> {
+        let _one_at_a_time = self.deciding.lock().await;
+        let switches = self.switches().await?;
+        let registry = self.clone();
+        let work = move || -> Result<Vec<Aside>, ChangeError> {
+            let added = registry.added();
+            let before = registry.catalog();
+            let bench = registry.bench(&before, &switches);
+            let mut next = Catalog::new(Arc::new(callers));
+            for tool in tools.into_iter().chain(added.iter().cloned()) {
+                let entry = next.build(tool, &bench)?;
+                next.insert(entry)?;
             }
+            let mut aside = Vec::new();
+            for tool in registered {
+                let name = tool.name().to_owned();
+                let kept = next.build(tool, &bench).map_err(ChangeError::from).and_then(|entry| {
+                    next = with(&next, &entry)?;
+                    Ok(())
+                });
+                aside.extend(kept.err().map(|error| Aside { name, why: error.to_string() }));
+            }
+            registry.current.store(Arc::new(next));
+            Ok(aside)
+        };
+        // Compiling the schemas of many tools takes a while; calls go on meanwhile.
+        match tokio::task::spawn_blocking(work).await {
+            Ok(done) => done,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(Error::Closed.into()),
+            },
         }
+    }
+
+    /// Adds a registered tool, or replaces the one of that name. `kept` is what the ledger keeps of it. Says whether
+    /// the name is new.
+    ///
+    /// # Errors
+    /// When a name is taken, the tool cannot be built, or the ledger cannot write.
+    pub async fn put(&self, tool: Tool, kept: Registered) -> Result<(Arc<Entry>, bool), ChangeError> {
+        let _one_at_a_time = self.deciding.lock().await;
+        let switches = self.switches().await?;
+        let before = self.catalog();
+        let entry = before.build(tool, &self.bench(&before, &switches))?;
+        // Tried before it is kept, and again since the program may have added a tool meanwhile.
+        with(&before, &entry)?;
+        self.shared.ledger.register(kept).await?;
+        let _one_at_a_time = self.added();
+        let current = self.catalog();
+        self.current.store(Arc::new(with(&current, &entry)?));
+        let is_new = current.get(entry.definition.name.as_str()).is_none();
+        Ok((entry, is_new))
+    }
+
+    /// Forgets a registered tool; calls under way go on.
+    ///
+    /// # Errors
+    /// When there is none of that name, it is not a registered one, or the ledger cannot write.
+    pub async fn delete(&self, name: &str) -> Result<(), ChangeError> {
+        let _one_at_a_time = self.deciding.lock().await;
+        if let Some(entry) = self.catalog().get(name)
+            && entry.origin != Origin::Registered
+        {
+            return Err(ChangeError::Taken { name: name.to_owned(), whose: whose(name, entry) });
+        }
+        if !self.shared.ledger.unregister(name).await? {
+            return Err(ChangeError::Unknown(name.to_owned()));
+        }
+        let _one_at_a_time = self.added();
+        let mut next = Catalog::clone(&self.current.load());
+        next.remove(name);
+        self.current.store(Arc::new(next));
         Ok(())
     }
 
     /// The tool of that name or alias.
     pub fn get(&self, name: &str) -> Option<Arc<Entry>> {
-        let tools = self.tools.load();
-        let found = tools.by_name.get(name);
-        found.or_else(|| tools.aliases.get(name).and_then(|real| tools.by_name.get(real))).cloned()
+        self.current.load().get(name).cloned()
     }
 
     /// Whether there is a tool of that name or alias.
     pub fn has(&self, name: &str) -> bool {
-        self.get(name).is_some()
+        self.current.load().get(name).is_some()
     }
 
     /// How many tools there are.
     pub fn len(&self) -> usize {
-        self.tools.load().by_name.len()
+        self.current.load().len()
     }
 
     /// Whether there are none.
@@ -188,32 +209,9 @@ impl Registry {
         self.len() == 0
     }
 
-    /// The tools that this caller may use, by name.
-    pub fn list(&self, caller: &Caller) -> Vec<Arc<Entry>> {
-        let tools = self.tools.load();
-        tools.by_name.values().filter(|entry| entry.allows(caller)).cloned().collect()
-    }
-
     /// The schemas that this caller may use and that are on, ready to paste into a model API.
     pub fn schemas(&self, format: Format, caller: &Caller) -> Value {
-        let entries = self.list(caller);
-        let usable = entries.iter().filter(|entry| entry.is_enabled()).map(|entry| &entry.definition);
-        formats::render(format, usable)
-    }
-
-    /// Names that were probably meant by one that does not exist; only such as this caller may use.
-    pub fn did_you_mean(&self, name: &str, caller: &Caller) -> Vec<String> {
-        let entries = self.list(caller);
-        let names = entries.iter().flat_map(|entry| {
-            let definition = &entry.definition;
-            std::iter::once(&definition.name).chain(&definition.aliases).map(|asked| (asked, &definition.name))
-        });
-        let mut rated: Vec<(f32, &ToolName)> =
-            names.map(|(asked, real)| (similar::ratio(name, asked.as_str()), real)).collect();
-        rated.retain(|(ratio, _)| *ratio > similar::MEANT);
-        rated.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-        rated.dedup_by(|a, b| a.1 == b.1);
-        rated.into_iter().take(3).map(|(_, real)| real.to_string()).collect()
+        self.current.load().schemas(format, caller)
     }
 
     /// Sends a call through the tool's stack.
@@ -238,10 +236,14 @@ impl Registry {
     /// # Errors
     /// When the ledger cannot write; then nothing has changed.
     pub async fn switch(&self, entry: &Entry, enabled: bool) -> Result<(), Error> {
-        let _one_at_a_time = self.switching.lock().await;
-        let tool = entry.definition.name.to_string();
-        self.shared.ledger.switch(Switch { tool, enabled }).await?;
-        entry.enabled.store(enabled, Ordering::Relaxed);
+        let _one_at_a_time = self.deciding.lock().await;
+        let name = &entry.definition.name;
+        self.shared.ledger.switch(Switch { tool: name.to_string(), enabled }).await?;
+        entry.enable(enabled);
+        // Its place may have been taken by another since it was found.
+        if let Some(current) = self.get(name.as_str()).filter(|current| current.definition.name == *name) {
+            current.enable(enabled);
+        }
         Ok(())
     }
 
@@ -255,18 +257,29 @@ impl Registry {
     }
 }
 
-/// SHA-256, in hex, of what the tool is and how it runs: a change of either makes its stored results another tool's.
-pub fn definition_hash(tool: &Tool) -> String {
-    let Tool { definition, kind, settings, .. } = tool;
-    let all = json!({
-        "name": definition.name,
-        "description": definition.description,
-        "input_schema": definition.input_schema,
-        "output_schema": definition.output_schema,
-        "annotations": definition.annotations,
-        "result_as_answer": definition.result_as_answer,
-        "kind": kind,
-        "implementation": settings.implementation,
-    });
-    hex::encode(digest([canonical(&all).as_slice()]))
+/// The catalog with a registered tool in it, in place of one of its name, unless somebody else has one of its names.
+fn with(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
+    let own = &entry.definition.name;
+    for name in entry.names() {
+        if let Some(holder) = catalog.get(name.as_str())
+            && !(holder.origin == Origin::Registered && holder.definition.name == *own)
+        {
+            return Err(ChangeError::Taken { name: name.to_string(), whose: whose(name.as_str(), holder) });
+        }
+    }
+    let mut next = catalog.clone();
+    next.remove(own.as_str());
+    next.insert(entry.clone())?;
+    Ok(next)
+}
+
+/// Who has a name, as the rest of a sentence.
+fn whose(name: &str, holder: &Entry) -> String {
+    let real = holder.definition.name.as_str();
+    let what = if real == name { "is a tool".to_owned() } else { format!("is an alias of `{real}`, a tool") };
+    match holder.origin {
+        Origin::Manifest => format!("{what} of the manifest, which the API does not change"),
+        Origin::Program => format!("{what} of the program, which the API does not change"),
+        Origin::Registered => format!("{what} that is registered already"),
+    }
 }

@@ -4,9 +4,11 @@
 //! remembered here, so that it can be taken out of whatever a tool says: an upstream may echo a header back.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use arc_swap::ArcSwapOption;
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -18,6 +20,9 @@ use crate::call::{CallError, Content, ToolResult};
 pub const REDACTED: &str = "[redacted]";
 /// Shorter values are not looked for: `eu` or `8080` would be found in every other answer.
 const MIN_LEN: usize = 8;
+
+/// Values that are remembered after they were rotated away: an upstream may still echo them. The oldest go first.
+const REMEMBERED: usize = 1024;
 
 /// RFC 3986: what need not be encoded is not.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -39,7 +44,12 @@ fn lower_escapes(encoded: &str) -> String {
 
 /// Knows every secret in the forms it may come back in.
 #[derive(Default)]
-pub struct Redactor(Option<AhoCorasick>);
+pub struct Redactor {
+    forms: ArcSwapOption<AhoCorasick>,
+    /// The values, those that were learnt last at the end.
+    known: Mutex<VecDeque<String>>,
+    least: usize,
+}
 
 impl Redactor {
     /// A redactor of these values: raw, base64 (all four alphabets), hex and percent-encoded.
@@ -49,8 +59,30 @@ impl Redactor {
 
     /// One that also looks for values as short as `least`: for texts in which a false alarm costs little.
     pub fn of_length<'a>(least: usize, secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        let redactor = Self { least, ..Self::default() };
+        redactor.learn(secrets);
+        redactor
+    }
+
+    /// Looks for these values too from now on, in calls under way as well: what was a secret stays one.
+    pub fn learn<'a>(&self, secrets: impl IntoIterator<Item = &'a str>) {
+        let secrets: BTreeSet<&str> =
+            secrets.into_iter().map(str::trim).filter(|secret| secret.len() >= self.least).collect();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if secrets.iter().all(|secret| known.iter().any(|one| one == secret)) {
+            return;
+        }
+        known.retain(|one| !secrets.contains(one.as_str()));
+        let forgotten = known.len().saturating_sub(REMEMBERED);
+        known.drain(..forgotten);
+        known.extend(secrets.into_iter().map(str::to_owned));
+        self.forms.store(Self::automaton(known.iter().map(String::as_str)).map(Arc::new));
+    }
+
+    /// Finds every form of these values in one pass.
+    fn automaton<'a>(secrets: impl Iterator<Item = &'a str>) -> Option<AhoCorasick> {
         let mut forms = BTreeSet::new();
-        for secret in secrets.into_iter().map(str::trim).filter(|secret| secret.len() >= least) {
+        for secret in secrets {
             forms.insert(secret.to_owned());
             for engine in [BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD] {
                 forms.insert(engine.encode(secret));
@@ -67,14 +99,14 @@ impl Redactor {
             forms.insert(json[1..json.len() - 1].to_owned());
         }
         if forms.is_empty() {
-            return Self(None);
+            return None;
         }
-        Self(AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(forms).ok())
+        AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(forms).ok()
     }
 
     /// The text without secrets.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        match &self.0 {
+        match &*self.forms.load() {
             Some(forms) if forms.is_match(text) => {
                 let mut out = String::with_capacity(text.len());
                 forms.replace_all_with(text, &mut out, |_, _, out| {
@@ -111,7 +143,7 @@ impl Redactor {
 
     /// Takes secrets out of a result.
     pub fn result(&self, result: &mut ToolResult) {
-        if self.0.is_none() {
+        if self.forms.load().is_none() {
             return;
         }
         for block in &mut result.content {
@@ -165,6 +197,18 @@ mod tests {
         let said = serde_json::to_string(&result).unwrap();
         assert!(!said.contains("word") && !said.contains(&hex::encode_upper("word")), "{said}");
         assert!(said.contains("key=[redacted];"), "{said}");
+    }
+
+    #[test]
+    fn what_was_a_secret_stays_one_when_others_are_learnt() {
+        let redactor = Redactor::new(["first-secret"]);
+        redactor.learn(["second-secret", "second-secret"]);
+        assert_eq!(redactor.text("first-secret second-secret third-secret"), "[redacted] [redacted] third-secret");
+        let rotated: Vec<String> = (0..REMEMBERED).map(|n| format!("rotated-{n:08}")).collect();
+        redactor.learn(rotated.iter().map(String::as_str));
+        redactor.learn(["another-secret"]);
+        assert_eq!(redactor.text("first-secret another-secret"), "first-secret [redacted]");
+        assert_eq!(redactor.text("rotated-00000000"), "[redacted]");
     }
 
     #[test]

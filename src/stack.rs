@@ -62,6 +62,8 @@ pub struct Parts {
     pub grants: Arc<Grants>,
     /// Whether it is on.
     pub enabled: Arc<AtomicBool>,
+    /// How many of its calls may run: one count for all stacks that the tool has had.
+    pub places: Arc<Semaphore>,
     /// What its calls are charged to.
     pub tariff: Arc<Tariff>,
 }
@@ -70,7 +72,7 @@ pub struct Parts {
 /// here, and a policy that is absent is a layer that is absent. Move a line only with its reason.
 pub fn build(tool: Parts, shared: &Shared) -> ToolService {
     let Shared { ledger, cache, running, in_flight, redactor, clock } = shared;
-    let Parts { name, generation, policy, rules, output_schema, settings, grants, enabled, tariff } = tool;
+    let Parts { name, generation, policy, rules, output_schema, settings, grants, enabled, places, tariff } = tool;
     let runner = rules.runner.clone();
 
     let stack = ServiceBuilder::new()
@@ -83,7 +85,7 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
         .option_layer(Cached::layer(cache, &policy, runner.takes_context(), &name, generation))
         // One permit across all tries; full refuses before anything is reserved.
-        .layer(ConcurrencyLimit::layer(policy.concurrency, in_flight.clone()))
+        .layer(ConcurrencyLimit::layer(policy.concurrency, places, in_flight.clone()))
         // Row and units in one commit before the tool runs; settled by `record`.
         .option_layer(UsageLimit::layer(ledger, &tariff, policy.effect, clock))
         // What is left of the whole call; below the limit, so that dropping the work never drops the settling.

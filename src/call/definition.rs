@@ -116,8 +116,21 @@ fn yes() -> bool {
     true
 }
 
+/// Where a tool was declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// In the manifest.
+    Manifest,
+    /// By the program: a built-in of the demo, or a tool of the program that embeds the crate.
+    #[default]
+    Program,
+    /// By an admin, at run time.
+    Registered,
+}
+
 /// Everything about a tool that a caller may see.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
     /// Unique name.
     pub name: ToolName,

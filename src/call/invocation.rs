@@ -78,9 +78,12 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// The name of callers without a key; no caller of a manifest can have it.
+    pub const ANONYMOUS: &str = "anonymous";
+
     /// The caller of a service without keys: trusted as the operator, since only this machine can reach it.
     pub fn anonymous() -> Self {
-        Self { name: "anonymous".into(), admin: true }
+        Self { name: Self::ANONYMOUS.into(), admin: true }
     }
 }
 

@@ -15,7 +15,7 @@ pub mod units;
 pub use charge::{Charge, Charged};
 pub use clock::Clock;
 pub use context::{Services, ToolContext, ToolSettings};
-pub use definition::{Definition, EnvVar, Kind, NameError, ToolName};
+pub use definition::{Definition, EnvVar, Kind, NameError, Origin, ToolName};
 pub use error::{CallError, ErrorKind, Failure, Source, ToolError, Violation};
 pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;

@@ -186,7 +186,7 @@ pub enum OnDisconnect {
 }
 
 /// Everything the operator decided for one tool.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// What may be repeated and cached.
     pub effect: Effect,

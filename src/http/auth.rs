@@ -11,9 +11,16 @@ use super::problem::ApiError;
 use super::state::AppState;
 use crate::call::Caller;
 use crate::callers::Callers;
+use crate::catalog::Catalog;
 
 /// An authenticated caller. A handler without this argument is open to everybody.
 pub(super) struct Principal(pub Arc<Caller>);
+
+/// An authenticated caller, and the tools and callers as they were when it was let in: one world for the whole request.
+pub(super) struct Visit {
+    pub(super) caller: Arc<Caller>,
+    pub(super) catalog: Arc<Catalog>,
+}
 
 /// An authenticated caller who may use the operator's routes.
 pub(super) struct Admin;
@@ -39,7 +46,18 @@ impl FromRequestParts<AppState> for Principal {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        authenticate(state.registry.callers(), &parts.headers).map(Principal)
+        let Visit { caller, .. } = Visit::from_request_parts(parts, state).await?;
+        Ok(Self(caller))
+    }
+}
+
+impl FromRequestParts<AppState> for Visit {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        let catalog = state.registry.catalog();
+        let caller = authenticate(catalog.callers(), &parts.headers)?;
+        Ok(Self { caller, catalog })
     }
 }
 

@@ -7,6 +7,7 @@ mod guard;
 mod health;
 mod invocations;
 mod problem;
+mod registration;
 mod server;
 mod settings;
 mod state;
@@ -35,10 +36,10 @@ pub use wire::{InvocationView, ToolView};
 
 use self::guard::Guard;
 use self::state::AppState;
-use crate::registry::Registry;
+use crate::live::Live;
 
 /// Every route, with the layers around them: outermost first, as a request meets them.
-pub fn router(registry: Arc<Registry>, settings: &ServerSettings) -> Router {
+pub fn router(live: Arc<Live>, settings: &ServerSettings) -> Router {
     let (routes, document) = api().split_for_parts();
     let layers = ServiceBuilder::new()
         .layer(SetRequestIdLayer::x_request_id(MakeRequestUuid))
@@ -49,7 +50,7 @@ pub fn router(registry: Arc<Registry>, settings: &ServerSettings) -> Router {
         .merge(docs::routes(document))
         .fallback(|| async { ApiError::NotFound("there is no such route; /docs shows those that are".into()) })
         .method_not_allowed_fallback(|| async { ApiError::Method })
-        .with_state(AppState { registry, max_body: settings.max_body })
+        .with_state(AppState { registry: live.registry().clone(), live, max_body: settings.max_body })
         .layer(layers)
 }
 
@@ -62,6 +63,8 @@ fn api() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(docs::Frame::openapi())
         .routes(routes!(tools::list))
         .routes(routes!(tools::get))
+        .routes(routes!(registration::put))
+        .routes(routes!(registration::delete))
         .routes(routes!(tools::invoke))
         .routes(routes!(tools::validate))
         .routes(routes!(tools::enable))

@@ -19,6 +19,15 @@ pub enum ApiError {
     Malformed(String),
     /// Nothing is there: 404.
     NotFound(String),
+    /// A tool's definition cannot be used: 400.
+    Definition {
+        /// The first faults.
+        detail: String,
+        /// All of them.
+        violations: Vec<Violation>,
+    },
+    /// Not with what is there: 409.
+    Conflict(String),
     /// The route has other methods: 405.
     Method,
     /// The body did not arrive in time: 408.
@@ -171,6 +180,10 @@ impl From<ApiError> for Problem {
         let invalid = |status, detail| Self::plain(ErrorKind::InvalidRequest, status, detail);
         match error {
             ApiError::Malformed(detail) => invalid(StatusCode::BAD_REQUEST, detail),
+            ApiError::Definition { detail, violations } => {
+                Self { violations, ..invalid(StatusCode::BAD_REQUEST, detail) }
+            }
+            ApiError::Conflict(detail) => invalid(StatusCode::CONFLICT, detail),
             ApiError::NotFound(detail) => invalid(StatusCode::NOT_FOUND, detail),
             ApiError::Method => {
                 invalid(StatusCode::METHOD_NOT_ALLOWED, "this route is there, but not for this method".into())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRef;
 
+use crate::live::Live;
 use crate::registry::Registry;
 
 /// Shared by all handlers; cheap to clone.
@@ -11,6 +12,8 @@ use crate::registry::Registry;
 pub struct AppState {
     /// The tools, and through them everything that calls share.
     pub registry: Arc<Registry>,
+    /// What changes them.
+    pub live: Arc<Live>,
     /// Largest request body, in bytes.
     pub max_body: usize,
 }
@@ -18,5 +21,11 @@ pub struct AppState {
 impl FromRef<AppState> for Arc<Registry> {
     fn from_ref(state: &AppState) -> Self {
         state.registry.clone()
+    }
+}
+
+impl FromRef<AppState> for Arc<Live> {
+    fn from_ref(state: &AppState) -> Self {
+        state.live.clone()
     }
 }

@@ -11,14 +11,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 
-use super::auth::{Admin, Principal};
+use super::auth::{Admin, Visit};
 use super::body::{Asked, PathPart, StrictJson};
 use super::problem::{ApiError, Problem};
 use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolView, Validated};
 use crate::call::json::digest;
-use crate::call::{CallError, Caller, Charged, Failure, Invocation, InvocationId};
+use crate::call::{CallError, Caller, Charged, Failure, Invocation, InvocationId, Origin};
 use crate::formats::Format;
-use crate::registry::{Entry, Registry};
+use crate::registry::{Catalog, Entry, Registry};
 
 type Tools = State<Arc<Registry>>;
 
@@ -31,6 +31,8 @@ pub(super) struct ListTools {
     format: Option<String>,
     /// Only tools with this tag.
     tag: Option<String>,
+    /// Only tools that were declared there.
+    origin: Option<Origin>,
     /// Where the page before ended; all tools fit on one page so far.
     cursor: Option<String>,
 }
@@ -41,8 +43,7 @@ pub(super) struct ListTools {
     (status = 304, description = "Not changed since the ETag in If-None-Match."),
     (status = 400, body = Problem), (status = 401, body = Problem)))]
 pub(super) async fn list(
-    State(registry): Tools,
-    Principal(caller): Principal,
+    Visit { caller, catalog }: Visit,
     Asked(asked): Asked<ListTools>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
@@ -56,7 +57,10 @@ pub(super) async fn list(
     if asked.cursor.is_some_and(|cursor| !cursor.is_empty()) {
         return Err(ApiError::Malformed("this cursor is none of ours: all tools are on the first page".into()));
     }
-    let mut entries = registry.list(&caller);
+    let mut entries = catalog.list(&caller);
+    if let Some(origin) = asked.origin {
+        entries.retain(|entry| entry.origin == origin);
+    }
     if let Some(tag) = &asked.tag {
         entries.retain(|entry| entry.definition.tags.contains(tag));
     }
@@ -87,20 +91,20 @@ pub(super) async fn list(
 }
 
 fn view(entry: &Entry) -> ToolView<'_> {
-    let (kind, effect) = (entry.kind, entry.policy.effect);
-    ToolView::new(&entry.definition, kind, effect, entry.is_enabled(), entry.definition_hash.clone())
+    let Entry { definition, kind, origin, policy, .. } = entry;
+    ToolView::new(definition, *kind, *origin, policy.effect, entry.is_enabled(), entry.definition_hash.clone())
 }
 
 /// The tool of a path, for a caller who may use it.
-fn find(registry: &Registry, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
-    registry.get(name).ok_or_else(|| ApiError::UnknownTool {
+fn find(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
+    catalog.get(name).cloned().ok_or_else(|| ApiError::UnknownTool {
         name: name.to_owned(),
-        did_you_mean: registry.did_you_mean(name, caller),
+        did_you_mean: catalog.did_you_mean(name, caller),
     })
 }
 
-fn find_allowed(registry: &Registry, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
-    let entry = find(registry, name, caller)?;
+fn find_allowed(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
+    let entry = find(catalog, name, caller)?;
     if entry.allows(caller) {
         return Ok(entry);
     }
@@ -116,13 +120,18 @@ fn find_allowed(registry: &Registry, name: &str, caller: &Caller) -> Result<Arc<
     (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn get(
     State(registry): Tools,
-    Principal(caller): Principal,
+    Visit { caller, catalog }: Visit,
     PathPart(name): PathPart,
 ) -> Result<Response, ApiError> {
-    let entry = find_allowed(&registry, &name, &caller)?;
-    let usage = registry.used(&entry, &caller).await?;
+    let entry = find_allowed(&catalog, &name, &caller)?;
+    detail(&registry, &entry, &caller).await
+}
+
+/// What there is to say of one tool.
+pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) -> Result<Response, ApiError> {
+    let usage = registry.used(entry, caller).await?;
     let detail = ToolDetail {
-        tool: view(&entry),
+        tool: view(entry),
         policy: PolicyView::new(&entry.policy, entry.is_enabled()),
         usage: usage.iter().map(Charged::usage).collect(),
         env: entry.definition.env.iter().map(EnvView::from).collect(),
@@ -151,12 +160,12 @@ pub(super) async fn get(
     (status = 504, description = "deadline_exceeded, attempt_timed_out", body = Problem)))]
 pub(super) async fn invoke(
     State(registry): Tools,
-    Principal(caller): Principal,
+    Visit { caller, catalog }: Visit,
     PathPart(name): PathPart,
     headers: HeaderMap,
     StrictJson(body): StrictJson,
 ) -> Result<Response, ApiError> {
-    let entry = find(&registry, &name, &caller)?;
+    let entry = find(&catalog, &name, &caller)?;
     let invocation = InvokeRequest::read(body)?.into_invocation(&registry, &entry, caller);
     if headers.contains_key("idempotency-key") {
         let warning = "Idempotency-Key is not built yet: this call was not protected by it";
@@ -175,7 +184,7 @@ pub(super) async fn invoke(
 pub async fn call_in_process(registry: &Arc<Registry>, name: &str, arguments: Value) -> (Value, bool) {
     let caller = Arc::new(Caller::anonymous());
     let called = async {
-        let entry = find(registry, name, &caller)?;
+        let entry = find(&registry.catalog(), name, &caller)?;
         let request = InvokeRequest::read(json!({"arguments": arguments}))?;
         let invocation = request.into_invocation(registry, &entry, caller.clone());
         let id = invocation.id;
@@ -216,12 +225,11 @@ impl InvokeRequest {
     (status = 200, body = Validated), (status = 400, body = Problem), (status = 401, body = Problem),
     (status = 403, body = Problem), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn validate(
-    State(registry): Tools,
-    Principal(caller): Principal,
+    Visit { caller, catalog }: Visit,
     PathPart(name): PathPart,
     StrictJson(body): StrictJson,
 ) -> Result<Json<Validated>, ApiError> {
-    let entry = find_allowed(&registry, &name, &caller)?;
+    let entry = find_allowed(&catalog, &name, &caller)?;
     let request = InvokeRequest::read(body)?;
     match entry.rules.fit(&request.arguments) {
         Ok(fitting) => Ok(Json(Validated { valid: true, arguments: fitting.arguments, coercions: fitting.coercions })),
@@ -256,7 +264,7 @@ async fn switch(
     PathPart(name): PathPart,
     enabled: bool,
 ) -> Result<Json<Value>, ApiError> {
-    let entry = find(&registry, &name, &Caller::anonymous())?;
+    let entry = find(&registry.catalog(), &name, &Caller::anonymous())?;
     registry.switch(&entry, enabled).await?;
     tracing::info!(tool = %entry.definition.name, enabled, "a tool was switched");
     Ok(Json(json!({"tool": entry.definition.name, "enabled": enabled})))
@@ -282,7 +290,7 @@ pub(super) async fn reset_usage(
     PathPart(name): PathPart,
     Asked(asked): Asked<ResetUsage>,
 ) -> Result<Json<Value>, ApiError> {
-    let entry = find(&registry, &name, &Caller::anonymous())?;
+    let entry = find(&registry.catalog(), &name, &Caller::anonymous())?;
     let tool = entry.definition.name.as_str();
     registry.shared().ledger.reset(tool, asked.caller.as_deref()).await?;
     Ok(Json(json!({"tool": tool, "reset": true})))
@@ -298,7 +306,7 @@ pub(super) async fn purge_one(
     _: Admin,
     PathPart(name): PathPart,
 ) -> Result<Json<Value>, ApiError> {
-    let entry = find(&registry, &name, &Caller::anonymous())?;
+    let entry = find(&registry.catalog(), &name, &Caller::anonymous())?;
     let tool = entry.definition.name.as_str();
     let purged = registry.shared().cache.purge(Some(tool)).await?;
     Ok(Json(json!({"tool": tool, "purged": purged})))

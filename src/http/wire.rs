@@ -10,10 +10,10 @@ use super::problem::ApiError;
 use crate::call::units::Time;
 use crate::call::{
     Answer, CacheMode, CacheStatus, Coercion, Content, Definition, Effect, EnvVar, ErrorKind, InvocationId, JsonObject,
-    Kind, LimitUsage, Meta, OnDisconnect, ToolName, json as strict,
+    Kind, LimitUsage, Meta, OnDisconnect, Origin, ToolName, json as strict,
 };
+use crate::catalog::definition_hash;
 use crate::ledger::{Row, State};
-use crate::registry::definition_hash;
 use crate::tools::Tool;
 
 /// What `POST /tools/{name}/invoke` takes.
@@ -192,6 +192,8 @@ pub struct ToolView<'a> {
     pub annotations: &'a JsonObject,
     /// How it runs.
     pub kind: Kind,
+    /// Where it was declared.
+    pub origin: Origin,
     /// What may be repeated and cached.
     pub effect: Effect,
     /// The result is the agent's final answer.
@@ -211,6 +213,7 @@ impl<'a> ToolView<'a> {
     pub(super) fn new(
         definition: &'a Definition,
         kind: Kind,
+        origin: Origin,
         effect: Effect,
         available: bool,
         definition_hash: String,
@@ -222,6 +225,7 @@ impl<'a> ToolView<'a> {
             output_schema: definition.output_schema.as_deref(),
             annotations: &definition.annotations,
             kind,
+            origin,
             effect,
             result_as_answer: definition.result_as_answer,
             tags: &definition.tags,
@@ -233,7 +237,8 @@ impl<'a> ToolView<'a> {
 
     /// A tool that is not registered yet.
     pub fn of_tool(tool: &'a Tool) -> Self {
-        Self::new(&tool.definition, tool.kind, tool.policy.effect, tool.policy.enabled, definition_hash(tool))
+        let Tool { definition, kind, origin, policy, .. } = tool;
+        Self::new(definition, *kind, *origin, policy.effect, policy.enabled, definition_hash(tool))
     }
 }
 

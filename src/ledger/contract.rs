@@ -234,6 +234,22 @@ async fn switches_are_kept(ledger: &dyn Ledger) {
     assert_eq!(ledger.switches().await.unwrap(), [switch(true)]);
 }
 
+async fn registered_tools_are_kept_replaced_and_forgotten(ledger: &dyn Ledger) {
+    let tool = |name: &str, definition: &str| Registered {
+        name: name.into(),
+        definition: definition.into(),
+        by: "it's \"quoted\"".into(),
+        at: now(),
+    };
+    for one in [tool("b", "{}"), tool("a", "{}"), tool("b", r#"{"n":"☃"}"#)] {
+        ledger.register(one).await.unwrap();
+    }
+    assert_eq!(ledger.registered().await.unwrap(), [tool("a", "{}"), tool("b", r#"{"n":"☃"}"#)]);
+    assert!(ledger.unregister("a").await.unwrap());
+    assert!(!ledger.unregister("a").await.unwrap());
+    assert_eq!(ledger.registered().await.unwrap().len(), 1);
+}
+
 async fn closed_means_no_more_writes(ledger: &dyn Ledger) {
     ledger.close().await;
     assert!(ledger.record(ended(&row("t", "a", now()), State::Succeeded)).await.is_err());
@@ -245,7 +261,7 @@ macro_rules! contract {
         contract!(@ $open, rows_settle_once, failed_tries_and_origins_are_found_with_their_call, limits_hold_to_the_unit,
             refunds_give_back_one_unit_of_their_own_window, lists_are_newest_first_filtered_and_paged,
             results_are_kept_until_they_expire_or_are_purged, what_is_too_old_is_deleted_a_few_at_a_time,
-            switches_are_kept, closed_means_no_more_writes);
+            switches_are_kept, registered_tools_are_kept_replaced_and_forgotten, closed_means_no_more_writes);
 
         #[tokio::test(flavor = "multi_thread")]
         async fn a_thousand_at_once_get_exactly_the_limit() {

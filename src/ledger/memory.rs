@@ -20,6 +20,7 @@ struct Tables {
     results: HashMap<[u8; 32], StoredResult>,
     switches: BTreeMap<String, bool>,
     totals: BTreeMap<(Arc<str>, Arc<str>), (UsageRow, Latencies)>,
+    registered: BTreeMap<String, Registered>,
     closed: bool,
 }
 
@@ -204,6 +205,19 @@ impl Ledger for Memory {
             tables.attempts.retain(|attempt| attempt.invocation != *id);
         }
         Ok(old.len() as u64)
+    }
+
+    async fn registered(&self) -> Result<Vec<Registered>, Error> {
+        Ok(self.tables().registered.values().cloned().collect())
+    }
+
+    async fn register(&self, tool: Registered) -> Result<(), Error> {
+        self.open_tables()?.registered.insert(tool.name.clone(), tool);
+        Ok(())
+    }
+
+    async fn unregister(&self, name: &str) -> Result<bool, Error> {
+        Ok(self.open_tables()?.registered.remove(name).is_some())
     }
 
     fn health(&self) -> Result<(), String> {

@@ -19,7 +19,8 @@ use jiff::Timestamp;
 
 pub use open::{Durability, Error, Settings, open, open_to_read};
 pub use record::{
-    AttemptRow, Found, LISTED_ARGUMENTS, Query, Reservation, ReserveError, Row, State, StoredResult, Switch, UsageRow,
+    AttemptRow, Found, LISTED_ARGUMENTS, Query, Registered, Reservation, ReserveError, Row, State, StoredResult,
+    Switch, UsageRow,
 };
 pub use retention::retain;
 
@@ -87,6 +88,15 @@ pub trait Ledger: Send + Sync + 'static {
     /// Deletes up to `at_most` calls that began before that time and have ended, with their failed tries, and counters
     /// of runs that were not counted since; says how many rows went. Totals and all other counters stay.
     async fn prune(&self, before: Timestamp, at_most: u32) -> Result<u64, Error>;
+
+    /// Tools that were registered at run time, by name.
+    async fn registered(&self) -> Result<Vec<Registered>, Error>;
+
+    /// Keeps a tool that was registered at run time, in place of one of the same name; committed when it returns.
+    async fn register(&self, tool: Registered) -> Result<(), Error>;
+
+    /// Forgets a registered tool; committed when it returns. Says whether there was one.
+    async fn unregister(&self, name: &str) -> Result<bool, Error>;
 
     /// Whether it can write now; if not, why.
     fn health(&self) -> Result<(), String>;

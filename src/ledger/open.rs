@@ -20,7 +20,7 @@ pub enum Durability {
 }
 
 /// Where the ledger is and how it writes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// `sqlite://FILE`.
     pub url: String,

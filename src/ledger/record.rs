@@ -201,6 +201,19 @@ pub struct Switch {
     pub enabled: bool,
 }
 
+/// A tool that an admin registered at run time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    /// Its name.
+    pub name: String,
+    /// The definition as it came, as JSON.
+    pub definition: String,
+    /// The caller who registered it.
+    pub by: String,
+    /// When, to the millisecond.
+    pub at: Timestamp,
+}
+
 /// Which calls to list. Everything given must match.
 #[derive(Debug, Clone, Default)]
 pub struct Query {

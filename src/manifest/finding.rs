@@ -4,15 +4,27 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A place in a file, counted from 1.
+/// A place in a file, counted from 1; or in a JSON document, which has no lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The file as it was named.
+    /// The file as it was named; of a JSON document the JSON Pointer (RFC 6901).
     pub file: Arc<Path>,
-    /// Line.
+    /// Line; 0 in a JSON document.
     pub line: usize,
     /// Column, in characters.
     pub column: usize,
+}
+
+impl Place {
+    /// A place in a JSON document.
+    pub(super) fn in_json(pointer: &str) -> Self {
+        Self { file: Path::new(pointer).into(), line: 0, column: 0 }
+    }
+
+    /// The JSON Pointer, if it is a place in a JSON document.
+    pub fn pointer(&self) -> Option<String> {
+        (self.line == 0).then(|| self.file.to_string_lossy().into_owned())
+    }
 }
 
 /// How bad it is.
@@ -51,7 +63,9 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: ", self.place.file.display(), self.place.line, self.place.column)?;
+        if self.place.line > 0 {
+            write!(f, "{}:{}:{}: ", self.place.file.display(), self.place.line, self.place.column)?;
+        }
         if self.severity == Severity::Warning {
             f.write_str("warning: ")?;
         }

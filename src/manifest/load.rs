@@ -9,8 +9,8 @@ use super::node::{Data, Node};
 use super::references::{References, Source};
 use super::sections::{Cache, Caller, Capture, Ledger, PolicyEntry, Server};
 use super::tool::ToolReader;
-use super::{DEFAULT_LEDGER, Manifest};
-use crate::call::Kind;
+use super::{DEFAULT_LEDGER, Defaults, Manifest};
+use crate::call::{Kind, Origin};
 use crate::callers::{CallerSettings, hash_key};
 use crate::http::ServerSettings;
 use crate::ledger;
@@ -126,6 +126,7 @@ impl Loader<'_> {
         let defaults = self.section::<PolicyEntry>(&root, "defaults", &base).unwrap_or_default();
         self.tools(&root, &base, &defaults, &mut manifest);
         self.includes(&root, &base, &defaults, &mut manifest);
+        manifest.defaults = Defaults(defaults);
         Some(manifest)
     }
 
@@ -188,7 +189,7 @@ impl Loader<'_> {
                 let message = "a caller's name has 1 to 128 characters of A-Z a-z 0-9 _ - . @";
                 self.findings.error(&item, &["name".into()], &under, message);
             }
-            if said.name == "anonymous" {
+            if said.name == crate::call::Caller::ANONYMOUS {
                 let message = "this name stands for callers without a key: choose another";
                 self.findings.error(&item, &["name".into()], &under, message);
             }
@@ -233,6 +234,7 @@ impl Loader<'_> {
                 base,
                 defaults,
                 natives: self.natives,
+                origin: Origin::Manifest,
                 secrets: &mut self.secrets,
                 findings: &mut self.findings,
             };
@@ -262,16 +264,13 @@ impl Loader<'_> {
         let Some(patterns) = self.findings.decode_value::<Vec<String>>(node, "include") else { return };
         for (at, pattern) in patterns.iter().enumerate() {
             let place = [at.to_string()];
-            let full = base.join(pattern);
-            let found = glob::glob(&full.to_string_lossy());
-            let mut files: Vec<PathBuf> = match found {
-                Ok(paths) => paths.filter_map(Result::ok).collect(),
-                Err(error) => {
-                    self.findings.error(node, &place, "include", format!("not a pattern: {}", error.msg));
+            let files = match self.source.matching(&base.join(pattern).to_string_lossy()) {
+                Ok(files) => files,
+                Err(message) => {
+                    self.findings.error(node, &place, "include", message);
                     continue;
                 }
             };
-            files.sort();
             if files.is_empty() && !pattern.contains(['*', '?', '[']) {
                 self.findings.error(node, &place, "include", format!("there is no file {pattern}"));
             }

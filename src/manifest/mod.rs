@@ -10,6 +10,7 @@ mod load;
 mod node;
 mod parameters;
 mod references;
+mod registered;
 mod sections;
 mod tool;
 
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 pub use finding::{Finding, Place, Severity};
 pub use load::load;
 pub use references::{Process, Source};
+pub use registered::{Defaults, read_registered};
 
 use crate::callers::CallerSettings;
 use crate::http::ServerSettings;
@@ -35,6 +37,8 @@ pub struct Manifest {
     pub ledger: ledger::Settings,
     /// `cache.max_bytes:`
     pub cache_bytes: u64,
+    /// `defaults:`
+    pub defaults: Defaults,
     /// `callers:`
     pub callers: Vec<CallerSettings>,
     /// `tools:`, includes too.
@@ -66,6 +70,7 @@ impl Default for Manifest {
                 retention: None,
             },
             cache_bytes: DEFAULT_CACHE_BYTES,
+            defaults: Defaults::default(),
             callers: Vec::new(),
             tools: Vec::new(),
             taken: Vec::new(),

@@ -7,6 +7,7 @@ use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use serde_json::Value;
 
 use super::finding::{Finding, Place};
+use crate::call::json::pointer_token;
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
@@ -52,6 +53,26 @@ impl Node {
             [one] => convert(&file, one),
             _ => Err(Finding::error(start, "", "one YAML document is expected, there are more")),
         }
+    }
+
+    /// A definition that came as JSON; places in it are JSON Pointers.
+    pub(super) fn from_json(value: &Value, pointer: &str) -> Self {
+        let place = Place::in_json(pointer);
+        let below = |token: &str| format!("{pointer}/{}", pointer_token(token));
+        let data = match value {
+            Value::Array(items) => Data::List(
+                items.iter().enumerate().map(|(at, it)| Self::from_json(it, &below(&at.to_string()))).collect(),
+            ),
+            Value::Object(object) => {
+                let entry = |(text, value): (&String, &Value)| {
+                    let pointer = below(text);
+                    (Key { text: text.clone(), place: Place::in_json(&pointer) }, Self::from_json(value, &pointer))
+                };
+                Data::Map(object.iter().map(entry).collect())
+            }
+            scalar => Data::Scalar(scalar.clone()),
+        };
+        Self { place, data }
     }
 
     /// The entries, if it is a map; an empty value counts as an empty map.

@@ -1,7 +1,7 @@
 //! `${env:NAME}` and `${file:/path}`: values that a manifest names instead of holding.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -18,6 +18,17 @@ pub trait Source {
     /// # Errors
     /// As the file system says.
     fn file(&self, path: &Path) -> std::io::Result<String>;
+
+    /// The files that a pattern with `*` and the like stands for, sorted.
+    ///
+    /// # Errors
+    /// A sentence, when it is not a pattern.
+    fn matching(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
+        let found = glob::glob(pattern).map_err(|error| format!("not a pattern: {}", error.msg))?;
+        let mut files: Vec<PathBuf> = found.filter_map(Result::ok).collect();
+        files.sort();
+        Ok(files)
+    }
 }
 
 /// The process's own environment and files.
@@ -72,7 +83,8 @@ impl References<'_> {
                 for (key, value) in entries {
                     let path = join(under, std::slice::from_ref(&key.text));
                     if tool && PUBLIC.contains(&key.text.as_str()) {
-                        refuse(value, &path, findings);
+                        let message = "callers see this; a reference to a secret cannot stand here";
+                        refuse(value, &path, &["${env:", "${file:"], message, findings);
                     } else {
                         self.resolve(value, &path, findings, false);
                     }
@@ -127,12 +139,12 @@ impl References<'_> {
     }
 }
 
-/// References in what callers see are errors; `$${` is still a literal.
-fn refuse(node: &mut Node, under: &str, findings: &mut Findings) {
+/// Texts with one of these marks are errors; `$${` is still a literal.
+pub(super) fn refuse(node: &mut Node, under: &str, marks: &[&str], message: &str, findings: &mut Findings) {
     match &mut node.data {
         Data::Scalar(Value::String(text)) => {
-            if ["${env:", "${file:"].iter().any(|mark| text.replace("$${", "").contains(mark)) {
-                findings.error(node, &[], under, "callers see this; a reference to a secret cannot stand here");
+            if marks.iter().any(|mark| text.replace("$${", "").contains(mark)) {
+                findings.error(node, &[], under, message);
             } else {
                 *text = text.replace("$${", "${");
             }
@@ -140,12 +152,12 @@ fn refuse(node: &mut Node, under: &str, findings: &mut Findings) {
         Data::Scalar(_) => {}
         Data::List(items) => {
             for (at, item) in items.iter_mut().enumerate() {
-                refuse(item, &join(under, &[at.to_string()]), findings);
+                refuse(item, &join(under, &[at.to_string()]), marks, message, findings);
             }
         }
         Data::Map(entries) => {
             for (key, value) in entries {
-                refuse(value, &join(under, std::slice::from_ref(&key.text)), findings);
+                refuse(value, &join(under, std::slice::from_ref(&key.text)), marks, message, findings);
             }
         }
     }

@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::decode::{Findings, fields, join};
 use super::node::Node;
 use super::parameters;
-use super::references::{References, Source};
+use super::references::{References, Source, refuse};
 use super::sections::{Capture, DefinitionEntry, Idempotency, NativeEntry, PolicyEntry};
 use crate::call::json::{canonical, digest, pointer_token, pointer_tokens};
-use crate::call::{CachePolicy, Concurrency, Effect, EnvVar, Kind, Policy, RetryPolicy, ToolName};
+use crate::call::{CachePolicy, Concurrency, Effect, EnvVar, Kind, Origin, Policy, RetryPolicy, ToolName};
 use crate::schema::{Schema, SchemaFault};
 use crate::tools::{BuildContext, ConfigFault, Tool, builtin, kinds};
 
@@ -23,6 +23,8 @@ pub(super) struct ToolReader<'a> {
     pub(super) defaults: &'a PolicyEntry,
     /// Tools that the embedding program brought; an entry of kind native may name one.
     pub(super) natives: &'a HashMap<String, Tool>,
+    /// Where it came from: one that came over HTTP is trusted with less.
+    pub(super) origin: Origin,
     pub(super) secrets: &'a mut std::collections::BTreeSet<String>,
     pub(super) findings: &'a mut Findings,
 }
@@ -36,23 +38,34 @@ impl ToolReader<'_> {
             return None;
         }
         let errors_before = self.findings.0.len();
+        if written.entries().is_none() {
+            self.findings.error(written, &[], &under, "a map is expected here: kind, description, parameters …");
+            return None;
+        }
         let kind = self.kind(written, &under)?;
         let known: Vec<&str> = [fields::<DefinitionEntry>(), fields::<PolicyEntry>(), kinds::keys(kind)].concat();
         self.findings.unknown_keys(written, &under, &known);
 
         let said: Option<DefinitionEntry> = self.part(written, &under, fields::<DefinitionEntry>());
         let policy: Option<PolicyEntry> = self.part(written, &under, fields::<PolicyEntry>());
-        let (said, policy) = (said?, policy?);
-        let env = self.env(&said.env, written, &under);
+        // What cannot be read is said; what else is wrong should be said with it.
+        let (said, policy) = (said.unwrap_or_default(), policy.unwrap_or_default());
         let mut node = written.clone();
-        let mut references = References {
-            source: self.source,
-            base: self.base,
-            defaults: env.clone(),
-            secrets: std::mem::take(self.secrets),
+        let env = match self.origin {
+            Origin::Registered => {
+                self.refuse_trust(&mut node, &under);
+                HashMap::new()
+            }
+            Origin::Manifest | Origin::Program => {
+                let env = self.env(&said.env, written, &under);
+                let secrets = std::mem::take(self.secrets);
+                let mut references =
+                    References { source: self.source, base: self.base, defaults: env.clone(), secrets };
+                references.resolve(&mut node, &under, self.findings, true);
+                *self.secrets = references.secrets;
+                env
+            }
         };
-        references.resolve(&mut node, &under, self.findings, true);
-        *self.secrets = references.secrets;
 
         let input_schema = self.input_schema(&node, &under);
         let mut tool = match kind {
@@ -60,6 +73,7 @@ impl ToolReader<'_> {
             Kind::Command | Kind::Http => self.by_kind(name, kind, &node, &under, &policy, input_schema.as_ref())?,
         };
         self.define(&mut tool, said, &node, &under, input_schema);
+        tool.origin = self.origin;
         tool.settings.env = env;
         tool.settings.implementation = Some(written.filtered(|key| kinds::keys(kind).contains(&key)).to_json());
         let replaced = node.filtered(|key| kinds::keys(kind).contains(&key)).to_json();
@@ -67,6 +81,25 @@ impl ToolReader<'_> {
         tool.settings.generation = digest([canonical(&replaced).as_slice(), &canonical(&env)]);
         self.govern(kind, &mut tool.policy, &policy, &node, &under);
         (self.findings.0.len() == errors_before || !self.has_errors_since(errors_before)).then_some(tool)
+    }
+
+    /// What only the operator's file may say: a service that anybody with an admin's key can reach must not hand out
+    /// what its process can read, nor reach into its network.
+    fn refuse_trust(&mut self, node: &mut Node, under: &str) {
+        if node.get("env").is_some() {
+            let message =
+                "a tool that is registered over HTTP declares no environment variables: they are the process's";
+            self.findings.error(node, &["env".into()], under, message);
+        }
+        if node.get("request").is_some_and(|request| request.get("allow_private").is_some()) {
+            let path = ["request".to_owned(), "allow_private".to_owned()];
+            let message =
+                "allow_private is for the manifest: a tool that is registered over HTTP reaches no private address";
+            self.findings.error(node, &path, under, message);
+        }
+        let message = "a tool that is registered over HTTP holds no references, they would read the process's environment \
+                       and files; a literal `${` is written `$${`";
+        refuse(node, under, &["${"], message, self.findings);
     }
 
     fn has_errors_since(&self, before: usize) -> bool {
@@ -80,6 +113,12 @@ impl ToolReader<'_> {
             return None;
         };
         let word = said.as_str().unwrap_or_default();
+        if self.origin == Origin::Registered && word != Kind::Http.as_str() {
+            let message = "only tools of kind http can be registered over HTTP; programs and functions of the service's \
+                           own machine are for the manifest to name";
+            self.findings.error(node, &key, under, message);
+            return None;
+        }
         if let Some(kind) = kinds::from_word(word) {
             return Some(kind);
         }
@@ -163,7 +202,10 @@ impl ToolReader<'_> {
                 tool
             }
             None => match builtin::build(which, name, &said.with, self.base) {
-                Some(Ok(tool)) => tool,
+                Some(Ok(mut tool)) => {
+                    tool.settings.base = Some(self.base.to_owned());
+                    tool
+                }
                 Some(Err(fault)) => {
                     self.config_faults(node, under, vec![fault]);
                     return None;
@@ -198,11 +240,13 @@ impl ToolReader<'_> {
             base: self.base,
             input_schema: input_schema.unwrap_or(&tool.definition.input_schema),
             effect: policy.effect.unwrap_or_default(),
+            trusted: self.origin != Origin::Registered,
         };
         let config = node.filtered(|key| kinds::keys(kind).contains(&key)).to_json();
         match kinds::build(kind, config, &context)? {
             Ok((runner, warnings)) => {
                 self.config_faults(node, under, warnings);
+                tool.settings.base = Some(self.base.to_owned());
                 Some(tool.with_runner(runner))
             }
             Err(faults) => {

@@ -27,9 +27,14 @@ pub struct ConcurrencyLimit {
 }
 
 impl ConcurrencyLimit {
-    /// A bulkhead for one tool; `all` is the bound over all of them.
-    pub fn layer(settings: Concurrency, all: Arc<Semaphore>) -> AroundLayer<Self> {
-        let tool = Arc::new(Semaphore::new(settings.max.min(Semaphore::MAX_PERMITS)));
+    /// The places of a tool with these settings.
+    pub fn places(settings: Concurrency) -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(settings.max.min(Semaphore::MAX_PERMITS)))
+    }
+
+    /// A bulkhead for one tool; `tool` has its places and outlives this stack when the tool is changed at run time,
+    /// `all` is the bound over all tools.
+    pub fn layer(settings: Concurrency, tool: Arc<Semaphore>, all: Arc<Semaphore>) -> AroundLayer<Self> {
         AroundLayer::new(Self { tool, all, waiting: AtomicUsize::new(0), settings })
     }
 }

@@ -26,6 +26,11 @@ impl Tariff {
         Self { tool: tool.clone(), limits: limits.to_vec(), caller_limits }
     }
 
+    /// Limits that callers have over all tools.
+    pub fn caller_limits(&self) -> &HashMap<Arc<str>, Vec<Limit>> {
+        &self.caller_limits
+    }
+
     /// Whether any call may be charged.
     pub fn is_empty(&self) -> bool {
         self.limits.is_empty() && self.caller_limits.is_empty()

@@ -39,6 +39,8 @@ pub struct BuildContext<'a> {
     pub input_schema: &'a Value,
     /// What the tool may do.
     pub effect: Effect,
+    /// The operator's file says it: a literal address that is out of reach is then odd, otherwise an error.
+    pub trusted: bool,
 }
 
 impl BuildContext<'_> {

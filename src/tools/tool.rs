@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Runner;
 use crate::call::{
     CachePolicy, CacheScope, Concurrency, Definition, Effect, EnvVar, JsonObject, Kind, Limit, NameError, OnDisconnect,
-    Policy, RetryPolicy, Services, ToolName, ToolSettings,
+    Origin, Policy, RetryPolicy, Services, ToolName, ToolSettings,
 };
 
 /// A named thing that a model may call: definition, policy and runner.
@@ -20,6 +20,7 @@ use crate::call::{
 pub struct Tool<R = Arc<dyn Runner>> {
     pub(crate) definition: Definition,
     pub(crate) kind: Kind,
+    pub(crate) origin: Origin,
     pub(crate) policy: Policy,
     pub(crate) settings: Settings,
     /// What is wrong with what was said so far; reported when the tool is registered.
@@ -28,7 +29,7 @@ pub struct Tool<R = Arc<dyn Runner>> {
 }
 
 /// The tool's own settings, as far as they are known before the service is built.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq)]
 pub(crate) struct Settings {
     pub(crate) with: JsonObject,
     pub(crate) workdir: Option<PathBuf>,
@@ -37,6 +38,9 @@ pub(crate) struct Settings {
     pub(crate) implementation: Option<Value>,
     /// Over the same with its references replaced: part of cache keys only, for it may be made of secrets.
     pub(crate) generation: [u8; 32],
+    /// The folder at which relative paths of the manifest's entry start. `None`: the runner is the program's own, and
+    /// nothing written here says what it is.
+    pub(crate) base: Option<PathBuf>,
 }
 
 /// Why a tool cannot be registered.
@@ -91,6 +95,7 @@ impl Tool<()> {
                 env: Vec::new(),
             },
             kind: Kind::Native,
+            origin: Origin::default(),
             policy: Policy::default(),
             settings: Settings::default(),
             fault,
@@ -102,6 +107,7 @@ impl Tool<()> {
         Tool {
             definition: self.definition,
             kind: self.kind,
+            origin: self.origin,
             policy: self.policy,
             settings: self.settings,
             fault: self.fault,

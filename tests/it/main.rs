@@ -12,4 +12,6 @@ mod examples; // every example manifest loads, and is called
 mod limits; // usage limits under a clock that we move
 mod openapi; // the committed document is the one that is served
 mod problems; // every kind of failure, in README and over the wire
+mod registration; // tools over HTTP
+mod reload; // another manifest while the service runs
 mod tidy; // ARCHITECTURE.md's invariants

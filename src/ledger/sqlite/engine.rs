@@ -11,8 +11,8 @@ use sqlx::SqlitePool;
 use tokio::sync::oneshot;
 
 use super::super::{
-    AttemptRow, Durability, Error, Found, Held, Ledger, Query, Reservation, ReserveError, Row, StoredResult, Switch,
-    UsageRow,
+    AttemptRow, Durability, Error, Found, Held, Ledger, Query, Registered, Reservation, ReserveError, Row,
+    StoredResult, Switch, UsageRow,
 };
 use super::writer::{Op, Then, Writer};
 use super::{list, open, read};
@@ -134,6 +134,19 @@ impl Ledger for Sqlite {
 
     async fn prune(&self, before: Timestamp, at_most: u32) -> Result<u64, Error> {
         self.committed(|reply| Op::Prune { before, at_most, reply }).await
+    }
+
+    async fn registered(&self) -> Result<Vec<Registered>, Error> {
+        read::registered(&self.readers).await.map_err(open::failed)
+    }
+
+    async fn register(&self, tool: Registered) -> Result<(), Error> {
+        self.committed(|reply| Op::Register { tool, reply }).await
+    }
+
+    async fn unregister(&self, name: &str) -> Result<bool, Error> {
+        let name = name.to_owned();
+        self.committed(|reply| Op::Unregister { name, reply }).await
     }
 
     fn health(&self) -> Result<(), String> {

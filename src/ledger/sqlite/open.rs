@@ -149,6 +149,7 @@ fn migrations() -> Vec<Migration> {
     vec![
         embed(1, "ledger", include_str!("../../../migrations/sqlite/0001_ledger.sql")),
         embed(2, "totals", include_str!("../../../migrations/sqlite/0002_totals.sql")),
+        embed(3, "registered_tool", include_str!("../../../migrations/sqlite/0003_registered_tool.sql")),
     ]
 }
 

@@ -8,7 +8,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row as _, Sqlite, SqlitePool};
 
 use super::super::latency::Latencies;
-use super::super::{AttemptRow, Found, Row, State, StoredResult, Switch, UsageRow};
+use super::super::{AttemptRow, Found, Registered, Row, State, StoredResult, Switch, UsageRow};
 use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId};
 
 pub(super) type Result<T> = std::result::Result<T, sqlx::Error>;
@@ -105,6 +105,16 @@ pub(super) async fn stored(pool: &SqlitePool, key: &[u8; 32], now: Timestamp) ->
 pub(super) async fn switches(pool: &SqlitePool) -> Result<Vec<Switch>> {
     let rows = sqlx::query_as::<_, (String, bool)>("select tool, enabled from tool_switch where tool != ''");
     Ok(rows.fetch_all(pool).await?.into_iter().map(|(tool, enabled)| Switch { tool, enabled }).collect())
+}
+
+pub(super) async fn registered(pool: &SqlitePool) -> Result<Vec<Registered>> {
+    let sql = "select name, definition, registered_by, registered_at from registered_tool order by name";
+    let rows = sqlx::query(sql).fetch_all(pool).await?;
+    let read = |row: &SqliteRow| {
+        let (name, definition, by) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        Ok(Registered { name, definition, by, at: time(row.try_get(3)?)? })
+    };
+    rows.iter().map(read).collect()
 }
 
 pub(super) fn decode(row: &SqliteRow) -> Result<Row> {

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::super::{AttemptRow, Error, Held, Reservation, ReserveError, Row, StoredResult, Switch};
+use super::super::{AttemptRow, Error, Held, Registered, Reservation, ReserveError, Row, StoredResult, Switch};
 use super::batch::{Batch, Counters, Reserved, moved};
 use super::totals::Durations;
 use super::{open, prune};
@@ -47,6 +47,8 @@ pub(super) enum Op {
     Purge { tool: Option<String>, reply: Reply<u64> },
     Switch { switch: Switch, reply: Reply<()> },
     Prune { before: Timestamp, at_most: u32, reply: Reply<u64> },
+    Register { tool: Registered, reply: Reply<()> },
+    Unregister { name: String, reply: Reply<bool> },
     Close { reply: Reply<()> },
 }
 
@@ -395,6 +397,19 @@ impl Task {
                 let query = sqlx::query(sql).bind(switch.tool).bind(switch.enabled);
                 let done = query.execute(&mut self.connection).await;
                 let _ = reply.send(self.answer(done.map(|_| ())).await);
+            }
+            Op::Register { tool, reply } => {
+                let sql = "insert into registered_tool (name, definition, registered_by, registered_at) \
+                           values (?, ?, ?, ?) on conflict (name) do update set definition = excluded.definition, \
+                           registered_by = excluded.registered_by, registered_at = excluded.registered_at";
+                let query = sqlx::query(sql).bind(tool.name).bind(tool.definition).bind(tool.by);
+                let done = query.bind(tool.at.as_millisecond()).execute(&mut self.connection).await;
+                let _ = reply.send(self.answer(done.map(|_| ())).await);
+            }
+            Op::Unregister { name, reply } => {
+                let query = sqlx::query("delete from registered_tool where name = ?").bind(name);
+                let done = query.execute(&mut self.connection).await;
+                let _ = reply.send(self.answer(done.map(|done| done.rows_affected() > 0)).await);
             }
             Op::Reserve { .. }
             | Op::Record { .. }

@@ -27,7 +27,7 @@ type Built = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
 
 fn build_with(config: Value, schema: &Value, effect: Effect) -> Built {
     let config = serde_json::from_value(config).unwrap();
-    build(config, &BuildContext { base: Path::new("/tmp"), input_schema: schema, effect })
+    build(config, &BuildContext { base: Path::new("/tmp"), input_schema: schema, effect, trusted: true })
 }
 
 /// A runner with the string parameters `a` and `b`, both required.

@@ -82,13 +82,18 @@ const V6: [Range<Ipv6Addr>; 21] = [
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gate {
     allow_private: bool,
-    key: &'static str,
+    key: Option<&'static str>,
 }
 
 impl Gate {
     /// A gate; `key` is the manifest key that opens private networks, for messages.
     pub(crate) fn new(allow_private: bool, key: &'static str) -> Self {
-        Self { allow_private, key }
+        Self { allow_private, key: Some(key) }
+    }
+
+    /// A gate that no key of a manifest opens.
+    pub(crate) fn shut() -> Self {
+        Self { allow_private: false, key: None }
     }
 
     /// Checks the host of a URL if it is written as an address, in whatever spelling: `url` has normalised it. The
@@ -110,7 +115,7 @@ impl Gate {
         let Some((address, (reach, what))) = found.iter().find_map(refused) else {
             return Ok(found);
         };
-        let key = (reach == Private).then_some(self.key);
+        let key = self.key.filter(|_| reach == Private);
         let host = host.to_owned();
         Err(Denied { host, address, what, key })
     }
@@ -181,8 +186,8 @@ impl std::error::Error for Denied {}
 mod tests {
     use super::*;
 
-    const OPEN: Gate = Gate { allow_private: true, key: "request.allow_private" };
-    const SHUT: Gate = Gate { allow_private: false, key: "request.allow_private" };
+    const OPEN: Gate = Gate { allow_private: true, key: Some("request.allow_private") };
+    const SHUT: Gate = Gate { allow_private: false, key: Some("request.allow_private") };
 
     /// First and last address of every range, whether `allow_private` opens it, and whether the addresses just
     /// before and just after are global.

@@ -31,7 +31,10 @@ use crate::call::{JsonObject, ToolContext, ToolError, ToolResult, Violation};
 /// Builds the runner, unless there is an error among the faults; all of them are reported, warnings too.
 pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runner>>, Vec<ConfigFault>) {
     let mut notes = Notebook::new(context);
-    let gate = Gate::new(config.request.allow_private, "request.allow_private");
+    let gate = match context.trusted {
+        true => Gate::new(config.request.allow_private, "request.allow_private"),
+        false => Gate::shut(),
+    };
     let request = RequestTemplate::parse(config.request, context.effect, &mut notes);
     let reading = Reading::parse(config.response, config.max_output, &mut notes);
     let client = Client::new(gate).map_err(|message| notes.error(&["request"], message)).ok();

@@ -84,7 +84,7 @@ impl Target {
     pub(super) fn check(&self, gate: Gate, has_roots: bool, notes: &mut Notebook<'_>) {
         for url in self.base.all() {
             if let Err(denied) = gate.check(url) {
-                notes.warning(URL, denied.to_string());
+                notes.out_of_reach(URL, denied.to_string());
             }
         }
         if !has_roots && self.base.any().is_some_and(|url| url.scheme() == "https") {
@@ -234,7 +234,7 @@ mod tests {
         let input_schema =
             json!({"properties": {"x": {}, "y": {}, "z": {}, "host": {}}, "required": ["x", "y", "host"]});
         let base = std::path::Path::new(".");
-        let context = BuildContext { base, input_schema: &input_schema, effect: Effect::Read };
+        let context = BuildContext { base, input_schema: &input_schema, effect: Effect::Read, trusted: true };
         let config = serde_json::from_value(json!({"url": url, "allow_hosts": hosts})).unwrap();
         let mut notes = Notebook::new(&context);
         let target = Target::parse(&config, &mut notes);

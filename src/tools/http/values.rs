@@ -91,7 +91,7 @@ mod tests {
     fn node(value: Value) -> Node {
         let input_schema = json!({"properties": {"a": {}, "b": {}, "gone": {}}});
         let base = std::path::Path::new(".");
-        let context = BuildContext { base, input_schema: &input_schema, effect: Effect::Read };
+        let context = BuildContext { base, input_schema: &input_schema, effect: Effect::Read, trusted: true };
         let mut notes = Notebook::new(&context);
         let node = Node::parse(value, &["request", "json"], &mut notes);
         assert_eq!(notes.faults, []);

@@ -19,10 +19,10 @@ pub(crate) const START: &str = "2026-06-15T12:00:30Z";
 
 /// A service under test.
 pub(crate) struct TestApp {
+    app: App,
     router: Router,
-    registry: Arc<Registry>,
     /// Deleted with the app.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// A status and a JSON body.
@@ -53,13 +53,41 @@ impl TestApp {
             std::fs::write(&file, text).unwrap();
             builder = builder.manifest(&file).unwrap();
         }
-        let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
-        let app = builder.ledger(ledger).build().await.unwrap();
-        Self { router: app.router(), registry: app.registry().clone(), _folder: folder }
+        Self::start(builder, folder).await
     }
 
     pub(crate) fn registry(&self) -> &Registry {
-        &self.registry
+        self.app.registry()
+    }
+
+    /// Writes a file beside the manifest, which is `toolcrib.yaml`.
+    pub(crate) fn write(&self, file: &str, text: &str) {
+        let file = self.folder.path().join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
+
+    /// Reads the manifest again; what was wrong with it, if the old one was kept.
+    pub(crate) async fn reload(&self) -> Option<String> {
+        self.app.reload().await.err().map(|error| error.to_string())
+    }
+
+    /// Stops, and starts again with these tools on what the manifest and the ledger hold now.
+    pub(crate) async fn restart(self, tools: impl IntoIterator<Item = Tool>) -> Self {
+        let Self { app, folder, .. } = self;
+        app.close().await;
+        let mut builder = tools.into_iter().fold(App::builder(), AppBuilder::tool);
+        let manifest = folder.path().join("toolcrib.yaml");
+        if manifest.exists() {
+            builder = builder.manifest(&manifest).unwrap();
+        }
+        Self::start(builder, folder).await
+    }
+
+    async fn start(builder: AppBuilder, folder: TempDir) -> Self {
+        let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
+        let app = builder.ledger(ledger).build().await.unwrap();
+        Self { router: app.router(), app, folder }
     }
 
     /// Sends a request as it is.
@@ -84,6 +112,14 @@ impl TestApp {
 
     pub(crate) async fn post_as(&self, key: &str, path: &str, body: Value) -> Reply {
         self.send(request("POST", path, Some(key), Some(body))).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: Value) -> Reply {
+        self.send(request("PUT", path, None, Some(body))).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Reply {
+        self.send(request("DELETE", path, None, None)).await
     }
 
     /// Calls a tool.

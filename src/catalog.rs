@@ -1,0 +1,270 @@
+//! The tools and callers of one moment: names to stacks, keys to callers.
+//!
+//! A catalog that is in use is never changed: `registry.rs` puts another in its place. Who holds one sees one world,
+//! and an entry lives for as long as a call goes through its stack.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::call::json::{canonical, digest};
+use crate::call::{Caller, Definition, Kind, Limit, Origin, Policy, Services, ToolName};
+use crate::callers::{Callers, Grants};
+use crate::changes::Changes;
+use crate::formats::{self, Format};
+use crate::middleware::concurrency::ConcurrencyLimit;
+use crate::middleware::usage_limit::Tariff;
+use crate::middleware::validate::ArgumentRules;
+use crate::schema::{Schema, SchemaFault};
+use crate::similar;
+use crate::stack::{self, Shared, ToolService};
+use crate::tools::{BuildError, Runner, Settings, Tool};
+
+/// A tool with its stack.
+pub struct Entry {
+    /// What callers see.
+    pub definition: Definition,
+    /// How it runs.
+    pub kind: Kind,
+    /// Where it was declared.
+    pub origin: Origin,
+    /// What the operator decided.
+    pub policy: Policy,
+    /// SHA-256, in hex, of all that makes it the tool it is.
+    pub definition_hash: String,
+    /// What arguments are held against.
+    pub rules: Arc<ArgumentRules>,
+    pub(crate) tariff: Arc<Tariff>,
+    pub(crate) service: ToolService,
+    settings: Settings,
+    grants: Arc<Grants>,
+    enabled: Arc<AtomicBool>,
+    places: Arc<Semaphore>,
+}
+
+impl Entry {
+    /// Whether it is on.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn enable(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    /// Whether this caller may use it.
+    pub fn allows(&self, caller: &Caller) -> bool {
+        self.grants.allow(caller)
+    }
+
+    /// Its name and its aliases.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &ToolName> {
+        std::iter::once(&self.definition.name).chain(&self.definition.aliases)
+    }
+
+    /// Whether it was made of the same. A runner that was built from the manifest is the same when what is written is.
+    fn is_the_same(&self, other: &Entry) -> bool {
+        self.is(&other.definition, other.kind, other.origin, &other.policy, &other.settings, &other.rules.runner)
+    }
+
+    fn is(
+        &self,
+        definition: &Definition,
+        kind: Kind,
+        origin: Origin,
+        policy: &Policy,
+        settings: &Settings,
+        runner: &Arc<dyn Runner>,
+    ) -> bool {
+        let written = settings.base.is_some();
+        (self.kind, self.origin) == (kind, origin)
+            && self.definition == *definition
+            && self.policy == *policy
+            && self.settings == *settings
+            && (written || Arc::ptr_eq(&self.rules.runner, runner))
+    }
+}
+
+/// See the module.
+#[derive(Clone, Default)]
+pub struct Catalog {
+    by_name: BTreeMap<ToolName, Arc<Entry>>,
+    aliases: HashMap<ToolName, ToolName>,
+    callers: Arc<Callers>,
+    caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>,
+}
+
+/// What entries are built with.
+pub(crate) struct Bench<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) services: &'a Services,
+    /// What admins switched on or off.
+    pub(crate) switches: &'a HashMap<String, bool>,
+    /// The catalog that is replaced. A tool that is the same in it keeps its whole stack, and any tool its places: a
+    /// change must not let twice as many calls run.
+    pub(crate) before: &'a Catalog,
+}
+
+impl Catalog {
+    /// No tools yet.
+    pub fn new(callers: Arc<Callers>) -> Self {
+        let caller_limits = Arc::new(callers.limits());
+        Self { callers, caller_limits, ..Self::default() }
+    }
+
+    /// Who may call.
+    pub fn callers(&self) -> &Callers {
+        &self.callers
+    }
+
+    /// Builds the entry of a tool for this catalog: compiles its schemas, builds its stack.
+    pub(crate) fn build(&self, tool: Tool, bench: &Bench<'_>) -> Result<Arc<Entry>, BuildError> {
+        if let Some(fault) = tool.fault {
+            return Err(fault);
+        }
+        let definition_hash = definition_hash(&tool);
+        let Tool { definition, kind, origin, policy, settings, runner, .. } = tool;
+        let policy = policy.bounded();
+        let name = definition.name.clone();
+        let grants = Arc::new(self.callers.grants(name.as_str()));
+        let is_on = bench.switches.get(name.as_str()).copied().unwrap_or(policy.enabled);
+        let before = bench.before.by_name.get(&name);
+        if let Some(same) = before.filter(|before| {
+            before.is(&definition, kind, origin, &policy, &settings, &runner)
+                && *before.grants == *grants
+                && *before.tariff.caller_limits() == *self.caller_limits
+        }) {
+            same.enable(is_on);
+            return Ok(same.clone());
+        }
+        let fault = |schema: &'static str, fault: SchemaFault| BuildError::Schema {
+            tool: name.to_string(),
+            schema,
+            message: fault.to_string(),
+        };
+        let input = Schema::compile_input(definition.input_schema.clone()).map_err(|f| fault("input_schema", f))?;
+        let output = definition.output_schema.clone().map(Schema::compile).transpose();
+        let output = output.map_err(|f| fault("output_schema", f))?;
+        let rules = Arc::new(ArgumentRules { schema: Arc::new(input), runner, strict: policy.strict });
+        let enabled = Arc::new(AtomicBool::new(is_on));
+        let as_many = before.filter(|before| before.policy.concurrency.max == policy.concurrency.max);
+        let places = as_many.map(|before| before.places.clone());
+        let places = places.unwrap_or_else(|| ConcurrencyLimit::places(policy.concurrency));
+        let tariff = Arc::new(Tariff::new(&name, &policy.limits, self.caller_limits.clone()));
+        let parts = stack::Parts {
+            name,
+            generation: digest([definition_hash.as_bytes(), &settings.generation]),
+            policy: policy.clone(),
+            rules: rules.clone(),
+            output_schema: output,
+            settings: Arc::new(settings.finish(bench.services)),
+            grants: grants.clone(),
+            enabled: enabled.clone(),
+            places: places.clone(),
+            tariff: tariff.clone(),
+        };
+        let service = stack::build(parts, bench.shared);
+        Ok(Arc::new(Entry {
+            definition,
+            kind,
+            origin,
+            policy,
+            definition_hash,
+            rules,
+            tariff,
+            service,
+            settings,
+            grants,
+            enabled,
+            places,
+        }))
+    }
+
+    /// Adds an entry.
+    pub(crate) fn insert(&mut self, entry: Arc<Entry>) -> Result<(), BuildError> {
+        let mut own = HashSet::new();
+        if let Some(taken) = entry.names().find(|name| self.get(name.as_str()).is_some() || !own.insert(*name)) {
+            return Err(BuildError::Duplicate(taken.to_string()));
+        }
+        let name = entry.definition.name.clone();
+        self.aliases.extend(entry.definition.aliases.iter().map(|alias| (alias.clone(), name.clone())));
+        self.by_name.insert(name, entry);
+        Ok(())
+    }
+
+    /// Takes an entry out.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.by_name.remove(name);
+        self.aliases.retain(|_, real| real.as_str() != name);
+    }
+
+    /// The tool of that name or alias.
+    pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
+        let found = self.by_name.get(name);
+        found.or_else(|| self.aliases.get(name).and_then(|real| self.by_name.get(real)))
+    }
+
+    /// How many tools there are.
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// How many tools were declared there.
+    pub fn count(&self, origin: Origin) -> usize {
+        self.by_name.values().filter(|entry| entry.origin == origin).count()
+    }
+
+    /// The tools that this caller may use, by name.
+    pub fn list(&self, caller: &Caller) -> Vec<Arc<Entry>> {
+        self.by_name.values().filter(|entry| entry.allows(caller)).cloned().collect()
+    }
+
+    /// The schemas that this caller may use and that are on, ready to paste into a model API.
+    pub fn schemas(&self, format: Format, caller: &Caller) -> Value {
+        let entries = self.list(caller);
+        let usable = entries.iter().filter(|entry| entry.is_enabled()).map(|entry| &entry.definition);
+        formats::render(format, usable)
+    }
+
+    /// Names that were probably meant by one that does not exist; only such as this caller may use.
+    pub fn did_you_mean(&self, name: &str, caller: &Caller) -> Vec<String> {
+        let usable = self.by_name.values().filter(|entry| entry.allows(caller));
+        let names = usable.flat_map(|entry| entry.names().map(|asked| (asked, &entry.definition.name)));
+        let mut rated: Vec<(f32, &ToolName)> =
+            names.map(|(asked, real)| (similar::ratio(name, asked.as_str()), real)).collect();
+        rated.retain(|(ratio, _)| *ratio > similar::MEANT);
+        rated.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        rated.dedup_by(|a, b| a.1 == b.1);
+        rated.into_iter().take(3).map(|(_, real)| real.to_string()).collect()
+    }
+
+    /// How its tools differ from those of the catalog before.
+    pub fn changes_since<'a>(&'a self, before: &'a Catalog) -> Changes {
+        let named = |catalog: &'a Catalog| catalog.by_name.iter().map(|(name, entry)| (name.as_str(), entry));
+        Changes::between(named(before), named(self), |one, other| Arc::ptr_eq(one, other) || one.is_the_same(other))
+    }
+}
+
+/// SHA-256, in hex, of what the tool is and how it runs: a change of either makes its stored results another tool's.
+pub fn definition_hash(tool: &Tool) -> String {
+    let Tool { definition, kind, settings, .. } = tool;
+    let all = json!({
+        "name": definition.name,
+        "description": definition.description,
+        "input_schema": definition.input_schema,
+        "output_schema": definition.output_schema,
+        "annotations": definition.annotations,
+        "result_as_answer": definition.result_as_answer,
+        "kind": kind,
+        "implementation": settings.implementation,
+    });
+    hex::encode(digest([canonical(&all).as_slice()]))
+}

@@ -1,0 +1,111 @@
+//! Tools registered at run time.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::auth::{Admin, Principal};
+use super::body::{PathPart, StrictJson};
+use super::problem::{ApiError, Problem};
+use super::tools::detail;
+use super::wire::ToolDetail;
+use crate::call::{Caller, Violation};
+use crate::live::{Live, PutError};
+use crate::manifest::{Finding, Severity};
+use crate::registry::ChangeError;
+
+/// Findings that a problem's detail names; `violations` has them all.
+const NAMED: usize = 3;
+
+impl From<PutError> for ApiError {
+    fn from(error: PutError) -> Self {
+        match error {
+            PutError::Definition(findings) => definition(findings),
+            PutError::Change(error) => error.into(),
+        }
+    }
+}
+
+impl From<ChangeError> for ApiError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Ledger(error) => Self::Ledger(error),
+            ChangeError::Taken { .. } => Self::Conflict(error.to_string()),
+            ChangeError::Tool(error) => Self::Malformed(error.to_string()),
+            ChangeError::Unknown(name) => Self::UnknownTool { name, did_you_mean: Vec::new() },
+        }
+    }
+}
+
+fn definition(findings: Vec<Finding>) -> ApiError {
+    let errors = findings.into_iter().filter(|finding| finding.severity == Severity::Error);
+    let violations: Vec<Violation> = errors
+        .map(|finding| Violation {
+            pointer: finding.place.pointer().unwrap_or_default(),
+            keyword: "definition".into(),
+            message: finding.message,
+            schema_pointer: String::new(),
+        })
+        .collect();
+    let said = |violation: &Violation| match violation.pointer.as_str() {
+        "" => violation.message.clone(),
+        pointer => format!("{pointer}: {}", violation.message),
+    };
+    let mut detail = violations.iter().take(NAMED).map(said).collect::<Vec<_>>().join("; ");
+    if violations.len() > NAMED {
+        detail.push_str(&format!("; and {} more", violations.len() - NAMED));
+    }
+    ApiError::Definition { detail, violations }
+}
+
+/// Register a tool, or replace the one that was registered under that name. Kept over restarts.
+///
+/// The body is an entry of the manifest's `tools:` as JSON, of kind `http`, without references (`${…}`), `env` and
+/// `allow_private`. Tools of the manifest and of the program cannot be replaced.
+#[utoipa::path(put, operation_id = "register_tool", path = "/tools/{name}", tag = "operator", 
+    request_body(content = Object, description = "A tool of kind `http`, with the keys of a manifest's entry"),
+    params(("name" = String, Path, description = "The tool's name")), responses(
+    (status = 200, description = "Replaced", body = ToolDetail<'_>),
+    (status = 201, description = "Registered", body = ToolDetail<'_>),
+    (status = 400, description = "Every fault of the definition, with its JSON Pointer", body = Problem),
+    (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 409, description = "The name or an alias is another tool's", body = Problem),
+    (status = 413, body = Problem), (status = 415, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn put(
+    State(live): State<Arc<Live>>,
+    _: Admin,
+    Principal(caller): Principal,
+    PathPart(name): PathPart,
+    StrictJson(definition): StrictJson,
+) -> Result<Response, ApiError> {
+    let (entry, is_new) = live.put(&name, definition, &caller.name).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, detail(live.registry(), &entry, &caller).await?).into_response())
+}
+
+/// Remove a tool that was registered at run time. Calls under way finish.
+#[utoipa::path(delete, operation_id = "remove_tool", path = "/tools/{name}", tag = "operator",
+    params(("name" = String, Path, description = "The tool's name")), responses(
+    (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 404, body = Problem), (status = 409, description = "The tool is not one that was registered", body = Problem),
+    (status = 503, body = Problem)))]
+pub(super) async fn delete(
+    State(live): State<Arc<Live>>,
+    _: Admin,
+    Principal(caller): Principal,
+    PathPart(name): PathPart,
+) -> Result<Json<Value>, ApiError> {
+    let deleted = live.delete(&name, &caller.name).await;
+    deleted.map_err(|error| match error {
+        ChangeError::Unknown(name) => {
+            let did_you_mean = live.registry().catalog().did_you_mean(&name, &Caller::anonymous());
+            ApiError::UnknownTool { name, did_you_mean }
+        }
+        other => other.into(),
+    })?;
+    Ok(Json(json!({"tool": name, "deleted": true})))
+}

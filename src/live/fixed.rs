@@ -1,0 +1,61 @@
+//! Settings that are what they were at the start until the next one.
+
+use crate::http::ServerSettings;
+use crate::ledger;
+use crate::live::Plan;
+use crate::manifest::Manifest;
+
+/// See the module.
+pub(super) struct Fixed {
+    server: ServerSettings,
+    listen: String,
+    ledger: ledger::Settings,
+    cache_bytes: u64,
+}
+
+impl Fixed {
+    pub(super) fn of(manifest: &Manifest) -> Self {
+        let Manifest { server, listen, ledger, cache_bytes, .. } = manifest;
+        Self { server: server.clone(), listen: listen.clone(), ledger: ledger.clone(), cache_bytes: *cache_bytes }
+    }
+
+    /// Keys that say something else than at the start. What was given outside the manifest is not its to change.
+    pub(super) fn changed(&self, now: &Self, plan: &Plan) -> Vec<&'static str> {
+        let ServerSettings { max_body, max_in_flight, drain, allowed_hosts, allowed_origins, allow_open } =
+            &self.server;
+        let ledger::Settings { url, base, durability, retention } = &self.ledger;
+        let keys = [
+            ("server.listen", !plan.listen_given && self.listen != now.listen),
+            ("server.max_body", *max_body != now.server.max_body),
+            ("server.max_in_flight", *max_in_flight != now.server.max_in_flight),
+            ("server.drain", *drain != now.server.drain),
+            ("server.allowed_hosts", *allowed_hosts != now.server.allowed_hosts),
+            ("server.allowed_origins", *allowed_origins != now.server.allowed_origins),
+            ("server.allow_open", *allow_open != now.server.allow_open),
+            ("ledger.url", !plan.ledger_given && (url, base) != (&now.ledger.url, &now.ledger.base)),
+            ("ledger.durability", *durability != now.ledger.durability),
+            ("ledger.retention", *retention != now.ledger.retention),
+            ("cache.max_bytes", self.cache_bytes != now.cache_bytes),
+        ];
+        keys.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_outside_the_manifest_is_not_its_to_change() {
+        let start = Fixed::of(&Manifest::default());
+        let mut later = Manifest { listen: "127.0.0.1:1".into(), cache_bytes: 7, ..Manifest::default() };
+        later.ledger.url = "sqlite://other.db".into();
+        later.server.allowed_hosts.push("crib".into());
+        let later = Fixed::of(&later);
+        let keys = ["server.listen", "server.allowed_hosts", "ledger.url", "cache.max_bytes"];
+        assert_eq!(start.changed(&later, &Plan::default()), keys);
+        let given = Plan { listen_given: true, ledger_given: true, ..Plan::default() };
+        assert_eq!(start.changed(&later, &given), [keys[1], keys[3]]);
+        assert_eq!(later.changed(&later, &given), [""; 0]);
+    }
+}

@@ -1,0 +1,102 @@
+//! The tools while the service runs: where they come from, and how they change.
+//!
+//! `plan.rs` says what a service is made of, `seen.rs` what was read for it, `reload.rs` puts a new world in place of
+//! the old one or keeps the old one, `watch.rs` says when, `registration.rs` is for tools that come over HTTP and
+//! `fixed.rs` for what waits for the next start. One change is made at a time; readers never wait.
+
+mod fixed;
+mod plan;
+mod registration;
+mod reload;
+mod seen;
+mod watch;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+
+pub use plan::Plan;
+pub(crate) use plan::Reading;
+pub use registration::PutError;
+
+use self::fixed::Fixed;
+use self::seen::Seen;
+use crate::ledger;
+use crate::manifest::{Defaults, Finding};
+use crate::registry::{ChangeError, Registry};
+use crate::tools::BuildError;
+
+/// See the module.
+pub struct Live {
+    registry: Arc<Registry>,
+    plan: Arc<Plan>,
+    /// Held while something changes.
+    state: tokio::sync::Mutex<State>,
+    status: ArcSwap<Status>,
+    /// Where others can reach the service, if they can: it must not lose its callers then.
+    exposed: ArcSwapOption<SocketAddr>,
+}
+
+struct State {
+    defaults: Defaults,
+    /// What the service was started with.
+    fixed: Fixed,
+    /// The files of the last reading, good or bad.
+    seen: Seen,
+}
+
+/// How reloading has gone so far.
+#[derive(Debug, Clone, Default)]
+pub struct Status {
+    /// Manifests that were taken after the first.
+    pub taken: u64,
+    /// Manifests that were refused.
+    pub refused: u64,
+    /// Why the manifest that is there now is not the one that is served, in a few words that tell nothing of it.
+    pub kept: Option<String>,
+}
+
+/// Why a manifest was not taken; the one before stays.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It has errors.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Manifest(Vec<Finding>),
+    /// A tool cannot be built.
+    #[error(transparent)]
+    Tool(#[from] BuildError),
+    /// The ledger, which has the switches and the registered tools, failed.
+    #[error(transparent)]
+    Ledger(#[from] ledger::Error),
+    /// Everybody could call.
+    #[error("it has no callers, and {0} can be reached from other machines")]
+    Open(SocketAddr),
+}
+
+impl From<ChangeError> for Error {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Tool(error) => Self::Tool(error),
+            ChangeError::Ledger(error) => Self::Ledger(error),
+            ChangeError::Taken { name, .. } | ChangeError::Unknown(name) => Self::Tool(BuildError::Duplicate(name)),
+        }
+    }
+}
+
+impl Live {
+    /// The tools.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// How reloading has gone so far; `None` when there is no manifest.
+    pub fn status(&self) -> Option<Arc<Status>> {
+        self.plan.manifest.is_some().then(|| self.status.load_full())
+    }
+
+    /// Remembers that other machines reach the service at this address only because it has callers.
+    pub fn expose(&self, address: SocketAddr) {
+        self.exposed.store(Some(Arc::new(address)));
+    }
+}

@@ -1,0 +1,103 @@
+//! What a service is made of besides its manifest, and reading that.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use wildmatch::WildMatch;
+
+use super::seen::{Recorder, Seen};
+use crate::call::EnvVar;
+use crate::manifest::{self, Finding, Manifest, Place, Process, Source};
+use crate::tools::{BuildError, Tool};
+
+/// What stays the same while manifests come and go.
+#[derive(Default)]
+pub struct Plan {
+    /// Where the manifest is.
+    pub manifest: Option<PathBuf>,
+    /// The program's own tools; an entry of the manifest may take one over.
+    pub program: Vec<Tool>,
+    /// Tools whose names fit one of these are off.
+    pub deny: Vec<WildMatch>,
+    /// Somebody said in so many words that no callers are needed.
+    pub allow_open: bool,
+    /// The address was given outside the manifest.
+    pub listen_given: bool,
+    /// The ledger was given outside the manifest.
+    pub ledger_given: bool,
+}
+
+/// A manifest, or what is wrong with it, and the files that said so.
+pub(crate) struct Reading {
+    pub(crate) outcome: Result<Manifest, Vec<Finding>>,
+    pub(crate) seen: Seen,
+}
+
+impl Plan {
+    /// Reads the manifest; without one, what goes without saying.
+    pub(crate) fn read(&self) -> Reading {
+        let Some(path) = &self.manifest else {
+            return Reading { outcome: Ok(Manifest::default()), seen: Seen::default() };
+        };
+        let natives: HashMap<String, Tool> =
+            self.program.iter().map(|tool| (tool.name().to_owned(), tool.clone())).collect();
+        let recorder = Recorder::default();
+        let outcome = manifest::load(path, &recorder, &natives);
+        Reading { outcome, seen: recorder.seen() }
+    }
+
+    /// Reads it while the service runs. Then an empty file is a fault: it would take every tool and every caller away,
+    /// and it is what a file looks like that is just being written.
+    pub(super) fn read_again(&self) -> Reading {
+        let mut reading = self.read();
+        if let Some(path) = self.manifest.as_deref().filter(|path| reading.seen.is_blank(path)) {
+            let place = Place { file: path.into(), line: 1, column: 1 };
+            let message = "is empty; to serve nothing at all, stop the service";
+            reading.outcome = Err(vec![Finding::error(place, "", message)]);
+        }
+        reading
+    }
+
+    /// The tools of program and manifest, with the values of the variables that they declare. `taken` are those of the
+    /// program that entries of the manifest have taken over.
+    pub(super) fn tools(&self, declared: Vec<Tool>, taken: &[String]) -> Result<Vec<Tool>, BuildError> {
+        let own = self.program.iter().filter(|tool| !taken.iter().any(|name| name == tool.name())).cloned();
+        own.chain(declared).map(|tool| Ok(self.admit(with_env(tool, &Process)?))).collect()
+    }
+
+    /// The tool, off if it is to be.
+    pub(super) fn admit(&self, mut tool: Tool) -> Tool {
+        tool.policy.enabled &= !self.deny.iter().any(|pattern| pattern.matches(tool.name()));
+        tool
+    }
+}
+
+/// The tool with the values of the variables it declares.
+fn with_env(mut tool: Tool, source: &dyn Source) -> Result<Tool, BuildError> {
+    let missing = |var: &&EnvVar| !tool.settings.env.contains_key(&var.name);
+    let declared: Vec<EnvVar> = tool.definition.env.iter().filter(missing).cloned().collect();
+    for var in declared {
+        match source.env(&var.name).or_else(|| var.default.clone()) {
+            Some(value) => {
+                tool.settings.env.insert(var.name, value);
+            }
+            None if var.required => {
+                return Err(BuildError::MissingEnv { tool: tool.name().to_owned(), name: var.name });
+            }
+            None => {}
+        }
+    }
+    Ok(tool)
+}
+
+/// Values of declared variables that may be secrets: a default stands in the program or the manifest for all to see.
+pub(super) fn declared_secrets(tools: &[Tool]) -> impl Iterator<Item = &str> {
+    tools.iter().flat_map(|tool| {
+        let is_default = |name: &str, value: &str| {
+            let vars = &tool.definition.env;
+            vars.iter().any(|var| var.name == name && var.default.as_deref() == Some(value))
+        };
+        let values = tool.settings.env.iter().filter(move |(name, value)| !is_default(name, value));
+        values.map(|(_, value)| value.as_str())
+    })
+}

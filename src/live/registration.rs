@@ -1,0 +1,84 @@
+//! Tools that come over HTTP: kept in the ledger's database, restored at every start and reload.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Live;
+use crate::ledger::{Error, Registered};
+use crate::manifest::{Defaults, Finding, read_registered};
+use crate::registry::{ChangeError, Entry};
+use crate::tools::Tool;
+
+/// Why a tool was not registered; nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum PutError {
+    /// Its definition cannot be used; places are JSON Pointers.
+    #[error("{} faults", .0.len())]
+    Definition(Vec<Finding>),
+    /// It has no place, or the ledger failed.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+}
+
+impl Live {
+    /// Registers a tool, or replaces the registered one of that name; `by` is the admin who asks for it. Committed when
+    /// it returns, and says whether the name is new.
+    ///
+    /// # Errors
+    /// [`PutError`].
+    pub async fn put(&self, name: &str, definition: Value, by: &str) -> Result<(Arc<Entry>, bool), PutError> {
+        let state = self.state.lock().await;
+        let kept = Registered {
+            name: name.to_owned(),
+            definition: definition.to_string(),
+            by: by.to_owned(),
+            at: self.registry.shared().clock.now(),
+        };
+        let (named, defaults) = (name.to_owned(), state.defaults.clone());
+        // Making an HTTP client reads the system's certificates.
+        let read = tokio::task::spawn_blocking(move || read_registered(&named, &definition, &defaults)).await;
+        let (tool, warnings) = read.map_err(|_| ChangeError::Ledger(Error::Closed))?.map_err(PutError::Definition)?;
+        let (entry, is_new) = self.registry.put(self.plan.admit(tool), kept).await?;
+        tracing::info!(tool = name, by, is_new, "a tool was registered");
+        for warning in warnings {
+            tracing::warn!(tool = name, "{warning}");
+        }
+        Ok((entry, is_new))
+    }
+
+    /// Forgets a registered tool. Committed when it returns.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub async fn delete(&self, name: &str, by: &str) -> Result<(), ChangeError> {
+        let _one_at_a_time = self.state.lock().await;
+        self.registry.delete(name).await?;
+        tracing::info!(tool = name, by, "a registered tool was removed");
+        Ok(())
+    }
+
+    /// The tools that the ledger keeps. One that cannot be read any more, perhaps since an upgrade reads it with other
+    /// eyes, is left where it is.
+    pub(super) async fn registered(&self, defaults: Defaults) -> Result<Vec<Tool>, Error> {
+        let kept = self.registry.shared().ledger.registered().await?;
+        let plan = self.plan.clone();
+        let read = move || {
+            let read = |one: Registered| match read(&one, &defaults) {
+                Ok(tool) => Some(plan.admit(tool)),
+                Err(why) => {
+                    tracing::error!(tool = one.name, why, "a registered tool cannot be read; PUT it anew or DELETE it");
+                    None
+                }
+            };
+            kept.into_iter().filter_map(read).collect()
+        };
+        tokio::task::spawn_blocking(read).await.map_err(|_| Error::Closed)
+    }
+}
+
+fn read(kept: &Registered, defaults: &Defaults) -> Result<Tool, String> {
+    let definition: Value = serde_json::from_str(&kept.definition).map_err(|error| format!("not JSON: {error}"))?;
+    let read = read_registered(&kept.name, &definition, defaults);
+    read.map(|(tool, _)| tool).map_err(|found| found.first().map(ToString::to_string).unwrap_or_default())
+}

@@ -1,0 +1,150 @@
+//! A new manifest in place of the old one, whole or not at all.
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+
+use super::fixed::Fixed;
+use super::plan::declared_secrets;
+use super::seen::Seen;
+use super::{Error, Live, Plan, Reading, State, Status};
+use crate::call::Origin;
+use crate::callers::Callers;
+use crate::manifest::{Defaults, Finding, Manifest, Severity};
+use crate::registry::Registry;
+
+impl Live {
+    /// Fills an empty registry: the tools of program and manifest, and those that were registered before the last stop.
+    ///
+    /// # Errors
+    /// What keeps the service from being built.
+    pub(crate) async fn start(
+        registry: Arc<Registry>,
+        plan: Plan,
+        manifest: Manifest,
+        seen: Seen,
+    ) -> Result<Self, Error> {
+        let live = Self {
+            registry,
+            plan: Arc::new(plan),
+            state: State { defaults: Defaults::default(), fixed: Fixed::of(&manifest), seen }.into(),
+            status: ArcSwap::default(),
+            exposed: ArcSwapOption::empty(),
+        };
+        live.take(&mut *live.state.lock().await, manifest).await?;
+        Ok(live)
+    }
+
+    /// Reads the manifest again. A good one takes the place of the old one in one step: callers, tools, aliases. Calls
+    /// under way finish in the stacks they began in; counts of limits, switches, stored results of tools that are the
+    /// same, and places of concurrency carry over. A bad one changes nothing; the log says what is wrong with it.
+    /// Without a manifest there is nothing to do.
+    ///
+    /// # Errors
+    /// Why the old one was kept.
+    pub async fn reload(&self) -> Result<(), Error> {
+        if self.plan.manifest.is_none() {
+            tracing::warn!("there is no manifest, so nothing was read again");
+            return Ok(());
+        }
+        let mut state = self.state.lock().await;
+        let plan = self.plan.clone();
+        let read = tokio::task::spawn_blocking(move || plan.read_again()).await;
+        let Reading { outcome, seen } = read.map_err(|_| crate::ledger::Error::Closed)?;
+        state.seen = seen;
+        let done = match outcome {
+            Ok(manifest) => self.replace(&mut state, manifest).await,
+            Err(findings) => Err(Error::Manifest(findings)),
+        };
+        let mut status = Status::clone(&self.status.load());
+        match &done {
+            Ok(()) => {
+                status.taken += 1;
+                status.kept = None;
+            }
+            Err(error) => {
+                status.refused += 1;
+                status.kept = Some(kept(error));
+                say_why(error);
+            }
+        }
+        self.status.store(Arc::new(status));
+        done
+    }
+
+    async fn replace(&self, state: &mut State, manifest: Manifest) -> Result<(), Error> {
+        let now = Fixed::of(&manifest);
+        let before = self.registry.catalog();
+        self.take(state, manifest).await?;
+        let after = self.registry.catalog();
+        let tools = after.changes_since(&before);
+        let callers = after.callers().changes_since(before.callers());
+        tracing::info!(count = after.len(), %tools, %callers, "a new manifest is served");
+        if after.callers().is_empty() && !before.callers().is_empty() {
+            tracing::warn!("there are no callers any more: everybody who reaches this address is trusted");
+        }
+        let late = state.fixed.changed(&now, &self.plan);
+        if !late.is_empty() {
+            tracing::warn!(keys = late.join(", "), "changed, and taken over at the next start");
+        }
+        Ok(())
+    }
+
+    /// Makes the manifest the current one.
+    async fn take(&self, state: &mut State, manifest: Manifest) -> Result<(), Error> {
+        let Manifest { server, defaults, callers, tools, taken, secrets, warnings, .. } = manifest;
+        if let Some(address) = &*self.exposed.load()
+            && callers.is_empty()
+            && !(server.allow_open || self.plan.allow_open)
+        {
+            return Err(Error::Open(**address));
+        }
+        let tools = self.plan.tools(tools, &taken)?;
+        self.registry.shared().redactor.learn(secrets.iter().map(String::as_str).chain(declared_secrets(&tools)));
+        let registered = self.registered(defaults.clone()).await?;
+        let aside = self.registry.replace(Callers::new(callers), tools, registered).await?;
+        state.defaults = defaults;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        for one in aside {
+            tracing::warn!(tool = one.name, why = one.why, "a registered tool is set aside");
+        }
+        let registered = self.registry.catalog().count(Origin::Registered);
+        tracing::debug!(registered, "registered tools");
+        Ok(())
+    }
+}
+
+/// What everybody may know of why.
+fn kept(error: &Error) -> String {
+    let what = match error {
+        Error::Manifest(findings) => match findings.iter().filter(|found| is_error(found)).count() {
+            1 => "it has an error".to_owned(),
+            many => format!("it has {many} errors"),
+        },
+        Error::Tool(_) => "a tool in it cannot be built".into(),
+        Error::Ledger(_) => "the ledger could not be read".into(),
+        Error::Open(_) => "it has no callers".into(),
+    };
+    format!("kept the one before, not what is there now: {what}; the log says more")
+}
+
+fn is_error(finding: &Finding) -> bool {
+    finding.severity == Severity::Error
+}
+
+fn say_why(error: &Error) {
+    match error {
+        Error::Manifest(findings) => {
+            for finding in findings {
+                match finding.severity {
+                    Severity::Error => tracing::error!("{finding}"),
+                    Severity::Warning => tracing::warn!("{finding}"),
+                }
+            }
+        }
+        other => tracing::error!("{other}"),
+    }
+    tracing::error!("the manifest was not taken; the one before is served on");
+}

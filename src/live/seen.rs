@@ -1,0 +1,159 @@
+//! What was read, so that a change of it can be seen: the manifest, what it includes, and the files of its references.
+//!
+//! By looking, not by being told: inotify sees nothing of network and some bind mounts, loses a file that is replaced
+//! by another, and its watches are a scarce resource of the whole machine. A look is a few `stat`s; only a file whose
+//! stat differs is read, and only contents that differ count.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::call::json::digest;
+use crate::manifest::{Process, Source};
+
+/// A file that was written so recently may be written again without a new time (file systems count in ticks).
+const TICK: Duration = Duration::from_secs(2);
+
+/// Files and patterns, as they were.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    files: BTreeMap<PathBuf, SeenFile>,
+    patterns: BTreeMap<String, Vec<PathBuf>>,
+}
+
+#[derive(Debug, Clone)]
+struct SeenFile {
+    /// `None`: not there, or so new that its contents must be looked at again.
+    stamp: Option<Stamp>,
+    /// `None`: cannot be read.
+    content: Option<[u8; 32]>,
+    blank: bool,
+}
+
+/// What `stat` says of a file behind all links: device, inode, size, and the times of the last change of contents and
+/// of anything.
+type Stamp = (u64, u64, u64, [i64; 4]);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = std::fs::metadata(path).ok()?;
+    let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(found.ctime()).ok()?))?;
+    if SystemTime::now().duration_since(changed).is_ok_and(|age| age > TICK) {
+        let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
+        Some((found.dev(), found.ino(), found.len(), times))
+    } else {
+        None
+    }
+}
+
+impl SeenFile {
+    fn of(stamp: Option<Stamp>, text: Option<&[u8]>) -> Self {
+        let blank = text.is_some_and(|text| text.trim_ascii().is_empty());
+        Self { stamp, content: text.map(|text| digest([text])), blank }
+    }
+}
+
+impl Seen {
+    /// The same files and patterns as they are now.
+    pub(super) fn look_again(&self) -> Self {
+        let look = |(path, before): (&PathBuf, &SeenFile)| {
+            let stamp = stamp(path);
+            let known = stamp.is_some() && stamp == before.stamp;
+            let now = if known { before.clone() } else { SeenFile::of(stamp, std::fs::read(path).ok().as_deref()) };
+            (path.clone(), now)
+        };
+        let matching = |pattern: &String| (pattern.clone(), Process.matching(pattern).unwrap_or_default());
+        Self { files: self.files.iter().map(look).collect(), patterns: self.patterns.keys().map(matching).collect() }
+    }
+
+    /// Whether everything reads the same.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        let contents = |seen: &Self| -> Vec<_> { seen.files.values().map(|file| file.content).collect() };
+        self.patterns == other.patterns && self.files.keys().eq(other.files.keys()) && contents(self) == contents(other)
+    }
+
+    /// Whether there is nothing in that file.
+    pub(super) fn is_blank(&self, path: &Path) -> bool {
+        self.files.get(path).is_some_and(|file| file.blank)
+    }
+}
+
+/// The process's own environment and files, keeping in mind what was read.
+#[derive(Default)]
+pub(super) struct Recorder(RefCell<Seen>);
+
+impl Recorder {
+    pub(super) fn seen(self) -> Seen {
+        self.0.into_inner()
+    }
+}
+
+impl Source for Recorder {
+    fn env(&self, name: &str) -> Option<String> {
+        Process.env(name)
+    }
+
+    fn file(&self, path: &Path) -> std::io::Result<String> {
+        // The stamp first: what is written in between is then seen at the next look.
+        let stamp = stamp(path);
+        let read = Process.file(path);
+        let seen = SeenFile::of(stamp, read.as_ref().ok().map(String::as_bytes));
+        self.0.borrow_mut().files.insert(path.to_owned(), seen);
+        read
+    }
+
+    fn matching(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
+        let files = Process.matching(pattern)?;
+        self.0.borrow_mut().patterns.insert(pattern.to_owned(), files.clone());
+        Ok(files)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_reads_differently_is_a_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let pattern = at("*.yaml").to_string_lossy().into_owned();
+        std::fs::write(at("a.yaml"), "one").unwrap();
+        let recorder = Recorder::default();
+        assert_eq!(recorder.file(&at("a.yaml")).unwrap(), "one");
+        assert!(recorder.file(&at("missing")).is_err());
+        assert_eq!(recorder.matching(&pattern).unwrap(), [at("a.yaml")]);
+        let seen = recorder.seen();
+        let same = || seen.says_the_same(&seen.look_again());
+        assert!(same());
+        // Written again, and replaced by another of the same contents.
+        std::fs::write(at("a.yaml"), "one").unwrap();
+        std::fs::write(at("b"), "one").unwrap();
+        std::fs::rename(at("b"), at("a.yaml")).unwrap();
+        assert!(same());
+        // The same size within the same tick.
+        std::fs::write(at("a.yaml"), "two").unwrap();
+        assert!(!same());
+        std::fs::write(at("a.yaml"), "one").unwrap();
+        assert!(same());
+        for (name, text) in [("b.yaml", ""), ("missing", "here")] {
+            std::fs::write(at(name), text).unwrap();
+            assert!(!same(), "{name}");
+            std::fs::remove_file(at(name)).unwrap();
+            assert!(same());
+        }
+        std::fs::remove_file(at("a.yaml")).unwrap();
+        assert!(!same());
+    }
+
+    #[test]
+    fn a_file_that_has_settled_is_not_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a");
+        std::fs::write(&file, "one").unwrap();
+        // Too new to be trusted, so it has no stamp.
+        assert_eq!(stamp(&file), None);
+        assert!(stamp(Path::new("/proc/self/exe")).is_some() || stamp(Path::new("/usr")).is_some());
+    }
+}

@@ -1,0 +1,55 @@
+//! When to read the manifest again: on SIGHUP, and when a file of it says something else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::Signal;
+
+use super::{Live, Seen};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// Files must have stood still for so long: an editor or a deployment writes several, and each in pieces.
+const QUIET: Duration = Duration::from_millis(250);
+
+impl Live {
+    /// Reloads when told to or when files have changed, for as long as the service runs.
+    pub async fn watch(self: Arc<Self>, mut hangups: Signal) {
+        let mut moving: Option<Seen> = None;
+        loop {
+            let pause = if moving.is_some() { QUIET } else { LOOK };
+            tokio::select! {
+                Some(()) = hangups.recv() => {
+                    tracing::info!("SIGHUP: the manifest is read again");
+                    // What went wrong is in the log and in `/readyz`.
+                    let _ = self.reload().await;
+                    moving = None;
+                }
+                () = tokio::time::sleep(pause), if self.plan.manifest.is_some() => {
+                    moving = self.look(moving).await;
+                }
+                else => return,
+            }
+        }
+    }
+
+    /// Looks at the files once. `moving` is how they were a moment ago, if they were changing; so is the answer.
+    async fn look(&self, moving: Option<Seen>) -> Option<Seen> {
+        let before = self.state.lock().await.seen.clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            let now = before.look_again();
+            (now.says_the_same(&before), now)
+        });
+        let (same, now) = looked.await.ok()?;
+        if same {
+            self.state.lock().await.seen = now;
+            return None;
+        }
+        if !moving.is_some_and(|moving| moving.says_the_same(&now)) {
+            return Some(now);
+        }
+        tracing::info!("files of the manifest have changed: it is read again");
+        let _ = self.reload().await;
+        None
+    }
+}

@@ -1,0 +1,131 @@
+//! A tool that came over HTTP: an entry of `tools:` as JSON, read by the same reader, with less trust.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::decode::Findings;
+use super::finding::{Finding, Severity};
+use super::node::Node;
+use super::references::Source;
+use super::sections::PolicyEntry;
+use super::tool::ToolReader;
+use crate::call::Origin;
+use crate::tools::Tool;
+
+/// What a manifest says in `defaults:`; it goes for registered tools too.
+#[derive(Debug, Clone, Default)]
+pub struct Defaults(pub(super) PolicyEntry);
+
+/// Nothing of the process can be named from outside.
+struct Nothing;
+
+impl Source for Nothing {
+    fn env(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn file(&self, _: &Path) -> std::io::Result<String> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Reads the definition of a tool that is registered at run time, and says what is odd about it.
+///
+/// # Errors
+/// Everything that was found; places are JSON Pointers.
+pub fn read_registered(name: &str, value: &Value, defaults: &Defaults) -> Result<(Tool, Vec<Finding>), Vec<Finding>> {
+    let (mut findings, mut secrets) = (Findings::default(), BTreeSet::new());
+    let node = Node::from_json(value, "");
+    let mut reader = ToolReader {
+        source: &Nothing,
+        base: Path::new(""),
+        defaults: &defaults.0,
+        natives: &HashMap::new(),
+        origin: Origin::Registered,
+        secrets: &mut secrets,
+        findings: &mut findings,
+    };
+    let tool = reader.read(name, &node);
+    let mut findings = findings.0;
+    findings.sort_by_key(|finding| finding.severity == Severity::Warning);
+    match tool {
+        Some(tool) => Ok((tool, findings)),
+        None => Err(findings),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn faults(value: &Value) -> Vec<(String, String)> {
+        let findings = read_registered("t", value, &Defaults::default()).err().unwrap_or_default();
+        let errors = findings.into_iter().filter(|finding| finding.severity == Severity::Error);
+        errors.map(|finding| (finding.place.pointer().unwrap(), finding.message)).collect()
+    }
+
+    fn http(request: &Value) -> Value {
+        json!({"kind": "http", "description": "…", "parameters": {"a/b": {"type": "string", "default": ""}, "host": {"type": "string"}}, "request": request})
+    }
+
+    #[test]
+    fn an_entry_as_json_is_a_tool() {
+        let value = http(&json!({"url": "https://api.example.com/v1/$${x}", "query": {"q": "{{ host }}"}}));
+        let (tool, _) = read_registered("t", &value, &Defaults::default()).unwrap_or_else(|f| panic!("{}", f[0]));
+        assert_eq!((tool.name(), tool.origin), ("t", Origin::Registered));
+        assert!(!tool.settings.generation.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn every_fault_is_found_at_its_pointer() {
+        let mut value = http(&json!({"url": "https://api.example.com/", "methd": "GET"}));
+        value["timeout"] = json!("soon");
+        value["parameters"]["a/b"]["typ"] = json!("string");
+        let found = faults(&value);
+        let pointers: Vec<&str> = found.iter().map(|(pointer, _)| pointer.as_str()).collect();
+        for pointer in ["/timeout", "/parameters/a~1b/typ", "/request/methd"] {
+            assert!(pointers.contains(&pointer), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_would_read_the_process_or_run_in_it_is_refused() {
+        for (value, pointer, says) in [
+            (json!({"kind": "command", "command": ["/bin/true"]}), "/kind", "kind http"),
+            (json!({"kind": "native", "use": "read_file"}), "/kind", "kind http"),
+            (json!({"kind": "python"}), "/kind", "kind http"),
+            (
+                http(&json!({"url": "https://x.example/", "headers": {"k": "${env:HOME}"}})),
+                "/request/headers/k",
+                "reference",
+            ),
+            (http(&json!({"url": "https://x.example/${file:/etc/passwd}"})), "/request/url", "reference"),
+            (http(&json!({"url": "https://x.example/", "body": "${other}"})), "/request/body", "reference"),
+            (
+                http(&json!({"url": "https://x.example/", "allow_private": true})),
+                "/request/allow_private",
+                "allow_private",
+            ),
+            (http(&json!({"url": "http://127.0.0.1/"})), "/request/url", "may not reach"),
+            (http(&json!({"url": "http://localhost:80/"})), "/request/url", "may not reach"),
+            (http(&json!({"url": "http://[::ffff:10.0.0.1]/"})), "/request/url", "may not reach"),
+            (http(&json!({"url": "http://169.254.169.254/latest"})), "/request/url", "may not reach"),
+            (http(&json!({"url": "http://{{ host }}/", "allow_hosts": ["10.1.2.3"]})), "/request/url", "may not reach"),
+            (json!([]), "", "a map"),
+            (json!("x"), "", "a map"),
+        ] {
+            let found = faults(&value);
+            assert!(found.iter().any(|(at, message)| at == pointer && message.contains(says)), "{value}: {found:?}");
+        }
+        let mut env = http(&json!({"url": "https://x.example/"}));
+        env["env"] = json!([{"name": "HOME"}]);
+        assert_eq!(faults(&env)[0].0, "/env");
+        env["env"] = json!(null);
+        env["description"] = json!("costs ${env:HOME}");
+        assert!(faults(&env).iter().any(|(at, _)| at == "/description"));
+    }
+}

@@ -1,0 +1,302 @@
+"""Another manifest while the service runs: SIGHUP and changed files, good ones taken whole, bad ones left alone."""
+
+import os
+import pathlib
+import signal
+import threading
+import time
+
+import pytest
+
+from harness import Crib, later, lines_in, ok, poll, problem, text_of
+from recipes import KEYS, params, py, sh, to_yaml, web
+
+CALCULATOR = {"kind": "native"}
+
+
+def hang_up(crib):
+    crib.process.send_signal(signal.SIGHUP)
+
+
+def reloads(crib):
+    return crib.get("/readyz").json["reloads"]
+
+
+def write(crib, manifest):
+    """As an editor does: a new file in place of the old one."""
+    text = manifest if isinstance(manifest, str) else to_yaml(manifest)
+    new = crib.manifest.with_suffix(".new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(crib.manifest)
+
+
+def names(crib, key=None):
+    return sorted(tool["name"] for tool in crib.get("/tools", key=key).json["tools"])
+
+
+def until(crib, wanted, seconds=8):
+    poll(lambda: names(crib) == sorted(wanted), seconds, f"tools {wanted}")
+
+
+def test_a_changed_file_and_a_signal_bring_the_new_manifest(start):
+    """The file alone is enough; SIGHUP does not wait for the next look. The log says what came and went."""
+    crib = start({"tools": {"calculator": CALCULATOR, "old": {"kind": "native", "use": "calculator"}}})
+    write(crib, {"tools": {"calculator": CALCULATOR, "new": {"kind": "native", "use": "calculator"}}})
+    until(crib, ["calculator", "new"])
+    assert "1 added (new), 1 removed (old)" in crib.stderr, crib.stderr
+    write(crib, {"tools": {"calculator": dict(CALCULATOR, timeout="9s")}})
+    began = time.monotonic()
+    hang_up(crib)
+    poll(lambda: reloads(crib)["taken"] == 2, 1, "SIGHUP is heard at once")
+    assert time.monotonic() - began < 1
+    assert names(crib) == ["calculator"] and "1 changed (calculator)" in crib.stderr
+    assert text_of(ok(crib.invoke("calculator", {"expression": "6*7"}))) == "42"
+
+
+def test_a_bad_manifest_is_left_alone_until_it_is_mended(start):
+    """Every fault with its place in the log, nothing of it for everybody to see, and the old tools serve on."""
+    crib = start({"tools": {"calculator": CALCULATOR}})
+    write(crib, "tools:\n  calculator: {kind: native, timeout: soon}\n  x: {kind: nativ}\n")
+    poll(lambda: reloads(crib)["refused"] == 1, 8, "the bad manifest is refused")
+    for place in ("toolcrib.yaml:2:30: tools.calculator.timeout", "toolcrib.yaml:3:7: tools.x.kind"):
+        assert place in crib.stderr, crib.stderr
+    ready = crib.get("/readyz")
+    assert ready.status == 200 and ready.json["manifest"].startswith("kept the one before"), ready
+    assert "2 errors" in ready.json["manifest"] and "soon" not in ready.body.decode()
+    ok(crib.invoke("calculator", {"expression": "1"}))
+    time.sleep(2.5)
+    assert reloads(crib) == {"taken": 0, "refused": 1}, "a bad file is read once, not every second"
+    write(crib, {"tools": {"mended": {"kind": "native", "use": "calculator"}}})
+    until(crib, ["mended"])
+    assert crib.get("/readyz").json["manifest"] == "current"
+    crib.manifest.unlink()
+    poll(lambda: reloads(crib)["refused"] == 2, 8, "a manifest that is gone is refused")
+    assert names(crib) == ["mended"]
+
+
+def test_included_files_come_and_go(start):
+    crib = start({"include": ["tools.d/*.yaml"], "tools": {"calculator": CALCULATOR}})
+    more = crib.folder / "tools.d"
+    more.mkdir()
+    (more / "a.yaml").write_text("tools: {a: {kind: native, use: calculator}}\n")
+    until(crib, ["a", "calculator"])
+    (more / "b.yaml").write_text("tools: {b: {kind: native, use: calculator}}\n")
+    until(crib, ["a", "b", "calculator"])
+    (more / "a.yaml").unlink()
+    until(crib, ["b", "calculator"])
+    (more / "b.yaml").write_text("tools: {calculator: {kind: native}}\n")
+    poll(lambda: reloads(crib)["refused"] == 1, 8, "a name that is there twice")
+    assert "tools.d/b.yaml:1:9: tools.calculator: the name is taken" in crib.stderr, crib.stderr
+
+
+def test_touching_and_rewriting_the_same_is_no_change(start):
+    crib = start({"tools": {"calculator": CALCULATOR}})
+    text = crib.manifest.read_text()
+    for _ in range(3):
+        os.utime(crib.manifest)
+        write(crib, text)
+        time.sleep(1.2)
+    assert reloads(crib) == {"taken": 0, "refused": 0}
+
+
+def test_a_file_that_is_being_written_takes_nothing_away(start):
+    """A write in pieces, emptiness first: no call in between fails, and the whole is taken."""
+    crib = start({"tools": {"calculator": CALCULATOR}})
+    whole = to_yaml({"tools": {"calculator": CALCULATOR, "later": {"kind": "native", "use": "calculator"}}})
+    with crib.manifest.open("w") as file:
+        for piece in ("", whole[:10], whole[10:25], whole[25:]):
+            file.write(piece)
+            file.flush()
+            end = time.monotonic() + 0.6
+            while time.monotonic() < end:
+                ok(crib.invoke("calculator", {"expression": "1"}))
+                time.sleep(0.05)
+    until(crib, ["calculator", "later"])
+    crib.manifest.write_text("")
+    poll(lambda: "is empty" in crib.stderr, 8, "an empty manifest is refused")
+    assert names(crib) == ["calculator", "later"]
+
+
+def test_a_config_map_is_swapped_by_its_link(start, tmp_path):
+    """As Kubernetes does it: the file is a link through ..data, a link to a folder that is replaced as a whole."""
+    mounted, up_to = tmp_path / "mounted", ["one", "two"]
+    for number, tool in enumerate(up_to):
+        folder = mounted / f"..2026_{number}"
+        folder.mkdir(parents=True)
+        (folder / "toolcrib.yaml").write_text(f"include: ['more-*.yaml']\ntools: {{{tool}: {{kind: native, use: calculator}}}}\n")
+        (folder / "more-x.yaml").write_text(f"tools: {{more_{tool}: {{kind: native, use: calculator}}}}\n")
+    (mounted / "..data").symlink_to("..2026_0")
+    for name in ("toolcrib.yaml", "more-x.yaml"):
+        (mounted / name).symlink_to(f"..data/{name}")
+    # The starter would write the manifest itself; this one is there.
+    crib = start({"tools": {}}, folder=tmp_path / "work")
+    crib.stop()
+    crib.args[crib.args.index("--manifest") + 1] = str(mounted / "toolcrib.yaml")
+    crib.start()
+    assert names(crib) == ["more_one", "one"]
+    (mounted / "..data_tmp").symlink_to("..2026_1")
+    (mounted / "..data_tmp").replace(mounted / "..data")
+    until(crib, ["more_two", "two"])
+
+
+def test_a_rotated_secret_reaches_the_upstream_and_nobody_else(start, up, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("first-secret-value\n")
+    crib = start({"tools": {"echo": web(up.base + "/echo", effect="read", request={
+        "headers": {"authorization": "Bearer ${file:%s}" % secret}})}})
+    sent = []
+    up.script("/echo", lambda handler: (sent.append(handler.headers["authorization"]), handler.at_echo()))
+    answer = ok(crib.invoke("echo"))
+    secret.write_text("second-secret-value\n")
+    poll(lambda: reloads(crib)["taken"] == 1, 8, "the new secret")
+    answers = [answer, ok(crib.invoke("echo"))]
+    assert sent == ["Bearer first-secret-value", "Bearer second-secret-value"]
+    for said in answers:
+        assert "secret-value" not in text_of(said) and "[redacted]" in text_of(said), said
+    # Old values are remembered, since an upstream may still say them.
+    up.script("/echo", lambda handler: handler.reply(200, b"first-secret-value second-secret-value", "text/plain"))
+    assert text_of(ok(crib.invoke("echo", {"n": 2}))) == "[redacted] [redacted]"
+    assert "secret-value" not in crib.stderr
+
+
+def test_keys_are_rotated_without_a_restart(start, tmp_path):
+    for name, key in KEYS.items():
+        (tmp_path / name).write_text(key)
+    callers = [{"name": "ann", "key": "${file:%s}" % (tmp_path / "ANN")},
+               {"name": "root", "key": "${file:%s}" % (tmp_path / "ROOT"), "admin": True}]
+    crib = start({"callers": callers, "tools": {"calculator": CALCULATOR}})
+    call = lambda key: crib.invoke("calculator", {"expression": "1"}, key=key)
+    ok(call(KEYS["ANN"]))
+    (tmp_path / "ANN").write_text("another-key-0123456789")
+    poll(lambda: call("another-key-0123456789").status == 200, 8, "the new key")
+    problem(call(KEYS["ANN"]), 401, "unauthenticated")
+    write(crib, {"callers": callers[1:], "tools": {"calculator": CALCULATOR}})
+    poll(lambda: call("another-key-0123456789").status == 401, 8, "a caller that is gone")
+    ok(call(KEYS["ROOT"]))
+    assert "1 removed (ann)" in crib.stderr
+
+
+def test_a_running_call_ends_as_it_began(start, tmp_path):
+    """Old and new definition answer at the same time; the old one is not cut short, and both are rows."""
+    ran = tmp_path / "ran"
+    crib = start({"tools": {"x": sh(f"echo begun >> {ran}; /bin/sleep 2.5; echo old", effect="write")}})
+    answer = later(lambda: crib.invoke("x"))
+    poll(lambda: lines_in(ran) == 1, 10, "it runs")
+    write(crib, {"tools": {"x": sh("echo new", effect="write")}})
+    hang_up(crib)
+    poll(lambda: reloads(crib)["taken"] == 1, 2, "the new manifest")
+    assert text_of(ok(crib.invoke("x"))).strip() == "new"
+    said = ok(answer())
+    assert text_of(said).strip() == "old"
+    assert crib.row(said["invocation_id"])["state"] == "succeeded"
+
+
+def test_what_was_used_stays_used_and_results_of_another_definition_are_not_served(start, up):
+    def tool(path, calls):
+        return web(up.base + path, effect="read", cache={"ttl": "1h"}, limits=[{"calls": calls, "per": "lifetime"}])
+
+    crib = start({"tools": {"x": tool("/echo/one", 2)}})
+    ok(crib.invoke("x"))
+    assert ok(crib.invoke("x"))["meta"]["cache"] == "hit"
+    for manifest, cache, used in ((tool("/echo/one", 5), "hit", 1), (tool("/echo/two", 5), "miss", 2), (tool("/echo/one", 2), "hit", 2)):
+        before = reloads(crib)["taken"]
+        write(crib, {"tools": {"x": manifest}})
+        hang_up(crib)
+        poll(lambda: reloads(crib)["taken"] > before, 5, "the next manifest")
+        assert ok(crib.invoke("x"))["meta"]["cache"] == cache
+        assert crib.usage("x")[0]["used"] == used
+    problem(crib.invoke("x", {"n": 9}), 429, "usage_limit_reached")
+
+
+def test_what_waits_for_the_next_start_is_named(start):
+    crib = start({"server": {"drain": "20s"}, "tools": {"calculator": CALCULATOR}})
+    write(crib, {"server": {"drain": "3s", "max_body": "2MiB"}, "cache": {"max_bytes": "1MiB"}, "tools": {"new": {"kind": "native", "use": "calculator"}}})
+    until(crib, ["new"])
+    poll(lambda: "server.max_body, server.drain, cache.max_bytes" in crib.stderr, 2, "the keys by name")
+
+
+def test_the_demo_has_nothing_to_reload(start):
+    crib = start()
+    hang_up(crib)
+    poll(lambda: "no manifest" in crib.stderr.split("Try", 1)[-1], 5, "a word in the log")
+    ok(crib.invoke("calculator", {"expression": "1"}))
+
+
+def test_a_service_that_others_reach_never_loses_its_callers(start):
+    callers = [{"name": "ann", "key": KEYS["ANN"]}]
+    crib = start({"server": {"allowed_hosts": ["127.0.0.1"]}, "callers": callers, "tools": {"calculator": CALCULATOR}}, listen="0.0.0.0:0")
+    write(crib, {"tools": {"calculator": CALCULATOR}})
+    poll(lambda: reloads(crib)["refused"] == 1, 8, "refused")
+    assert "no callers" in crib.stderr
+    problem(crib.invoke("calculator", {"expression": "1"}), 401)
+    ok(crib.invoke("calculator", {"expression": "1"}, key=KEYS["ANN"]))
+
+
+def test_stopping_in_the_midst_of_reloading(start):
+    """Signals that cross: it ends with 0 all the same, ten times out of ten."""
+    manifest = {"tools": {f"t{n}": {"kind": "native", "use": "calculator"} for n in range(200)}}
+    crib = start(manifest)
+    for turn in range(10):
+        for _ in range(turn % 3 + 1):
+            hang_up(crib)
+        time.sleep(0.01 * turn)
+        crib.stop()
+        crib.start()
+        assert len(names(crib)) == 200
+
+
+def handles(crib):
+    process = pathlib.Path(f"/proc/{crib.process.pid}")
+    if not process.exists():
+        pytest.skip("needs /proc to count open files")
+    return len(list((process / "fd").iterdir())), len(list((process / "task").iterdir()))
+
+
+def test_two_hundred_reloads_under_load(start, up, tmp_path):
+    """No call fails, none is lost or counted twice, and nothing is left over."""
+    (tmp_path / "notes").mkdir()
+
+    def manifest(turn):
+        tools = {"count": web(up.base + "/json", effect="read", timeout=f"{20 + turn % 2}s", limits=[{"calls": 10**6, "per": "day"}]),
+                 "steady": {"kind": "native", "use": "calculator"},
+                 "notes": {"kind": "native", "use": "read_file", "with": {"root": str(tmp_path / "notes"), "max_bytes": f"{turn % 7 + 1}KiB"}}}
+        if turn % 2:
+            tools["odd"] = py("print('odd')", effect="read")
+        return {"tools": tools}
+
+    crib = start(manifest(0))
+    over, failures, calls = threading.Event(), [], [0, 0, 0]
+
+    def load(slot, tool, arguments):
+        session = crib.session()
+        while not over.is_set():
+            reply = session.invoke(tool, arguments)
+            if reply.status != 200 or reply.json["is_error"]:
+                failures.append(reply)
+                return
+            calls[slot] += 1
+        session.close()
+
+    for turn in range(5):  # what grows once grows before it is counted
+        ok(crib.invoke("count", {"n": turn}))
+    threads = [threading.Thread(target=load, args=(slot, *what), daemon=True)
+               for slot, what in enumerate((("count", {"n": 1}), ("count", {"n": 2}), ("steady", {"expression": "6*7"})))]
+    for thread in threads:
+        thread.start()
+    before = None
+    for turn in range(1, 201):
+        write(crib, manifest(turn))
+        hang_up(crib)
+        poll(lambda: reloads(crib)["taken"] >= turn, 10, f"reload {turn}")
+        if turn == 20:
+            before = handles(crib), crib.rss()
+    over.set()
+    for thread in threads:
+        thread.join(30)
+    assert not failures, failures[:3]
+    assert min(calls) > 20, calls
+    assert crib.usage("count")[0]["used"] == calls[0] + calls[1] + 5
+    assert reloads(crib)["refused"] == 0
+    (files, threads_), memory = before
+    poll(lambda: handles(crib)[0] <= files + 4, 15, f"open files as before: {files}, now {handles(crib)}")
+    assert crib.rss() < memory + 64 * 2**20, (memory, crib.rss())
