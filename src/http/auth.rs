@@ -18,6 +18,10 @@ pub(super) struct Principal(pub Arc<Caller>);
 /// An authenticated caller who may use the operator's routes.
 pub(super) struct Admin;
 
+/// An authenticated caller, or somebody without a key on a route that is open to everybody. A bad key is refused there
+/// too.
+pub(super) struct Visitor(pub Option<Arc<Caller>>);
+
 /// The key of a request: `authorization: Bearer …`, or `x-api-key: …`.
 fn key(headers: &HeaderMap) -> Option<&str> {
     if let Some(value) = headers.get(AUTHORIZATION) {
@@ -40,6 +44,19 @@ impl FromRequestParts<AppState> for Principal {
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         authenticate(state.registry.callers(), &parts.headers).map(Principal)
+    }
+}
+
+impl FromRequestParts<AppState> for Visitor {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        let callers = state.registry.callers();
+        let comes_with_none = !parts.headers.contains_key(AUTHORIZATION) && !parts.headers.contains_key("x-api-key");
+        if comes_with_none && !callers.is_empty() {
+            return Ok(Self(None));
+        }
+        authenticate(callers, &parts.headers).map(|caller| Self(Some(caller)))
     }
 }
 
