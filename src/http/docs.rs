@@ -7,6 +7,7 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::get};
+use moka::future::Cache;
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
@@ -14,11 +15,12 @@ use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::Config;
 
 use super::auth::Visitor;
-use super::etag::tagged;
+use super::etag::Tagged;
 use super::openapi::Fixed;
 use super::problem::{ApiError, Problem};
 use super::responses;
 use super::state::AppState;
+use crate::call::json::{canonical, digest};
 use crate::formats::Format;
 use crate::registry::Registry;
 
@@ -69,26 +71,52 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'u
 
 /// `/openapi.json`, `/docs` and the files of the page.
 pub(super) fn routes(document: &utoipa::openapi::OpenApi) -> Router<AppState> {
-    let fixed = Arc::new(Fixed::new(document));
+    let documents = Documents::new(document);
     let config = Arc::new(Config::from("/openapi.json"));
     let index = config.clone();
+    let document = move |State(state): State<AppState>, visitor: Visitor, headers: HeaderMap| async move {
+        documents.get(&state.registry, visitor).await.map(|document| document.answer(&headers))
+    };
     Router::new()
-        .route(
-            "/openapi.json",
-            get(async move |State(state): State<AppState>, visitor: Visitor, headers: HeaderMap| {
-                openapi_json(&fixed, &state.registry, visitor, &headers)
-            }),
-        )
+        .route("/openapi.json", get(document))
         .route("/docs", get(move || async move { file("", index) }))
         .route("/docs/", get(|| async { axum::response::Redirect::permanent("/docs") }))
         .route("/docs/{*file}", get(move |Path(name): Path<String>| async move { file(&name, config) }))
 }
 
-/// The fixed routes for everybody; a caller's own tools, as far as they are on, for who comes with a key.
-fn openapi_json(fixed: &Fixed, registry: &Registry, Visitor(caller): Visitor, headers: &HeaderMap) -> Response {
-    let tools = caller.map(|caller| registry.list(&caller)).unwrap_or_default();
-    let usable = tools.iter().filter(|entry| entry.is_enabled()).map(|entry| &entry.definition);
-    tagged(headers, &fixed.with_tools(usable))
+/// Bytes of documents that are kept. One takes some 4 KB for each tool.
+const KEPT: u64 = 16 << 20;
+
+/// What `/openapi.json` answers. A document is made when it is first asked for: of a thousand tools that is work for a
+/// tenth of a second, and callers who may use the same tools share it.
+#[derive(Clone)]
+struct Documents {
+    fixed: Arc<Fixed>,
+    made: Cache<[u8; 32], Tagged>,
+}
+
+impl Documents {
+    fn new(document: &utoipa::openapi::OpenApi) -> Self {
+        let size = |_: &[u8; 32], document: &Tagged| u32::try_from(document.len()).unwrap_or(u32::MAX);
+        let made = Cache::builder().max_capacity(KEPT).weigher(size).build();
+        Self { fixed: Arc::new(Fixed::new(document)), made }
+    }
+
+    /// The fixed routes for everybody; a caller's own tools, as far as they are on, for who comes with a key.
+    async fn get(&self, registry: &Registry, Visitor(caller): Visitor) -> Result<Tagged, ApiError> {
+        let mut tools = caller.map(|caller| registry.list(&caller)).unwrap_or_default();
+        tools.retain(|entry| entry.is_enabled());
+        // All that is shown of a tool is in its hash, but for its labels.
+        let shown = tools.iter().map(|entry| (&entry.definition_hash, &entry.definition.tags));
+        let key = digest([canonical(&shown.collect::<Vec<_>>()).as_slice()]);
+        let fixed = self.fixed.clone();
+        let make = move || Tagged::new(&fixed.with_tools(tools.iter().map(|entry| &entry.definition)));
+        let made = self.made.try_get_with(key, tokio::task::spawn_blocking(make)).await;
+        made.map_err(|error| {
+            tracing::error!(%error, "the OpenAPI document cannot be made");
+            ApiError::Internal
+        })
+    }
 }
 
 fn file(name: &str, config: Arc<Config<'static>>) -> Response {

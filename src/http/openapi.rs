@@ -73,9 +73,10 @@ impl Fixed {
             operation["responses"]["200"]["content"]["application/json"]["schema"] = reference(&answer);
         }
         let title = annotations.get("title").and_then(Value::as_str);
+        let first_sentence = description.lines().next().and_then(|line| line.split(". ").next());
         let labels = std::iter::once("invoke").chain(tags.iter().map(String::as_str).filter(|tag| *tag != "invoke"));
         operation["tags"] = labels.collect();
-        operation["summary"] = title.unwrap_or(name.as_str()).into();
+        operation["summary"] = title.or(first_sentence).unwrap_or_default().into();
         operation["description"] = description.as_str().into();
         operation["operationId"] = format!("invoke_{family}").into();
         operation["requestBody"]["content"]["application/json"]["schema"] = reference(&request);

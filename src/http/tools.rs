@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 
 use super::auth::{Admin, Principal};
 use super::body::{Asked, PathPart, StrictJson};
-use super::etag::tagged;
+use super::etag::Tagged;
 use super::problem::{ApiError, Problem};
 use super::responses::{Always, Asking, Fitting, Keyed, Naming, Reading, Recording, Running};
 use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolList, ToolView, Validated};
@@ -82,7 +82,7 @@ pub(super) async fn list(
             crate::formats::render(other, usable)
         }
     };
-    Ok(tagged(&headers, &body))
+    Ok(Tagged::new(&body).answer(&headers))
 }
 
 fn view(entry: &Entry) -> ToolView<'_> {

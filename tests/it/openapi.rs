@@ -16,7 +16,9 @@ fn the_committed_document_is_current() {
 }
 
 fn tool(name: &str) -> Tool {
-    Tool::new(name, "Says a word.").param("word", "string", "The word").call(|_, _| async { Ok("") })
+    Tool::new(name, "Says a word. Use it when one is wanted.")
+        .param("word", "string", "The word")
+        .call(|_, _| async { Ok("") })
 }
 
 /// Tools that have an operation of their own, by path.
@@ -54,7 +56,8 @@ async fn each_tool_has_an_operation_with_its_own_types() {
 
     let (say, schemas) = (&document["paths"]["/tools/say/invoke"]["post"], &document["components"]["schemas"]);
     assert_eq!(say["operationId"], "invoke_say");
-    assert_eq!(say["description"], "Says a word.");
+    assert_eq!(say["summary"], "Says a word");
+    assert_eq!(say["description"], "Says a word. Use it when one is wanted.");
     assert_eq!(say["tags"], json!(["invoke", "words"]));
     assert_eq!(say["parameters"], Value::Null, "the name is in the path");
     assert_eq!(say["requestBody"]["content"]["application/json"]["schema"]["$ref"], "#/components/schemas/say_request");
