@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::call::Definition;
 
 /// A shape that `GET /tools?format=` and `toolcrib tools --format` can give.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, utoipa::ToSchema)]
+#[schema(rename_all = "kebab-case")]
 pub enum Format {
     /// Toolcrib's own: definition, policy and state.
     #[default]

@@ -78,7 +78,7 @@ pub struct LimitUsage {
     /// Calls left.
     pub remaining: u64,
     /// When the window ends (RFC 3339); null for `run` and `lifetime`.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required)]
     pub resets_at: Option<Timestamp>,
 }
 
@@ -96,6 +96,7 @@ pub struct Meta {
     /// Arguments that were changed to fit the schema.
     pub coercions: Vec<Coercion>,
     /// Set when the result was cut; null when it is whole.
+    #[schema(required)]
     pub overflow: Option<Value>,
     /// Anything else worth knowing.
     pub warnings: Vec<String>,

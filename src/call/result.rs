@@ -12,11 +12,13 @@ use super::notes::Meta;
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Content {
     /// Text for the model.
+    #[schema(title = "TextContent")]
     Text {
         /// The text.
         text: String,
     },
     /// A picture.
+    #[schema(title = "ImageContent")]
     Image {
         /// Base64.
         data: String,
@@ -25,6 +27,7 @@ pub enum Content {
         mime_type: String,
     },
     /// Sound.
+    #[schema(title = "AudioContent")]
     Audio {
         /// Base64.
         data: String,

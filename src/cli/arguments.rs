@@ -60,8 +60,12 @@ pub(super) enum Command {
     },
     /// Print recorded calls, newest first.
     Invocations(report::InvocationArgs),
-    /// Print the OpenAPI document.
-    Openapi,
+    /// Print the OpenAPI document of the fixed routes, or with a manifest also of its tools.
+    Openapi {
+        /// The manifest whose tools to print too.
+        #[arg(long, short)]
+        manifest: Option<PathBuf>,
+    },
     /// Exit 0 when the service is ready: for images without a shell.
     Healthcheck {
         /// The server to ask.

@@ -1,6 +1,7 @@
 //! Commands that work on a manifest: serve, check, tools; and openapi.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use serde_json::json;
 
@@ -68,8 +69,7 @@ pub(super) fn tools(manifest: &ManifestArg, format: Format) -> Result<(), Failur
     tools.sort_by(|a, b| a.name().cmp(b.name()));
     print_json(&match format {
         Format::Native => {
-            let views: Vec<_> = tools.iter().map(http::ToolView::of_tool).collect();
-            json!({"tools": views, "next_cursor": null})
+            json!(http::ToolList { tools: tools.iter().map(http::ToolView::of_tool).collect(), next_cursor: None })
         }
         other => {
             let usable = tools.iter().filter(|tool| tool.policy.enabled).map(|tool| &tool.definition);
@@ -79,8 +79,14 @@ pub(super) fn tools(manifest: &ManifestArg, format: Format) -> Result<(), Failur
     Ok(())
 }
 
-pub(super) fn openapi() -> Result<(), Failure> {
-    let text = http::openapi().to_pretty_json();
-    print(&text.map_err(|error| Failure::Failed(error.to_string()))?);
+pub(super) fn openapi(manifest: Option<&Path>) -> Result<(), Failure> {
+    let Some(path) = manifest else {
+        let text = http::openapi().to_pretty_json();
+        print(&text.map_err(|error| Failure::Failed(error.to_string()))?);
+        return Ok(());
+    };
+    let tools = manifest::load(path, &Process, &HashMap::new()).map_err(Error::Manifest)?.tools;
+    let usable = tools.iter().filter(|tool| tool.policy.enabled).map(|tool| &tool.definition);
+    print_json(&http::openapi_with(usable));
     Ok(())
 }

@@ -74,7 +74,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Call(args) => call::call(args).await,
         Command::Usage { from } => report::usage(from).await,
         Command::Invocations(args) => report::invocations(args).await,
-        Command::Openapi => openapi(),
+        Command::Openapi { manifest } => openapi(manifest.as_deref()),
         Command::Healthcheck { server, listen, live } => client::healthcheck(server, listen, live).await,
     };
     match done {

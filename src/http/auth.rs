@@ -25,6 +25,9 @@ pub(super) struct Visit {
 /// An authenticated caller who may use the operator's routes.
 pub(super) struct Admin;
 
+/// A visit, or `None` for somebody without a key on a route that is open to everybody. A bad key is refused there too.
+pub(super) struct Visitor(pub Option<Visit>);
+
 /// The key of a request: `authorization: Bearer …`, or `x-api-key: …`.
 fn key(headers: &HeaderMap) -> Option<&str> {
     if let Some(value) = headers.get(AUTHORIZATION) {
@@ -58,6 +61,18 @@ impl FromRequestParts<AppState> for Visit {
         let catalog = state.registry.catalog();
         let caller = authenticate(catalog.callers(), &parts.headers)?;
         Ok(Self { caller, catalog })
+    }
+}
+
+impl FromRequestParts<AppState> for Visitor {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        let comes_with_none = !parts.headers.contains_key(AUTHORIZATION) && !parts.headers.contains_key("x-api-key");
+        if comes_with_none && !state.registry.catalog().callers().is_empty() {
+            return Ok(Self(None));
+        }
+        Visit::from_request_parts(parts, state).await.map(|visit| Self(Some(visit)))
     }
 }
 

@@ -3,15 +3,25 @@
 use std::sync::Arc;
 
 use axum::extract::Path;
+use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
-use axum::{Json, Router, routing::get};
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use axum::{Router, routing::get};
+use moka::future::Cache;
+use utoipa::openapi::security::{
+    ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
+};
 use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::Config;
 
-use super::problem::ApiError;
+use super::auth::Visitor;
+use super::etag::Tagged;
+use super::openapi::Fixed;
+use super::problem::{ApiError, Problem};
+use super::responses;
 use super::state::AppState;
+use crate::call::json::{canonical, digest};
+use crate::formats::Format;
 
 /// The document's frame; the routes add themselves.
 #[derive(OpenApi)]
@@ -20,26 +30,37 @@ use super::state::AppState;
         retried and recorded.", license(name = "Apache-2.0", identifier = "Apache-2.0")),
     tags(
         (name = "tools", description = "List tools and run them."),
+        (name = "invoke", description = "Each tool with its own types."),
         (name = "ledger", description = "What was called, by whom, with what result."),
         (name = "operator", description = "For admins; without callers in the manifest everybody is one."),
         (name = "health", description = "For probes."),
     ),
-    modifiers(&BearerKey),
+    components(schemas(Problem, Format)),
+    modifiers(&CallersKey, &Problems),
 )]
 pub(super) struct Frame;
 
-/// Every route takes a caller's key once there are callers.
-struct BearerKey;
+/// Every route takes a caller's key once there are callers, in either of two headers.
+struct CallersKey;
 
-impl Modify for BearerKey {
+impl Modify for CallersKey {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A caller's key.")).build();
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A caller's key.")).build();
+        let header = ApiKeyValue::with_description("x-api-key", "A caller's key.");
         let components = document.components.get_or_insert_default();
-        components.add_security_scheme("key", SecurityScheme::Http(scheme));
-        document.security = Some(vec![
-            utoipa::openapi::security::SecurityRequirement::default(),
-            utoipa::openapi::security::SecurityRequirement::new("key", Vec::<String>::new()),
-        ]);
+        components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
+        components.add_security_scheme("header", SecurityScheme::ApiKey(ApiKey::Header(header)));
+        let by = |scheme| SecurityRequirement::new(scheme, Vec::<String>::new());
+        document.security = Some(vec![SecurityRequirement::default(), by("bearer"), by("header")]);
+    }
+}
+
+/// The problems that routes refer to.
+struct Problems;
+
+impl Modify for Problems {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        document.components.get_or_insert_default().responses.extend(responses::components());
     }
 }
 
@@ -48,15 +69,53 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'u
                       connect-src 'self'; frame-ancestors 'none'; base-uri 'self'";
 
 /// `/openapi.json`, `/docs` and the files of the page.
-pub(super) fn routes(document: utoipa::openapi::OpenApi) -> Router<AppState> {
-    let document = Arc::new(document);
+pub(super) fn routes(document: &utoipa::openapi::OpenApi) -> Router<AppState> {
+    let documents = Documents::new(document);
     let config = Arc::new(Config::from("/openapi.json"));
     let index = config.clone();
+    let document = move |visitor: Visitor, headers: HeaderMap| async move {
+        documents.get(visitor).await.map(|document| document.answer(&headers))
+    };
     Router::new()
-        .route("/openapi.json", get(move || async move { Json(&*document).into_response() }))
+        .route("/openapi.json", get(document))
         .route("/docs", get(move || async move { file("", index) }))
         .route("/docs/", get(|| async { axum::response::Redirect::permanent("/docs") }))
         .route("/docs/{*file}", get(move |Path(name): Path<String>| async move { file(&name, config) }))
+}
+
+/// Bytes of documents that are kept. One takes some 4 KB for each tool.
+const KEPT: u64 = 16 << 20;
+
+/// What `/openapi.json` answers. A document is made when it is first asked for: of a thousand tools that is work for a
+/// tenth of a second, and callers who may use the same tools share it.
+#[derive(Clone)]
+struct Documents {
+    fixed: Arc<Fixed>,
+    made: Cache<[u8; 32], Tagged>,
+}
+
+impl Documents {
+    fn new(document: &utoipa::openapi::OpenApi) -> Self {
+        let size = |_: &[u8; 32], document: &Tagged| u32::try_from(document.len()).unwrap_or(u32::MAX);
+        let made = Cache::builder().max_capacity(KEPT).weigher(size).build();
+        Self { fixed: Arc::new(Fixed::new(document)), made }
+    }
+
+    /// The fixed routes for everybody; a caller's own tools, as far as they are on, for who comes with a key.
+    async fn get(&self, Visitor(visit): Visitor) -> Result<Tagged, ApiError> {
+        let mut tools = visit.map(|visit| visit.catalog.list(&visit.caller)).unwrap_or_default();
+        tools.retain(|entry| entry.is_enabled());
+        // All that is shown of a tool is in its hash, but for its labels.
+        let shown = tools.iter().map(|entry| (&entry.definition_hash, &entry.definition.tags));
+        let key = digest([canonical(&shown.collect::<Vec<_>>()).as_slice()]);
+        let fixed = self.fixed.clone();
+        let make = move || Tagged::new(&fixed.with_tools(tools.iter().map(|entry| &entry.definition)));
+        let made = self.made.try_get_with(key, tokio::task::spawn_blocking(make)).await;
+        made.map_err(|error| {
+            tracing::error!(%error, "the OpenAPI document cannot be made");
+            ApiError::Internal
+        })
+    }
 }
 
 fn file(name: &str, config: Arc<Config<'static>>) -> Response {

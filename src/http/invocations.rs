@@ -13,6 +13,7 @@ use utoipa::IntoParams;
 use super::auth::Principal;
 use super::body::{Asked, PathPart};
 use super::problem::{ApiError, Problem};
+use super::responses::{Always, Asking, Keyed, Naming, Recording};
 use super::wire::{InvocationView, InvokeAnswer};
 use crate::call::units::Time;
 use crate::call::{Answer, Failure, InvocationId, Meta, ToolResult};
@@ -51,13 +52,13 @@ pub(super) struct InvocationPage {
     /// The calls.
     pub invocations: Vec<InvocationView>,
     /// Where the next page begins; null on the last.
+    #[schema(required)]
     pub next_cursor: Option<String>,
 }
 
 /// Calls, newest first, running ones too.
 #[utoipa::path(get, operation_id = "list_invocations", path = "/invocations", tag = "ledger", params(ListInvocations), responses(
-    (status = 200, body = InvocationPage), (status = 400, body = Problem), (status = 401, body = Problem),
-    (status = 403, body = Problem), (status = 503, body = Problem)))]
+    (status = 200, description = "A page", body = InvocationPage), Always, Keyed, Asking, Recording))]
 pub(super) async fn list(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,
@@ -125,10 +126,21 @@ pub(super) struct InvocationDetail {
     #[serde(flatten)]
     pub invocation: InvocationView,
     /// The answer or the problem; null while it runs.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Ended<'_>>, required)]
     pub result: Value,
     /// Tries that failed.
     pub attempt_errors: Vec<AttemptError>,
+}
+
+/// What a call came to.
+#[derive(utoipa::ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it is put together again from the row")]
+enum Ended<'a> {
+    /// The tool ran.
+    Answer(InvokeAnswer<'a>),
+    /// It did not, or failed.
+    Problem(Problem),
 }
 
 /// A try that failed.
@@ -154,8 +166,7 @@ impl From<AttemptRow> for AttemptError {
 /// One call.
 #[utoipa::path(get, operation_id = "get_invocation", path = "/invocations/{id}", tag = "ledger",
     params(("id" = String, Path, description = "The invocation's id")), responses(
-    (status = 200, body = InvocationDetail), (status = 401, body = Problem), (status = 404, body = Problem),
-    (status = 503, body = Problem)))]
+    (status = 200, description = "The call", body = InvocationDetail), Always, Keyed, Naming, Recording))]
 pub(super) async fn get(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,

@@ -3,11 +3,14 @@
 mod auth;
 mod body;
 mod docs;
+mod etag;
 mod guard;
 mod health;
 mod invocations;
+mod openapi;
 mod problem;
 mod registration;
+mod responses;
 mod server;
 mod settings;
 mod state;
@@ -20,6 +23,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::response::{IntoResponse, Response};
+use serde_json::Value;
 use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
@@ -32,10 +36,11 @@ pub use server::serve;
 pub use settings::ServerSettings;
 pub use tools::call_in_process;
 pub use usage::ToolUsage;
-pub use wire::{InvocationView, ToolView};
+pub use wire::{InvocationView, ToolList, ToolView};
 
 use self::guard::Guard;
 use self::state::AppState;
+use crate::call::Definition;
 use crate::live::Live;
 
 /// Every route, with the layers around them: outermost first, as a request meets them.
@@ -47,7 +52,7 @@ pub fn router(live: Arc<Live>, settings: &ServerSettings) -> Router {
         .layer(CatchPanicLayer::custom(panicked))
         .layer(axum::middleware::from_fn_with_state(Guard::new(settings), guard::guard));
     routes
-        .merge(docs::routes(document))
+        .merge(docs::routes(&document))
         .fallback(|| async { ApiError::NotFound("there is no such route; /docs shows those that are".into()) })
         .method_not_allowed_fallback(|| async { ApiError::Method })
         .with_state(AppState { registry: live.registry().clone(), live, max_body: settings.max_body })
@@ -57,6 +62,11 @@ pub fn router(live: Arc<Live>, settings: &ServerSettings) -> Router {
 /// The OpenAPI document of the fixed routes.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     api().split_for_parts().1
+}
+
+/// The same with an operation for each of these tools.
+pub fn openapi_with<'a>(tools: impl IntoIterator<Item = &'a Definition>) -> Value {
+    openapi::Fixed::new(&openapi()).with_tools(tools)
 }
 
 fn api() -> OpenApiRouter<AppState> {

@@ -87,9 +87,11 @@ pub struct Problem {
     /// Whether the same request may succeed later.
     pub retryable: bool,
     /// Worth waiting so long first, in milliseconds.
+    #[schema(required)]
     pub retry_after_ms: Option<u64>,
     /// The call, when one began.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub invocation_id: Option<String>,
     /// Every place where the arguments break the schema.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -102,7 +104,7 @@ pub struct Problem {
 }
 
 /// The status of a failed call.
-fn status_of(kind: ErrorKind, started: bool) -> StatusCode {
+pub(super) fn status_of(kind: ErrorKind, started: bool) -> StatusCode {
     match kind {
         ErrorKind::InvalidRequest => StatusCode::BAD_REQUEST,
         ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,

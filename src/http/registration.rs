@@ -6,11 +6,12 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::auth::{Admin, Principal};
 use super::body::{PathPart, StrictJson};
-use super::problem::{ApiError, Problem};
+use super::problem::ApiError;
+use super::responses::{Always, Claiming, Keyed, Naming, Reading, Recording};
 use super::tools::detail;
 use super::wire::ToolDetail;
 use crate::call::{Caller, Violation};
@@ -70,11 +71,7 @@ fn definition(findings: Vec<Finding>) -> ApiError {
     request_body(content = Object, description = "A tool of kind `http`, with the keys of a manifest's entry"),
     params(("name" = String, Path, description = "The tool's name")), responses(
     (status = 200, description = "Replaced", body = ToolDetail<'_>),
-    (status = 201, description = "Registered", body = ToolDetail<'_>),
-    (status = 400, description = "Every fault of the definition, with its JSON Pointer", body = Problem),
-    (status = 401, body = Problem), (status = 403, body = Problem),
-    (status = 409, description = "The name or an alias is another tool's", body = Problem),
-    (status = 413, body = Problem), (status = 415, body = Problem), (status = 503, body = Problem)))]
+    (status = 201, description = "Registered", body = ToolDetail<'_>), Always, Keyed, Reading, Claiming, Recording))]
 pub(super) async fn put(
     State(live): State<Arc<Live>>,
     _: Admin,
@@ -87,25 +84,31 @@ pub(super) async fn put(
     Ok((status, detail(live.registry(), &entry, &caller).await?).into_response())
 }
 
+/// A tool that is gone.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Deleted {
+    /// Which.
+    pub tool: String,
+    /// True.
+    pub deleted: bool,
+}
+
 /// Remove a tool that was registered at run time. Calls under way finish.
 #[utoipa::path(delete, operation_id = "remove_tool", path = "/tools/{name}", tag = "operator",
     params(("name" = String, Path, description = "The tool's name")), responses(
-    (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
-    (status = 404, body = Problem), (status = 409, description = "The tool is not one that was registered", body = Problem),
-    (status = 503, body = Problem)))]
+    (status = 200, description = "Removed", body = Deleted), Always, Keyed, Naming, Claiming, Recording))]
 pub(super) async fn delete(
     State(live): State<Arc<Live>>,
     _: Admin,
     Principal(caller): Principal,
     PathPart(name): PathPart,
-) -> Result<Json<Value>, ApiError> {
-    let deleted = live.delete(&name, &caller.name).await;
-    deleted.map_err(|error| match error {
+) -> Result<Json<Deleted>, ApiError> {
+    live.delete(&name, &caller.name).await.map_err(|error| match error {
         ChangeError::Unknown(name) => {
             let did_you_mean = live.registry().catalog().did_you_mean(&name, &Caller::anonymous());
             ApiError::UnknownTool { name, did_you_mean }
         }
         other => other.into(),
     })?;
-    Ok(Json(json!({"tool": name, "deleted": true})))
+    Ok(Json(Deleted { tool: name, deleted: true }))
 }

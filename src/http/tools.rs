@@ -1,21 +1,22 @@
 //! The tools: listing, looking at one, calling it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 
 use super::auth::{Admin, Visit};
 use super::body::{Asked, PathPart, StrictJson};
+use super::etag::Tagged;
 use super::problem::{ApiError, Problem};
-use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolView, Validated};
-use crate::call::json::digest;
+use super::responses::{Always, Asking, Fitting, Keyed, Naming, Reading, Recording, Running};
+use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolList, ToolView, Validated};
 use crate::call::{CallError, Caller, Charged, Failure, Invocation, InvocationId, Origin};
 use crate::formats::Format;
 use crate::registry::{Catalog, Entry, Registry};
@@ -27,7 +28,8 @@ type Tools = State<Arc<Registry>>;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListTools {
-    /// `native` (default), `openai` or `anthropic`: ready to paste into that API.
+    /// Ready to paste into that API.
+    #[param(value_type = Option<Format>)]
     format: Option<String>,
     /// Only tools with this tag.
     tag: Option<String>,
@@ -37,11 +39,21 @@ pub(super) struct ListTools {
     cursor: Option<String>,
 }
 
+/// What `GET /tools` answers.
+#[derive(utoipa::ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "what is answered in another format is known to its renderer only")]
+enum Listed<'a> {
+    /// Toolcrib's own shape.
+    Native(ToolList<'a>),
+    /// Definitions in another API's shape.
+    Other(Vec<HashMap<String, Value>>),
+}
+
 /// The caller's tools.
 #[utoipa::path(get, operation_id = "list_tools", path = "/tools", tag = "tools", params(ListTools), responses(
-    (status = 200, description = "The tools that this caller may use. In another format: that API's own shape.", body = Object),
-    (status = 304, description = "Not changed since the ETag in If-None-Match."),
-    (status = 400, body = Problem), (status = 401, body = Problem)))]
+    (status = 200, description = "The tools that this caller may use; in another format that API's own shape", body = Listed<'_>),
+    (status = 304, description = "Not changed since the ETag in If-None-Match."), Always, Keyed, Asking))]
 pub(super) async fn list(
     Visit { caller, catalog }: Visit,
     Asked(asked): Asked<ListTools>,
@@ -67,27 +79,14 @@ pub(super) async fn list(
     let body = match format {
         Format::Native => {
             let tools: Vec<ToolView<'_>> = entries.iter().map(|entry| view(entry)).collect();
-            json!({"tools": tools, "next_cursor": null})
+            json!(ToolList { tools, next_cursor: None })
         }
         other => {
             let usable = entries.iter().filter(|entry| entry.is_enabled()).map(|entry| &entry.definition);
             crate::formats::render(other, usable)
         }
     };
-    let text = body.to_string();
-    let tag = format!("\"{}\"", &hex::encode(digest([text.as_bytes()]))[..32]);
-    let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let mut known = known.flat_map(|list| list.split(',')).map(|one| one.trim().trim_start_matches("W/"));
-    let mut response = if known.any(|one| one == tag || one == "*") {
-        StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        Json(body).into_response()
-    };
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        response.headers_mut().insert(ETAG, tag);
-    }
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-    Ok(response)
+    Ok(Tagged::new(&body).answer(&headers))
 }
 
 fn view(entry: &Entry) -> ToolView<'_> {
@@ -116,8 +115,7 @@ fn find_allowed(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<En
 /// One tool with its policy, usage and declared environment.
 #[utoipa::path(get, operation_id = "get_tool", path = "/tools/{name}", tag = "tools",
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
-    (status = 200, body = ToolDetail<'_>), (status = 401, body = Problem), (status = 403, body = Problem),
-    (status = 404, body = Problem), (status = 503, body = Problem)))]
+    (status = 200, description = "The tool", body = ToolDetail<'_>), Always, Keyed, Naming, Recording))]
 pub(super) async fn get(
     State(registry): Tools,
     Visit { caller, catalog }: Visit,
@@ -145,19 +143,7 @@ pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) 
 #[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
     (status = 200, description = "The tool ran", body = InvokeAnswer<'_>),
-    (status = 400, description = "invalid_request", body = Problem),
-    (status = 401, description = "unauthenticated", body = Problem),
-    (status = 403, description = "forbidden, tool_disabled", body = Problem),
-    (status = 404, description = "unknown_tool", body = Problem),
-    (status = 413, description = "invalid_request", body = Problem),
-    (status = 415, description = "invalid_request", body = Problem),
-    (status = 422, description = "invalid_arguments", body = Problem),
-    (status = 429, description = "usage_limit_reached", body = Problem),
-    (status = 499, description = "cancelled", body = Problem),
-    (status = 500, description = "internal", body = Problem),
-    (status = 502, description = "upstream_failed, bad_output, tool_unavailable", body = Problem),
-    (status = 503, description = "overloaded, draining, ledger_unavailable, tool_unavailable", body = Problem),
-    (status = 504, description = "deadline_exceeded, attempt_timed_out", body = Problem)))]
+    Always, Keyed, Naming, Reading, Running))]
 pub(super) async fn invoke(
     State(registry): Tools,
     Visit { caller, catalog }: Visit,
@@ -222,8 +208,7 @@ impl InvokeRequest {
 /// Check arguments; nothing runs and nothing is recorded.
 #[utoipa::path(post, operation_id = "validate_arguments", path = "/tools/{name}/validate", tag = "tools", request_body = InvokeRequest,
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
-    (status = 200, body = Validated), (status = 400, body = Problem), (status = 401, body = Problem),
-    (status = 403, body = Problem), (status = 404, body = Problem), (status = 422, body = Problem)))]
+    (status = 200, description = "The arguments fit", body = Validated), Always, Keyed, Naming, Reading, Fitting))]
 pub(super) async fn validate(
     Visit { caller, catalog }: Visit,
     PathPart(name): PathPart,
@@ -240,21 +225,28 @@ pub(super) async fn validate(
     }
 }
 
+/// A tool and its switch.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Switched {
+    /// The tool.
+    pub tool: String,
+    /// Whether it is on now.
+    pub enabled: bool,
+}
+
 /// Switch a tool on. Kept over restarts.
 #[utoipa::path(post, operation_id = "enable_tool", path = "/tools/{name}/enable", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
-    (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
-    (status = 404, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn enable(registry: Tools, admin: Admin, name: PathPart) -> Result<Json<Value>, ApiError> {
+    (status = 200, description = "Done", body = Switched), Always, Keyed, Naming, Recording))]
+pub(super) async fn enable(registry: Tools, admin: Admin, name: PathPart) -> Result<Json<Switched>, ApiError> {
     switch(registry, admin, name, true).await
 }
 
 /// Switch a tool off: calls are refused as `tool_disabled`. Kept over restarts.
 #[utoipa::path(post, operation_id = "disable_tool", path = "/tools/{name}/disable", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
-    (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
-    (status = 404, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn disable(registry: Tools, admin: Admin, name: PathPart) -> Result<Json<Value>, ApiError> {
+    (status = 200, description = "Done", body = Switched), Always, Keyed, Naming, Recording))]
+pub(super) async fn disable(registry: Tools, admin: Admin, name: PathPart) -> Result<Json<Switched>, ApiError> {
     switch(registry, admin, name, false).await
 }
 
@@ -263,11 +255,11 @@ async fn switch(
     Admin: Admin,
     PathPart(name): PathPart,
     enabled: bool,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Switched>, ApiError> {
     let entry = find(&registry.catalog(), &name, &Caller::anonymous())?;
     registry.switch(&entry, enabled).await?;
     tracing::info!(tool = %entry.definition.name, enabled, "a tool was switched");
-    Ok(Json(json!({"tool": entry.definition.name, "enabled": enabled})))
+    Ok(Json(Switched { tool: entry.definition.name.to_string(), enabled }))
 }
 
 /// Whose count to forget.
@@ -279,44 +271,61 @@ pub(super) struct ResetUsage {
     caller: Option<String>,
 }
 
+/// A tool whose count was forgotten.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Reset {
+    /// The tool.
+    pub tool: String,
+    /// True.
+    pub reset: bool,
+}
+
 /// Forget what was counted against a tool's usage limits.
 #[utoipa::path(post, operation_id = "reset_usage", path = "/tools/{name}/usage/reset", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias"), ResetUsage), responses(
-    (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
-    (status = 404, body = Problem), (status = 503, body = Problem)))]
+    (status = 200, description = "Done", body = Reset), Always, Keyed, Naming, Recording))]
 pub(super) async fn reset_usage(
     State(registry): Tools,
     Admin: Admin,
     PathPart(name): PathPart,
     Asked(asked): Asked<ResetUsage>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Reset>, ApiError> {
     let entry = find(&registry.catalog(), &name, &Caller::anonymous())?;
-    let tool = entry.definition.name.as_str();
-    registry.shared().ledger.reset(tool, asked.caller.as_deref()).await?;
-    Ok(Json(json!({"tool": tool, "reset": true})))
+    let tool = entry.definition.name.to_string();
+    registry.shared().ledger.reset(&tool, asked.caller.as_deref()).await?;
+    Ok(Json(Reset { tool, reset: true }))
+}
+
+/// How much was purged.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Purged {
+    /// Whose results, when it was one tool's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub tool: Option<String>,
+    /// Stored results that are gone.
+    pub purged: u64,
 }
 
 /// Purge one tool's stored results.
 #[utoipa::path(delete, operation_id = "purge_tool_cache", path = "/tools/{name}/cache", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
-    (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
-    (status = 404, body = Problem), (status = 503, body = Problem)))]
+    (status = 200, description = "Done", body = Purged), Always, Keyed, Naming, Recording))]
 pub(super) async fn purge_one(
     State(registry): Tools,
     _: Admin,
     PathPart(name): PathPart,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Purged>, ApiError> {
     let entry = find(&registry.catalog(), &name, &Caller::anonymous())?;
-    let tool = entry.definition.name.as_str();
-    let purged = registry.shared().cache.purge(Some(tool)).await?;
-    Ok(Json(json!({"tool": tool, "purged": purged})))
+    let tool = entry.definition.name.to_string();
+    let purged = registry.shared().cache.purge(Some(&tool)).await?;
+    Ok(Json(Purged { tool: Some(tool), purged }))
 }
 
 /// Purge all stored results.
 #[utoipa::path(delete, operation_id = "purge_cache", path = "/cache", tag = "operator", responses(
-    (status = 200, body = Object), (status = 401, body = Problem), (status = 403, body = Problem),
-    (status = 503, body = Problem)))]
-pub(super) async fn purge_all(State(registry): Tools, _: Admin) -> Result<Json<Value>, ApiError> {
+    (status = 200, description = "Done", body = Purged), Always, Keyed, Recording))]
+pub(super) async fn purge_all(State(registry): Tools, _: Admin) -> Result<Json<Purged>, ApiError> {
     let purged = registry.shared().cache.purge(None).await?;
-    Ok(Json(json!({"purged": purged})))
+    Ok(Json(Purged { tool: None, purged }))
 }

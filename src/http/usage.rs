@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::Principal;
 use super::body::Asked;
-use super::problem::{ApiError, Problem};
+use super::problem::ApiError;
+use super::responses::{Always, Asking, Keyed, Recording};
 use crate::call::{Caller, Charged, LimitUsage};
 use crate::ledger::UsageRow;
 use crate::registry::Registry;
@@ -31,8 +32,10 @@ pub struct ToolUsage {
     /// Answered from a stored or a joined result.
     pub cache_hits: u64,
     /// Median duration of calls that were not refused.
+    #[schema(required)]
     pub p50_ms: Option<f64>,
     /// 99th percentile of the same.
+    #[schema(required)]
     pub p99_ms: Option<f64>,
     /// Where the limits stand.
     pub limits: Vec<LimitUsage>,
@@ -59,7 +62,7 @@ pub(super) struct Nothing {}
 
 /// Usage per tool and caller: a caller sees its own, an admin all.
 #[utoipa::path(get, operation_id = "get_usage", path = "/usage", tag = "ledger", responses(
-    (status = 200, body = Usage), (status = 401, body = Problem), (status = 503, body = Problem)))]
+    (status = 200, description = "Totals", body = Usage), Always, Keyed, Asking, Recording))]
 pub(super) async fn get(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,

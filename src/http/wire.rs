@@ -1,16 +1,17 @@
 //! The shapes that go over the wire. Scripts rely on these fields: some may be added, none renamed.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, value::RawValue};
 
 use super::problem::ApiError;
 use crate::call::units::Time;
 use crate::call::{
-    Answer, CacheMode, CacheStatus, Coercion, Content, Definition, Effect, EnvVar, ErrorKind, InvocationId, JsonObject,
-    Kind, LimitUsage, Meta, OnDisconnect, Origin, ToolName, json as strict,
+    Answer, CacheMode, CacheScope, CacheStatus, Coercion, Content, Definition, Effect, EnvVar, ErrorKind, InvocationId,
+    JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, ToolName, json as strict,
 };
 use crate::catalog::definition_hash;
 use crate::ledger::{Row, State};
@@ -20,7 +21,7 @@ use crate::tools::Tool;
 #[derive(Debug, Default, utoipa::ToSchema)]
 pub(super) struct InvokeRequest {
     /// The arguments: an object, or the JSON text of one, as OpenAI-style callers hold it.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Arguments)]
     pub arguments: JsonObject,
     /// The model's id for this call; comes back with the answer.
     #[schema(required = false)]
@@ -29,7 +30,7 @@ pub(super) struct InvokeRequest {
     #[schema(required = false)]
     pub run_id: Option<String>,
     /// For tools that take a context; never part of the arguments.
-    #[schema(value_type = Object, required = false)]
+    #[schema(value_type = Context, required = false)]
     pub context: JsonObject,
     /// How the cache takes part.
     #[schema(required = false)]
@@ -38,6 +39,22 @@ pub(super) struct InvokeRequest {
     #[schema(value_type = String, required = false)]
     pub timeout: Option<Duration>,
 }
+
+/// What `arguments` may be.
+#[derive(utoipa::ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "read_arguments reads both, and says more of what is neither")]
+enum Arguments {
+    /// By name.
+    Object(HashMap<String, Value>),
+    /// The JSON text of an object.
+    Text(String),
+}
+
+/// What the caller knows of a call beyond its arguments, by name.
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "gives the shape a name of its own, for generated clients")]
+struct Context(HashMap<String, Value>);
 
 /// Longest `run_id` and `tool_use_id`.
 const MAX_ID: usize = 256;
@@ -137,12 +154,14 @@ pub(super) struct InvokeAnswer<'a> {
     /// The tool.
     pub tool: &'a str,
     /// The model's id for the call.
+    #[schema(required)]
     pub tool_use_id: Option<&'a str>,
     /// The tool ran and says no.
     pub is_error: bool,
     /// Blocks for the model.
     pub content: &'a [Content],
     /// The same as data.
+    #[schema(required)]
     pub structured_content: Option<&'a Value>,
     /// The result is the agent's final answer.
     pub result_as_answer: bool,
@@ -182,13 +201,13 @@ pub struct ToolView<'a> {
     /// When to use it, for the model.
     pub description: &'a str,
     /// JSON Schema of the arguments.
-    #[schema(value_type = Object)]
+    #[schema(value_type = HashMap<String, Value>)]
     pub input_schema: &'a Value,
     /// JSON Schema of `structured_content`.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<HashMap<String, Value>>, required)]
     pub output_schema: Option<&'a Value>,
     /// MCP annotations.
-    #[schema(value_type = Object)]
+    #[schema(value_type = HashMap<String, Value>)]
     pub annotations: &'a JsonObject,
     /// How it runs.
     pub kind: Kind,
@@ -242,6 +261,16 @@ impl<'a> ToolView<'a> {
     }
 }
 
+/// Tools, by name.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ToolList<'a> {
+    /// The tools.
+    pub tools: Vec<ToolView<'a>>,
+    /// Where the next page begins; null on the last.
+    #[schema(required)]
+    pub next_cursor: Option<String>,
+}
+
 /// A tool's policy as callers see it.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct PolicyView {
@@ -250,18 +279,17 @@ pub(super) struct PolicyView {
     /// Time for one try.
     pub timeout: String,
     /// Time for the whole call.
+    #[schema(required)]
     pub deadline: Option<String>,
     /// Tries.
-    #[schema(value_type = Object)]
-    pub retry: Value,
+    pub retry: RetryView,
     /// Limits, as declared.
     pub limits: Vec<crate::call::Limit>,
     /// The cache, if there is one.
-    #[schema(value_type = Option<Object>)]
-    pub cache: Option<Value>,
+    #[schema(required)]
+    pub cache: Option<CacheView>,
     /// Running and waiting calls.
-    #[schema(value_type = Object)]
-    pub concurrency: Value,
+    pub concurrency: ConcurrencyView,
     /// When the caller leaves.
     pub on_disconnect: OnDisconnect,
     /// No coercion.
@@ -277,20 +305,53 @@ impl PolicyView {
             effect: policy.effect,
             timeout: text(policy.timeout),
             deadline: policy.deadline.map(text),
-            retry: json!({"attempts": policy.attempts()}),
+            retry: RetryView { attempts: policy.attempts() },
             limits: policy.limits.clone(),
-            cache: policy
-                .cache
-                .as_ref()
-                .map(|cache| json!({"ttl": text(cache.ttl), "scope": cache.scope, "context": cache.context})),
-            concurrency: json!({
-                "max": policy.concurrency.max, "queue": policy.concurrency.queue, "wait": text(policy.concurrency.wait),
+            cache: policy.cache.as_ref().map(|cache| CacheView {
+                ttl: text(cache.ttl),
+                scope: cache.scope,
+                context: cache.context.clone(),
             }),
+            concurrency: ConcurrencyView {
+                max: policy.concurrency.max,
+                queue: policy.concurrency.queue,
+                wait: text(policy.concurrency.wait),
+            },
             on_disconnect: policy.on_disconnect(),
             strict: policy.strict,
             enabled,
         }
     }
+}
+
+/// How often a failed try is repeated.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct RetryView {
+    /// Tries in all.
+    pub attempts: u32,
+}
+
+/// How results are kept.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct CacheView {
+    /// How long a result may be served.
+    pub ttl: String,
+    /// Whose it is.
+    pub scope: CacheScope,
+    /// The fields of `context` that tell results apart; null when that is not said.
+    #[schema(required)]
+    pub context: Option<Vec<String>>,
+}
+
+/// How many calls of one tool run at once.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct ConcurrencyView {
+    /// Running at once.
+    pub max: usize,
+    /// Waiting at once.
+    pub queue: usize,
+    /// Longest wait.
+    pub wait: String,
 }
 
 /// A tool with everything that may be known of it.
@@ -317,6 +378,7 @@ pub(super) struct EnvView<'a> {
     /// Whether the service needs it to start.
     pub required: bool,
     /// Used when it is not set.
+    #[schema(required)]
     pub default: Option<&'a str>,
 }
 
@@ -333,7 +395,7 @@ pub(super) struct Validated {
     /// True.
     pub valid: bool,
     /// The arguments as the tool would get them.
-    #[schema(value_type = Object)]
+    #[schema(value_type = HashMap<String, Value>)]
     pub arguments: JsonObject,
     /// What would be converted.
     pub coercions: Vec<Coercion>,
@@ -349,12 +411,15 @@ pub struct InvocationView {
     /// Caller.
     pub caller: String,
     /// The caller's run.
+    #[schema(required)]
     pub run_id: Option<String>,
     /// The model's id for the call.
+    #[schema(required)]
     pub tool_use_id: Option<String>,
     /// Where it stands.
     pub state: State,
     /// Why it failed; null when the tool answered.
+    #[schema(required)]
     pub kind: Option<ErrorKind>,
     /// How the cache took part.
     pub cache: CacheStatus,
@@ -364,9 +429,10 @@ pub struct InvocationView {
     #[schema(value_type = String, format = DateTime)]
     pub started_at: Timestamp,
     /// Milliseconds from begin to end; null while it runs.
+    #[schema(required)]
     pub duration_ms: Option<f64>,
     /// The arguments as they came; null in a list when they are longer than 16 KiB.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<HashMap<String, Value>>, required)]
     pub arguments: Option<Box<RawValue>>,
 }
 

@@ -1,7 +1,9 @@
-//! Schemas, compiled once when a tool is registered: checking arguments, mending them, and explaining what is wrong.
+//! Schemas, compiled once when a tool is registered: checking arguments, mending them, and explaining what is wrong. And
+//! schemas as others read them: as parts of an OpenAPI document.
 
 mod coerce;
 mod compiled;
+mod components;
 mod explain;
 mod references;
 #[cfg(test)]
@@ -9,3 +11,4 @@ mod tests;
 mod write_only;
 
 pub use compiled::{Fitting, Schema, SchemaFault};
+pub use components::{components, identifier};

@@ -104,7 +104,7 @@ async fn who_joined_does_not_share_the_deadline_of_who_came_first() {
         let app = app.clone();
         tokio::spawn(async move { app.post("/tools/count/invoke", body).await })
     };
-    let hasty = call(json!({"arguments": {}, "timeout": "20ms"}));
+    let hasty = call(json!({"arguments": {}, "timeout": "500ms"}));
     while runs.load(Ordering::SeqCst) < 1 {
         tokio::task::yield_now().await;
     }

@@ -10,7 +10,7 @@ mod calls; // what a tool gets and what its answer comes to
 mod cancel; // the caller leaves
 mod examples; // every example manifest loads, and is called
 mod limits; // usage limits under a clock that we move
-mod openapi; // the committed document is the one that is served
+mod openapi; // the committed document, and what is served to whom
 mod problems; // every kind of failure, in README and over the wire
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs

@@ -1,8 +1,142 @@
+//! The OpenAPI document: the committed one, and what `GET /openapi.json` adds for who asks.
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use toolcrib::Tool;
+
+use super::support::{TestApp, request};
+
 /// The committed document is the one that is served; `toolcrib openapi > openapi/openapi.json` renews it.
 #[test]
 fn the_committed_document_is_current() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi/openapi.json");
-    let committed: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let committed: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let served = serde_json::to_value(toolcrib::http::openapi()).unwrap();
     assert!(committed == served, "openapi/openapi.json is not current: run `toolcrib openapi > openapi/openapi.json`");
+}
+
+fn tool(name: &str) -> Tool {
+    Tool::new(name, "Says a word. Use it when one is wanted.")
+        .param("word", "string", "The word")
+        .call(|_, _| async { Ok("") })
+}
+
+/// Tools that have an operation of their own, by path.
+fn tools_of(document: &Value) -> Vec<&str> {
+    let paths = document["paths"].as_object().unwrap().keys();
+    let own = paths.filter_map(|path| path.strip_prefix("/tools/")?.strip_suffix("/invoke"));
+    own.filter(|name| *name != "{name}").collect()
+}
+
+/// Every local reference leads somewhere.
+fn assert_whole(document: &Value) {
+    fn walk(document: &Value, at: &Value) {
+        match at {
+            Value::Object(object) => {
+                if let Some(Value::String(target)) = object.get("$ref") {
+                    assert!(document.pointer(target.strip_prefix('#').unwrap()).is_some(), "{target} leads nowhere");
+                }
+                object.values().for_each(|value| walk(document, value));
+            }
+            Value::Array(list) => list.iter().for_each(|value| walk(document, value)),
+            _ => {}
+        }
+    }
+    walk(document, document);
+}
+
+#[tokio::test]
+async fn each_tool_has_an_operation_with_its_own_types() {
+    let output = json!({"type": "object", "properties": {"at": {"$ref": "#/$defs/Place"}}, "$defs": {"Place": {"type": "string"}}});
+    let app = TestApp::new([tool("say").output_schema(output).tag("words"), tool("shout")]).await;
+    let (status, document) = app.get("/openapi.json").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_whole(&document);
+    assert_eq!(tools_of(&document), ["say", "shout"]);
+
+    let (say, schemas) = (&document["paths"]["/tools/say/invoke"]["post"], &document["components"]["schemas"]);
+    assert_eq!(say["operationId"], "invoke_say");
+    assert_eq!(say["summary"], "Says a word");
+    assert_eq!(say["description"], "Says a word. Use it when one is wanted.");
+    assert_eq!(say["tags"], json!(["invoke", "words"]));
+    assert_eq!(say["parameters"], Value::Null, "the name is in the path");
+    assert_eq!(say["requestBody"]["content"]["application/json"]["schema"]["$ref"], "#/components/schemas/say_request");
+    assert_eq!(
+        schemas["say_request"]["properties"]["arguments"],
+        json!({"$ref": "#/components/schemas/say_arguments"})
+    );
+    assert_eq!(schemas["say_arguments"]["properties"]["word"]["type"], "string");
+    assert_eq!(
+        schemas["say_answer"]["properties"]["structured_content"],
+        json!({"oneOf": [{"$ref": "#/components/schemas/say_result"}, {"type": "null"}]})
+    );
+    assert_eq!(schemas["say_result_Place"], json!({"type": "string"}));
+
+    // Without an output schema the answer is everybody's; the problems are the shared route's, all of them.
+    let answer = |path: &str| document["paths"][path]["post"]["responses"].clone();
+    assert_eq!(answer("/tools/shout/invoke"), answer("/tools/{name}/invoke"));
+    for status in
+        ["400", "401", "403", "404", "408", "413", "415", "422", "429", "431", "499", "500", "502", "503", "504"]
+    {
+        let problem = say["responses"][status]["$ref"].as_str().unwrap();
+        let problem = document.pointer(&problem[1..]).unwrap();
+        assert_eq!(
+            problem["content"]["application/problem+json"]["schema"]["$ref"], "#/components/schemas/Problem",
+            "{status}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn names_that_only_differ_in_how_they_are_written_are_told_apart() {
+    // `tool` would be the shared route's operation, `invoke` its request.
+    let names = ["get-weather", "get.weather", "GetWeather", "get_weather", "tool", "invoke", "9", "-", "class"];
+    let app = TestApp::new(names.map(tool)).await;
+    let (_, document) = app.get("/openapi.json").await;
+    assert_whole(&document);
+    let id = |name: &str| document["paths"][format!("/tools/{name}/invoke")]["post"]["operationId"].clone();
+    assert_eq!(
+        names.map(id),
+        [
+            "invoke_get_weather_3",
+            "invoke_get_weather_4",
+            "invoke_GetWeather",
+            "invoke_get_weather_2",
+            "invoke_tool_2",
+            "invoke_invoke_2",
+            "invoke_9",
+            "invoke___2",
+            "invoke_class",
+        ]
+    );
+}
+
+const CALLERS: &str = "
+callers:
+  - {name: ann, key: ann-key-0123456789, allow: [say]}
+  - {name: root, key: root-key-0123456789, admin: true}
+";
+
+#[tokio::test]
+async fn a_caller_sees_its_own_tools_and_a_stranger_none() {
+    let app = TestApp::with_manifest(CALLERS, ["say", "shout", "off"].map(tool)).await;
+    app.post_as("root-key-0123456789", "/tools/off/disable", json!({})).await;
+    let fixed = serde_json::to_value(toolcrib::http::openapi()).unwrap();
+    assert_eq!(app.get("/openapi.json").await, (StatusCode::OK, fixed));
+    assert_eq!(tools_of(&app.get_as("ann-key-0123456789", "/openapi.json").await.1), ["say"]);
+    assert_eq!(tools_of(&app.get_as("root-key-0123456789", "/openapi.json").await.1), ["say", "shout"]);
+    let (status, problem) = app.get_as("nobody's key", "/openapi.json").await;
+    assert_eq!((status, &problem["kind"]), (StatusCode::UNAUTHORIZED, &json!("unauthenticated")));
+}
+
+#[tokio::test]
+async fn a_document_that_is_known_is_not_sent_again() {
+    let app = TestApp::new([tool("say")]).await;
+    let headers = app.headers("/openapi.json").await;
+    let tag = headers["etag"].clone();
+    let mut again = request("GET", "/openapi.json", None, None);
+    again.headers_mut().insert("if-none-match", tag.clone());
+    assert_eq!(app.send(again).await, (StatusCode::NOT_MODIFIED, Value::Null));
+    app.post("/tools/say/disable", json!({})).await;
+    assert_ne!(app.headers("/openapi.json").await["etag"], tag);
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicI64;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Request, StatusCode};
+use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -96,6 +96,11 @@ impl TestApp {
         let status = response.status();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    /// The headers of an answer.
+    pub(crate) async fn headers(&self, path: &str) -> HeaderMap {
+        self.router.clone().oneshot(request("GET", path, None, None)).await.unwrap().headers().clone()
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {

@@ -1,0 +1,46 @@
+//! JSON that a client may keep: asked again with `If-None-Match`, it is not sent a second time.
+
+use axum::body::Bytes;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+
+use crate::call::json::digest;
+
+/// A body and its ETag.
+#[derive(Clone)]
+pub(super) struct Tagged {
+    tag: String,
+    body: Bytes,
+}
+
+impl Tagged {
+    pub(super) fn new(body: &Value) -> Self {
+        let body = body.to_string();
+        let tag = format!("\"{}\"", &hex::encode(digest([body.as_bytes()]))[..32]);
+        Self { tag, body: body.into() }
+    }
+
+    /// Bytes of the body.
+    pub(super) fn len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// The body, or 304 when these request headers name its tag.
+    pub(super) fn answer(self, request: &HeaderMap) -> Response {
+        let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+        let mut known = known.flat_map(|list| list.split(',')).map(|one| one.trim().trim_start_matches("W/"));
+        let mut response = if known.any(|one| one == self.tag || one == "*") {
+            StatusCode::NOT_MODIFIED.into_response()
+        } else {
+            ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], self.body).into_response()
+        };
+        if let Ok(tag) = HeaderValue::from_str(&self.tag) {
+            response.headers_mut().insert(ETAG, tag);
+        }
+        // What is shown depends on who asks.
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+        response
+    }
+}

@@ -1,0 +1,419 @@
+//! A schema as parts of a larger document (OpenAPI 3.1), where `#` is no longer its own root.
+//!
+//! Whatever is referred to becomes a part with a name of its own, since that is all that client generators follow. The
+//! document is read as JSON Schema 2020-12, so older drafts' words for the same are replaced. Only where a schema may
+//! stand are words looked at: a property, a constant or an example may be called `$ref`.
+
+use std::collections::{BTreeMap, HashMap};
+
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Value, json};
+
+use crate::call::json::{pointer_token, pointer_tokens};
+
+/// Where parts stand in the document.
+const PLACE: &str = "#/components/schemas/";
+
+/// What no part carries: words for the schema as a whole, words that mean something else in OpenAPI, and titles, of
+/// which generators make class names although two tools may have the same.
+const LEFT_OUT: [&str; 13] = [
+    "$schema",
+    "$id",
+    "$anchor",
+    "$dynamicAnchor",
+    "$recursiveAnchor",
+    "$vocabulary",
+    "$comment",
+    "$defs",
+    "definitions",
+    "discriminator",
+    "xml",
+    "externalDocs",
+    "title",
+];
+
+/// Within one schema all of these lead to the same place.
+const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+
+/// What a keyword holds.
+enum Holds {
+    Schema,
+    List,
+    ByName,
+    Data,
+}
+
+fn holds(keyword: &str, value: &Value) -> Holds {
+    match keyword {
+        "additionalItems"
+        | "additionalProperties"
+        | "contains"
+        | "contentSchema"
+        | "else"
+        | "if"
+        | "not"
+        | "propertyNames"
+        | "then"
+        | "unevaluatedItems"
+        | "unevaluatedProperties" => Holds::Schema,
+        // Draft 2019-09 and before: a list is what 2020-12 calls prefixItems.
+        "items" if value.is_array() => Holds::List,
+        "items" => Holds::Schema,
+        "allOf" | "anyOf" | "oneOf" | "prefixItems" => Holds::List,
+        "$defs" | "definitions" | "dependencies" | "dependentSchemas" | "patternProperties" | "properties" => {
+            Holds::ByName
+        }
+        _ => Holds::Data,
+    }
+}
+
+/// The schema's root and everything it refers to, each under the name it has in the document. The root is called
+/// `root`; any other part `prefix_` and the last word of its place, handed through `claim` to become unique.
+///
+/// `None` when it refers in ways that cannot be carried over (a nested `$id`, a relative reference).
+pub fn components(
+    schema: &Value,
+    root: &str,
+    prefix: &str,
+    mut claim: impl FnMut(&str) -> String,
+) -> Option<Vec<(String, Value)>> {
+    let base = schema.get("$id").and_then(Value::as_str).unwrap_or_default();
+    let mut found = Found { schema, base, anchors: HashMap::new(), names: BTreeMap::new() };
+    found.anchors(schema, &mut String::new())?;
+
+    // A root that only refers (as pydantic writes a recursive model) is what it refers to.
+    let start = found.resolve("#")?;
+    found.names.insert(start.clone(), root.to_owned());
+    let mut open = vec![start];
+    let mut at = 0;
+    while let Some(pointer) = open.get(at) {
+        let mut targets = Vec::new();
+        references(schema.pointer(pointer)?, &mut targets);
+        for target in targets {
+            let pointer = found.resolve(target)?;
+            if !found.names.contains_key(&pointer) {
+                let word = pointer_tokens(&pointer).last().unwrap_or_default();
+                found.names.insert(pointer.clone(), claim(&format!("{prefix}_{}", identifier(&word))));
+                open.push(pointer);
+            }
+        }
+        at += 1;
+    }
+    let parts = open.into_iter().map(|pointer| {
+        let part = found.part(schema.pointer(&pointer)?, &pointer)?;
+        Some((found.names.get(&pointer)?.clone(), part))
+    });
+    parts.collect()
+}
+
+/// The text with everything that no identifier may hold replaced by `_`.
+pub fn identifier(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+/// Where a schema leads when it says nothing of its own.
+fn only_refers(schema: &Value) -> Option<&str> {
+    let object = schema.as_object()?;
+    let silent = |word: &String| word == "$ref" || LEFT_OUT.contains(&word.as_str());
+    object.get("$ref")?.as_str().filter(|_| object.keys().all(silent))
+}
+
+/// The schemas that a schema holds directly, each with its place below it.
+fn below(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
+    let keywords = schema.as_object().into_iter().flatten();
+    keywords.flat_map(|(keyword, value)| {
+        let at = format!("/{}", pointer_token(keyword));
+        let held: Vec<(String, &Value)> = match (holds(keyword, value), value) {
+            (Holds::Schema, _) => vec![(at, value)],
+            (Holds::List, Value::Array(list)) => {
+                list.iter().enumerate().map(|(index, one)| (format!("{at}/{index}"), one)).collect()
+            }
+            (Holds::ByName, Value::Object(by_name)) => {
+                by_name.iter().map(|(name, one)| (format!("{at}/{}", pointer_token(name)), one)).collect()
+            }
+            _ => Vec::new(),
+        };
+        held
+    })
+}
+
+/// Every reference that a part makes; definitions that nothing refers to are no part of it.
+fn references<'a>(schema: &'a Value, targets: &mut Vec<&'a str>) {
+    targets.extend(REFERENCES.iter().filter_map(|word| schema.get(word)?.as_str()));
+    for (place, held) in below(schema) {
+        if !place.starts_with("/$defs/") && !place.starts_with("/definitions/") {
+            references(held, targets);
+        }
+    }
+}
+
+/// What is known of a schema's references.
+struct Found<'a> {
+    schema: &'a Value,
+    /// The root's `$id`.
+    base: &'a str,
+    /// Plain names (`$anchor`) to JSON Pointers.
+    anchors: HashMap<&'a str, String>,
+    /// JSON Pointers to names in the document.
+    names: BTreeMap<String, String>,
+}
+
+impl<'a> Found<'a> {
+    /// Collects plain names; `None` at a nested `$id`, below which references start anew.
+    fn anchors(&mut self, schema: &'a Value, place: &mut String) -> Option<()> {
+        for word in ["$anchor", "$dynamicAnchor"] {
+            if let Some(name) = schema.get(word).and_then(Value::as_str) {
+                self.anchors.insert(name, place.clone());
+            }
+        }
+        if let Some(id) = schema.get("$id").and_then(Value::as_str) {
+            match id.strip_prefix('#') {
+                // Draft 7 and before: an anchor.
+                Some(name) => drop(self.anchors.insert(name, place.clone())),
+                None if place.is_empty() => {}
+                None => return None,
+            }
+        }
+        for (token, held) in below(schema) {
+            let length = place.len();
+            place.push_str(&token);
+            self.anchors(held, place)?;
+            place.truncate(length);
+        }
+        Some(())
+    }
+
+    /// The JSON Pointer that a reference is.
+    fn pointer(&self, reference: &str) -> Option<String> {
+        let local = match reference.strip_prefix(self.base.trim_end_matches('#')) {
+            Some(rest) if !reference.starts_with('#') => rest,
+            _ => reference,
+        };
+        let fragment = match local.strip_prefix('#') {
+            Some(fragment) => percent_decode_str(fragment).decode_utf8().ok()?.into_owned(),
+            None if local.is_empty() => String::new(),
+            None => return None,
+        };
+        if fragment.is_empty() || fragment.starts_with('/') {
+            return Some(fragment);
+        }
+        self.anchors.get(fragment.as_str()).cloned()
+    }
+
+    /// The JSON Pointer of what a reference leads to in the end, past schemas that only refer further.
+    fn resolve(&self, reference: &str) -> Option<String> {
+        let mut pointer = self.pointer(reference)?;
+        let mut passed = Vec::new();
+        while let Some(further) = only_refers(self.schema.pointer(&pointer)?) {
+            let next = self.pointer(further)?;
+            passed.push(std::mem::replace(&mut pointer, next));
+            if passed.contains(&pointer) {
+                return None;
+            }
+        }
+        Some(pointer)
+    }
+
+    fn reference(&self, pointer: &str) -> Option<Value> {
+        Some(format!("{PLACE}{}", self.names.get(pointer)?).into())
+    }
+
+    /// A part as it stands in the document.
+    fn part(&self, schema: &Value, place: &str) -> Option<Value> {
+        let object = match schema {
+            Value::Object(object) => object,
+            // The same as true and false, which generators do not read everywhere.
+            Value::Bool(true) => return Some(json!({})),
+            _ => return Some(json!({"not": {}})),
+        };
+        let tuple = object.get("items").is_some_and(Value::is_array);
+        let is_open = |flag: &str| object.get(flag) == Some(&Value::Bool(true));
+        let mut part = Map::new();
+        for (keyword, value) in object {
+            let keyword = keyword.as_str();
+            let (word, value) = match keyword {
+                word if LEFT_OUT.contains(&word) => continue,
+                word if REFERENCES.contains(&word) => ("$ref", self.reference(&self.resolve(value.as_str()?)?)?),
+                "dependencies" => {
+                    self.dependencies(value, place, &mut part)?;
+                    continue;
+                }
+                "items" if tuple => ("prefixItems", self.inside(keyword, value, place)?),
+                "additionalItems" if tuple => ("items", self.inside(keyword, value, place)?),
+                "additionalItems" => continue,
+                // Draft 4: a flag beside the bound.
+                "exclusiveMinimum" | "exclusiveMaximum" if value.is_boolean() => continue,
+                "minimum" if is_open("exclusiveMinimum") => ("exclusiveMinimum", value.clone()),
+                "maximum" if is_open("exclusiveMaximum") => ("exclusiveMaximum", value.clone()),
+                word => (word, self.inside(keyword, value, place)?),
+            };
+            part.insert(word.to_owned(), value);
+        }
+        Some(Value::Object(part))
+    }
+
+    /// A schema inside another: a reference where it has a name of its own.
+    fn held(&self, schema: &Value, place: &str) -> Option<Value> {
+        match self.reference(place) {
+            Some(reference) => Some(json!({"$ref": reference})),
+            None => self.part(schema, place),
+        }
+    }
+
+    fn inside(&self, keyword: &str, value: &Value, place: &str) -> Option<Value> {
+        let place = format!("{place}/{}", pointer_token(keyword));
+        match (holds(keyword, value), value) {
+            // Where yes and no are as usual as a schema, every reader takes them.
+            (Holds::Schema, Value::Bool(_)) if keyword.ends_with("Properties") => Some(value.clone()),
+            (Holds::Schema, _) => self.held(value, &place),
+            (Holds::List, Value::Array(list)) => {
+                let held = list.iter().enumerate().map(|(index, one)| self.held(one, &format!("{place}/{index}")));
+                held.collect::<Option<Vec<Value>>>().map(Value::Array)
+            }
+            (Holds::ByName, Value::Object(by_name)) => {
+                let held = by_name.iter().map(|(name, one)| {
+                    Some((name.clone(), self.held(one, &format!("{place}/{}", pointer_token(name)))?))
+                });
+                held.collect::<Option<Map<String, Value>>>().map(Value::Object)
+            }
+            _ => Some(value.clone()),
+        }
+    }
+
+    /// Draft 7 and before: two keywords in one.
+    fn dependencies(&self, value: &Value, place: &str, part: &mut Map<String, Value>) -> Option<()> {
+        let (mut required, mut schemas) = (Map::new(), Map::new());
+        for (name, one) in value.as_object()? {
+            let place = format!("{place}/dependencies/{}", pointer_token(name));
+            match one {
+                Value::Array(_) => drop(required.insert(name.clone(), one.clone())),
+                _ => drop(schemas.insert(name.clone(), self.held(one, &place)?)),
+            }
+        }
+        let split = [("dependentRequired", required), ("dependentSchemas", schemas)];
+        part.extend(split.into_iter().filter(|(_, map)| !map.is_empty()).map(|(word, map)| (word.into(), map.into())));
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parts by name, as `{family}_arguments` and `{family}_…`.
+    fn parts(schema: &Value) -> BTreeMap<String, Value> {
+        let mut taken = Vec::new();
+        let claim = |wanted: &str| {
+            let name = if taken.contains(&wanted.to_owned()) { format!("{wanted}_2") } else { wanted.to_owned() };
+            taken.push(name.clone());
+            name
+        };
+        components(schema, "t_arguments", "t", claim).unwrap().into_iter().collect()
+    }
+
+    /// In the document the schema says of each of these what it says alone: the first fit, the others do not.
+    fn same(schema: &Value, fit: &[Value], misfit: &[Value]) {
+        let document = json!({
+            "$ref": format!("{PLACE}t_arguments"),
+            "components": {"schemas": Value::Object(parts(schema).into_iter().collect())},
+        });
+        let alone = jsonschema::validator_for(schema).unwrap();
+        let there = jsonschema::draft202012::new(&document).unwrap();
+        for (instances, yes) in [(fit, true), (misfit, false)] {
+            for instance in instances {
+                assert_eq!(alone.is_valid(instance), yes, "{instance} alone");
+                assert_eq!(there.is_valid(instance), yes, "{instance} by {document:#}");
+            }
+        }
+    }
+
+    #[test]
+    fn definitions_become_parts_and_recursion_ends_in_them() {
+        let schema = json!({
+            "type": "object",
+            "properties": {"tree": {"$ref": "#/$defs/a%20node"}, "self": {"$ref": "#"}, "again": {"$ref": "#/properties/n"},
+                "n": {"type": "integer"}},
+            "$defs": {
+                "a node": {"type": "object", "properties": {
+                    "value": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/a%20node"}}}},
+                "unused": {"$ref": "#/$defs/unused"},
+            },
+        });
+        let found = parts(&schema);
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["t_a_node", "t_arguments", "t_n"]);
+        assert_eq!(found["t_arguments"]["properties"]["n"], json!({"$ref": "#/components/schemas/t_n"}));
+        same(
+            &schema,
+            &[json!({"tree": {"value": 1, "kids": [{"kids": []}]}, "self": {"again": 1}})],
+            &[json!({"tree": {"kids": [{"value": "x"}]}}), json!({"self": {"n": "x"}}), json!({"again": "x"})],
+        );
+    }
+
+    #[test]
+    fn names_of_properties_and_data_are_no_keywords() {
+        let schema = json!({
+            "type": "object",
+            "properties": {"$ref": {"type": "string"}, "$id": {"const": {"$ref": "#/nowhere", "$defs": 1}}, "$defs": true,
+                "properties": {"properties": {"$schema": {"type": "integer"}}}},
+            "default": {"$ref": "#/nowhere"},
+        });
+        let part = &parts(&schema)["t_arguments"];
+        assert_eq!(part["properties"]["$id"]["const"], json!({"$ref": "#/nowhere", "$defs": 1}));
+        assert_eq!(part["properties"]["$defs"], json!({}));
+        assert_eq!(part["default"], schema["default"]);
+        same(
+            &schema,
+            &[json!({"$ref": "x", "$defs": 3})],
+            &[json!({"$ref": 1}), json!({"properties": {"$schema": ""}})],
+        );
+    }
+
+    #[test]
+    fn older_drafts_are_said_in_words_of_2020_12() {
+        same(
+            &json!({
+                "$schema": "http://json-schema.org/draft-07/schema#", "$id": "https://example.com/t.json", "type": "object",
+                "properties": {
+                    "pair": {"items": [{"type": "integer"}, {"$ref": "#/definitions/word"}], "additionalItems": false},
+                    "word": {"$ref": "https://example.com/t.json#/definitions/word"},
+                },
+                "definitions": {"word": {"type": "string", "minLength": 1}},
+                "dependencies": {"pair": ["word"], "word": {"required": ["pair"]}},
+            }),
+            &[json!({}), json!({"pair": [1, "a"], "word": "b"})],
+            &[
+                json!({"pair": [1]}),
+                json!({"word": "a"}),
+                json!({"pair": [1, ""], "word": "a"}),
+                json!({"pair": [1, "a", 2], "word": "a"}),
+            ],
+        );
+        same(
+            &json!({"$schema": "http://json-schema.org/draft-04/schema#", "type": "object",
+                "properties": {"n": {"type": "integer", "minimum": 3, "exclusiveMinimum": true}}}),
+            &[json!({"n": 4})],
+            &[json!({"n": 3})],
+        );
+    }
+
+    #[test]
+    fn anchors_and_a_root_that_only_refers_are_followed() {
+        let schema = json!({
+            "$ref": "#node", "title": "Node",
+            "$defs": {"Alias": {"$ref": "#node"}, "Node": {"$anchor": "node", "type": "object", "properties": {"next": {"$dynamicRef": "#/$defs/Alias"}}}},
+        });
+        assert_eq!(parts(&schema).keys().collect::<Vec<_>>(), ["t_arguments"]);
+        same(&schema, &[json!({"next": {"next": {}}})], &[json!({"next": {"next": 1}}), json!(1)]);
+    }
+
+    #[test]
+    fn what_cannot_be_carried_over_is_not_guessed() {
+        let nested = json!({"type": "object", "properties": {"a": {"$id": "https://example.com/a", "$ref": "#/x"}}});
+        let relative = json!({"type": "object", "properties": {"a": {"$ref": "other.json"}}});
+        let nowhere = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/missing"}}});
+        let endless = json!({"$ref": "#"});
+        for schema in [nested, relative, nowhere, endless] {
+            assert_eq!(components(&schema, "r", "p", str::to_owned), None, "{schema}");
+        }
+    }
+}
