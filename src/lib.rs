@@ -27,6 +27,7 @@
 //! [`cli`] the program. [`app`] puts them together.
 
 pub mod app;
+mod blocking;
 pub mod call;
 pub mod callers;
 pub mod catalog;
