@@ -27,6 +27,7 @@
 //! [`cli`] the program. [`app`] puts them together; [`init`] is for containers.
 
 pub mod app;
+mod blocking;
 pub mod call;
 pub mod callers;
 pub mod catalog;

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use serde_json::Value;
 use tower::ServiceExt;
 
+use crate::blocking;
 use crate::call::{Answer, CallError, Caller, Charged, Invocation, JsonObject, Origin, Services};
 use crate::callers::Callers;
 use crate::catalog::Bench;
@@ -139,13 +140,7 @@ impl Registry {
             Ok(aside)
         };
         // Compiling the schemas of many tools takes a while; calls go on meanwhile.
-        match tokio::task::spawn_blocking(work).await {
-            Ok(done) => done,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(Error::Closed.into()),
-            },
-        }
+        blocking::on_a_thread(work).await.ok_or(Error::Closed)?
     }
 
     /// Adds a registered tool, or replaces the one of that name. `kept` is what the ledger keeps of it. Says whether

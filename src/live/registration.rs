@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Live;
+use crate::blocking;
 use crate::ledger::{Error, Registered};
 use crate::manifest::{Defaults, Finding, read_registered};
 use crate::registry::{ChangeError, Entry};
@@ -37,8 +38,8 @@ impl Live {
         };
         let (named, defaults) = (name.to_owned(), state.defaults.clone());
         // Making an HTTP client reads the system's certificates.
-        let read = tokio::task::spawn_blocking(move || read_registered(&named, &definition, &defaults)).await;
-        let (tool, warnings) = read.map_err(|_| ChangeError::Ledger(Error::Closed))?.map_err(PutError::Definition)?;
+        let read = blocking::on_a_thread(move || read_registered(&named, &definition, &defaults)).await;
+        let (tool, warnings) = read.ok_or(ChangeError::Ledger(Error::Closed))?.map_err(PutError::Definition)?;
         let (entry, is_new) = self.registry.put(self.plan.admit(tool), kept).await?;
         tracing::info!(tool = name, by, is_new, "a tool was registered");
         for warning in warnings {
@@ -73,7 +74,7 @@ impl Live {
             };
             kept.into_iter().filter_map(read).collect()
         };
-        tokio::task::spawn_blocking(read).await.map_err(|_| Error::Closed)
+        blocking::on_a_thread(read).await.ok_or(Error::Closed)
     }
 }
 

@@ -8,8 +8,10 @@ use super::fixed::Fixed;
 use super::plan::declared_secrets;
 use super::seen::Seen;
 use super::{Error, Live, Plan, Reading, State, Status};
+use crate::blocking;
 use crate::call::Origin;
 use crate::callers::Callers;
+use crate::ledger;
 use crate::manifest::{Defaults, Finding, Manifest, Severity};
 use crate::registry::Registry;
 
@@ -49,8 +51,8 @@ impl Live {
         }
         let mut state = self.state.lock().await;
         let plan = self.plan.clone();
-        let read = tokio::task::spawn_blocking(move || plan.read_again()).await;
-        let Reading { outcome, seen } = read.map_err(|_| crate::ledger::Error::Closed)?;
+        let read = blocking::on_a_thread(move || plan.read_again()).await;
+        let Reading { outcome, seen } = read.ok_or(ledger::Error::Closed)?;
         state.seen = seen;
         let done = match outcome {
             Ok(manifest) => self.replace(&mut state, manifest).await,

@@ -109,7 +109,8 @@ impl ToolReader<'_> {
     fn kind(&mut self, node: &Node, under: &str) -> Option<Kind> {
         let key = ["kind".to_owned()];
         let Some(said) = node.get("kind").map(Node::to_json) else {
-            self.findings.error(node, &[], under, "kind is missing: native, command or http");
+            let kinds = if self.origin == Origin::Registered { "http" } else { "native, command or http" };
+            self.findings.error(node, &[], under, format!("kind is missing: {kinds}"));
             return None;
         };
         let word = said.as_str().unwrap_or_default();

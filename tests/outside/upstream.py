@@ -143,13 +143,13 @@ class Server(ThreadingHTTPServer):
 
 
 class Upstream:
-    def __init__(self):
+    def __init__(self, host="127.0.0.1"):
         self.over, self.lock, self.poured = threading.Event(), threading.Lock(), 0
         self.seen, self.scripts, self.requests = {}, {}, []
-        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server = Server((host, 0), Handler)
         self.server.up = self
         self.port = self.server.server_address[1]
-        self.base = f"http://127.0.0.1:{self.port}"
+        self.base = f"http://{host}:{self.port}"
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def script(self, path, *steps):

@@ -1,0 +1,188 @@
+"""Tools registered over HTTP: what is refused, what is kept, and that they run like any other."""
+
+import ctypes
+import fcntl
+import json
+import os
+import socket
+import struct
+import threading
+
+import pytest
+
+from harness import Crib, ok, parallel, poll, problem, text_of
+from recipes import CALLERS, KEYS
+from upstream import Upstream
+
+ROOT = KEYS["ROOT"]
+
+
+def definition(url="https://api.example.com/{{ city }}", **more):
+    return dict({"kind": "http", "description": "Weather now.", "effect": "read", "parameters": {"city": {"type": "string"}},
+                 "request": {"url": url}}, **more)
+
+
+def put(crib, name, body, key=None):
+    return crib.request("PUT", f"/tools/{name}", json.dumps(body), key=key)
+
+
+def listed(crib, origin="registered"):
+    return [tool["name"] for tool in crib.get(f"/tools?origin={origin}").json["tools"]]
+
+
+def test_registered_tools_outlive_kill_9(start):
+    """The answer is the promise: whatever was answered is there after a kill, whatever was removed is not."""
+    crib = start({"tools": {"calculator": {"kind": "native"}}})
+    for turn in range(5):
+        for n in range(10):
+            reply = put(crib, f"tool_{n}", definition(tags=[f"turn-{turn}"]))
+            assert reply.status == (201 if turn == 0 else 200), reply
+        assert put(crib, f"extra_{turn}", definition()).status == 201
+        if turn:
+            assert crib.delete(f"/tools/extra_{turn - 1}").status == 200
+        crib.kill9()
+        crib.start()
+        assert listed(crib) == [f"extra_{turn}"] + [f"tool_{n}" for n in range(10)]
+        assert all(crib.get(f"/tools/tool_{n}").json["tags"] == [f"turn-{turn}"] for n in range(10))
+    assert "registered=11" in crib.stderr, crib.stderr
+
+
+def test_only_an_admin(start):
+    crib = start({"callers": CALLERS, "tools": {}}, env=KEYS)
+    problem(put(crib, "x", definition()), 401, "unauthenticated")
+    problem(put(crib, "x", definition(), KEYS["ANN"]), 403, "forbidden")
+    assert put(crib, "x", definition(), ROOT).status == 201
+    problem(crib.delete("/tools/x", key=KEYS["BOB"]), 403, "forbidden")
+    assert crib.get("/tools/x", key=KEYS["ANN"]).json["origin"] == "registered"
+    assert crib.delete("/tools/x", key=ROOT).json == {"tool": "x", "deleted": True}
+
+
+@pytest.mark.parametrize("body, says", [
+    ({"kind": "command", "command": ["/usr/bin/id"]}, "kind http"),
+    ({"kind": "native", "use": "read_file", "with": {"root": "/"}}, "kind http"),
+    (definition(env=[{"name": "HOME"}]), "environment"),
+    (definition("https://x.example/", request={"url": "https://x.example/", "headers": {"k": "${env:HOME}"}}), "reference"),
+    (definition("https://x.example/${file:/etc/passwd}"), "reference"),
+    (definition(request={"url": "http://127.0.0.1/", "allow_private": True}), "allow_private"),
+    (definition("http://127.0.0.1:9/"), "may not reach"),
+    (definition("http://2130706433/"), "may not reach"),
+    (definition("http://[::ffff:169.254.169.254]/latest"), "may not reach"),
+    (definition("http://localhost./"), "may not reach"),
+    ("text", "a map"), ([], "a map"), (None, "kind is missing: http"),
+])
+def test_what_is_refused(start_shared_crib, body, says):
+    said = problem(put(start_shared_crib, "x", body), 400, "invalid_request")
+    assert says in said["detail"], said
+    assert said["violations"] and all(one["pointer"].startswith("/") or one["pointer"] == "" for one in said["violations"]), said
+    assert listed(start_shared_crib) == []
+
+
+@pytest.fixture(scope="module")
+def start_shared_crib(start_shared):
+    return start_shared({"tools": {"calculator": {"kind": "native"}}}, env={"HOME": "/root/very-secret-home"})
+
+
+@pytest.mark.parametrize("headers, body, status", [
+    ({"content-type": "text/plain"}, "{}", 415), (None, "{", 400), (None, '{"kind": "http", "kind": "http"}', 400)])
+def test_bodies_are_read_as_strictly_as_others(start_shared_crib, headers, body, status):
+    problem(start_shared_crib.request("PUT", "/tools/x", body, headers=headers), status, "invalid_request")
+
+
+def test_names_are_not_taken_over(start, tmp_path):
+    """Neither at once nor by a later manifest: the file wins, and what was registered waits."""
+    crib = start({"tools": {"calculator": {"kind": "native", "aliases": ["calc"]}}})
+    for name in ("calculator", "calc"):
+        problem(put(crib, name, definition()), 409, "invalid_request")
+        problem(crib.delete(f"/tools/{name}"), 409, "invalid_request")
+    assert put(crib, "weather", definition()).status == 201
+    before = crib.manifest.read_text()
+    crib.manifest.write_text(before + "  weather: {kind: native, use: calculator}\n")
+    poll(lambda: listed(crib) == [], 8, "the manifest has the name")
+    poll(lambda: "set aside" in crib.stderr, 2, "a word in the log")
+    assert text_of(ok(crib.invoke("weather", {"expression": "6*7"}))) == "42"
+    problem(put(crib, "weather", definition()), 409)
+    crib.restart()
+    assert listed(crib) == []
+    crib.manifest.write_text(before)
+    poll(lambda: listed(crib) == ["weather"], 8, "it is back")
+
+
+def test_many_admins_at_once(start):
+    """Registering, removing, listing and reloading at the same time: every answer is true at its moment, none is a 500."""
+    crib = start({"tools": {"calculator": {"kind": "native"}}})
+
+    def work(index):
+        for turn in range(10):
+            assert put(crib, f"t{index}", definition(tags=[str(turn)])).status in (200, 201)
+            assert crib.get(f"/tools/t{index}").json["tags"] == [str(turn)]
+            if turn % 3 == 0:
+                assert crib.delete(f"/tools/t{index}").status == 200
+                problem(crib.get(f"/tools/t{index}"), 404, "unknown_tool")
+            os.kill(crib.process.pid, 1)
+
+    parallel(8, work)
+    crib.restart()
+    assert listed(crib) == []
+
+
+# ---- a network of its own, in which an address that is public elsewhere is this machine's -----------------------------
+
+OWN = "11.22.33.44"
+
+
+def alone_in_a_network(work):
+    """Runs work() on a thread whose network has nothing but a loopback interface, which also carries OWN."""
+    failures = []
+
+    def run():
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.unshare(0x40000000):  # CLONE_NEWNET, for this thread and what it starts
+                pytest.skip(f"no network namespace to be had: {os.strerror(ctypes.get_errno())}")
+            with socket.socket() as sock:
+                for name, address in ((b"lo", "127.0.0.1"), (b"lo:1", OWN)):
+                    fcntl.ioctl(sock, 0x8916, struct.pack("16sH2s4s8s", name, socket.AF_INET, b"", socket.inet_aton(address), b""))  # SIOCSIFADDR
+                    fcntl.ioctl(sock, 0x8914, struct.pack("16sH14s", name, 0x1 | 0x40, b""))  # SIOCSIFFLAGS: up, running
+            work()
+        except BaseException as failure:  # noqa: B902: raised again below
+            failures.append(failure)
+
+    if os.name != "posix" or os.geteuid() != 0 or not hasattr(ctypes.CDLL(None), "unshare"):
+        pytest.skip("a network of its own needs root on Linux")
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive(), "hangs"
+    if failures:
+        raise failures[0]
+
+
+def test_a_registered_tool_runs_like_any_other(tmp_path):
+    """Arguments in their places, result picked, cached, limited, recorded; loopback stays out of reach by any name."""
+
+    def work():
+        upstream = Upstream(host=OWN)
+        crib = Crib(tmp_path / "crib", {"defaults": {"timeout": "9s"}, "tools": {}})
+        try:
+            inner = Upstream()
+            body = definition(f"http://{OWN}:{upstream.port}/echo/{{{{ city }}}}", response={"pick": "/path"}, cache={"ttl": "1h"},
+                              limits=[{"calls": 2, "per": "lifetime"}])
+            assert put(crib, "weather", body).json["policy"]["timeout"] == "9s"
+            for cache in ("miss", "hit"):
+                said = ok(crib.invoke("weather", {"city": "São Paulo"}))
+                assert (said["meta"]["cache"], text_of(said)) == (cache, "/echo/S%C3%A3o%20Paulo"), said
+            crib.kill9()
+            crib.start()
+            assert ok(crib.invoke("weather", {"city": "São Paulo"}))["meta"]["cache"] == "hit"
+            ok(crib.invoke("weather", {"city": "x"}))
+            problem(crib.invoke("weather", {"city": "y"}), 429, "usage_limit_reached")
+            assert crib.wait_row("tool=weather&state=refused")["kind"] == "usage_limit_reached"
+            # A host that is filled in is one of the list, and the list is gated too.
+            reply = put(crib, "any", definition(f"http://{{{{ city }}}}:{inner.port}/text", request={
+                "url": f"http://{{{{ city }}}}:{inner.port}/text", "allow_hosts": ["127.0.0.1"]}))
+            problem(reply, 400, "invalid_request")
+            assert inner.hits() == 0
+        finally:
+            crib.stop()
+
+    alone_in_a_network(work)
