@@ -35,6 +35,7 @@ pub mod http;
 pub mod ledger;
 pub mod manifest;
 pub mod middleware;
+pub mod providers;
 pub mod registry;
 pub mod running;
 pub mod schema;

@@ -16,8 +16,8 @@ use crate::call::{CallError, Content, ToolResult};
 
 /// Put in a secret's place.
 pub const REDACTED: &str = "[redacted]";
-/// Shorter values are not looked for: `eu` or `8080` would be found in every other answer.
-const MIN_LEN: usize = 8;
+/// Shorter values, in bytes, are not looked for: `eu` or `8080` would be found in every other answer.
+pub const SHORTEST: usize = 8;
 
 /// RFC 3986: what need not be encoded is not.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -44,7 +44,7 @@ pub struct Redactor(Option<AhoCorasick>);
 impl Redactor {
     /// A redactor of these values: raw, base64 (all four alphabets), hex and percent-encoded.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
-        Self::of_length(MIN_LEN, secrets)
+        Self::of_length(SHORTEST, secrets)
     }
 
     /// One that also looks for values as short as `least`: for texts in which a false alarm costs little.

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::decode::{Findings, join};
 use super::node::{Data, Node};
+use super::rule::Rule;
 
 /// Where references lead. A trait, so that tests need not touch the process's environment.
 pub trait Source {
@@ -35,7 +36,7 @@ impl Source for Process {
 }
 
 /// Keys of a tool whose values callers see: a secret there would be public.
-const PUBLIC: [&str; 7] =
+pub(super) const PUBLIC: [&str; 7] =
     ["description", "parameters", "input_schema", "output_schema", "annotations", "aliases", "tags"];
 
 /// Replaces references in a node.
@@ -60,7 +61,7 @@ impl References<'_> {
                         findings.warning(node, &[], under, message);
                     }
                 }
-                Err(message) => findings.error(node, &[], under, message),
+                Err((rule, message)) => findings.error_of(rule, node, &[], under, message),
             },
             Data::Scalar(_) => {}
             Data::List(items) => {
@@ -82,7 +83,7 @@ impl References<'_> {
     }
 
     /// The text with its references replaced, and a warning about what only looks like one.
-    fn expand(&mut self, text: &str) -> Result<(String, Option<String>), String> {
+    fn expand(&mut self, text: &str) -> Result<(String, Option<String>), (Rule, String)> {
         let (mut out, mut rest, mut warning) = (String::new(), text, None);
         while let Some(at) = rest.find("${") {
             // `$${` is a literal `${`.
@@ -95,18 +96,22 @@ impl References<'_> {
             out.push_str(&rest[..at]);
             let after = &rest[at + 2..];
             let Some((inside, tail)) = after.split_once('}') else {
-                return Err("`${` without `}`; for a literal `${` write `$${`".into());
+                return Err((Rule::Invalid, "`${` without `}`; for a literal `${` write `$${`".into()));
             };
             match inside.split_once(':') {
                 Some(("env", name)) => {
                     let value = self.source.env(name).or_else(|| self.defaults.get(name).cloned());
-                    let value = value.ok_or_else(|| format!("environment variable {name} is not set"))?;
+                    let value = value
+                        .ok_or_else(|| (Rule::MissingSecret, format!("environment variable {name} is not set")))?;
                     self.secrets.insert(value.clone());
                     out.push_str(&value);
                 }
                 Some(("file", path)) => {
                     let file = self.base.join(path);
-                    let value = self.source.file(&file).map_err(|error| format!("file {path}: {error}"))?;
+                    let value = self
+                        .source
+                        .file(&file)
+                        .map_err(|error| (Rule::MissingSecret, format!("file {path}: {error}")))?;
                     // Files made by editors and by `echo` end in a line end that is no part of the secret.
                     let value = value.trim_end_matches(['\r', '\n']);
                     self.secrets.insert(value.to_owned());
