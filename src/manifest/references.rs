@@ -84,7 +84,7 @@ impl References<'_> {
 
     /// The text with its references replaced, and a warning about what only looks like one.
     fn expand(&mut self, text: &str) -> Result<(String, Option<String>), (Rule, String)> {
-        let (mut out, mut rest, mut warning) = (String::new(), text, None);
+        let (mut out, mut rest, mut warning, mut missing) = (String::new(), text, None, Vec::new());
         while let Some(at) = rest.find("${") {
             // `$${` is a literal `${`.
             if at > 0 && rest.as_bytes()[at - 1] == b'$' {
@@ -99,24 +99,22 @@ impl References<'_> {
                 return Err((Rule::Invalid, "`${` without `}`; for a literal `${` write `$${`".into()));
             };
             match inside.split_once(':') {
-                Some(("env", name)) => {
-                    let value = self.source.env(name).or_else(|| self.defaults.get(name).cloned());
-                    let value = value
-                        .ok_or_else(|| (Rule::MissingSecret, format!("environment variable {name} is not set")))?;
-                    self.secrets.insert(value.clone());
-                    out.push_str(&value);
-                }
-                Some(("file", path)) => {
-                    let file = self.base.join(path);
-                    let value = self
-                        .source
-                        .file(&file)
-                        .map_err(|error| (Rule::MissingSecret, format!("file {path}: {error}")))?;
-                    // Files made by editors and by `echo` end in a line end that is no part of the secret.
-                    let value = value.trim_end_matches(['\r', '\n']);
-                    self.secrets.insert(value.to_owned());
-                    out.push_str(value);
-                }
+                Some(("env", name)) => match self.source.env(name).or_else(|| self.defaults.get(name).cloned()) {
+                    Some(value) => {
+                        out.push_str(&value);
+                        self.secrets.insert(value);
+                    }
+                    None => missing.push(format!("environment variable {name} is not set")),
+                },
+                Some(("file", path)) => match self.source.file(&self.base.join(path)) {
+                    Ok(value) => {
+                        // Files made by editors and by `echo` end in a line end that is no part of the secret.
+                        let value = value.trim_end_matches(['\r', '\n']);
+                        self.secrets.insert(value.to_owned());
+                        out.push_str(value);
+                    }
+                    Err(error) => missing.push(format!("file {path}: {error}")),
+                },
                 _ => {
                     warning = Some(format!(
                         "`${{{inside}}}` is taken as it stands; references are ${{env:NAME}} and ${{file:/path}}, \
@@ -128,6 +126,9 @@ impl References<'_> {
             rest = tail;
         }
         out.push_str(rest);
+        if !missing.is_empty() {
+            return Err((Rule::MissingSecret, missing.join("; ")));
+        }
         Ok((out, warning))
     }
 }

@@ -44,7 +44,7 @@ impl ToolReader<'_> {
 
         let said: Option<DefinitionEntry> = self.part(written, &under, fields::<DefinitionEntry>());
         let policy: Option<PolicyEntry> = self.part(written, &under, fields::<PolicyEntry>());
-        let (said, policy) = (said?, policy?);
+        let said = said?;
         let env = self.env(&said.env, written, &under);
         let mut node = written.clone();
         let mut references = References {
@@ -55,6 +55,8 @@ impl ToolReader<'_> {
         };
         references.resolve(&mut node, &under, self.findings, true);
         *self.secrets = references.secrets;
+        // Not sooner: what is missing is said together with what is wrong.
+        let policy = policy?;
 
         let input_schema = self.input_schema(&node, &under);
         let mut tool = match kind {

@@ -121,7 +121,12 @@ def test_every_missing_secret_with_its_place(tmp_path):
     said = findings(tmp_path, CLEAN, env={}, code=64)
     missing = {finding["path"]: finding["line"] for finding in said["findings"] if finding["rule"] == "missing-secret"}
     assert missing == {"callers.0.key": 2, "callers.1.key": 3, "tools.get_rows.request.headers.authorization": 12}, said
-    assert not said["ok"] and said["errors"] >= 3, said
+    assert not said["ok"] and said["errors"] == 3, said
+    # Another mistake in the same tool hides none of them, nor does one reference hide the next.
+    text = CLEAN.replace("${env:ROWS_KEY}", "${env:ROWS_USER}${file:no-such-file}").replace("effect: read", "effect: reads")
+    said = findings(tmp_path, text, env={}, code=64)
+    (tool,) = [finding for finding in said["findings"] if finding["rule"] == "missing-secret" and finding["line"] == 12]
+    assert "ROWS_USER" in tool["message"] and "no-such-file" in tool["message"] and said["errors"] == 4, said
 
 
 def test_errors_and_lints_together_the_worst_first(tmp_path):
