@@ -1,8 +1,9 @@
 //! Lints: what a manifest says and hardly means. One idea a file; each finding has its place and what to write instead.
 //!
 //! A **warning** is a fault whoever uses the tools: a model is misled, a setting does nothing, a value can never be
-//! given. A **hint** may well be meant so: it depends on a provider, on taste, on what the operator knows. Lints never
-//! repeat what loading has found, and never quote a value that came by reference.
+//! given, a definition is refused by an API that it is given out for. A **hint** may well be meant so: it depends on
+//! the provider, on taste, on what only the operator knows. Lints do not repeat what loading has found; they read the
+//! text as it is written, so no secret gets into a message.
 
 mod addresses;
 mod callers;
