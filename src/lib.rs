@@ -40,6 +40,7 @@ pub mod ledger;
 pub mod live;
 pub mod manifest;
 pub mod middleware;
+pub mod providers;
 pub mod registry;
 pub mod running;
 pub mod schema;

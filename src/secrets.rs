@@ -18,8 +18,8 @@ use crate::call::{CallError, Content, ToolResult};
 
 /// Put in a secret's place.
 pub const REDACTED: &str = "[redacted]";
-/// Shorter values are not looked for: `eu` or `8080` would be found in every other answer.
-const MIN_LEN: usize = 8;
+/// Shorter values, in bytes, are not looked for: `eu` or `8080` would be found in every other answer.
+pub const SHORTEST: usize = 8;
 
 /// Values that are remembered after they were rotated away: an upstream may still echo them. The oldest go first.
 const REMEMBERED: usize = 1024;
@@ -54,7 +54,7 @@ pub struct Redactor {
 impl Redactor {
     /// A redactor of these values: raw, base64 (all four alphabets), hex and percent-encoded.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
-        Self::of_length(MIN_LEN, secrets)
+        Self::of_length(SHORTEST, secrets)
     }
 
     /// One that also looks for values as short as `least`: for texts in which a false alarm costs little.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use super::{call, report};
+use super::{call, check, report};
 use crate::app::{App, AppBuilder, Error};
 use crate::formats::Format;
 
@@ -39,10 +39,8 @@ pub(super) enum Command {
         allow_open: bool,
     },
     /// Read a manifest and say what is wrong with it. Runs nothing.
-    Check {
-        #[command(flatten)]
-        manifest: ManifestArg,
-    },
+    #[command(after_long_help = check::rules())]
+    Check(check::CheckArgs),
     /// Print the tools that a manifest declares.
     Tools {
         #[command(flatten)]

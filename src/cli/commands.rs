@@ -1,11 +1,11 @@
-//! Commands that work on a manifest: serve, check, tools; and openapi.
+//! Commands that work on a manifest: serve and tools; and openapi.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::json;
 
-use super::arguments::{MANIFEST, ManifestArg};
+use super::arguments::ManifestArg;
 use super::{Failure, print, print_json};
 use crate::app::Error;
 use crate::formats::{self, Format};
@@ -31,33 +31,6 @@ pub(super) async fn serve(
     }
     let app = builder.build().await?;
     Ok(app.serve().await?)
-}
-
-pub(super) fn check(manifest: &ManifestArg) -> Result<(), Failure> {
-    let Some(path) = manifest.path() else {
-        return Err(Failure::Usage(format!(
-            "there is no manifest to check: name one with --manifest, or write {MANIFEST}"
-        )));
-    };
-    let found = manifest::load(&path, &Process, &HashMap::new());
-    match found {
-        Ok(manifest) => {
-            for warning in &manifest.warnings {
-                print(&warning.to_string());
-            }
-            for tool in &manifest.tools {
-                for var in &tool.definition.env {
-                    let state = if tool.settings.env.contains_key(&var.name) { "set" } else { "not set, optional" };
-                    print(&format!("{}: environment variable {}: {state}", tool.name(), var.name));
-                }
-            }
-            let (tools, callers) = (manifest.tools.len(), manifest.callers.len());
-            let warnings = manifest.warnings.len();
-            print(&format!("{}: ok: {tools} tools, {callers} callers, {warnings} warnings", path.display()));
-            Ok(())
-        }
-        Err(findings) => Err(Error::Manifest(findings).into()),
-    }
 }
 
 pub(super) fn tools(manifest: &ManifestArg, format: Format) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod call;
+mod check;
 mod client;
 mod commands;
 mod report;
@@ -15,7 +16,7 @@ use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 
 use self::arguments::{Cli, Command};
-use self::commands::{check, openapi, serve, tools};
+use self::commands::{openapi, serve, tools};
 use crate::app::Error;
 use crate::ledger;
 
@@ -28,6 +29,8 @@ enum Failure {
     Usage(String),
     /// It did not work: exit 1.
     Failed(String),
+    /// What was said cannot be used, and that has been printed: exit 64.
+    Said,
     /// It worked and the answer is no: exit 1, nothing more to say.
     No,
 }
@@ -69,7 +72,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }));
     let done = match cli.command {
         Command::Serve { manifest, listen, ledger, allow_open } => serve(&manifest, listen, ledger, allow_open).await,
-        Command::Check { manifest } => check(&manifest),
+        Command::Check(args) => check::check(&args),
         Command::Tools { manifest, format } => tools(&manifest, format),
         Command::Call(args) => call::call(args).await,
         Command::Usage { from } => report::usage(from).await,
@@ -81,6 +84,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Usage(message)) => fail(&message, USAGE),
         Err(Failure::Failed(message)) => fail(&message, 1),
+        Err(Failure::Said) => ExitCode::from(USAGE),
         Err(Failure::No) => ExitCode::FAILURE,
     }
 }

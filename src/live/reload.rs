@@ -143,6 +143,7 @@ fn say_why(error: &Error) {
                 match finding.severity {
                     Severity::Error => tracing::error!("{finding}"),
                     Severity::Warning => tracing::warn!("{finding}"),
+                    Severity::Hint => tracing::info!("{finding}"),
                 }
             }
         }

@@ -5,6 +5,7 @@ use serde_aux::serde_introspection::serde_introspect;
 
 use super::finding::Finding;
 use super::node::Node;
+use super::rule::Rule;
 use crate::similar;
 
 /// Collects what is found while a manifest is read: as much as possible in one go.
@@ -13,7 +14,18 @@ pub(super) struct Findings(pub(super) Vec<Finding>);
 
 impl Findings {
     pub(super) fn error(&mut self, node: &Node, path: &[String], under: &str, message: impl Into<String>) {
-        let finding = Finding::error(node.locate(path).clone(), join(under, path), message);
+        self.error_of(Rule::Invalid, node, path, under, message);
+    }
+
+    pub(super) fn error_of(
+        &mut self,
+        rule: Rule,
+        node: &Node,
+        path: &[String],
+        under: &str,
+        message: impl Into<String>,
+    ) {
+        let finding = Finding::error(node.locate(path).clone(), join(under, path), message).rule(rule);
         // A key that was reported once needs no second sentence.
         if !self.0.contains(&finding) {
             self.0.push(finding);
@@ -67,16 +79,16 @@ impl Findings {
 
     /// Reports serde's word on what stands at `path`; an unknown field as the unknown key it is.
     pub(super) fn fault(&mut self, node: &Node, mut path: Vec<String>, under: &str, message: String) {
-        let message = match unknown_field(&message) {
+        let (rule, message) = match unknown_field(&message) {
             Some((field, known)) => {
                 if path.last() != Some(&field) {
                     path.push(field.clone());
                 }
-                unknown_key(&field, &known)
+                (Rule::UnknownKey, unknown_key(&field, &known))
             }
-            None => message,
+            None => (Rule::Invalid, message),
         };
-        self.error(node, &path, under, message);
+        self.error_of(rule, node, &path, under, message);
     }
 
     /// Reports every key that is not one of `known`.
@@ -84,7 +96,8 @@ impl Findings {
         for (key, _) in node.entries().unwrap_or_default() {
             if !known.contains(&key.text.as_str()) {
                 let known: Vec<String> = known.iter().map(|&name| name.to_owned()).collect();
-                self.error(node, std::slice::from_ref(&key.text), under, unknown_key(&key.text, &known));
+                let path = std::slice::from_ref(&key.text);
+                self.error_of(Rule::UnknownKey, node, path, under, unknown_key(&key.text, &known));
             }
         }
     }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::rule::Rule;
+
 /// A place in a file, counted from 1; or in a JSON document, which has no lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
@@ -27,13 +29,16 @@ impl Place {
     }
 }
 
-/// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How bad it is, the worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The manifest cannot be used.
     Error,
     /// It can, but hardly as meant.
     Warning,
+    /// It can, and may well be meant so.
+    Hint,
 }
 
 /// One thing found in a manifest.
@@ -47,17 +52,25 @@ pub struct Finding {
     pub message: String,
     /// How bad.
     pub severity: Severity,
+    /// Which rule says so.
+    pub rule: Rule,
 }
 
 impl Finding {
     /// The manifest cannot be used.
     pub fn error(place: Place, path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { place, path: path.into(), message: message.into(), severity: Severity::Error }
+        Self { place, path: path.into(), message: message.into(), severity: Severity::Error, rule: Rule::Invalid }
     }
 
     /// It can be used.
     pub fn warning(place: Place, path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(place, path, message) }
+        Self { severity: Severity::Warning, rule: Rule::Ineffective, ..Self::error(place, path, message) }
+    }
+
+    /// The same finding under a rule of its own.
+    #[must_use]
+    pub fn rule(self, rule: Rule) -> Self {
+        Self { rule, ..self }
     }
 }
 
@@ -66,12 +79,16 @@ impl fmt::Display for Finding {
         if self.place.line > 0 {
             write!(f, "{}:{}:{}: ", self.place.file.display(), self.place.line, self.place.column)?;
         }
-        if self.severity == Severity::Warning {
-            f.write_str("warning: ")?;
+        match self.severity {
+            Severity::Error => {}
+            Severity::Warning => f.write_str("warning: ")?,
+            Severity::Hint => f.write_str("hint: ")?,
         }
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        // What has to be put right needs no name; what may be meant so has one to talk about.
+        if self.severity == Severity::Error { Ok(()) } else { write!(f, " [{}]", self.rule.as_str()) }
     }
 }

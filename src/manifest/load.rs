@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::decode::{Findings, fields, join};
 use super::finding::{Finding, Place, Severity};
-use super::node::{Data, Node};
+use super::node::{Data, Key, Node};
 use super::references::{References, Source};
+use super::rule::Rule;
 use super::sections::{Cache, Caller, Capture, Ledger, PolicyEntry, Server};
 use super::tool::ToolReader;
 use super::{DEFAULT_LEDGER, Defaults, Manifest};
@@ -28,25 +29,62 @@ const INCLUDED: [&str; 3] = ["tools", "python_modules", "mcp_servers"];
 /// # Errors
 /// Everything that was found, warnings too, when there is at least one error.
 pub fn load(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -> Result<Manifest, Vec<Finding>> {
-    let mut loader =
-        Loader { source, natives, findings: Findings::default(), secrets: BTreeSet::new(), seen: HashMap::new() };
-    let manifest = loader.manifest(path);
+    let Loaded { manifest, mut findings, .. } = read(path, source, natives);
+    // What keeps the manifest from working comes first.
+    findings.sort_by_key(|finding| finding.severity);
+    match manifest {
+        Some(mut manifest) if findings.iter().all(|finding| finding.severity != Severity::Error) => {
+            manifest.warnings = findings;
+            Ok(manifest)
+        }
+        _ => Err(findings),
+    }
+}
+
+/// What reading comes to, whether it can be used or not.
+pub(super) struct Loaded {
+    pub(super) manifest: Option<Manifest>,
+    pub(super) findings: Vec<Finding>,
+    pub(super) written: Written,
+}
+
+/// What stands in the files, as far as it could be read.
+#[derive(Default)]
+pub(super) struct Written {
+    pub(super) root: Option<Node>,
+    pub(super) tools: Vec<WrittenTool>,
+}
+
+/// One entry of `tools:` and what it came to.
+pub(super) struct WrittenTool {
+    pub(super) key: Key,
+    pub(super) entry: Node,
+    pub(super) tool: Option<Tool>,
+    /// Relative paths start here.
+    pub(super) base: PathBuf,
+}
+
+/// Reads everything there is to read.
+pub(super) fn read(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -> Loaded {
+    let mut loader = Loader {
+        source,
+        natives,
+        findings: Findings::default(),
+        secrets: BTreeSet::new(),
+        seen: HashMap::new(),
+        written: Written::default(),
+    };
+    let mut manifest = loader.manifest(path);
     let mut findings = loader.findings.0;
     // A value that came by reference may be quoted in a message about it.
     let redactor = Redactor::of_length(SHORTEST_SECRET, loader.secrets.iter().map(String::as_str));
     for finding in &mut findings {
         finding.message = redactor.text(&finding.message).into_owned();
     }
-    // What keeps the manifest from working comes first.
-    findings.sort_by_key(|finding| finding.severity == Severity::Warning);
-    match manifest {
-        Some(mut manifest) if findings.iter().all(|finding| finding.severity == Severity::Warning) => {
-            manifest.secrets = loader.secrets.into_iter().collect();
-            manifest.warnings = findings;
-            Ok(manifest)
-        }
-        _ => Err(findings),
+    if let Some(manifest) = &mut manifest {
+        manifest.secrets = loader.secrets.into_iter().collect();
     }
+    Loaded { manifest, findings, written: loader.written }
 }
 
 struct Loader<'a> {
@@ -56,6 +94,7 @@ struct Loader<'a> {
     secrets: BTreeSet<String>,
     /// Where each tool name was first seen.
     seen: HashMap<String, Place>,
+    written: Written,
 }
 
 impl Loader<'_> {
@@ -64,7 +103,8 @@ impl Loader<'_> {
         let text = match self.source.file(path) {
             Ok(text) => text,
             Err(error) => {
-                self.findings.0.push(Finding::error(place(), "", format!("cannot be read: {error}")));
+                let unreadable = Finding::error(place(), "", format!("cannot be read: {error}"));
+                self.findings.0.push(unreadable.rule(Rule::Unreadable));
                 return None;
             }
         };
@@ -72,7 +112,7 @@ impl Loader<'_> {
             Ok(node) if node.entries().is_some() => Some(node),
             Ok(_) => {
                 let message = "a manifest is a map: tools, callers, server, ledger …";
-                self.findings.0.push(Finding::error(place(), "", message));
+                self.findings.0.push(Finding::error(place(), "", message).rule(Rule::Unreadable));
                 None
             }
             Err(finding) => {
@@ -85,6 +125,7 @@ impl Loader<'_> {
     fn manifest(&mut self, path: &Path) -> Option<Manifest> {
         let root = self.read(path)?;
         let base = folder(path);
+        self.written.root = Some(root.clone());
         self.findings.unknown_keys(&root, "", &SECTIONS);
         let mut manifest = Manifest::default();
         if let Some(server) = self.section::<Server>(&root, "server", &base) {
@@ -194,7 +235,8 @@ impl Loader<'_> {
                 self.findings.error(&item, &["name".into()], &under, message);
             }
             if callers.iter().any(|other| other.name == said.name) {
-                self.findings.error(&item, &["name".into()], &under, "this name is there twice: names are unique");
+                let message = "this name is there twice: names are unique";
+                self.findings.error_of(Rule::DuplicateName, &item, &["name".into()], &under, message);
             }
             if callers.iter().any(|other| other.key_sha256 == key_sha256) {
                 self.findings.error(&item, &["key".into()], &under, "another caller has the same key");
@@ -225,7 +267,8 @@ impl Loader<'_> {
         for (key, entry) in entries {
             if let Some(first) = self.seen.get(&key.text) {
                 let message = format!("the name is taken: {}:{}:{}", first.file.display(), first.line, first.column);
-                self.findings.0.push(Finding::error(key.place.clone(), format!("tools.{}", key.text), message));
+                let taken = Finding::error(key.place.clone(), format!("tools.{}", key.text), message);
+                self.findings.0.push(taken.rule(Rule::DuplicateName));
                 continue;
             }
             self.seen.insert(key.text.clone(), key.place.clone());
@@ -238,16 +281,21 @@ impl Loader<'_> {
                 secrets: &mut self.secrets,
                 findings: &mut self.findings,
             };
-            let Some(tool) = reader.read(&key.text, entry) else { continue };
+            let tool = reader.read(&key.text, entry);
+            self.written.tools.push(WrittenTool {
+                key: key.clone(),
+                entry: entry.clone(),
+                tool: tool.clone(),
+                base: base.to_owned(),
+            });
+            let Some(tool) = tool else { continue };
             for alias in &tool.definition.aliases {
                 if let Some(first) = self.seen.insert(alias.to_string(), key.place.clone()) {
                     let place = format!("{}:{}:{}", first.file.display(), first.line, first.column);
                     let message = format!("the alias `{alias}` is taken: {place}");
-                    self.findings.0.push(Finding::error(
-                        key.place.clone(),
-                        format!("tools.{}.aliases", key.text),
-                        message,
-                    ));
+                    let path = format!("tools.{}.aliases", key.text);
+                    let taken = Finding::error(key.place.clone(), path, message);
+                    self.findings.0.push(taken.rule(Rule::DuplicateName));
                 }
             }
             let which = entry.get("use").map(Node::to_json);
@@ -291,7 +339,7 @@ impl Loader<'_> {
 }
 
 /// The folder that relative paths of a file start at.
-fn folder(file: &Path) -> PathBuf {
+pub(super) fn folder(file: &Path) -> PathBuf {
     match file.parent() {
         Some(folder) if folder != Path::new("") => folder.to_path_buf(),
         _ => PathBuf::from("."),

@@ -2,25 +2,30 @@
 //!
 //! `node.rs` reads YAML with places, `references.rs` brings in secrets, `decode.rs` holds what is written against the
 //! types in `sections.rs`, `tool.rs` makes tools of entries. As many faults as possible are found in one go, each
-//! with its place and what would be right.
+//! with its place and what would be right. `lint/` looks at what can be used for what is hardly meant so.
 
+mod check;
 mod decode;
 mod finding;
+mod lint;
 mod load;
 mod node;
 mod parameters;
 mod references;
 mod registered;
+mod rule;
 mod sections;
 mod tool;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+pub use check::{Checked, check};
 pub use finding::{Finding, Place, Severity};
 pub use load::load;
 pub use references::{Process, Source};
 pub use registered::{Defaults, read_registered};
+pub use rule::Rule;
 
 use crate::callers::CallerSettings;
 use crate::http::ServerSettings;

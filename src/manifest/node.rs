@@ -7,6 +7,7 @@ use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use serde_json::Value;
 
 use super::finding::{Finding, Place};
+use super::rule::Rule;
 use crate::call::json::pointer_token;
 
 /// A value and where it stands.
@@ -42,11 +43,13 @@ impl Node {
         let documents = MarkedYaml::load_from_str(text).map_err(|error| {
             let (line, column) = (error.marker().line().max(1), error.marker().col() + 1);
             let place = Place { file: file.clone(), line, column };
-            let message = match error.info() {
-                twice if twice.contains("duplicated key") => "this name is there twice: names are unique".into(),
-                other => format!("not YAML: {other}"),
+            let (rule, message) = match error.info() {
+                twice if twice.contains("duplicated key") => {
+                    (Rule::DuplicateName, "this name is there twice: names are unique".into())
+                }
+                other => (Rule::Unreadable, format!("not YAML: {other}")),
             };
-            Finding::error(place, "", message)
+            Finding::error(place, "", message).rule(rule)
         })?;
         match documents.as_slice() {
             [] => Ok(Self { place: start, data: Data::Map(Vec::new()) }),

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::decode::{Findings, join};
 use super::node::{Data, Node};
+use super::rule::Rule;
 
 /// Where references lead. A trait, so that tests need not touch the process's environment.
 pub trait Source {
@@ -46,7 +47,7 @@ impl Source for Process {
 }
 
 /// Keys of a tool whose values callers see: a secret there would be public.
-const PUBLIC: [&str; 7] =
+pub(super) const PUBLIC: [&str; 7] =
     ["description", "parameters", "input_schema", "output_schema", "annotations", "aliases", "tags"];
 
 /// Replaces references in a node.
@@ -71,7 +72,7 @@ impl References<'_> {
                         findings.warning(node, &[], under, message);
                     }
                 }
-                Err(message) => findings.error(node, &[], under, message),
+                Err((rule, message)) => findings.error_of(rule, node, &[], under, message),
             },
             Data::Scalar(_) => {}
             Data::List(items) => {
@@ -94,8 +95,8 @@ impl References<'_> {
     }
 
     /// The text with its references replaced, and a warning about what only looks like one.
-    fn expand(&mut self, text: &str) -> Result<(String, Option<String>), String> {
-        let (mut out, mut rest, mut warning) = (String::new(), text, None);
+    fn expand(&mut self, text: &str) -> Result<(String, Option<String>), (Rule, String)> {
+        let (mut out, mut rest, mut warning, mut missing) = (String::new(), text, None, Vec::new());
         while let Some(at) = rest.find("${") {
             // `$${` is a literal `${`.
             if at > 0 && rest.as_bytes()[at - 1] == b'$' {
@@ -107,23 +108,25 @@ impl References<'_> {
             out.push_str(&rest[..at]);
             let after = &rest[at + 2..];
             let Some((inside, tail)) = after.split_once('}') else {
-                return Err("`${` without `}`; for a literal `${` write `$${`".into());
+                return Err((Rule::Invalid, "`${` without `}`; for a literal `${` write `$${`".into()));
             };
             match inside.split_once(':') {
-                Some(("env", name)) => {
-                    let value = self.source.env(name).or_else(|| self.defaults.get(name).cloned());
-                    let value = value.ok_or_else(|| format!("environment variable {name} is not set"))?;
-                    self.secrets.insert(value.clone());
-                    out.push_str(&value);
-                }
-                Some(("file", path)) => {
-                    let file = self.base.join(path);
-                    let value = self.source.file(&file).map_err(|error| format!("file {path}: {error}"))?;
-                    // Files made by editors and by `echo` end in a line end that is no part of the secret.
-                    let value = value.trim_end_matches(['\r', '\n']);
-                    self.secrets.insert(value.to_owned());
-                    out.push_str(value);
-                }
+                Some(("env", name)) => match self.source.env(name).or_else(|| self.defaults.get(name).cloned()) {
+                    Some(value) => {
+                        out.push_str(&value);
+                        self.secrets.insert(value);
+                    }
+                    None => missing.push(format!("environment variable {name} is not set")),
+                },
+                Some(("file", path)) => match self.source.file(&self.base.join(path)) {
+                    Ok(value) => {
+                        // Files made by editors and by `echo` end in a line end that is no part of the secret.
+                        let value = value.trim_end_matches(['\r', '\n']);
+                        self.secrets.insert(value.to_owned());
+                        out.push_str(value);
+                    }
+                    Err(error) => missing.push(format!("file {path}: {error}")),
+                },
                 _ => {
                     warning = Some(format!(
                         "`${{{inside}}}` is taken as it stands; references are ${{env:NAME}} and ${{file:/path}}, \
@@ -135,6 +138,9 @@ impl References<'_> {
             rest = tail;
         }
         out.push_str(rest);
+        if !missing.is_empty() {
+            return Err((Rule::MissingSecret, missing.join("; ")));
+        }
         Ok((out, warning))
     }
 }

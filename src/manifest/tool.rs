@@ -7,9 +7,11 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::decode::{Findings, fields, join};
+use super::finding::Finding;
 use super::node::Node;
 use super::parameters;
 use super::references::{References, Source, refuse};
+use super::rule::Rule;
 use super::sections::{Capture, DefinitionEntry, Idempotency, NativeEntry, PolicyEntry};
 use crate::call::json::{canonical, digest, pointer_token, pointer_tokens};
 use crate::call::{CachePolicy, Concurrency, Effect, EnvVar, Kind, Origin, Policy, RetryPolicy, ToolName};
@@ -152,7 +154,7 @@ impl ToolReader<'_> {
                     None if var.required => {
                         let path = ["env".to_owned(), at.to_string()];
                         let message = format!("environment variable {} is not set", var.name);
-                        self.findings.error(node, &path, under, message);
+                        self.findings.error_of(Rule::MissingSecret, node, &path, under, message);
                     }
                     None => {}
                 },
@@ -287,7 +289,10 @@ impl ToolReader<'_> {
         if let Some(Value::String(text)) = node.get("description").map(Node::to_json) {
             definition.description = text;
         } else if definition.description.is_empty() {
-            self.findings.warning(node, &[], under, "no description: a model cannot know when to use this tool");
+            let message =
+                "no description: a model cannot know when to use this tool; say what it does and when to use it";
+            let missing = Finding::warning(node.place.clone(), under, message).rule(Rule::MissingDescription);
+            self.findings.0.push(missing);
         }
         if let Some(annotations) = said.annotations {
             definition.annotations = annotations;

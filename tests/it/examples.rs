@@ -23,6 +23,25 @@ impl Source for Examples {
     }
 }
 
+/// What is printed as an example must pass its own check, hints included.
+#[test]
+fn the_examples_leave_check_nothing_to_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let said = |file: &Path| -> Vec<String> {
+        let checked = manifest::check(file, &Examples, &HashMap::new());
+        checked.findings.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(said(&root.join("examples/toolcrib.yaml")), [""; 0]);
+
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let block = readme.split("```yaml\n").find(|block| block.starts_with("tools:")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("notes")).unwrap();
+    let file = folder.path().join("toolcrib.yaml");
+    std::fs::write(&file, block.split("```").next().unwrap()).unwrap();
+    assert_eq!(said(&file), [""; 0]);
+}
+
 #[tokio::test]
 async fn the_example_manifest_loads_without_a_warning_and_its_tools_run() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/toolcrib.yaml");

@@ -1,0 +1,161 @@
+//! `toolcrib check`: what is wrong with a manifest, for people and for programs.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::arguments::{MANIFEST, ManifestArg};
+use super::{Failure, print};
+use crate::manifest::{self, Checked, Finding, Manifest, Place, Process, Rule, Severity};
+
+/// How findings are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(super) enum CheckFormat {
+    /// FILE:LINE:COLUMN: path: message, one a line.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+}
+
+/// Arguments of `check`.
+#[derive(clap::Args)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    manifest: ManifestArg,
+    /// How to print what is found.
+    #[arg(long, value_enum, default_value_t)]
+    format: CheckFormat,
+    /// Exit 64 for warnings too. Hints never count.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// What `--format json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    /// The manifest; included files are named in their findings.
+    file: String,
+    /// The exit code is 0.
+    ok: bool,
+    errors: usize,
+    warnings: usize,
+    hints: usize,
+    tools: usize,
+    callers: usize,
+    environment: Vec<Variable<'a>>,
+    findings: Vec<FindingView<'a>>,
+}
+
+#[derive(Serialize)]
+struct FindingView<'a> {
+    file: String,
+    line: usize,
+    column: usize,
+    path: &'a str,
+    severity: Severity,
+    rule: Rule,
+    message: &'a str,
+}
+
+/// A variable that a tool declares.
+#[derive(Serialize)]
+struct Variable<'a> {
+    tool: &'a str,
+    name: &'a str,
+    set: bool,
+}
+
+/// The rules, for `check --help`.
+pub(super) fn rules() -> String {
+    let lines: Vec<String> = Rule::ALL.iter().map(|rule| format!("  {:<22}{}", rule.as_str(), rule.says())).collect();
+    format!("Rules (a warning where nothing else is said):\n{}", lines.join("\n"))
+}
+
+pub(super) fn check(args: &CheckArgs) -> Result<(), Failure> {
+    let path = args.manifest.path();
+    let checked = match &path {
+        Some(path) => manifest::check(path, &Process, &HashMap::new()),
+        None => no_manifest(),
+    };
+    let path = path.as_deref().unwrap_or(Path::new(MANIFEST));
+    let worst = if args.strict { Severity::Warning } else { Severity::Error };
+    let ok = checked.findings.iter().all(|finding| finding.severity > worst);
+    match args.format {
+        CheckFormat::Json => {
+            let document = document(path, &checked, ok);
+            let text = serde_json::to_string_pretty(&document).map_err(|error| Failure::Failed(error.to_string()))?;
+            print(&text);
+            if ok { Ok(()) } else { Err(Failure::Said) }
+        }
+        CheckFormat::Text => {
+            let text = text(path, &checked, ok);
+            if ok {
+                print(&text);
+                Ok(())
+            } else {
+                Err(Failure::Usage(text))
+            }
+        }
+    }
+}
+
+fn no_manifest() -> Checked {
+    let place = Place { file: Path::new(MANIFEST).into(), line: 1, column: 1 };
+    let message = format!("there is no manifest to check: name one with --manifest, or write {MANIFEST}");
+    let findings = vec![Finding::error(place, "", message).rule(Rule::Unreadable)];
+    Checked { findings, manifest: Manifest::default() }
+}
+
+fn text(path: &Path, checked: &Checked, ok: bool) -> String {
+    let plural = |many: usize, one: &str| format!("{many} {one}{}", if many == 1 { "" } else { "s" });
+    let count = |severity, one: &str| plural(checked.count(severity), one);
+    let mut lines: Vec<String> = checked.findings.iter().map(ToString::to_string).collect();
+    if ok {
+        for variable in variables(&checked.manifest) {
+            let state = if variable.set { "set" } else { "not set, optional" };
+            lines.push(format!("{}: environment variable {}: {state}", variable.tool, variable.name));
+        }
+    }
+    let found = format!("{}, {}", count(Severity::Warning, "warning"), count(Severity::Hint, "hint"));
+    lines.push(if ok {
+        let Manifest { tools, callers, .. } = &checked.manifest;
+        let (tools, callers) = (plural(tools.len(), "tool"), plural(callers.len(), "caller"));
+        format!("{}: ok: {tools}, {callers}, {found}", path.display())
+    } else {
+        format!("{}: {}, {found}", path.display(), count(Severity::Error, "error"))
+    });
+    lines.join("\n")
+}
+
+fn document<'a>(path: &Path, checked: &'a Checked, ok: bool) -> Document<'a> {
+    let view = |finding: &'a Finding| FindingView {
+        file: finding.place.file.display().to_string(),
+        line: finding.place.line,
+        column: finding.place.column,
+        path: &finding.path,
+        severity: finding.severity,
+        rule: finding.rule,
+        message: &finding.message,
+    };
+    Document {
+        file: path.display().to_string(),
+        ok,
+        errors: checked.count(Severity::Error),
+        warnings: checked.count(Severity::Warning),
+        hints: checked.count(Severity::Hint),
+        tools: checked.manifest.tools.len(),
+        callers: checked.manifest.callers.len(),
+        environment: variables(&checked.manifest).collect(),
+        findings: checked.findings.iter().map(view).collect(),
+    }
+}
+
+fn variables(manifest: &Manifest) -> impl Iterator<Item = Variable<'_>> {
+    manifest.tools.iter().flat_map(|tool| {
+        let set = |name: &str| tool.settings.env.contains_key(name);
+        let vars = tool.definition.env.iter();
+        vars.map(move |var| Variable { tool: tool.name(), name: &var.name, set: set(&var.name) })
+    })
+}

@@ -1,0 +1,94 @@
+//! Names of hosts and files that nothing will ever match.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::Lints;
+use crate::manifest::node::{Data, Node};
+use crate::manifest::rule::Rule;
+
+/// `server.allowed_hosts`, `server.allowed_origins` and `include`. `base` is the manifest's folder.
+pub(super) fn look(root: &Node, base: &Path, lints: &mut Lints) {
+    let server = root.get("server");
+    for (at, host) in items(server.and_then(|server| server.get("allowed_hosts"))) {
+        let (path, text) = (format!("server.allowed_hosts.{at}"), words(host));
+        let bare = text.split_once("://").map_or(text, |(_, rest)| rest);
+        let bare = bare.split('/').next().unwrap_or_default();
+        if bare != text.trim_end_matches('/') {
+            let message = format!("no request names this: a Host has neither scheme nor path; write {bare}");
+            lints.warn(Rule::MalformedHost, &host.place, path, message);
+        } else if text.contains('*') {
+            let message = "no request names this: patterns are not known here; write each host";
+            lints.warn(Rule::MalformedHost, &host.place, path, message);
+        }
+    }
+    for (at, origin) in items(server.and_then(|server| server.get("allowed_origins"))) {
+        let (path, text) = (format!("server.allowed_origins.{at}"), words(origin));
+        let wanted = match text.split_once("://") {
+            Some((scheme, rest)) => format!("{scheme}://{}", rest.split('/').next().unwrap_or_default()),
+            None => format!("https://{text}"),
+        };
+        if text.contains('*') {
+            let message = "no request names this: patterns are not known here; write each origin";
+            lints.warn(Rule::MalformedHost, &origin.place, path, message);
+        } else if wanted != text.trim_end_matches('/') && text != "null" {
+            let message = format!("no request names this: an Origin is scheme, host and port; write {wanted}");
+            lints.warn(Rule::MalformedHost, &origin.place, path, message);
+        }
+    }
+    for (at, pattern) in items(root.get("include")) {
+        // A plain name of no file is an error.
+        let text = words(pattern);
+        if !text.contains(['*', '?', '[']) {
+            continue;
+        }
+        let found = glob::glob(&base.join(text).to_string_lossy());
+        if found.is_ok_and(|mut files| !files.any(|file| file.is_ok())) {
+            let message = "finds no file; relative patterns start at this file's folder";
+            lints.warn(Rule::IdleInclude, &pattern.place, format!("include.{at}"), message);
+        }
+    }
+}
+
+fn items(list: Option<&Node>) -> impl Iterator<Item = (usize, &Node)> {
+    let items = match list.map(|node| &node.data) {
+        Some(Data::List(items)) => items.as_slice(),
+        _ => &[],
+    };
+    items.iter().enumerate()
+}
+
+fn words(node: &Node) -> &str {
+    match &node.data {
+        Data::Scalar(Value::String(text)) => text,
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::found;
+
+    #[test]
+    fn hosts_have_no_scheme_and_origins_have_one() {
+        let text = "server:\n  allowed_hosts: [toolcrib, 'crib:80', 'http://crib', '*.example', 'crib/x']\n  allowed_origins: \
+                    ['https://a.example', 'https://a.example:8443/', a.example, 'https://a.example/app', 'null']\n";
+        assert_eq!(
+            found(text, &[]),
+            [
+                "warning malformed-host server.allowed_hosts.2 2",
+                "warning malformed-host server.allowed_hosts.3 2",
+                "warning malformed-host server.allowed_hosts.4 2",
+                "warning malformed-host server.allowed_origins.2 3",
+                "warning malformed-host server.allowed_origins.3 3",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_pattern_finds_files() {
+        assert_eq!(found("include: ['no-such-folder/*.yaml']\n", &[]), ["warning idle-include include.0 1"]);
+        assert_eq!(found("include: ['[']\n", &[]), ["error invalid include.0 1"]);
+    }
+}

@@ -1,0 +1,89 @@
+//! Lints: what a manifest says and hardly means. One idea a file; each finding has its place and what to write instead.
+//!
+//! A **warning** is a fault whoever uses the tools: a model is misled, a setting does nothing, a value can never be
+//! given, a definition is refused by an API that it is given out for. A **hint** may well be meant so: it depends on
+//! the provider, on taste, on what only the operator knows. Lints do not repeat what loading has found; they read the
+//! text as it is written, so no secret gets into a message.
+
+mod addresses;
+mod callers;
+mod descriptions;
+mod limits;
+mod objects;
+mod policy;
+mod refused;
+mod secrets;
+mod values;
+mod walk;
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use self::walk::ToolSchema;
+use super::decode::join;
+use super::finding::{Finding, Place, Severity};
+use super::load::{Written, WrittenTool};
+use super::references::Source;
+use super::rule::Rule;
+
+/// Everything that the lints find.
+pub(super) fn lint(written: &Written, source: &dyn Source) -> Vec<Finding> {
+    let mut lints = Lints::default();
+    for tool in &written.tools {
+        tool_lints(tool, source, &mut lints);
+    }
+    if let Some(root) = &written.root {
+        let base = super::load::folder(root.place.file.as_ref() as &Path);
+        secrets::short(root, "", &base, source, &mut lints);
+        secrets::in_root(root, &mut lints);
+        addresses::look(root, &base, &mut lints);
+        callers::look(root, &base, &written.tools, source, &mut lints);
+        policy::of_defaults(root, &mut lints);
+    }
+    lints.0
+}
+
+/// What is said of one tool.
+fn tool_lints(tool: &WrittenTool, source: &dyn Source, lints: &mut Lints) {
+    let under = join("tools", std::slice::from_ref(&tool.key.text));
+    refused::name(&tool.key, &under, lints);
+    descriptions::of_tool(tool, &under, lints);
+    for schema in ToolSchema::of(&tool.entry, &under) {
+        let parts = schema.parts();
+        if schema.is_input() {
+            descriptions::of_parameters(&schema, &parts, lints);
+            refused::schema(&schema, &parts, lints);
+            objects::look(&parts, lints);
+        }
+        values::look(&schema, &parts, lints);
+    }
+    secrets::short(&tool.entry, &under, &tool.base, source, lints);
+    secrets::literal(&tool.entry, &under, lints);
+    secrets::unused(tool, &under, lints);
+    policy::look(tool, &under, lints);
+}
+
+/// What was found so far.
+#[derive(Default)]
+pub(super) struct Lints(Vec<Finding>, HashSet<(Rule, String, String)>);
+
+impl Lints {
+    fn warn(&mut self, rule: Rule, place: &Place, path: impl Into<String>, message: impl Into<String>) {
+        self.push(Severity::Warning, rule, place, path.into(), message.into());
+    }
+
+    fn hint(&mut self, rule: Rule, place: &Place, path: impl Into<String>, message: impl Into<String>) {
+        self.push(Severity::Hint, rule, place, path.into(), message.into());
+    }
+
+    /// Nothing is said twice, though a schema may be looked at from several sides.
+    fn push(&mut self, severity: Severity, rule: Rule, place: &Place, path: String, message: String) {
+        if self.1.insert((rule, path.clone(), message.clone())) {
+            self.0.push(Finding { place: place.clone(), path, message, severity, rule });
+        }
+    }
+}
+
+/// What a manifest's text comes to under lint, for the tests of each rule.
+#[cfg(test)]
+mod testing;

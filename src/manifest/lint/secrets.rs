@@ -1,0 +1,250 @@
+//! Secrets that are written out, too short, or asked for in vain.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+
+use super::Lints;
+use crate::call::Kind;
+use crate::manifest::decode::{Findings, join};
+use crate::manifest::load::WrittenTool;
+use crate::manifest::node::{Data, Node};
+use crate::manifest::references::{PUBLIC, References, Source};
+use crate::manifest::rule::Rule;
+use crate::secrets::SHORTEST;
+
+/// The last word of a key whose value is a secret.
+const SECRET_WORDS: [&str; 9] =
+    ["authorization", "token", "secret", "password", "passwd", "pwd", "passphrase", "cookie", "apikey"];
+/// What keys of well-known services begin with.
+const SECRET_PREFIXES: [&str; 12] =
+    ["sk-", "sk_live_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza", "hf_", "npm_"];
+/// Shorter values are flags and examples.
+const SHORTEST_LITERAL: usize = 8;
+
+/// A text below a node, with the last key on the way to it.
+struct Text<'a> {
+    node: &'a Node,
+    path: String,
+    key: &'a str,
+    text: &'a str,
+}
+
+/// Every text of a node but those under keys that are left out.
+fn texts<'a>(node: &'a Node, under: &str, skip: &dyn Fn(&str) -> bool) -> Vec<Text<'a>> {
+    let mut open = vec![(node, under.to_owned(), "", true)];
+    let mut found = Vec::new();
+    while let Some((node, path, key, top)) = open.pop() {
+        match &node.data {
+            Data::Scalar(Value::String(text)) => found.push(Text { node, path, key, text }),
+            Data::Scalar(_) => {}
+            Data::List(items) => {
+                for (at, item) in items.iter().enumerate() {
+                    open.push((item, join(&path, &[at.to_string()]), key, false));
+                }
+            }
+            Data::Map(entries) => {
+                for (key, value) in entries.iter().filter(|(key, _)| !(top && skip(&key.text))) {
+                    open.push((value, join(&path, std::slice::from_ref(&key.text)), &key.text, false));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What looks like a secret in a tool's entry. What callers see is left out: there it could not be a reference.
+pub(super) fn literal(entry: &Node, under: &str, lints: &mut Lints) {
+    for text in texts(entry, under, &|key| PUBLIC.contains(&key) || key == "env") {
+        literal_text(&text, lints);
+    }
+}
+
+/// The same in the manifest's own settings.
+pub(super) fn in_root(root: &Node, lints: &mut Lints) {
+    for section in ["server", "ledger"] {
+        for text in root.get(section).map(|node| texts(node, section, &|_| false)).unwrap_or_default() {
+            literal_text(&text, lints);
+        }
+    }
+}
+
+fn literal_text(text: &Text<'_>, lints: &mut Lints) {
+    if looks_secret(text.key, text.text) {
+        let message = "a secret written out, for all who read this file; put it into a variable and write ${env:NAME}";
+        lints.warn(Rule::LiteralSecret, &text.node.place, text.path.clone(), message);
+    }
+}
+
+fn looks_secret(key: &str, text: &str) -> bool {
+    if text.contains("://")
+        && let Ok(url) = url::Url::parse(text)
+    {
+        let written = |value: &str| !value.is_empty() && !value.contains("${") && !value.contains("{{");
+        let in_query = url.query_pairs().any(|(name, value)| looks_secret(&name, &value));
+        return in_query
+            || url.password().is_some_and(|password| written(&percent_decode_str(password).decode_utf8_lossy()));
+    }
+    // A part that comes by reference or from an argument is not written out.
+    if text.contains("${") || text.contains("{{") {
+        return false;
+    }
+    let value =
+        ["Bearer ", "Basic ", "Token "].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim();
+    if value.len() < SHORTEST_LITERAL || value.contains(char::is_whitespace) {
+        return false;
+    }
+    let is_place = value.contains("://") || value.starts_with(['/', '.', '~']);
+    let by_prefix = SECRET_PREFIXES.iter().any(|prefix| value.starts_with(prefix)) && value.len() >= 16;
+    let key = key.to_lowercase();
+    let last = key.rsplit(['_', '-', '.', ' ']).next().unwrap_or_default();
+    let by_key = SECRET_WORDS.contains(&last) || (last == "key" && is_random(value));
+    by_prefix || (by_key && !is_place)
+}
+
+/// Letters and digits mixed, as words never are.
+fn is_random(value: &str) -> bool {
+    value.len() >= 16 && value.contains(|c: char| c.is_ascii_digit()) && value.contains(|c: char| c.is_alphabetic())
+}
+
+/// References whose values are too short to be taken out of what tools say.
+///
+/// `tools:` is left out at the top: each tool is looked at by itself, for relative paths start at its own file.
+pub(super) fn short(node: &Node, under: &str, base: &Path, source: &dyn Source, lints: &mut Lints) {
+    for text in texts(node, under, &|key| key == "tools" || PUBLIC.contains(&key)) {
+        for reference in references(text.text) {
+            let value = match reference.split_once(':') {
+                Some(("env", name)) => source.env(name),
+                Some(("file", path)) => source.file(&base.join(path)).ok(),
+                _ => None,
+            };
+            if value.is_some_and(|value| value.trim().len() < SHORTEST) {
+                let message = format!(
+                    "the value of ${{{reference}}} is shorter than {SHORTEST} characters, too short to be taken out of \
+                     answers; if it is a secret, have it made longer"
+                );
+                lints.hint(Rule::ShortSecret, &text.node.place, text.path.clone(), message);
+            }
+        }
+    }
+}
+
+/// A text with its references replaced; nothing when one of them is missing.
+pub(super) fn resolved(node: &Node, base: &Path, source: &dyn Source) -> Option<String> {
+    let mut node = node.clone();
+    let mut unheard = Findings::default();
+    let mut references = References { source, base, defaults: HashMap::new(), secrets: BTreeSet::new() };
+    references.resolve(&mut node, "", &mut unheard, false);
+    match node.data {
+        Data::Scalar(Value::String(text)) if unheard.0.is_empty() => Some(text),
+        _ => None,
+    }
+}
+
+/// What stands between `${` and `}`; `$${` is a literal.
+fn references(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        let literal = rest[..at].ends_with('$');
+        rest = &rest[at + 2..];
+        if let Some((inside, tail)) = rest.split_once('}').filter(|_| !literal) {
+            found.push(inside);
+            rest = tail;
+        }
+    }
+    found
+}
+
+/// Variables that a tool declares and nothing in its entry refers to. A function may read its own.
+pub(super) fn unused(written: &WrittenTool, under: &str, lints: &mut Lints) {
+    let is_function = written.tool.as_ref().is_none_or(|tool| tool.kind == Kind::Native);
+    let Some(Node { data: Data::List(declared), .. }) = written.entry.get("env").filter(|_| !is_function) else {
+        return;
+    };
+    let texts = texts(&written.entry, under, &|key| key == "env");
+    let used: Vec<&str> = texts.iter().flat_map(|text| references(text.text)).collect();
+    for (at, node) in declared.iter().enumerate() {
+        let Some(Data::Scalar(Value::String(name))) = node.get("name").map(|name| &name.data) else { continue };
+        if !used.iter().any(|reference| reference.strip_prefix("env:") == Some(name)) {
+            let message =
+                format!("{name} is asked for and not used; write ${{env:{name}}} where it belongs, or leave it out");
+            lints.warn(Rule::UnusedEnv, &node.place, join(under, &["env".into(), at.to_string()]), message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{checked, found, of_tool};
+    use super::{looks_secret, references};
+
+    #[test]
+    fn what_looks_like_a_secret() {
+        for (key, text) in [
+            ("authorization", "Bearer abcdef123456"),
+            ("x-api-key", "0123456789abcdef0"),
+            ("DB_PASSWORD", "correct-horse"),
+            ("comment", "ghp_0123456789abcdef"),
+            ("password", "user:correct-horse"),
+            ("url", "postgres://crib:hunter2@db.example/crib"),
+            ("url", "https://api.example/{{ city }}?token=0123456789"),
+        ] {
+            assert!(looks_secret(key, text), "{key}: {text}");
+        }
+        for (key, text) in [
+            ("authorization", "Bearer ${env:KEY}"),
+            ("token", "{{ token }}"),
+            ("TOKEN_FILE", "/run/secrets/token"),
+            ("token", "/run/secrets/token"),
+            ("sort_key", "created_at"),
+            ("partition_key", "customer-and-region"),
+            ("max_tokens", "4096000000"),
+            ("password", "none"),
+            ("url", "https://api.example.com/v1/auth?token={{ token }}&sort_key=name-and-date"),
+            ("url", "postgres://crib:${env:PASSWORD}@db.example/crib"),
+            ("text", "a long sentence about tokens and passwords"),
+        ] {
+            assert!(!looks_secret(key, text), "{key}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_secret_written_out_is_told_and_not_repeated() {
+        let text = "    environment: {API_TOKEN: tok-123456789}\n";
+        assert_eq!(of_tool(text), ["warning literal-secret environment.API_TOKEN 6"]);
+        let whole = format!("tools:\n  t:\n    kind: command\n    command: [/bin/true]\n{text}");
+        assert!(checked(&whole, &[]).findings.iter().all(|finding| !finding.message.contains("tok-")));
+        assert_eq!(of_tool("    environment: {LANG: C.UTF-8}\n"), [""; 0]);
+        let ledger = "ledger: {url: 'sqlite://a:secretword@x'}\n";
+        assert_eq!(found(ledger, &[]), ["warning literal-secret ledger.url 1"]);
+    }
+
+    #[test]
+    fn short_values_cannot_be_taken_out_of_answers() {
+        let text = "tools:\n  t:\n    kind: command\n    command: [/bin/true]\n    description: Counts rows of customers.\n    \
+                    environment: {A: \"${env:A}\", B: \"$${env:A}\"}\n";
+        assert_eq!(found(text, &[("A", "short")]), ["hint short-secret tools.t.environment.A 6"]);
+        assert_eq!(found(text, &[("A", "long enough")]), [""; 0]);
+        assert_eq!(found(text, &[]), ["error missing-secret tools.t.environment.A 6"]);
+    }
+
+    #[test]
+    fn declared_variables_are_used() {
+        let declared = "    env: [{name: A, required: false}]\n";
+        assert_eq!(of_tool(declared), ["warning unused-env env.0 6"]);
+        assert_eq!(
+            of_tool(&format!("{declared}    environment: {{X: \"a${{env:A}}\"}}\n")).len(),
+            1,
+            "not set: an error"
+        );
+    }
+
+    #[test]
+    fn references_end_and_literals_are_none() {
+        assert_eq!(references("a ${env:A} $${env:B} ${file:/c}"), ["env:A", "file:/c"]);
+        assert_eq!(references("${open"), [""; 0]);
+    }
+}

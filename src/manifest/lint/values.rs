@@ -1,0 +1,349 @@
+//! Values that can never be given, and schemas that no value fits.
+//!
+//! An enum's values, a default, a const and examples are held against the rest of the schema they stand in, by the
+//! same validator that checks calls. Only what is decided by that one schema is reported.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value, json};
+
+use super::Lints;
+use super::walk::{Part, Role, Standing, ToolSchema};
+use crate::manifest::node::{Data, Node};
+use crate::manifest::rule::Rule;
+use crate::schema::Schema;
+use crate::similar;
+
+/// So many values of one enum are reported; a list of a thousand bad ones is one mistake.
+const MOST_VALUES: usize = 10;
+/// So many values are looked at.
+const LONGEST_LIST: usize = 1_000;
+
+/// Pairs of bounds, the lower first.
+const BOUNDS: [(&str, &str); 8] = [
+    ("minimum", "maximum"),
+    ("minimum", "exclusiveMaximum"),
+    ("exclusiveMinimum", "maximum"),
+    ("exclusiveMinimum", "exclusiveMaximum"),
+    ("minLength", "maxLength"),
+    ("minItems", "maxItems"),
+    ("minProperties", "maxProperties"),
+    ("minContains", "maxContains"),
+];
+
+/// Keywords and the types they are about. (`format` is used for numbers too.)
+const ABOUT: [(&str, &[&str], &[&str]); 4] = [
+    ("strings", &["string"], &["minLength", "maxLength", "pattern"]),
+    ("numbers", &["number", "integer"], &["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]),
+    ("arrays", &["array"], &["items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contains"]),
+    (
+        "objects",
+        &["object"],
+        &["properties", "patternProperties", "additionalProperties", "propertyNames", "minProperties", "maxProperties"],
+    ),
+];
+
+/// Looks at each part of a schema.
+pub(super) fn look(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: &mut Lints) {
+    let definitions = Definitions::of(schema);
+    let anywhere: HashSet<&str> = parts.iter().filter_map(|part| part.role.property()).collect();
+    for part in parts.iter().filter(|part| part.node.entries().is_some()) {
+        bounds(part, lints);
+        stray_keywords(part, lints);
+        required(part, &anywhere, lints);
+        enumeration(part, &definitions, lints);
+        given_values(schema, part, &definitions, lints);
+    }
+}
+
+fn bounds(part: &Part<'_>, lints: &mut Lints) {
+    for (lower, upper) in BOUNDS {
+        let number = |keyword: &str| part.get(keyword).and_then(|node| node.to_json().as_f64());
+        let (Some(least), Some((place, _)), Some(most)) = (number(lower), part.keyword(lower), number(upper)) else {
+            continue;
+        };
+        let exclusive = lower.starts_with("exclusive") || upper.starts_with("exclusive");
+        if least > most || (exclusive && least >= most) {
+            let message = format!("nothing fits: {lower} {least} is above {upper} {most}; swap or widen them");
+            lints.warn(Rule::Contradiction, place, part.below(&[lower]), message);
+        }
+    }
+}
+
+fn stray_keywords(part: &Part<'_>, lints: &mut Lints) {
+    let types = part.types();
+    if types.is_empty() {
+        return;
+    }
+    for (about, of_types, keywords) in ABOUT {
+        if of_types.iter().any(|one| types.contains(one)) {
+            continue;
+        }
+        for &keyword in keywords {
+            if let Some((place, _)) = part.keyword(keyword) {
+                let types = types.join(" or ");
+                let message = format!(
+                    "has no effect: {keyword} is about {about}, the type here is {types}; change one or the other"
+                );
+                lints.warn(Rule::StrayKeyword, place, part.below(&[keyword]), message);
+            }
+        }
+    }
+}
+
+/// Names that `required` has and `properties` has not. A branch may name what stands further out, and the other way
+/// round; only `additionalProperties: false` sees nothing but its own.
+fn required(part: &Part<'_>, anywhere: &HashSet<&str>, lints: &mut Lints) {
+    let Some(Node { data: Data::List(names), .. }) = part.get("required") else { return };
+    if part.standing != Standing::Plain || part.has(&["patternProperties"]) {
+        return;
+    }
+    let known: Vec<&str> = match part.get("properties") {
+        Some(properties) => properties.entries().unwrap_or_default().iter().map(|(key, _)| key.text.as_str()).collect(),
+        None => Vec::new(),
+    };
+    let closed = part.get("additionalProperties").is_some_and(|node| node.to_json() == Value::Bool(false));
+    for (at, node) in names.iter().enumerate().take(LONGEST_LIST) {
+        let Data::Scalar(Value::String(name)) = &node.data else { continue };
+        if known.contains(&name.as_str()) || (!closed && anywhere.contains(name.as_str())) {
+            continue;
+        }
+        let instead = match similar::closest(name, known.iter().copied(), similar::HINT) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("add {name} to properties, or take it out here"),
+        };
+        let path = part.below(&["required", &at.to_string()]);
+        if closed {
+            let message = format!("nothing fits: {name} is required and not among the properties; {instead}");
+            lints.warn(Rule::Contradiction, &node.place, path, message);
+        } else {
+            let message = format!("{name} is not among the properties; {instead}");
+            lints.warn(Rule::UnknownRequired, &node.place, path, message);
+        }
+    }
+}
+
+fn enumeration(part: &Part<'_>, definitions: &Definitions, lints: &mut Lints) {
+    let Some((place, Node { data: Data::List(values), .. })) = part.keyword("enum") else { return };
+    if values.is_empty() {
+        let message = "nothing fits: the list is empty; write the values that may be given";
+        lints.warn(Rule::Contradiction, place, part.below(&["enum"]), message);
+        return;
+    }
+    let rest = definitions.schema_without(part, &["enum"]);
+    let mut seen = Vec::new();
+    let mut reported = 0;
+    for (at, node) in values.iter().enumerate().take(LONGEST_LIST) {
+        let value = node.to_json();
+        let why = if seen.contains(&value) {
+            Some(("is there twice".to_owned(), "leave one out"))
+        } else {
+            let why = rest.as_ref().and_then(|rest| misfit(rest, &value));
+            why.map(|why| (format!("can never be given: it {why}"), "write one that fits, or take it out"))
+        };
+        if let Some((why, instead)) = why.filter(|_| reported < MOST_VALUES) {
+            reported += 1;
+            let message = format!("{} {why}; {instead}", in_short(&value));
+            let path = part.below(&["enum", &at.to_string()]);
+            lints.warn(Rule::UnreachableEnum, &node.place, path, message);
+        }
+        seen.push(value);
+    }
+}
+
+fn given_values(schema: &ToolSchema<'_>, part: &Part<'_>, definitions: &Definitions, lints: &mut Lints) {
+    // The loader refuses a parameter's default that does not fit.
+    let parameter = schema.is_input() && is_parameter(schema, part);
+    for keyword in ["default", "const", "examples"] {
+        let Some((place, node)) = part.keyword(keyword) else { continue };
+        if keyword == "default" && parameter {
+            continue;
+        }
+        let Some(rest) = definitions.schema_without(part, if keyword == "const" { &["const", "enum"] } else { &[] })
+        else {
+            continue;
+        };
+        let values: Vec<Value> = match (&node.data, keyword) {
+            (Data::List(items), "examples") => items.iter().take(LONGEST_LIST).map(Node::to_json).collect(),
+            (_, "examples") => Vec::new(),
+            _ => vec![node.to_json()],
+        };
+        if let Some((value, why)) = values.iter().find_map(|value| Some((value, misfit(&rest, value)?))) {
+            let message = format!("{} does not fit: it {why}; write a value that does", in_short(value));
+            lints.warn(Rule::UnfitValue, place, part.below(&[keyword]), message);
+        }
+    }
+}
+
+/// Whether the part is a parameter of the tool, not something within one.
+fn is_parameter(schema: &ToolSchema<'_>, part: &Part<'_>) -> bool {
+    let Role::Property(name) = part.role else { return false };
+    let middle = if schema.shorthand { "." } else { ".properties." };
+    part.path == format!("{}{middle}{name}", schema.path)
+}
+
+/// Why the value does not fit, in words that follow "it".
+fn misfit(rest: &Schema, value: &Value) -> Option<String> {
+    let violation = rest.violations(&json!({"value": value})).into_iter().next()?;
+    let message = violation.message.trim_end_matches('.');
+    let own = message.strip_prefix("`value` ").map(str::to_owned);
+    Some(own.unwrap_or_else(|| format!("is refused: {message}")))
+}
+
+fn in_short(value: &Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() <= 40 { text } else { format!("{}…", text.chars().take(39).collect::<String>()) }
+}
+
+/// The definitions of a schema, for references in its parts.
+struct Definitions {
+    draft: Option<Value>,
+    named: Map<String, Value>,
+    /// References lead elsewhere than into them: parts cannot be taken out of the schema.
+    tangled: bool,
+}
+
+impl Definitions {
+    fn of(schema: &ToolSchema<'_>) -> Self {
+        let mut named = Map::new();
+        for keyword in ["$defs", "definitions"].into_iter().filter(|_| !schema.shorthand) {
+            if let Some(node) = schema.node.get(keyword) {
+                named.insert(keyword.to_owned(), node.to_json());
+            }
+        }
+        let draft = schema.node.get("$schema").filter(|_| !schema.shorthand).map(Node::to_json);
+        let tangled = named.values().any(leads_elsewhere);
+        Self { draft, named, tangled }
+    }
+
+    /// The part without these keywords, as the schema of a `value` to be tried; nothing when that cannot be judged.
+    fn schema_without(&self, part: &Part<'_>, keywords: &[&str]) -> Option<Schema> {
+        let mut alone = part.node.to_json();
+        let keys = alone.as_object_mut()?;
+        for &keyword in ["default", "examples", "$defs", "definitions", "$schema"].iter().chain(keywords) {
+            keys.remove(keyword);
+        }
+        // The shorthand's `required: false`.
+        if keys.get("required").is_some_and(Value::is_boolean) {
+            keys.remove("required");
+        }
+        // Most parts refer to nothing, and definitions may be many.
+        let refers = alone.to_string().contains("$ref");
+        if (refers && self.tangled) || leads_elsewhere(&alone) {
+            return None;
+        }
+        let mut whole = if refers { self.named.clone() } else { Map::new() };
+        whole.insert("properties".into(), json!({"value": alone}));
+        if let Some(draft) = &self.draft {
+            whole.insert("$schema".into(), draft.clone());
+        }
+        Schema::compile(Value::Object(whole).into()).ok()
+    }
+}
+
+/// Whether a reference leads to something other than a definition.
+fn leads_elsewhere(schema: &Value) -> bool {
+    let mut open = vec![schema];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(keys) => {
+                let to_definition = |target: &Value| {
+                    let target = target.as_str().unwrap_or_default();
+                    target.starts_with("#/$defs/") || target.starts_with("#/definitions/")
+                };
+                let anchored =
+                    ["$dynamicRef", "$recursiveRef", "$id", "$anchor"].iter().any(|key| keys.contains_key(*key));
+                if anchored || keys.get("$ref").is_some_and(|target| !to_definition(target)) {
+                    return true;
+                }
+                open.extend(keys.values());
+            }
+            Value::Array(items) => open.extend(items),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{checked, of_schema, of_tool};
+
+    /// Of one parameter `n`.
+    fn of(parameter: &str) -> Vec<String> {
+        let found = of_tool(&format!("    parameters: {{n: {{description: Number of rows, {parameter}}}}}\n"));
+        found.into_iter().map(|line| line.replace("parameters.n.", "").trim_end_matches(" 6").to_owned()).collect()
+    }
+
+    #[test]
+    fn values_of_an_enum_that_the_rest_excludes() {
+        assert_eq!(of("type: string, enum: [a, b], default: a"), [""; 0]);
+        assert_eq!(of("type: string, enum: [a, 5]"), ["warning unreachable-enum enum.1"]);
+        assert_eq!(of("type: string, enum: [a, a]"), ["warning unreachable-enum enum.1"]);
+        assert_eq!(of("type: string, pattern: '^[a-z]+$', enum: [a, B]"), ["warning unreachable-enum enum.1"]);
+        assert_eq!(of("type: integer, minimum: 2, enum: [1, 2, 3]"), ["warning unreachable-enum enum.0"]);
+        assert_eq!(of("type: string, maxLength: 3, enum: [celsius]"), ["warning unreachable-enum enum.0"]);
+        assert_eq!(of("type: string, enum: []"), ["warning contradiction enum"]);
+        assert_eq!(of("type: [string, 'null'], enum: [a, null]"), [""; 0]);
+        assert_eq!(of("nullable: true, enum: [a, null]"), [""; 0]);
+    }
+
+    #[test]
+    fn the_sentence_says_which_why_and_what_to_write() {
+        let text = "tools:\n  t:\n    kind: command\n    command: [/bin/true]\n    description: Counts rows of customers.\n    \
+                    parameters: {n: {description: Number of rows, type: integer, enum: [1, two]}}\n";
+        let found = checked(text, &[]).findings;
+        assert_eq!(
+            found[0].to_string(),
+            "t.yaml:6:76: warning: tools.t.parameters.n.enum.1: \"two\" can never be given: it must be an integer, not \
+             this string; write one that fits, or take it out [unreachable-enum]"
+        );
+    }
+
+    #[test]
+    fn bounds_that_exclude_everything() {
+        assert_eq!(of("type: integer, minimum: 5, maximum: 4"), ["warning contradiction minimum"]);
+        assert_eq!(of("type: integer, exclusiveMinimum: 5, maximum: 5"), ["warning contradiction exclusiveMinimum"]);
+        assert_eq!(of("type: string, minLength: 5, maxLength: 4"), ["warning contradiction minLength"]);
+        assert_eq!(of("type: integer, minimum: 5, maximum: 5"), [""; 0]);
+    }
+
+    #[test]
+    fn keywords_about_another_type() {
+        assert_eq!(of("type: string, minimum: 5"), ["warning stray-keyword minimum"]);
+        assert_eq!(of("type: integer, items: {type: string}"), ["warning stray-keyword items"]);
+        assert_eq!(of("type: [string, integer], minimum: 5, minLength: 1"), [""; 0]);
+        assert_eq!(of("minimum: 5, enum: [7]"), [""; 0]);
+    }
+
+    #[test]
+    fn values_that_their_own_schema_refuses() {
+        assert_eq!(of("type: integer, examples: [5, many]"), ["warning unfit-value examples"]);
+        assert_eq!(of("type: integer, const: many"), ["warning unfit-value const"]);
+        let nested = "type: object, additionalProperties: false, properties: {m: {type: integer, default: x, description: \
+                      Rows at most}}";
+        assert_eq!(of(nested), ["warning unfit-value properties.m.default"]);
+        // Of a parameter itself it is an error, and said once.
+        assert_eq!(of("type: integer, default: x"), ["error invalid default"]);
+    }
+
+    #[test]
+    fn required_names_are_properties() {
+        let closed = r#"{"type": "object", "additionalProperties": false, "properties": {"city": {"type": "string", "description": "City, country"}}, "required": ["citty"]}"#;
+        assert_eq!(of_schema(closed), ["warning contradiction required.0"]);
+        assert_eq!(of_schema(&closed.replace("false", "true")), ["warning unknown-required required.0"]);
+        assert_eq!(of_schema(&closed.replace("citty", "city")), [""; 0]);
+        let branch = r#"{"type": "object", "additionalProperties": true, "required": ["a"], "then": {"properties": {"a": {"type": "string", "description": "Name of a row"}}}}"#;
+        assert_eq!(of_schema(branch), [""; 0]);
+    }
+
+    #[test]
+    fn references_are_followed_where_they_can_be() {
+        let schema = r##"{"type": "object", "additionalProperties": false, "$defs": {"unit": {"type": "string", "description": "Unit of weight"}},
+            "properties": {"u": {"$ref": "#/$defs/unit", "enum": ["kg", 5]}}}"##;
+        assert_eq!(of_schema(schema), ["warning unreachable-enum properties.u.enum.1"]);
+        // Here `#` would be another schema when the part is taken out, so nothing is said.
+        let looped = r##"{"type": "object", "additionalProperties": false, "properties": {"u": {"$ref": "#", "enum": [5], "description": "Unit of weight"}}}"##;
+        assert_eq!(of_schema(looped), [""; 0]);
+    }
+}

@@ -1,0 +1,205 @@
+//! What the APIs of model providers refuse in a tool's definition. One refused tool has the provider refuse the whole
+//! request, the other tools with it.
+//!
+//! Providers change this without notice and document only part of it; each row says where it comes from. `check`
+//! warns by this table; formats may shape definitions by it.
+
+/// An API that tools are declared to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provider {
+    /// Chat Completions and Responses.
+    OpenAi,
+    /// Messages.
+    Anthropic,
+    /// `generateContent`.
+    Gemini,
+    /// Converse.
+    Bedrock,
+}
+
+/// A way to declare tools that takes less of JSON Schema than its provider does otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subset {
+    /// OpenAI's functions with `strict: true`.
+    OpenAiStrict,
+    /// Gemini's `parameters`, an OpenAPI 3.0 schema; its newer `parametersJsonSchema` takes JSON Schema.
+    GeminiParameters,
+}
+
+impl Provider {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::OpenAi, Self::Anthropic, Self::Gemini, Self::Bedrock];
+
+    /// The name people know.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenAi => "OpenAI",
+            Self::Anthropic => "Anthropic",
+            Self::Gemini => "Gemini",
+            Self::Bedrock => "Bedrock",
+        }
+    }
+
+    /// Whether the service gives definitions out in this provider's shape (`crate::formats`).
+    pub fn has_format(self) -> bool {
+        matches!(self, Self::OpenAi | Self::Anthropic)
+    }
+
+    /// Whether a tool may have this name.
+    ///
+    /// OpenAI, API reference: `^[a-zA-Z0-9_-]{1,64}$`. Anthropic, its own error text: `^[a-zA-Z0-9_-]{1,128}$` (64
+    /// until 2025). Bedrock, ToolSpecification: `[a-zA-Z0-9_-]+`, 1 to 64. Gemini, its own error text: begins with a
+    /// letter or underscore; letters, digits, `_`, `.`, `-`; at most 64. (MCP 2025-11-25 has 1 to 128 of letters,
+    /// digits, `_`, `-`, `.`: what a name of ours is anyway.)
+    pub fn takes_name(self, name: &str) -> bool {
+        let plain =
+            |also: &[u8]| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b) || also.contains(&b));
+        match self {
+            Self::OpenAi | Self::Bedrock => name.len() <= 64 && plain(b""),
+            Self::Anthropic => name.len() <= 128 && plain(b""),
+            Self::Gemini => {
+                name.len() <= 64 && plain(b".") && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            }
+        }
+    }
+
+    /// Whether a parameter may have this name.
+    ///
+    /// Anthropic, its own error text: `^[a-zA-Z0-9_.-]{1,64}$`, looked at in the root's `properties` only. Bedrock
+    /// hands the schema to the model's maker, so it holds there for Anthropic's models.
+    pub fn takes_parameter(self, name: &str) -> bool {
+        match self {
+            Self::OpenAi | Self::Gemini => true,
+            Self::Anthropic | Self::Bedrock => {
+                let fits = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
+                (1..=64).contains(&name.len()) && name.bytes().all(fits)
+            }
+        }
+    }
+
+    /// Keywords that may not stand at the root of a tool's schema.
+    ///
+    /// From the error texts: OpenAI "schema must have type 'object' and not have
+    /// 'oneOf'/'anyOf'/'allOf'/'enum'/'const'/'not' at the top level"; Anthropic (and its models on Bedrock)
+    /// "`input_schema` does not support oneOf, allOf, or anyOf at the top level".
+    pub fn refused_at_root(self) -> &'static [&'static str] {
+        match self {
+            Self::OpenAi => &["oneOf", "anyOf", "allOf", "enum", "const", "not"],
+            Self::Anthropic | Self::Bedrock => &["oneOf", "anyOf", "allOf"],
+            Self::Gemini => &[],
+        }
+    }
+
+    /// Whether every array must say what its items are. OpenAI, its own error text: "array schema missing items".
+    pub fn wants_items(self) -> bool {
+        self == Self::OpenAi
+    }
+
+    /// The longest description of a tool, in characters, where there is a bound. OpenAI documents 1,024 and refuses
+    /// more for some models and resellers ("string too long. Expected a string with maximum length 1024"), not all.
+    pub fn longest_description(self) -> Option<usize> {
+        (self == Self::OpenAi).then_some(1024)
+    }
+}
+
+/// What Gemini's `Schema` has: any other key is answered "Unknown name …: Cannot find field" (API reference, Schema).
+const GEMINI_FIELDS: [&str; 22] = [
+    "type",
+    "format",
+    "title",
+    "description",
+    "nullable",
+    "enum",
+    "maxItems",
+    "minItems",
+    "properties",
+    "required",
+    "minProperties",
+    "maxProperties",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "example",
+    "anyOf",
+    "propertyOrdering",
+    "default",
+    "items",
+    "minimum",
+    "maximum",
+];
+
+/// Not in what OpenAI's guide to structured outputs lists as supported.
+const OPENAI_STRICT_REFUSES: [&str; 19] = [
+    "allOf",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentRequired",
+    "dependentSchemas",
+    "patternProperties",
+    "propertyNames",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "minProperties",
+    "maxProperties",
+    "prefixItems",
+    "contains",
+    "minContains",
+    "maxContains",
+    "uniqueItems",
+];
+
+impl Subset {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::OpenAiStrict, Self::GeminiParameters];
+
+    /// In words, to stand after "by".
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenAiStrict => "OpenAI with `strict: true`",
+            Self::GeminiParameters => "Gemini's `parameters` (its `parametersJsonSchema` takes them)",
+        }
+    }
+
+    /// Whether `type` may be a list. Gemini's own error text: "Proto field is not repeating, cannot start list".
+    pub fn takes_type_lists(self) -> bool {
+        self != Self::GeminiParameters
+    }
+
+    /// Whether a schema with this keyword is refused, wherever it stands.
+    pub fn refuses(self, keyword: &str) -> bool {
+        match self {
+            Self::OpenAiStrict => OPENAI_STRICT_REFUSES.contains(&keyword),
+            Self::GeminiParameters => !GEMINI_FIELDS.contains(&keyword),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusing(name: &str) -> Vec<Provider> {
+        Provider::ALL.into_iter().filter(|provider| !provider.takes_name(name)).collect()
+    }
+
+    #[test]
+    fn each_provider_has_its_own_idea_of_a_name() {
+        use Provider::{Anthropic, Bedrock, Gemini, OpenAi};
+        assert_eq!(refusing("get_weather-2"), []);
+        assert_eq!(refusing("weather.get"), [OpenAi, Anthropic, Bedrock]);
+        assert_eq!(refusing("3d_render"), [Gemini]);
+        assert_eq!(refusing(&"x".repeat(65)), [OpenAi, Gemini, Bedrock]);
+        assert_eq!(refusing(&"x".repeat(128)), [OpenAi, Gemini, Bedrock]);
+        assert!(!Anthropic.takes_parameter("filter[id]") && Anthropic.takes_parameter("filter.id"));
+        assert!(OpenAi.takes_parameter("filter[id]") && !Bedrock.takes_parameter(&"x".repeat(65)));
+    }
+
+    #[test]
+    fn subsets_refuse_keywords() {
+        assert!(Subset::GeminiParameters.refuses("const") && !Subset::GeminiParameters.refuses("anyOf"));
+        assert!(Subset::OpenAiStrict.refuses("oneOf") && !Subset::OpenAiStrict.refuses("anyOf"));
+    }
+}
