@@ -12,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
 use wildmatch::WildMatch;
 
-use crate::call::{Clock, EnvVar, Services};
+use crate::call::{Clock, DigestKey, EnvVar, Services};
 use crate::callers::Callers;
 use crate::http::{self, ServerSettings};
 use crate::ledger;
@@ -53,6 +53,9 @@ pub enum Error {
     /// The process cannot watch for signals.
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
+    /// The system gives no random bytes.
+    #[error("no random bytes: {0}")]
+    Random(#[from] getrandom::Error),
 }
 
 /// A service, built and not yet listening.
@@ -164,6 +167,7 @@ impl AppBuilder {
         }
         let Manifest { mut server, listen, ledger: mut place, cache_bytes, callers, tools, taken, secrets, .. } =
             manifest;
+        let digest_key = manifest.digest_key.map_or_else(DigestKey::random, Ok)?;
         server.allow_open |= self.allow_open;
         if let Some(url) = self.ledger {
             place = ledger::Settings { url, base: PathBuf::new(), ..place };
@@ -188,6 +192,8 @@ impl AppBuilder {
             in_flight: Arc::new(Semaphore::new(server.max_in_flight.min(Semaphore::MAX_PERMITS))),
             redactor: Arc::new(Redactor::new(secrets.iter().map(String::as_str).chain(declared))),
             clock,
+            capture: manifest.capture,
+            digest_key,
         };
         let registry = Registry::new(shared, Arc::new(Callers::new(callers)), self.services);
         let demo = if self.demo { builtin::demo() } else { Vec::new() };
@@ -296,8 +302,7 @@ impl App {
     /// # Errors
     /// When signals cannot be watched.
     pub async fn stopped(&self) -> Result<(), Error> {
-        Signals::new()?.next().await;
-        Ok(())
+        stopped().await
     }
 
     /// Ends an app that does not serve: waits for its calls and closes the ledger.
@@ -307,6 +312,15 @@ impl App {
         shared.running.drained().await;
         shared.ledger.close().await;
     }
+}
+
+/// Returns when the process is told to stop (SIGTERM, SIGINT).
+///
+/// # Errors
+/// When signals cannot be watched.
+pub async fn stopped() -> Result<(), Error> {
+    Signals::new()?.next().await;
+    Ok(())
 }
 
 /// SIGTERM and SIGINT, which mean the same.

@@ -30,6 +30,7 @@ pub mod app;
 pub mod call;
 pub mod callers;
 pub mod cli;
+pub mod expression;
 pub mod formats;
 pub mod http;
 pub mod ledger;
@@ -44,6 +45,6 @@ pub mod stack;
 pub mod tools;
 
 pub use app::{App, AppBuilder, Error};
-pub use call::{Effect, Limit, LimitScope, Per, ToolContext, ToolError, ToolResult};
+pub use call::{Capture, Effect, Limit, LimitScope, Per, ToolContext, ToolError, ToolResult};
 pub use registry::Registry;
 pub use tools::Tool;

@@ -124,7 +124,7 @@ impl Registry {
         }
         let definition_hash = definition_hash(&tool);
         let Tool { definition, kind, policy, settings, runner, .. } = tool;
-        let policy = policy.bounded();
+        let policy = Policy { capture: policy.capture.or(Some(self.shared.capture)), ..policy.bounded() };
         let name = definition.name.clone();
         let fault = |schema: &'static str, fault: SchemaFault| BuildError::Schema {
             tool: name.to_string(),

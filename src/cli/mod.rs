@@ -39,7 +39,7 @@ impl From<Error> for Failure {
             Error::Ledger(ledger::Error::Url(_) | ledger::Error::NotBuilt(_)) => {
                 Self::Usage(format!("toolcrib: {error}"))
             }
-            Error::Ledger(_) | Error::Listen { .. } | Error::Open(_) | Error::Signals(_) => {
+            Error::Ledger(_) | Error::Listen { .. } | Error::Open(_) | Error::Signals(_) | Error::Random(_) => {
                 Self::Failed(format!("toolcrib: {error}"))
             }
         }

@@ -9,8 +9,8 @@ use serde_json::{Value, json, value::RawValue};
 use super::problem::ApiError;
 use crate::call::units::Time;
 use crate::call::{
-    Answer, CacheMode, CacheStatus, Coercion, Content, Definition, Effect, EnvVar, ErrorKind, InvocationId, JsonObject,
-    Kind, LimitUsage, Meta, OnDisconnect, ToolName, json as strict,
+    Answer, CacheMode, CacheStatus, Capture, Coercion, Content, Definition, Digest, Effect, EnvVar, ErrorKind,
+    InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, ToolName, json as strict,
 };
 use crate::ledger::{Row, State};
 use crate::registry::definition_hash;
@@ -251,7 +251,7 @@ pub(super) struct PolicyView {
     pub retry: Value,
     /// Limits, as declared.
     pub limits: Vec<crate::call::Limit>,
-    /// The cache, if there is one.
+    /// The cache, if there is one; `when` says which results it keeps.
     #[schema(value_type = Option<Object>)]
     pub cache: Option<Value>,
     /// Running and waiting calls.
@@ -259,6 +259,8 @@ pub(super) struct PolicyView {
     pub concurrency: Value,
     /// When the caller leaves.
     pub on_disconnect: OnDisconnect,
+    /// What the ledger keeps of arguments and results.
+    pub capture: Capture,
     /// No coercion.
     pub strict: bool,
     /// Whether it is on.
@@ -274,14 +276,15 @@ impl PolicyView {
             deadline: policy.deadline.map(text),
             retry: json!({"attempts": policy.attempts()}),
             limits: policy.limits.clone(),
-            cache: policy
-                .cache
-                .as_ref()
-                .map(|cache| json!({"ttl": text(cache.ttl), "scope": cache.scope, "context": cache.context})),
+            cache: policy.cache.as_ref().map(|cache| {
+                let when = policy.cache_when.as_ref().map(|when| when.text().unwrap_or("a function"));
+                json!({"ttl": text(cache.ttl), "scope": cache.scope, "context": cache.context, "when": when})
+            }),
             concurrency: json!({
                 "max": policy.concurrency.max, "queue": policy.concurrency.queue, "wait": text(policy.concurrency.wait),
             }),
             on_disconnect: policy.on_disconnect(),
+            capture: policy.capture.unwrap_or_default(),
             strict: policy.strict,
             enabled,
         }
@@ -360,13 +363,17 @@ pub struct InvocationView {
     pub started_at: Timestamp,
     /// Milliseconds from begin to end; null while it runs.
     pub duration_ms: Option<f64>,
-    /// The arguments as they came; null in a list when they are longer than 16 KiB.
+    /// The arguments as they came; null where only a digest is kept, and in a list when they are longer than 16 KiB.
     #[schema(value_type = Option<Object>)]
     pub arguments: Option<Box<RawValue>>,
+    /// Stands for arguments that are not kept (`capture: digest`); else null.
+    pub arguments_digest: Option<Digest>,
 }
 
 impl From<&Row> for InvocationView {
     fn from(row: &Row) -> Self {
+        let arguments_digest = Digest::from_column(&row.arguments);
+        let kept = arguments_digest.is_none() && row.arguments != "null";
         Self {
             invocation_id: row.id.to_string(),
             tool: row.tool.clone(),
@@ -379,7 +386,8 @@ impl From<&Row> for InvocationView {
             attempts: row.attempts,
             started_at: row.started_at,
             duration_ms: row.duration_us.map(|us| us as f64 / 1000.0),
-            arguments: RawValue::from_string(row.arguments.clone()).ok().filter(|json| json.get() != "null"),
+            arguments: kept.then(|| RawValue::from_string(row.arguments.clone()).ok()).flatten(),
+            arguments_digest,
         }
     }
 }

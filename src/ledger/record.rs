@@ -86,9 +86,9 @@ pub struct Row {
     pub started_at: Timestamp,
     /// Microseconds from begin to end; `None` while it runs.
     pub duration_us: Option<i64>,
-    /// The arguments as they came, as JSON.
+    /// The arguments as they came, as JSON; or a [`Digest`](crate::call::Digest) of them.
     pub arguments: String,
-    /// What the tool said, or the problem, as JSON.
+    /// What the tool said or a digest of it, or the failure, as JSON.
     pub result: Option<String>,
     /// The call whose stored result this one was answered from.
     pub origin: Option<InvocationId>,
@@ -112,7 +112,7 @@ impl Row {
             attempts: 0,
             started_at: invocation.started_at,
             duration_us: None,
-            arguments: serde_json::to_string(&*invocation.received).unwrap_or_default(),
+            arguments: invocation.received.to_column(),
             result: None,
             origin: None,
             meta: None,

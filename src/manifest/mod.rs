@@ -20,6 +20,7 @@ pub use finding::{Finding, Place, Severity};
 pub use load::load;
 pub use references::{Process, Source};
 
+use crate::call::{Capture, DigestKey};
 use crate::callers::CallerSettings;
 use crate::http::ServerSettings;
 use crate::ledger;
@@ -33,6 +34,10 @@ pub struct Manifest {
     pub listen: String,
     /// `ledger:`
     pub ledger: ledger::Settings,
+    /// `ledger.capture:`, for the calls of tools that do not say.
+    pub capture: Capture,
+    /// `ledger.digest_key:`
+    pub digest_key: Option<DigestKey>,
     /// `cache.max_bytes:`
     pub cache_bytes: u64,
     /// `callers:`
@@ -64,6 +69,8 @@ impl Default for Manifest {
                 base: PathBuf::new(),
                 durability: ledger::Durability::default(),
             },
+            capture: Capture::default(),
+            digest_key: None,
             cache_bytes: DEFAULT_CACHE_BYTES,
             callers: Vec::new(),
             tools: Vec::new(),
