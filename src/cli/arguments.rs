@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use super::{call, report};
+use super::{backup, call, report};
 use crate::app::{App, AppBuilder, Error};
 use crate::formats::Format;
 
@@ -60,6 +60,8 @@ pub(super) enum Command {
     },
     /// Print recorded calls, newest first.
     Invocations(report::InvocationArgs),
+    /// Copy the ledger to a new file, while the service runs or not.
+    Backup(backup::BackupArgs),
     /// Print the OpenAPI document.
     Openapi,
     /// Exit 0 when the service is ready: for images without a shell.

@@ -1,6 +1,7 @@
 //! The command line. Names and exit codes are a contract: 0 done, 64 bad usage or a bad manifest, 1 anything else.
 
 mod arguments;
+mod backup;
 mod call;
 mod client;
 mod commands;
@@ -74,6 +75,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Call(args) => call::call(args).await,
         Command::Usage { from } => report::usage(from).await,
         Command::Invocations(args) => report::invocations(args).await,
+        Command::Backup(args) => backup::backup(args).await,
         Command::Openapi => openapi(),
         Command::Healthcheck { server, listen } => client::healthcheck(server, listen).await,
     };

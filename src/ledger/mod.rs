@@ -10,6 +10,7 @@ mod open;
 mod record;
 mod sqlite;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -75,6 +76,10 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Sets a switch; committed when it returns.
     async fn switch(&self, switch: Switch) -> Result<(), Error>;
+
+    /// Copies the ledger as it stands now to a new file, which is a ledger too; says how large it is, in bytes. Calls
+    /// go on meanwhile. Dropped before its end it leaves nothing behind.
+    async fn backup(&self, to: &Path) -> Result<u64, Error>;
 
     /// Whether it can write now; if not, why.
     fn health(&self) -> Result<(), String>;

@@ -14,7 +14,7 @@ use super::super::{
     AttemptRow, Durability, Error, Found, Ledger, Query, Reservation, ReserveError, Row, StoredResult, Switch, UsageRow,
 };
 use super::writer::{Op, Writer};
-use super::{open, read};
+use super::{backup, open, read};
 use crate::call::{Charge, Charged, InvocationId};
 
 /// How long closing waits for questions under way.
@@ -136,6 +136,12 @@ impl Ledger for Sqlite {
 
     async fn switch(&self, switch: Switch) -> Result<(), Error> {
         self.committed(|reply| Op::Switch { switch, reply }).await
+    }
+
+    async fn backup(&self, to: &Path) -> Result<u64, Error> {
+        // So that what was answered is in it. Who only reads has nothing to write first.
+        let _ = self.flush().await;
+        backup::backup(&self.place, to).await
     }
 
     fn health(&self) -> Result<(), String> {
