@@ -12,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
 use wildmatch::WildMatch;
 
-use crate::call::{Clock, Origin, Services};
+use crate::call::{Clock, DigestKey, Origin, Services};
 use crate::callers::Callers;
 use crate::http::{self, ServerSettings};
 use crate::ledger;
@@ -54,6 +54,9 @@ pub enum Error {
     /// The process cannot watch for signals.
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
+    /// The system gives no random bytes.
+    #[error("no random bytes: {0}")]
+    Random(#[from] getrandom::Error),
 }
 
 impl From<live::Error> for Error {
@@ -184,6 +187,7 @@ impl AppBuilder {
             None => manifest.ledger.clone(),
         };
         let listen = listen.unwrap_or_else(|| manifest.listen.clone());
+        let digest_key = manifest.digest_key.clone().map_or_else(DigestKey::random, Ok)?;
         let clock = clock.unwrap_or_else(Clock::system);
         let ledger = ledger::open(&place, clock.now()).await?;
         let shared = Shared {
@@ -193,6 +197,8 @@ impl AppBuilder {
             in_flight: Arc::new(Semaphore::new(settings.max_in_flight.min(Semaphore::MAX_PERMITS))),
             redactor: Arc::new(Redactor::new([])),
             clock,
+            capture: manifest.capture,
+            digest_key,
         };
         let retention = place.retention;
         let registry = Arc::new(Registry::new(shared, Arc::new(Callers::default()), services));
@@ -297,8 +303,7 @@ impl App {
     /// # Errors
     /// When signals cannot be watched.
     pub async fn stopped(&self) -> Result<(), Error> {
-        Signals::new()?.next().await;
-        Ok(())
+        stopped().await
     }
 
     /// Ends an app that does not serve: waits for its calls and closes the ledger.
@@ -308,6 +313,15 @@ impl App {
         shared.running.drained().await;
         shared.ledger.close().await;
     }
+}
+
+/// Returns when the process is told to stop (SIGTERM, SIGINT).
+///
+/// # Errors
+/// When signals cannot be watched.
+pub async fn stopped() -> Result<(), Error> {
+    Signals::new()?.next().await;
+    Ok(())
 }
 
 /// SIGTERM and SIGINT, which mean the same.

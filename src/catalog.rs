@@ -127,7 +127,7 @@ impl Catalog {
         }
         let definition_hash = definition_hash(&tool);
         let Tool { definition, kind, origin, policy, settings, runner, .. } = tool;
-        let policy = policy.bounded();
+        let policy = Policy { capture: policy.capture.or(Some(bench.shared.capture)), ..policy.bounded() };
         let name = definition.name.clone();
         let grants = Arc::new(self.callers.grants(name.as_str()));
         let is_on = bench.switches.get(name.as_str()).copied().unwrap_or(policy.enabled);

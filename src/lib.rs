@@ -33,6 +33,7 @@ pub mod callers;
 pub mod catalog;
 pub mod changes;
 pub mod cli;
+pub mod expression;
 pub mod formats;
 pub mod http;
 pub mod init;
@@ -50,6 +51,6 @@ pub mod stack;
 pub mod tools;
 
 pub use app::{App, AppBuilder, Error};
-pub use call::{Effect, Limit, LimitScope, Per, ToolContext, ToolError, ToolResult};
+pub use call::{Capture, Effect, Limit, LimitScope, Per, ToolContext, ToolError, ToolResult};
 pub use registry::Registry;
 pub use tools::Tool;

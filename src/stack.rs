@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceBuilder;
 use tower::util::BoxCloneSyncService;
 
-use crate::call::{Answer, CallError, Clock, Invocation, Policy, ToolName, ToolSettings};
+use crate::call::{Answer, CallError, Capture, Clock, DigestKey, Invocation, Policy, ToolName, ToolSettings};
 use crate::callers::Grants;
 use crate::ledger::Ledger;
 use crate::middleware::attempt::Attempt;
@@ -42,6 +42,10 @@ pub struct Shared {
     pub redactor: Arc<Redactor>,
     /// Wall-clock time.
     pub clock: Clock,
+    /// What the ledger keeps of the calls of a tool that does not say.
+    pub capture: Capture,
+    /// Makes the digests that stand for what is not kept.
+    pub digest_key: DigestKey,
 }
 
 /// One tool, ready to be put under its layers.
@@ -71,13 +75,17 @@ pub struct Parts {
 /// Builds a tool's stack, outermost layer first. Built once, when the tool is registered: a layer gets its numbers
 /// here, and a policy that is absent is a layer that is absent. Move a line only with its reason.
 pub fn build(tool: Parts, shared: &Shared) -> ToolService {
-    let Shared { ledger, cache, running, in_flight, redactor, clock } = shared;
+    let Shared { ledger, cache, running, in_flight, redactor, clock, capture, digest_key } = shared;
     let Parts { name, generation, policy, rules, output_schema, settings, grants, enabled, places, tariff } = tool;
     let runner = rules.runner.clone();
+    let withholds = policy.capture.unwrap_or(*capture) == Capture::Digest;
+    let digests = withholds.then(|| digest_key.clone());
+    // What must not be on record must not be in the ledger's stored results either, nor as a plain hash in their keys.
+    let cache = if withholds || rules.schema.has_write_only() { &cache.in_memory() } else { cache };
 
     let stack = ServiceBuilder::new()
         // The call's own task and its one row, written whatever happens; sees refusals too.
-        .layer(RecordLayer::new(ledger, running, &policy, &rules.schema))
+        .layer(RecordLayer::new(ledger, running, &policy, &rules.schema, digests))
         // May this caller use this tool, and is it on?
         .layer(Authorize::layer(grants, enabled))
         // Arguments against the schema; a call that cannot run spends nothing below.
@@ -93,7 +101,7 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         // tower's retry with our policy; only for what may be repeated.
         .option_layer(retry::layer(&policy))
         // One try: its timeout, its panic, its row if it failed.
-        .layer(Attempt::layer(ledger, redactor, policy.timeout))
+        .layer(Attempt::layer(ledger, redactor, policy.timeout, withholds))
         // The tool; secrets leave its words here.
         .service(Run::new(runner, settings, output_schema, redactor.clone(), policy.timeout));
     BoxCloneSyncService::new(stack)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::capture::Digest;
 use super::policy::{Effect, Per};
 
 /// The one vocabulary of failure, used by problems, ledger and docs alike.
@@ -437,6 +438,9 @@ pub struct Failure {
     /// Whether the tool was tried.
     #[serde(default)]
     pub started: bool,
+    /// Stands for the words, in a ledger that does not keep them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Box<Digest>>,
 }
 
 impl Failure {
@@ -472,6 +476,7 @@ impl From<&CallError> for Failure {
             violations,
             for_model: error.for_model(),
             started: !error.is_refusal(),
+            digest: None,
         }
     }
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::capture::Received;
 use super::definition::ToolName;
 use super::json::JsonObject;
 use super::notes::Notes;
@@ -107,8 +108,8 @@ pub struct Invocation {
     pub id: InvocationId,
     /// The tool, by its one name (aliases are resolved).
     pub tool: ToolName,
-    /// The arguments as they came, for the record; without what must not be recorded.
-    pub received: Arc<JsonObject>,
+    /// What goes on record of the arguments as they came.
+    pub received: Received,
     /// The arguments the tool gets: coerced, defaults filled in. Shared, since every retry needs them.
     pub arguments: Arc<JsonObject>,
     /// Who asks.
@@ -146,7 +147,7 @@ impl Invocation {
         Self {
             id: InvocationId::new(),
             tool,
-            received: arguments.clone(),
+            received: Received::Whole(arguments.clone()),
             arguments,
             caller,
             run_id: None,

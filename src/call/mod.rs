@@ -1,5 +1,6 @@
 //! The nouns of a tool call. Everything else in the crate speaks in these; this module imports nothing from it.
 
+mod capture;
 mod charge;
 mod clock;
 mod context;
@@ -12,6 +13,7 @@ mod policy;
 mod result;
 pub mod units;
 
+pub use capture::{Capture, Digest, DigestKey, Received, WITHHELD};
 pub use charge::{Charge, Charged};
 pub use clock::Clock;
 pub use context::{Services, ToolContext, ToolSettings};
@@ -21,6 +23,6 @@ pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;
 pub use notes::{CacheStatus, Coercion, LimitUsage, Meta, Notes};
 pub use policy::{
-    CachePolicy, CacheScope, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
+    CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
 pub use result::{Answer, Content, ToolResult};

@@ -1,10 +1,16 @@
 //! What the operator decided for a tool.
 
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{Span, Timestamp, Unit, tz::TimeZone};
 use serde::{Deserialize, Serialize};
 
+use super::capture::Capture;
+use super::json::JsonObject;
+use super::result::ToolResult;
 use super::units::LONGEST_TIME;
 
 /// What may safely be repeated, cached or replayed. The default is the careful one.
@@ -145,6 +151,62 @@ pub struct CachePolicy {
     pub context: Option<Vec<String>>,
 }
 
+type Holds = dyn Fn(&JsonObject, &ToolResult) -> Result<bool, String> + Send + Sync;
+
+/// Which results are worth keeping: asked once for each that would be stored, with the arguments as the tool got them.
+#[derive(Clone)]
+pub struct CacheWhen {
+    text: Option<Arc<str>>,
+    holds: Arc<Holds>,
+}
+
+impl CacheWhen {
+    /// A function of the embedding program.
+    pub fn function(keep: impl Fn(&JsonObject, &ToolResult) -> bool + Send + Sync + 'static) -> Self {
+        let holds = move |arguments: &JsonObject, result: &ToolResult| Ok(keep(arguments, result));
+        Self { text: None, holds: Arc::new(holds) }
+    }
+
+    /// An expression, and what evaluates it; its errors are sentences.
+    pub fn expression(
+        text: &str,
+        holds: impl Fn(&JsonObject, &ToolResult) -> Result<bool, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { text: Some(text.into()), holds: Arc::new(holds) }
+    }
+
+    /// The expression; `None` if it is a function.
+    pub fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// Whether to keep this result.
+    ///
+    /// # Errors
+    /// Why that cannot be said: the expression failed, the function panicked.
+    pub fn holds(&self, arguments: &JsonObject, result: &ToolResult) -> Result<bool, String> {
+        catch_unwind(AssertUnwindSafe(|| (self.holds)(arguments, result))).unwrap_or_else(|_| Err("it panicked".into()))
+    }
+}
+
+/// The same text, or the very same function.
+impl PartialEq for CacheWhen {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.text, &other.text) {
+            (Some(one), Some(other)) => one == other,
+            _ => Arc::ptr_eq(&self.holds, &other.holds),
+        }
+    }
+}
+
+impl Eq for CacheWhen {}
+
+impl fmt::Debug for CacheWhen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text().unwrap_or("a function"))
+    }
+}
+
 /// How many calls of one tool run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Concurrency {
@@ -200,10 +262,15 @@ pub struct Policy {
     pub limits: Vec<Limit>,
     /// Absent: results are not kept.
     pub cache: Option<CachePolicy>,
+    /// Which results are kept, if not all. Apart from `cache`: a tool knows which of its results are any good, the
+    /// operator for how long they are.
+    pub cache_when: Option<CacheWhen>,
     /// Bulkhead of this tool.
     pub concurrency: Concurrency,
     /// Absent: decided by the effect.
     pub on_disconnect: Option<OnDisconnect>,
+    /// What the ledger keeps of its calls; `None`: what the service's own setting says.
+    pub capture: Option<Capture>,
     /// No coercion of arguments.
     pub strict: bool,
     /// Off: refused as `tool_disabled`. An admin's switch at run time wins over it.
@@ -219,8 +286,10 @@ impl Default for Policy {
             retry: RetryPolicy::default(),
             limits: Vec::new(),
             cache: None,
+            cache_when: None,
             concurrency: Concurrency::default(),
             on_disconnect: None,
+            capture: None,
             strict: false,
             enabled: true,
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use super::{call, check, report};
+use super::{backup, call, check, report};
 use crate::app::{App, AppBuilder, Error};
 use crate::formats::Format;
 
@@ -58,6 +58,8 @@ pub(super) enum Command {
     },
     /// Print recorded calls, newest first.
     Invocations(report::InvocationArgs),
+    /// Copy the ledger to a new file, while the service runs or not.
+    Backup(backup::BackupArgs),
     /// Print the OpenAPI document of the fixed routes, or with a manifest also of its tools.
     Openapi {
         /// The manifest whose tools to print too.

@@ -1,6 +1,7 @@
 //! The command line. Names and exit codes are a contract: 0 done, 64 bad usage or a bad manifest, 1 anything else.
 
 mod arguments;
+mod backup;
 mod call;
 mod check;
 mod client;
@@ -42,7 +43,7 @@ impl From<Error> for Failure {
             Error::Ledger(ledger::Error::Url(_) | ledger::Error::NotBuilt(_)) => {
                 Self::Usage(format!("toolcrib: {error}"))
             }
-            Error::Ledger(_) | Error::Listen { .. } | Error::Open(_) | Error::Signals(_) => {
+            Error::Ledger(_) | Error::Listen { .. } | Error::Open(_) | Error::Signals(_) | Error::Random(_) => {
                 Self::Failed(format!("toolcrib: {error}"))
             }
         }
@@ -77,6 +78,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Call(args) => call::call(args).await,
         Command::Usage { from } => report::usage(from).await,
         Command::Invocations(args) => report::invocations(args).await,
+        Command::Backup(args) => backup::backup(args).await,
         Command::Openapi { manifest } => openapi(manifest.as_deref()),
         Command::Healthcheck { server, listen, live } => client::healthcheck(server, listen, live).await,
     };

@@ -16,7 +16,7 @@ use super::problem::{ApiError, Problem};
 use super::responses::{Always, Asking, Keyed, Naming, Recording};
 use super::wire::{InvocationView, InvokeAnswer};
 use crate::call::units::Time;
-use crate::call::{Answer, Failure, InvocationId, Meta, ToolResult};
+use crate::call::{Answer, Digest, Failure, InvocationId, Meta, ToolResult};
 use crate::ledger::{AttemptRow, Found, LISTED_ARGUMENTS, Query, Row, State as CallState};
 use crate::registry::Registry;
 
@@ -125,9 +125,11 @@ pub(super) struct InvocationDetail {
     /// What the list shows.
     #[serde(flatten)]
     pub invocation: InvocationView,
-    /// The answer or the problem; null while it runs.
+    /// The answer or the problem; null while it runs, and where only a digest of the answer is kept.
     #[schema(value_type = Option<Ended<'_>>, required)]
     pub result: Value,
+    /// Stands for the tool's words that are not kept (`capture: digest`); else null.
+    pub result_digest: Option<Digest>,
     /// Tries that failed.
     pub attempt_errors: Vec<AttemptError>,
 }
@@ -202,26 +204,35 @@ pub(super) async fn get(
         },
         (stored, _) => stored,
     };
-    let result = result(&registry, &found.row, origin_result)?;
+    let (result, result_digest) = result(&registry, &found.row, origin_result)?;
     let attempt_errors = found.attempts.into_iter().map(AttemptError::from).collect();
-    Ok(Json(InvocationDetail { invocation: InvocationView::from(&found.row), result, attempt_errors }))
+    let invocation = InvocationView::from(&found.row);
+    Ok(Json(InvocationDetail { invocation, result, result_digest, attempt_errors }))
 }
 
-/// What was answered, put together again from the row.
-fn result(registry: &Registry, row: &Row, origin_result: Option<Arc<str>>) -> Result<Value, ApiError> {
+/// What was answered, put together again from the row; or what stands for it.
+fn result(
+    registry: &Registry,
+    row: &Row,
+    origin_result: Option<Arc<str>>,
+) -> Result<(Value, Option<Digest>), ApiError> {
     let unreadable = |error: serde_json::Error| {
         tracing::error!(id = %row.id, %error, "a stored result cannot be read");
         ApiError::Internal
     };
     if row.kind.is_some() {
-        let Some(text) = &row.result else { return Ok(Value::Null) };
-        let failure: Failure = serde_json::from_str(text).map_err(unreadable)?;
-        return Ok(json!(Problem::of_failure(failure, Some(row.id))));
+        let Some(text) = &row.result else { return Ok((Value::Null, None)) };
+        let mut failure: Failure = serde_json::from_str(text).map_err(unreadable)?;
+        let digest = failure.digest.take().map(|digest| *digest);
+        return Ok((json!(Problem::of_failure(failure, Some(row.id))), digest));
     }
-    let Some(text) = row.result.clone().or(origin_result) else { return Ok(Value::Null) };
+    let Some(text) = row.result.clone().or(origin_result) else { return Ok((Value::Null, None)) };
+    if let Some(digest) = Digest::from_column(&text) {
+        return Ok((Value::Null, Some(digest)));
+    }
     let result: ToolResult = serde_json::from_str(&text).map_err(unreadable)?;
     let meta: Meta = row.meta.as_deref().map(serde_json::from_str).transpose().map_err(unreadable)?.unwrap_or_default();
     let as_answer = registry.get(&row.tool).is_some_and(|entry| entry.definition.result_as_answer);
     let answer = Answer { result: Arc::new(result), meta };
-    Ok(json!(InvokeAnswer::new(row.id, &row.tool, row.tool_use_id.as_deref(), as_answer, &answer)))
+    Ok((json!(InvokeAnswer::new(row.id, &row.tool, row.tool_use_id.as_deref(), as_answer, &answer)), None))
 }

@@ -10,8 +10,8 @@ use serde_json::{Value, value::RawValue};
 use super::problem::ApiError;
 use crate::call::units::Time;
 use crate::call::{
-    Answer, CacheMode, CacheScope, CacheStatus, Coercion, Content, Definition, Effect, EnvVar, ErrorKind, InvocationId,
-    JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, ToolName, json as strict,
+    Answer, CacheMode, CacheScope, CacheStatus, Capture, Coercion, Content, Definition, Digest, Effect, EnvVar,
+    ErrorKind, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, ToolName, json as strict,
 };
 use crate::catalog::definition_hash;
 use crate::ledger::{Row, State};
@@ -292,6 +292,8 @@ pub(super) struct PolicyView {
     pub concurrency: ConcurrencyView,
     /// When the caller leaves.
     pub on_disconnect: OnDisconnect,
+    /// What the ledger keeps of arguments and results.
+    pub capture: Capture,
     /// No coercion.
     pub strict: bool,
     /// Whether it is on.
@@ -311,6 +313,7 @@ impl PolicyView {
                 ttl: text(cache.ttl),
                 scope: cache.scope,
                 context: cache.context.clone(),
+                when: policy.cache_when.as_ref().map(|when| when.text().unwrap_or("a function").to_owned()),
             }),
             concurrency: ConcurrencyView {
                 max: policy.concurrency.max,
@@ -318,6 +321,7 @@ impl PolicyView {
                 wait: text(policy.concurrency.wait),
             },
             on_disconnect: policy.on_disconnect(),
+            capture: policy.capture.unwrap_or_default(),
             strict: policy.strict,
             enabled,
         }
@@ -341,6 +345,9 @@ pub(super) struct CacheView {
     /// The fields of `context` that tell results apart; null when that is not said.
     #[schema(required)]
     pub context: Option<Vec<String>>,
+    /// Which results are kept: an expression, or `a function` of the program; null when all are.
+    #[schema(required)]
+    pub when: Option<String>,
 }
 
 /// How many calls of one tool run at once.
@@ -431,13 +438,17 @@ pub struct InvocationView {
     /// Milliseconds from begin to end; null while it runs.
     #[schema(required)]
     pub duration_ms: Option<f64>,
-    /// The arguments as they came; null in a list when they are longer than 16 KiB.
+    /// The arguments as they came; null where only a digest is kept, and in a list when they are longer than 16 KiB.
     #[schema(value_type = Option<HashMap<String, Value>>, required)]
     pub arguments: Option<Box<RawValue>>,
+    /// Stands for arguments that are not kept (`capture: digest`); else null.
+    pub arguments_digest: Option<Digest>,
 }
 
 impl From<&Row> for InvocationView {
     fn from(row: &Row) -> Self {
+        let arguments_digest = Digest::from_column(&row.arguments);
+        let kept = arguments_digest.is_none() && &*row.arguments != "null";
         Self {
             invocation_id: row.id.to_string(),
             tool: row.tool.to_string(),
@@ -450,7 +461,8 @@ impl From<&Row> for InvocationView {
             attempts: row.attempts,
             started_at: row.started_at,
             duration_ms: row.duration_us.map(|us| us as f64 / 1000.0),
-            arguments: RawValue::from_string(row.arguments.to_string()).ok().filter(|json| json.get() != "null"),
+            arguments: kept.then(|| RawValue::from_string(row.arguments.to_string()).ok()).flatten(),
+            arguments_digest,
         }
     }
 }

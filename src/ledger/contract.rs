@@ -279,6 +279,9 @@ macro_rules! contract {
 }
 
 mod sqlite {
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     fn settings() -> Settings {
@@ -346,6 +349,104 @@ mod sqlite {
         assert!(error.to_string().contains("removed"), "{error}");
         assert!(ledger.switch(Switch { tool: "t".into(), enabled: false }).await.is_err());
         assert!(ledger.health().is_err());
+    }
+
+    fn at(file: &std::path::Path) -> Settings {
+        let url = format!("sqlite://{}", file.display());
+        Settings { url, ..settings() }
+    }
+
+    #[tokio::test]
+    async fn a_backup_taken_while_calls_go_on_is_one_moment_of_the_ledger() {
+        let (ledger, folder) = open().await;
+        let interrupted = row("t", "a", now());
+        ledger.reserve(interrupted.clone(), vec![charge(100_000, Per::Lifetime)]).await.unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let busy: Vec<_> = (0..8)
+            .map(|_| {
+                let (ledger, stop) = (ledger.clone(), stop.clone());
+                tokio::spawn(async move {
+                    while !stop.load(Ordering::Relaxed) {
+                        let row = row("t", "a", now());
+                        ledger.reserve(row.clone(), vec![charge(100_000, Per::Lifetime)]).await.unwrap();
+                        ledger.settle(ended(&row, State::Succeeded), vec![]).await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        let mut counted = Vec::new();
+        for name in ["one.db", "two.db"] {
+            let last = row("t", "b", now());
+            ledger.record(ended(&last, State::Succeeded)).await.unwrap();
+            let file = folder.path().join(name);
+            let bytes = ledger.backup(&file).await.unwrap();
+            let found = std::fs::metadata(&file).unwrap();
+            assert_eq!((found.len(), found.permissions().mode() & 0o777), (bytes, 0o600));
+
+            let copy = super::super::open(&at(&file), now()).await.unwrap();
+            assert!(copy.get(last.id).await.unwrap().is_some(), "what was committed before is in it");
+            assert_eq!(copy.get(interrupted.id).await.unwrap().unwrap().row.state, State::Unknown);
+            // A row and its unit are committed together, so both or neither is in the copy.
+            let used = copy.used(&[charge(100_000, Per::Lifetime)], now()).await.unwrap()[0].used;
+            let usage = copy.usage(Some("a")).await.unwrap();
+            assert_eq!(usage[0].calls, used);
+            copy.reserve(row("t", "a", now()), vec![charge(used + 1, Per::Lifetime)]).await.unwrap();
+            assert!(copy.reserve(row("t", "a", now()), vec![charge(used + 1, Per::Lifetime)]).await.is_err());
+            copy.close().await;
+            counted.push(used);
+        }
+        stop.store(true, Ordering::Relaxed);
+        for task in busy {
+            task.await.unwrap();
+        }
+        let used = ledger.used(&[charge(100_000, Per::Lifetime)], now()).await.unwrap()[0].used;
+        assert!(counted[0] < counted[1] && counted[1] <= used, "{counted:?} {used}: calls went on");
+    }
+
+    #[tokio::test]
+    async fn a_backup_overwrites_nothing_and_says_what_is_in_its_way() {
+        let (ledger, folder) = open().await;
+        let file = |name: &str| folder.path().join(name);
+        std::fs::write(file("mine"), "kept").unwrap();
+        std::os::unix::fs::symlink(file("nowhere"), file("link")).unwrap();
+        for (to, says) in [
+            ("mine", "there already"),
+            ("test.db", "there already"),
+            ("link", "there already"),
+            ("no/such/folder", "No such file"),
+        ] {
+            let said = ledger.backup(&file(to)).await.unwrap_err().to_string();
+            assert!(said.starts_with("backup ") && said.contains(says), "{to}: {said}");
+        }
+        assert_eq!(std::fs::read(file("mine")).unwrap(), b"kept");
+        // The relative path of somebody who only reads.
+        let reader = open_to_read(&at(&file("test.db"))).await.unwrap();
+        reader.backup(&file("copy")).await.unwrap();
+        assert!(open_to_read(&at(&file("copy"))).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_backup_that_is_given_up_leaves_nothing_behind() {
+        let (ledger, folder) = open().await;
+        for _ in 0..24 {
+            let long = Row { arguments: format!("\"{}\"", "x".repeat(1 << 20)).into(), ..row("t", "a", now()) };
+            ledger.record(ended(&long, State::Succeeded)).await.unwrap();
+        }
+        let to = folder.path().join("copy");
+        let beside = || {
+            let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap());
+            let copies = files.filter(|file| file.file_name().to_string_lossy().starts_with("copy"));
+            copies.map(|file| file.metadata().map_or(0, |found| found.len())).collect::<Vec<u64>>()
+        };
+        let mut backup = ledger.backup(&to);
+        while beside().iter().sum::<u64>() < 1 << 20 {
+            assert!(futures_util::poll!(&mut backup).is_pending(), "too fast to be given up");
+            tokio::task::yield_now().await;
+        }
+        drop(backup);
+        assert_eq!(beside(), [0; 0]);
+        ledger.backup(&to).await.unwrap();
+        assert_eq!(beside().len(), 1);
     }
 
     #[tokio::test]

@@ -220,6 +220,11 @@ impl Ledger for Memory {
         Ok(self.open_tables()?.registered.remove(name).is_some())
     }
 
+    async fn backup(&self, to: &Path) -> Result<u64, Error> {
+        let reason = "a ledger in memory cannot be copied".into();
+        Err(Error::Backup { place: to.display().to_string(), reason })
+    }
+
     fn health(&self) -> Result<(), String> {
         Ok(())
     }

@@ -12,6 +12,7 @@ mod record;
 mod retention;
 mod sqlite;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -97,6 +98,9 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Forgets a registered tool; committed when it returns. Says whether there was one.
     async fn unregister(&self, name: &str) -> Result<bool, Error>;
+    /// Copies the ledger as it stands now to a new file, which is a ledger too; says how large it is, in bytes. Calls
+    /// go on meanwhile. Dropped before its end it leaves nothing behind.
+    async fn backup(&self, to: &Path) -> Result<u64, Error>;
 
     /// Whether it can write now; if not, why.
     fn health(&self) -> Result<(), String>;

@@ -61,6 +61,14 @@ pub enum Error {
         /// Why, and what would help.
         reason: String,
     },
+    /// No copy was made.
+    #[error("backup {place}: {reason}")]
+    Backup {
+        /// Where it should have gone.
+        place: String,
+        /// Why, and what would help.
+        reason: String,
+    },
     /// SQLite itself is too old to be trusted.
     #[error("SQLite {0} has the WAL-reset bug; 3.51.3 or newer is needed")]
     OldSqlite(String),

@@ -88,9 +88,9 @@ pub struct Row {
     pub started_at: Timestamp,
     /// Microseconds from begin to end; `None` while it runs.
     pub duration_us: Option<i64>,
-    /// The arguments as they came, as JSON.
+    /// The arguments as they came, as JSON; or a [`Digest`](crate::call::Digest) of them.
     pub arguments: Arc<str>,
-    /// What the tool said, or the problem, as JSON.
+    /// What the tool said or a digest of it, or the failure, as JSON.
     pub result: Option<Arc<str>>,
     /// The call whose stored result this one was answered from.
     pub origin: Option<InvocationId>,
@@ -114,7 +114,7 @@ impl Row {
             attempts: 0,
             started_at: invocation.started_at,
             duration_us: None,
-            arguments: serde_json::to_string(&*invocation.received).unwrap_or_default().into(),
+            arguments: invocation.received.to_column().into(),
             result: None,
             origin: None,
             meta: None,

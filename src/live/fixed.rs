@@ -1,5 +1,6 @@
 //! Settings that are what they were at the start until the next one.
 
+use crate::call::Digest;
 use crate::http::ServerSettings;
 use crate::ledger;
 use crate::live::Plan;
@@ -10,13 +11,21 @@ pub(super) struct Fixed {
     server: ServerSettings,
     listen: String,
     ledger: ledger::Settings,
+    /// What the key makes of nothing: tells keys apart without holding one.
+    digest_key: Option<Digest>,
     cache_bytes: u64,
 }
 
 impl Fixed {
     pub(super) fn of(manifest: &Manifest) -> Self {
-        let Manifest { server, listen, ledger, cache_bytes, .. } = manifest;
-        Self { server: server.clone(), listen: listen.clone(), ledger: ledger.clone(), cache_bytes: *cache_bytes }
+        let Manifest { server, listen, ledger, digest_key, cache_bytes, .. } = manifest;
+        Self {
+            server: server.clone(),
+            listen: listen.clone(),
+            ledger: ledger.clone(),
+            digest_key: digest_key.as_ref().map(|key| key.digest(&())),
+            cache_bytes: *cache_bytes,
+        }
     }
 
     /// Keys that say something else than at the start. What was given outside the manifest is not its to change.
@@ -35,6 +44,7 @@ impl Fixed {
             ("ledger.url", !plan.ledger_given && (url, base) != (&now.ledger.url, &now.ledger.base)),
             ("ledger.durability", *durability != now.ledger.durability),
             ("ledger.retention", *retention != now.ledger.retention),
+            ("ledger.digest_key", self.digest_key != now.digest_key),
             ("cache.max_bytes", self.cache_bytes != now.cache_bytes),
         ];
         keys.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect()

@@ -8,10 +8,10 @@ use super::finding::{Finding, Place, Severity};
 use super::node::{Data, Key, Node};
 use super::references::{References, Source};
 use super::rule::Rule;
-use super::sections::{Cache, Caller, Capture, Ledger, PolicyEntry, Server};
-use super::tool::ToolReader;
+use super::sections::{Cache, Caller, Ledger, PolicyEntry, Server};
+use super::tool::{self, ToolReader};
 use super::{DEFAULT_LEDGER, Defaults, Manifest};
-use crate::call::{Kind, Origin};
+use crate::call::{DigestKey, Kind, Origin};
 use crate::callers::{CallerSettings, hash_key};
 use crate::http::ServerSettings;
 use crate::ledger;
@@ -144,8 +144,11 @@ impl Loader<'_> {
                 self.findings.error(&root, &path, "", "at least one call must be able to run");
             }
         }
+        let mut capture = None;
         if let Some(section) = self.section::<Ledger>(&root, "ledger", &base) {
             self.ledger(&root, &section);
+            capture = section.capture;
+            manifest.digest_key = section.digest_key.as_deref().and_then(DigestKey::from_secret);
             // A default file stands in the working folder; one that the manifest names, relative to the manifest.
             let base = if section.url.is_some() { base.clone() } else { PathBuf::new() };
             let url = section.url.unwrap_or_else(|| DEFAULT_LEDGER.into());
@@ -164,7 +167,16 @@ impl Loader<'_> {
             );
         }
         manifest.callers = self.callers(&root, &base);
-        let defaults = self.section::<PolicyEntry>(&root, "defaults", &base).unwrap_or_default();
+        let mut defaults = self.section::<PolicyEntry>(&root, "defaults", &base).unwrap_or_default();
+        defaults.capture = defaults.capture.or(capture);
+        manifest.capture = capture.unwrap_or_default();
+        if let (Some(cache), Some(node)) = (&mut defaults.cache, root.get("defaults"))
+            && let Some(text) = &cache.when
+            && tool::cache_when(text, node, "defaults", &mut self.findings).is_none()
+        {
+            // Said once here rather than for every tool.
+            cache.when = None;
+        }
         self.tools(&root, &base, &defaults, &mut manifest);
         self.includes(&root, &base, &defaults, &mut manifest);
         manifest.defaults = Defaults(defaults);
@@ -192,8 +204,9 @@ impl Loader<'_> {
 
     fn ledger(&mut self, root: &Node, section: &Ledger) {
         let key = |name: &str| ["ledger".to_owned(), name.to_owned()];
-        if section.capture == Capture::Digest {
-            self.findings.error(root, &key("capture"), "", "capture: digest is not built yet");
+        if section.digest_key.as_deref().is_some_and(|secret| DigestKey::from_secret(secret).is_none()) {
+            let message = "a key that cannot be guessed is needed: 16 bytes or more";
+            self.findings.error(root, &key("digest_key"), "", message);
         }
         if section.retention.is_some_and(|keep| keep.0.is_zero()) {
             self.findings.error(root, &key("retention"), "", "at least some time is needed: leave it out to keep all");

@@ -27,6 +27,7 @@ pub use references::{Process, Source};
 pub use registered::{Defaults, read_registered};
 pub use rule::Rule;
 
+use crate::call::{Capture, DigestKey};
 use crate::callers::CallerSettings;
 use crate::http::ServerSettings;
 use crate::ledger;
@@ -40,6 +41,10 @@ pub struct Manifest {
     pub listen: String,
     /// `ledger:`
     pub ledger: ledger::Settings,
+    /// `ledger.capture:`, for the calls of tools that do not say.
+    pub capture: Capture,
+    /// `ledger.digest_key:`
+    pub digest_key: Option<DigestKey>,
     /// `cache.max_bytes:`
     pub cache_bytes: u64,
     /// `defaults:`
@@ -74,6 +79,8 @@ impl Default for Manifest {
                 durability: ledger::Durability::default(),
                 retention: None,
             },
+            capture: Capture::default(),
+            digest_key: None,
             cache_bytes: DEFAULT_CACHE_BYTES,
             defaults: Defaults::default(),
             callers: Vec::new(),

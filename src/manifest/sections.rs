@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::call::units::{Size, Time};
-use crate::call::{CacheScope, Effect, EnvVar, Limit, OnDisconnect};
+use crate::call::{CacheScope, Capture, Effect, EnvVar, Limit, OnDisconnect};
 use crate::ledger::Durability;
 
 /// `server:`
@@ -20,22 +20,14 @@ pub(super) struct Server {
 }
 
 /// `ledger:`
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Ledger {
     pub(super) url: Option<String>,
     pub(super) durability: Durability,
-    pub(super) capture: Capture,
+    pub(super) capture: Option<Capture>,
+    pub(super) digest_key: Option<String>,
     pub(super) retention: Option<Time>,
-}
-
-/// What the ledger keeps of arguments and results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Capture {
-    #[default]
-    Full,
-    Digest,
 }
 
 /// `cache:`

@@ -12,9 +12,10 @@ use super::node::Node;
 use super::parameters;
 use super::references::{References, Source, refuse};
 use super::rule::Rule;
-use super::sections::{Capture, DefinitionEntry, Idempotency, NativeEntry, PolicyEntry};
+use super::sections::{DefinitionEntry, Idempotency, NativeEntry, PolicyEntry};
 use crate::call::json::{canonical, digest, pointer_token, pointer_tokens};
-use crate::call::{CachePolicy, Concurrency, Effect, EnvVar, Kind, Origin, Policy, RetryPolicy, ToolName};
+use crate::call::{CachePolicy, CacheWhen, Concurrency, Effect, EnvVar, Kind, Origin, Policy, RetryPolicy, ToolName};
+use crate::expression;
 use crate::schema::{Schema, SchemaFault};
 use crate::tools::{BuildContext, ConfigFault, Tool, builtin, kinds};
 
@@ -340,24 +341,19 @@ impl ToolReader<'_> {
         if let Some(cache) = said.cache.as_ref().or(defaults.cache.as_ref().filter(|_| may_default)) {
             let (ttl, scope, context) = (cache.ttl.0, cache.scope, cache.context.clone());
             policy.cache = Some(CachePolicy { ttl, scope, context });
+            // A predicate that the tool brings of its own holds until the manifest has another.
+            let when = cache.when.as_deref().and_then(|text| cache_when(text, node, under, self.findings));
+            policy.cache_when = when.or(policy.cache_when.take());
         }
+        policy.capture = said.capture.or(policy.capture).or(defaults.capture);
         self.check_policy(policy, said, node, under);
     }
 
     /// Policies that cannot be kept are errors; policies without an effect are warnings.
     fn check_policy(&mut self, policy: &Policy, said: &PolicyEntry, node: &Node, under: &str) {
         let key = |name: &str| vec![name.to_owned()];
-        let mut not_yet = |path: Vec<String>, what: &str| {
-            self.findings.error(node, &path, under, format!("{what} is not built yet"));
-        };
         if said.idempotency == Some(Idempotency::Required) {
-            not_yet(key("idempotency"), "idempotency: required");
-        }
-        if said.capture == Some(Capture::Digest) {
-            not_yet(key("capture"), "capture: digest");
-        }
-        if said.cache.as_ref().is_some_and(|cache| cache.when.is_some()) {
-            not_yet(vec!["cache".into(), "when".into()], "cache.when");
+            self.findings.error(node, &key("idempotency"), under, "idempotency: required is not built yet");
         }
         if policy.timeout.is_zero() {
             self.findings.error(node, &key("timeout"), under, "a timeout of nothing lets nothing run");
@@ -388,4 +384,14 @@ impl ToolReader<'_> {
             self.findings.warning(node, &key("cache"), under, message);
         }
     }
+}
+
+/// Compiles `cache.when` of the entry `node`.
+pub(super) fn cache_when(text: &str, node: &Node, under: &str, findings: &mut Findings) -> Option<CacheWhen> {
+    let path = ["cache".to_owned(), "when".to_owned()];
+    if ["${env:", "${file:"].iter().any(|mark| text.contains(mark)) {
+        findings.error(node, &path, under, "callers see this; a reference to a secret cannot stand here");
+        return None;
+    }
+    expression::compile(text).map_err(|message| findings.error(node, &path, under, message)).ok()
 }

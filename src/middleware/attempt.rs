@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
-use crate::call::{CallError, Invocation, ToolResult};
+use crate::call::{CallError, Invocation, ToolResult, WITHHELD};
 use crate::ledger::{AttemptRow, Ledger};
 use crate::secrets::Redactor;
 
@@ -22,12 +22,18 @@ pub struct Attempt {
     ledger: Arc<dyn Ledger>,
     redactor: Arc<Redactor>,
     timeout: Duration,
+    withholds: bool,
 }
 
 impl Attempt {
-    /// Gives each try this long.
-    pub fn layer(ledger: &Arc<dyn Ledger>, redactor: &Arc<Redactor>, timeout: Duration) -> AroundLayer<Self> {
-        AroundLayer::new(Self { ledger: ledger.clone(), redactor: redactor.clone(), timeout })
+    /// Gives each try this long. `withholds`: words that may quote the call go neither on record nor into the log.
+    pub fn layer(
+        ledger: &Arc<dyn Ledger>,
+        redactor: &Arc<Redactor>,
+        timeout: Duration,
+        withholds: bool,
+    ) -> AroundLayer<Self> {
+        AroundLayer::new(Self { ledger: ledger.clone(), redactor: redactor.clone(), timeout, withholds })
     }
 }
 
@@ -41,7 +47,7 @@ impl Around for Attempt {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panic)) => {
                 let said = self.redactor.text(panic_message(&*panic));
-                tracing::error!(%id, panic = &*said, "a tool panicked");
+                tracing::error!(%id, panic = if self.withholds { WITHHELD } else { &*said }, "a tool panicked");
                 Ok(Arc::new(ToolResult::error(format!("The tool failed unexpectedly: {said}"))))
             }
             Err(_) => Err(CallError::AttemptTimedOut { after: self.timeout }),
@@ -51,7 +57,7 @@ impl Around for Attempt {
                 invocation: id,
                 attempt,
                 kind: error.kind(),
-                message: error.to_string(),
+                message: if self.withholds && error.kind().quotes() { WITHHELD.into() } else { error.to_string() },
                 duration_us: i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX),
             };
             if let Err(error) = self.ledger.attempt(row).await {

@@ -15,7 +15,8 @@ use tower::{Layer, Service};
 
 use super::Outcome;
 use crate::call::{
-    Answer, CallError, Charged, Effect, Failure, Invocation, InvocationId, Meta, OnDisconnect, Policy, ToolResult,
+    Answer, CallError, Charged, DigestKey, Effect, Failure, Invocation, InvocationId, Meta, OnDisconnect, Policy,
+    Received, ToolResult,
 };
 use crate::ledger::{Ledger, Row, State};
 use crate::running::{Entered, Running};
@@ -33,11 +34,19 @@ struct Shared {
     on_disconnect: OnDisconnect,
     /// Knows which arguments must not be recorded.
     schema: Arc<Schema>,
+    /// Makes digests of what was said, for a tool of which no more is kept.
+    digests: Option<DigestKey>,
 }
 
 impl RecordLayer {
-    /// Records calls of a tool with this policy.
-    pub fn new(ledger: &Arc<dyn Ledger>, running: &Running, policy: &Policy, schema: &Arc<Schema>) -> Self {
+    /// Records calls of a tool with this policy; with a key, digests of what was said in them.
+    pub fn new(
+        ledger: &Arc<dyn Ledger>,
+        running: &Running,
+        policy: &Policy,
+        schema: &Arc<Schema>,
+        digests: Option<DigestKey>,
+    ) -> Self {
         Self(Arc::new(Shared {
             ledger: ledger.clone(),
             running: running.clone(),
@@ -45,6 +54,7 @@ impl RecordLayer {
             deadline: policy.deadline,
             on_disconnect: policy.on_disconnect(),
             schema: schema.clone(),
+            digests,
         }))
     }
 }
@@ -87,7 +97,7 @@ where
                 let end = invocation.started + deadline;
                 invocation.shorten_deadline(end);
             }
-            invocation.received = shared.schema.recordable(&invocation.received);
+            invocation.received = shared.received(&invocation);
             let running = shared.running.begin(&invocation, shared.effect).ok_or(CallError::Draining)?;
             let cancels = shared.on_disconnect == OnDisconnect::Cancel;
             let cancel = cancels.then(|| invocation.cancel.clone());
@@ -120,6 +130,14 @@ where
 }
 
 impl Shared {
+    fn received(&self, invocation: &Invocation) -> Received {
+        let arguments = self.schema.recordable(&invocation.arguments);
+        match &self.digests {
+            None => Received::Whole(arguments),
+            Some(key) => Received::Digest(key.digest(&*arguments)),
+        }
+    }
+
     /// Runs the call, writes its row, answers. A row that was reserved is settled before the answer leaves; any other
     /// is written behind it, unless the ledger is strict.
     async fn run<S>(self: Arc<Self>, inner: S, invocation: Invocation, running: Entered) -> Result<Answer, CallError>
@@ -168,13 +186,21 @@ impl Shared {
         row.cache = meta.cache;
         row.attempts = meta.attempts;
         row.duration_us = Some((meta.duration_ms * 1e3) as i64);
-        row.meta = json_text(meta);
+        // Its coercions and warnings may name what was asked; without a result there is no answer to put it into.
+        row.meta = self.digests.is_none().then(|| json_text(meta)).flatten();
         match outcome {
             Ok(_) if origin.is_some() => row.origin = origin,
-            Ok(result) => row.result = json_text(&**result),
+            Ok(result) => {
+                row.result = match &self.digests {
+                    None => json_text(&**result),
+                    Some(key) => Some(key.digest(&**result).to_column().into()),
+                };
+            }
             Err(error) => {
-                row.kind = Some(error.kind());
-                row.result = json_text(&Failure::of(error, self.effect));
+                let failure = Failure::of(error, self.effect);
+                let failure = self.digests.iter().fold(failure, |failure, key| failure.withheld(key));
+                row.kind = Some(failure.kind);
+                row.result = json_text(&failure);
             }
         }
         row

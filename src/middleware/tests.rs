@@ -10,8 +10,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::call::{
-    Answer, CallError, Caller, Clock, Concurrency, Effect, ErrorKind, Invocation, JsonObject, Limit, LimitScope, Per,
-    Services, ToolError,
+    Answer, CallError, Caller, Capture, Clock, Concurrency, DigestKey, Effect, ErrorKind, Invocation, JsonObject,
+    Limit, LimitScope, Per, Services, ToolError,
 };
 use crate::callers::Callers;
 use crate::ledger::memory::Memory;
@@ -33,6 +33,8 @@ fn registry(tools: impl IntoIterator<Item = Tool>, in_flight: usize) -> Arc<Regi
         in_flight: Arc::new(Semaphore::new(in_flight)),
         redactor: Arc::new(Redactor::new(["top-secret-value"])),
         clock,
+        capture: Capture::Full,
+        digest_key: DigestKey::random().unwrap(),
     };
     let registry = Registry::new(shared, Arc::new(Callers::default()), Services::default());
     for tool in tools {

@@ -123,6 +123,11 @@ impl Schema {
         self.defaults.keys().filter_map(misfit).collect()
     }
 
+    /// Whether it marks anything `writeOnly`.
+    pub fn has_write_only(&self) -> bool {
+        self.has_write_only
+    }
+
     /// The arguments as they may be recorded: what the schema marks `writeOnly` is left out.
     pub fn recordable(&self, arguments: &Arc<JsonObject>) -> Arc<JsonObject> {
         if !self.has_write_only {
@@ -136,10 +141,22 @@ impl Schema {
         }
     }
 
-    /// Everything in which a value breaks the schema.
+    /// Everything in which a value breaks the schema. What is marked `writeOnly` is not quoted.
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
-        let errors = self.validator.iter_errors(value);
-        errors.flat_map(|error| explain::explain(&error, &self.schema)).take(MAX_VIOLATIONS).collect()
+        let mut shown = None;
+        let mut shows = |error: &ValidationError<'_>| {
+            let shown = shown.get_or_insert_with(|| {
+                let mut shown = value.clone();
+                hide_write_only(&self.schema, &mut shown);
+                shown
+            });
+            shown.pointer(error.instance_path().as_str()) == Some(error.instance())
+        };
+        let errors = self.validator.iter_errors(value).map(|error| {
+            let quotes = !self.has_write_only || shows(&error);
+            explain::explain(&error, &self.schema, quotes)
+        });
+        errors.flatten().take(MAX_VIOLATIONS).collect()
     }
 }
 

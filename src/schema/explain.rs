@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::call::{Violation, json};
 use crate::similar;
 
-/// The violations behind one error: unexpected properties are one each.
-pub(super) fn explain(error: &ValidationError<'_>, schema: &Value) -> Vec<Violation> {
+/// The violations behind one error: unexpected properties are one each. `quotes`: the value may be repeated.
+pub(super) fn explain(error: &ValidationError<'_>, schema: &Value, quotes: bool) -> Vec<Violation> {
     let at = error.instance_path().to_string();
     let violation = |pointer: String, message: String| Violation {
         keyword: error.kind().keyword().to_owned(),
@@ -36,7 +36,7 @@ pub(super) fn explain(error: &ValidationError<'_>, schema: &Value) -> Vec<Violat
             unexpected.iter().map(explain_one).collect()
         }
         _ => {
-            let message = format!("{} {}.", label(&at), demand(error));
+            let message = format!("{} {}.", label(&at), demand(error, quotes));
             vec![violation(at, message)]
         }
     }
@@ -52,9 +52,9 @@ fn label(pointer: &str) -> String {
 }
 
 /// What the value must be, and what it is.
-fn demand(error: &ValidationError<'_>) -> String {
+fn demand(error: &ValidationError<'_>, quotes: bool) -> String {
     let found = error.instance();
-    let is = found_in_words(found);
+    let is = found_in_words(found, quotes);
     match error.kind() {
         Kind::Type { kind } => format!("must be {}, not {is}", types(kind)),
         Kind::Enum { options } => format!("must be one of {}, not {is}", options_in_words(options)),
@@ -77,7 +77,7 @@ fn demand(error: &ValidationError<'_>) -> String {
         Kind::FalseSchema => "is not allowed here".into(),
         Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
             let first = context.iter().take(3).filter_map(|branch| branch.first());
-            let forms: Vec<String> = first.map(|error| format!("it {}", demand(error))).collect();
+            let forms: Vec<String> = first.map(|error| format!("it {}", demand(error, quotes))).collect();
             format!("fits none of the allowed forms ({})", forms.join("; or "))
         }
         Kind::OneOfMultipleValid { .. } => "fits more than one of the allowed forms; it must fit exactly one".into(),
@@ -99,8 +99,10 @@ fn types(kind: &TypeKind) -> String {
 }
 
 /// Short scalars are repeated, since they help; texts are not, since they may be anything.
-fn found_in_words(value: &Value) -> String {
+fn found_in_words(value: &Value, quotes: bool) -> String {
     match value {
+        Value::Number(_) if !quotes => "this number".into(),
+        Value::Bool(_) if !quotes => "this boolean".into(),
         Value::Number(_) | Value::Bool(_) | Value::Null => value.to_string(),
         Value::String(_) => "this string".into(),
         Value::Array(_) => "an array".into(),

@@ -106,6 +106,24 @@ fn what_is_write_only_is_found_behind_references_and_in_json_texts() {
 }
 
 #[test]
+fn what_is_write_only_is_not_quoted_and_what_is_not_is() {
+    let schema = schema(json!({"type": "object", "properties": {
+        "user": {"type": "integer", "minimum": 1}, "pin": {"type": "integer", "minimum": 100_000, "writeOnly": true},
+        "code": {"anyOf": [{"maximum": 5, "writeOnly": true}, {"type": "null"}]}}}));
+    let violations = fit(&schema, json!({"user": -7, "pin": 4711, "code": 9321})).unwrap_err();
+    let mut said: Vec<&str> = violations.iter().map(|violation| violation.message.as_str()).collect();
+    said.sort_unstable();
+    assert_eq!(
+        said,
+        [
+            "`code` fits none of the allowed forms (it must be at most 5, not this number; or it must be null, not this number).",
+            "`pin` must be at least 100000, not this number.",
+            "`user` must be at least 1, not -7.",
+        ]
+    );
+}
+
+#[test]
 fn a_schema_that_refers_to_itself_at_one_place_ends() {
     let schema = schema(
         json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/a"}, "pin": {"writeOnly": true}},

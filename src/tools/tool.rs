@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::Runner;
 use crate::call::{
-    CachePolicy, CacheScope, Concurrency, Definition, Effect, EnvVar, JsonObject, Kind, Limit, NameError, OnDisconnect,
-    Origin, Policy, RetryPolicy, Services, ToolName, ToolSettings,
+    CachePolicy, CacheScope, CacheWhen, Capture, Concurrency, Definition, Effect, EnvVar, JsonObject, Kind, Limit,
+    NameError, OnDisconnect, Origin, Policy, RetryPolicy, Services, ToolName, ToolResult, ToolSettings,
 };
 
 /// A named thing that a model may call: definition, policy and runner.
@@ -195,6 +195,20 @@ impl<R> Tool<R> {
         if let Some(cache) = &mut self.policy.cache {
             cache.scope = CacheScope::Shared;
         }
+        self
+    }
+
+    /// Says which results are worth keeping, by the arguments as the tool got them and what it said; asked once for
+    /// each that would be stored, so it should be quick. Takes effect where results are cached at all. If it panics
+    /// the result is not stored.
+    pub fn should_cache(mut self, keep: impl Fn(&JsonObject, &ToolResult) -> bool + Send + Sync + 'static) -> Self {
+        self.policy.cache_when = Some(CacheWhen::function(keep));
+        self
+    }
+
+    /// What the ledger keeps of arguments and results. Default: what `ledger.capture` of the manifest says, else all.
+    pub fn capture(mut self, capture: Capture) -> Self {
+        self.policy.capture = Some(capture);
         self
     }
 

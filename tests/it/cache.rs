@@ -163,3 +163,95 @@ async fn a_tool_that_is_handed_the_context_is_cached_only_by_named_fields() {
         assert_eq!(app.invoke(tool, json!({})).await.1["meta"]["cache"], cache);
     }
 }
+
+/// A read that says what it is asked to say and counts its runs.
+fn echo(name: &str, runs: &Arc<AtomicUsize>) -> (Tool<()>, impl Fn(Tool<()>) -> Tool) {
+    let runs = runs.clone();
+    let tool = Tool::new(name, "Says it again.").param("say", "object", "What").effect(Effect::Read);
+    let finish = move |tool: Tool<()>| {
+        let runs = runs.clone();
+        tool.call(move |mut arguments, _| {
+            runs.fetch_add(1, Ordering::SeqCst);
+            async move { Ok(arguments["say"].take()) }
+        })
+    };
+    (tool, finish)
+}
+
+/// How the cache took part in two equal calls.
+async fn twice(app: &TestApp, tool: &str, say: Value) -> [String; 2] {
+    let mut taken = [String::new(), String::new()];
+    for status in &mut taken {
+        let (code, answer) = app.invoke(tool, json!({"say": say})).await;
+        assert_eq!(code, 200, "{answer}");
+        *status = answer["meta"]["cache"].as_str().unwrap_or_default().to_owned();
+    }
+    taken
+}
+
+#[tokio::test]
+async fn only_results_that_the_predicate_wants_are_kept() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let (tool, finish) = echo("own", &runs);
+    let keep = |arguments: &toolcrib::call::JsonObject, result: &toolcrib::ToolResult| {
+        assert!(arguments["say"] != json!({"panic": true}), "caught");
+        result.structured_content.as_ref().is_some_and(|said| said["temperature"].is_number())
+    };
+    let own = finish(tool.cache(Duration::from_secs(60), &[]).should_cache(keep));
+    let manifest = "tools:\n  own: {kind: native}\n  asked:\n    kind: native\n    use: own\n    \
+                    cache: {ttl: 1m, context: [], when: 'result.temperature > 0 and args.say.temperature|abs < 50'}\n  \
+                    other: {kind: native, use: own, cache: {ttl: 2m, context: []}}\n";
+    let app = TestApp::with_manifest(manifest, [own]).await;
+    for (tool, say, taken) in [
+        ("own", json!({"temperature": 3}), ["miss", "hit"]),
+        ("own", json!({"error": "none"}), ["miss", "miss"]),
+        ("own", json!({"panic": true}), ["miss", "miss"]),
+        ("asked", json!({"temperature": 3}), ["miss", "hit"]),
+        ("asked", json!({"temperature": -3}), ["miss", "miss"]),
+        ("asked", json!({"error": "none"}), ["miss", "miss"]),
+        // The filter cannot: a predicate that fails keeps nothing, and the call is none the worse for it.
+        ("asked", json!({"temperature": "3"}), ["miss", "miss"]),
+        // The tool's own predicate holds where the manifest has none.
+        ("other", json!({"temperature": 3}), ["miss", "hit"]),
+        ("other", json!({"error": "none"}), ["miss", "miss"]),
+    ] {
+        assert_eq!(twice(&app, tool, say.clone()).await, taken, "{tool} {say}");
+    }
+    let shown = app.get("/tools/asked").await.1["policy"]["cache"]["when"].clone();
+    assert_eq!(shown, "result.temperature > 0 and args.say.temperature|abs < 50");
+    assert_eq!(app.get("/tools/own").await.1["policy"]["cache"]["when"], "a function");
+}
+
+#[tokio::test]
+async fn who_joined_gets_a_result_that_is_not_kept() {
+    let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let (seen, held): (Arc<AtomicUsize>, _) = (Arc::clone(&runs), gate.clone());
+    let own = Tool::new("count", "Counts its runs.")
+        .effect(Effect::Read)
+        .cache(Duration::from_secs(60), &[])
+        .should_cache(|_, _| false)
+        .call(move |_, _| {
+            let (run, gate) = (seen.fetch_add(1, Ordering::SeqCst) + 1, held.clone());
+            async move {
+                gate.acquire().await.unwrap().forget();
+                Ok(json!({"run": run}))
+            }
+        });
+    let app = Arc::new(TestApp::new([own]).await);
+    let spawn = || {
+        let app = app.clone();
+        tokio::spawn(async move { status(&app, json!({"arguments": {}})).await })
+    };
+    let calls = [spawn(), spawn()];
+    while app.registry().shared().running.len() < 2 || runs.load(Ordering::SeqCst) < 1 {
+        tokio::task::yield_now().await;
+    }
+    gate.add_permits(2);
+    let mut taken = Vec::new();
+    for call in calls {
+        taken.push(call.await.unwrap());
+    }
+    taken.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(taken, [("joined".to_owned(), json!(1)), ("miss".to_owned(), json!(1))]);
+    assert_eq!(status(&app, json!({"arguments": {}})).await, ("miss".to_owned(), json!(2)));
+}

@@ -8,6 +8,7 @@ mod support;
 mod cache; // stored results, single flight, whose result is whose
 mod calls; // what a tool gets and what its answer comes to
 mod cancel; // the caller leaves
+mod capture; // what the ledger keeps of what was said
 mod examples; // every example manifest loads, and is called
 mod limits; // usage limits under a clock that we move
 mod openapi; // the committed document, and what is served to whom

@@ -99,7 +99,7 @@ async fn what_cannot_be_registered_is_refused_with_every_fault_at_its_pointer() 
         (with("aliases", json!(["t"])), "there twice"),
         (with("aliases", json!(["a", "a"])), "there twice"),
         (with("aliases", json!(["no name!"])), "1 to 128"),
-        (with("cache", json!({"ttl": "1m", "when": "x"})), "not built yet"),
+        (with("cache", json!({"ttl": "1m", "when": "x"})), "there is no `x`"),
     ] {
         let (status, problem) = app.put("/tools/t", value.clone()).await;
         assert_eq!((status.as_u16(), &problem["kind"]), (400, &json!("invalid_request")), "{value}");

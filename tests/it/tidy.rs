@@ -91,6 +91,7 @@ fn axum_stays_in_http_and_sqlx_in_the_ledger() {
     forbid("", &["axum::", "StatusCode"], &["http/", "app.rs", "tools/http/", "cli/"]);
     forbid("tools/http/", &["axum::"], &["tools/http/tests.rs"]);
     forbid("", &["sqlx::"], &["ledger/"]);
+    forbid("", &["minijinja::"], &["expression.rs"]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 import pytest
 
 from harness import later, ok, parallel, poll, problem, said_no
-from recipes import CALLERS, KEYS, params, sh, web
+from recipes import CALLERS, KEYS, params, sh, to_yaml, web
 from upstream import says
 
 ANY = {"type": "object"}
@@ -190,3 +190,31 @@ def test_images_and_text_come_back_as_they_were(start, up):
         crib.restart()
         second = ok(crib.invoke(tool))
         assert second["meta"]["cache"] == "hit" and second["content"] == first["content"]
+
+
+def test_when(start, up):
+    """cache.when: only results for which the expression holds are stored; seen in the policy; another expression begins anew."""
+    up.script("/x", says({"number": 1}), says({"number": 2, "temperature": 0}), says({"number": 3, "temperature": 5}), says({"number": 4, "temperature": 9}))
+    when = "result.temperature is defined"
+    manifest = {"tools": {"x": cached(up, "/x", cache={"ttl": "5m", "when": when})}}
+    crib = start(manifest)
+    assert crib.get("/tools/x").json["policy"]["cache"]["when"] == when
+    assert call(crib) == ("miss", 1)
+    assert call(crib) == ("miss", 2)
+    assert call(crib) == ("hit", 2)
+    crib.restart()
+    assert call(crib) == ("hit", 2), "the same expression, the same results"
+    crib.stop()
+    manifest["tools"]["x"]["cache"]["when"] = "result.temperature > 0 and args.n != 7"
+    crib.manifest.write_text(to_yaml(manifest))
+    crib.start()
+    assert call(crib) == ("miss", 3), "what another expression let in is not served"
+    assert call(crib) == ("hit", 3)
+    assert call(crib, {"n": 7}) == ("miss", 4)
+
+
+def test_a_when_that_fails_keeps_nothing_and_harms_no_call(start, up):
+    crib = start({"tools": {"x": cached(up, cache={"ttl": "5m", "when": "result.number + result > 1"})}})
+    assert [call(crib)[0] for _ in range(3)] == ["miss"] * 3
+    poll(lambda: "cache.when failed" in crib.stderr, what="a warning")
+    assert crib.stderr.count("cache.when failed") == 1, "told once"

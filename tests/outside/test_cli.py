@@ -183,6 +183,6 @@ def test_a_command_line_that_is_wrong(tmp_path, args):
 def test_help_and_version(tmp_path):
     done = cli("--help", cwd=tmp_path)
     assert done.returncode == 0
-    for word in ("serve", "check", "tools", "call", "usage", "invocations", "openapi", "healthcheck"):
+    for word in ("serve", "check", "tools", "call", "usage", "invocations", "backup", "openapi", "healthcheck"):
         assert word in done.stdout, word
     assert cli("--version", cwd=tmp_path).returncode == 0

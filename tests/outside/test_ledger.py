@@ -8,8 +8,9 @@ import urllib.parse
 
 import pytest
 
-from harness import clean_env, cli, lines_in, ok, poll, problem
+from harness import clean_env, cli, later, lines_in, ok, poll, problem, said_no, text_of
 from recipes import params, sh, to_yaml, web
+from upstream import says
 
 PLAIN = {"tools": {"calculator": {"kind": "native"}}}
 
@@ -80,6 +81,68 @@ def test_write_only_fields_are_redacted(start):
     assert row["arguments"]["user"] == "ann" and "correct-horse" not in json.dumps(row)
     crib.stop()
     assert all(b"correct-horse" not in file.read_bytes() for file in crib.folder.glob("toolcrib.db*"))
+
+
+def test_write_only_numbers_are_quoted_nowhere(start):
+    """Not in violations, coercions, lists, running calls or logs, and not even hashed on disk by the cache."""
+    tool = sh("cat > /dev/null; sleep 1; echo fine", effect="read", cache={"ttl": "5m"}, environment={"PATH": "/usr/bin:/bin"},
+              parameters=params(user="integer", pin={"type": "integer", "minimum": 10_000_000, "writeOnly": True}))
+    crib = start({"tools": {"login": tool}}, args=["--log", "trace"])
+    said = problem(crib.invoke("login", {"user": "x", "pin": 4711_815}), 422)
+    assert {one["pointer"] for one in said["violations"]} == {"/user", "/pin"}
+    thread = later(lambda: ok(crib.invoke("login", {"user": 1, "pin": "47118150"})))
+    running = crib.wait_row("tool=login&state=running")
+    answer = thread()
+    assert answer["meta"]["coercions"] == [{"pointer": "/pin", "from": "string", "to": "integer"}]
+    assert running["arguments"]["user"] == 1
+    crib.invoke("login", {"user": 1, "pin": 47118150})
+    shown = json.dumps([said, running, answer, crib.row(answer["invocation_id"]), crib.row(said["invocation_id"]), crib.rows()])
+    crib.stop()
+    disk = b"".join(file.read_bytes() for file in crib.folder.glob("toolcrib.db*"))
+    for place in (shown, disk.decode("latin-1"), crib.stderr, crib.stdout):
+        assert "4711815" not in place
+    db = sqlite3.connect(str(crib.ledger))
+    assert db.execute("select count(*) from stored_result").fetchone() == (0,)
+    db.close()
+
+
+@pytest.mark.parametrize("place", ["ledger", "tool"])
+def test_digests_instead_of_what_was_said(start, up, place):
+    """capture: digest: arguments, results and the words of failures are nowhere on disk and in no log; the caller gets all of it."""
+    said = params(name="string", n={"type": "integer", "required": False})
+    tool = {"capture": "digest"} if place == "tool" else {}
+    crib = start({"ledger": {"capture": "digest"} if place == "ledger" else {}, "tools": {
+        "echo": sh("cat", effect="read", cache={"ttl": "5m"}, parameters=said, environment={"PATH": "/usr/bin:/bin"}, **tool),
+        "write": sh("cat", effect="write", parameters=said, environment={"PATH": "/usr/bin:/bin"}, **tool),
+        "no": sh("cat >&2; exit 1", effect="read", parameters=said, environment={"PATH": "/usr/bin:/bin"}, **tool),
+        "broken": web(up.base + "/nothing", effect="read", output_schema={"type": "object", "properties": {"name": {"const": "x"}}},
+                      parameters=said, **tool)}}, args=["--log", "trace"])
+    up.script("/nothing", says({"name": "Ann-Example"}))
+    name = {"name": "Ann-Example"}
+    rows = []
+    for cache in ("miss", "hit"):
+        answer = ok(crib.invoke("echo", name))
+        assert answer["structured_content"] == name and answer["meta"]["cache"] == cache
+        rows.append(crib.row(answer["invocation_id"]))
+    assert ok(crib.invoke("write", name))["structured_content"] == name
+    assert "Ann-Example" in text_of(said_no(crib.invoke("no", name)))
+    rows.append(crib.row(problem(crib.invoke("broken", name), 502, "bad_output")["invocation_id"]))
+    rows.append(crib.row(problem(crib.invoke("echo", {"name": "x", "Ann-Example": 1, "n": 47110815}), 422)["invocation_id"]))
+    for row in rows:
+        assert row["arguments"] is None and len(row["arguments_digest"]["hmac_sha256"]) == 64, row
+    assert rows[0]["arguments_digest"] == rows[1]["arguments_digest"] != rows[3]["arguments_digest"]
+    assert rows[0]["result"] is None and rows[0]["result_digest"] == rows[1]["result_digest"] is not None
+    assert rows[2]["result"]["kind"] == "bad_output" and rows[3]["result"]["status"] == 422
+    assert "Ann-Example" not in json.dumps(rows) + crib.get("/invocations").body.decode()
+    files = lambda: b"".join(file.read_bytes() for file in crib.folder.glob("toolcrib.db*"))
+    poll(lambda: rows[3]["arguments_digest"]["hmac_sha256"].encode() in files(), what="the rows on disk")
+    crib.stop()
+    for word in ("Ann-Example", "47110815"):
+        assert word.encode() not in files() and word not in crib.stderr + crib.stdout
+    crib.start()
+    answer = ok(crib.invoke("echo", name))
+    assert answer["meta"]["cache"] == "miss", "its stored results end with the process"
+    assert crib.row(answer["invocation_id"])["arguments_digest"] != rows[0]["arguments_digest"], "another key each start"
 
 
 def test_reads_are_flushed_on_shutdown(start):

@@ -243,6 +243,30 @@ def test_alias_clashes(tmp_path):
     assert done.returncode == 64 and "b" in done.stdout + done.stderr, done
 
 
+@pytest.mark.parametrize("when, words", [
+    ("result.temprature is definde", "no test `definde`"), ("result|lenght > 3", "no filter `lenght`"), ("temperature > 3", "args and result"),
+    ("result. ==", "not an expression"), ("range(9)", "no `range`"), ("result.items()", "no methods")])
+@pytest.mark.parametrize("place", ["tools.a", "defaults"])
+def test_a_cache_condition_that_cannot_be(tmp_path, when, words, place):
+    """Found when the manifest is read, once, with its place and what there is."""
+    tool, cache = sh("echo a", effect="read"), {"cache": {"ttl": "5m", "when": when}}
+    tools = {"a": dict(tool, **cache), "b": tool} if place == "tools.a" else {"a": tool, "b": tool}
+    _, _, said = refused(check(tmp_path, dict({"defaults": cache} if place == "defaults" else {}, tools=tools)))
+    assert f"{place}.cache.when: " in said and words in said and said.count("cache.when") == 1, said
+
+
+def test_a_cache_condition_holds_no_secret(tmp_path):
+    """Callers see it in the tool's policy."""
+    tool = sh("echo a", effect="read", cache={"ttl": "5m", "when": "'${env:HOME}' == result"})
+    _, _, said = refused(check(tmp_path, {"tools": {"a": tool}}))
+    assert "tools.a.cache.when: callers see this" in said, said
+
+
+def test_a_digest_key_that_could_be_guessed(tmp_path):
+    _, _, said = refused(check(tmp_path, "ledger: {capture: digest, digest_key: short}\n"))
+    assert "ledger.digest_key" in said and "16 bytes" in said, said
+
+
 @pytest.mark.parametrize("text", [
     "tools:\n  top:\n    kind: sql\n    description: Rows\n    database: sqlite://shop.db\n    statement: select 1\n",
     "tools:\n  top:\n    kind: agent\n    description: Works\n    model: {base_url: 'https://x.example/v1', name: m}\n",

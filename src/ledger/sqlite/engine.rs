@@ -15,7 +15,7 @@ use super::super::{
     StoredResult, Switch, UsageRow,
 };
 use super::writer::{Op, Then, Writer};
-use super::{list, open, read};
+use super::{backup, list, open, read};
 use crate::call::{Charge, Charged, InvocationId};
 
 /// How long closing waits for questions under way.
@@ -147,6 +147,12 @@ impl Ledger for Sqlite {
     async fn unregister(&self, name: &str) -> Result<bool, Error> {
         let name = name.to_owned();
         self.committed(|reply| Op::Unregister { name, reply }).await
+    }
+
+    async fn backup(&self, to: &Path) -> Result<u64, Error> {
+        // So that what was answered is in it. Who only reads has nothing to write first.
+        let _ = self.flush().await;
+        backup::backup(&self.place, to).await
     }
 
     fn health(&self) -> Result<(), String> {

@@ -58,11 +58,14 @@ pub(super) async fn open(path: &Path, now: Timestamp) -> Result<Opened, Error> {
     Ok(Opened { connection, readers: readers(path).await?, lock })
 }
 
-/// A pool that reads a ledger that is there. The journal mode is left as it is: setting it would be a write.
+/// How a ledger that is there is read. The journal mode is left as it is: setting it would be a write.
+pub(super) fn reading(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(BUSY).disable_statement_logging()
+}
+
+/// A pool that reads a ledger that is there.
 pub(super) async fn readers(path: &Path) -> Result<SqlitePool, Error> {
-    let options =
-        SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(BUSY).disable_statement_logging();
-    let pool = SqlitePoolOptions::new().max_connections(READERS).connect_with(options).await;
+    let pool = SqlitePoolOptions::new().max_connections(READERS).connect_with(reading(path)).await;
     pool.map_err(|error| Error::Open { place: path.display().to_string(), reason: reason(&error) })
 }
 
@@ -126,6 +129,18 @@ async fn check_pages(connection: &mut SqliteConnection, path: &Path) -> Result<(
         Ok(verdict) if verdict == "ok" => Ok(()),
         Ok(verdict) => Err(damaged(verdict.lines().last().unwrap_or_default().to_owned())),
         Err(error) => Err(Error::Open { place: place.clone(), reason: reason(&error) }),
+    }
+}
+
+/// Whether a copy that was just written is a whole ledger; if not, why.
+pub(super) async fn check_copy(connection: &mut SqliteConnection) -> Result<(), String> {
+    let ask = |error: sqlx::Error| reason(&error);
+    let id: i64 = sqlx::query_scalar("pragma application_id").fetch_one(&mut *connection).await.map_err(ask)?;
+    let verdict: String = sqlx::query_scalar("pragma quick_check(1)").fetch_one(connection).await.map_err(ask)?;
+    match (id, verdict.as_str()) {
+        (APPLICATION_ID, "ok") => Ok(()),
+        (APPLICATION_ID, found) => Err(format!("the copy is damaged ({found}) and was removed")),
+        _ => Err("the copy is no ledger and was removed".into()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The layer: when to look, when to join, when to run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::{Either, pending};
 use tokio::time::sleep_until;
@@ -9,14 +10,17 @@ use super::super::Outcome;
 use super::super::around::{Around, AroundLayer, Inner};
 use super::store::{Flight, Landed, Leader, ResultCache};
 use crate::call::{
-    CacheMode, CachePolicy, CacheScope, CacheStatus, CallError, Effect, ErrorKind, Invocation, JsonObject, Policy,
-    ToolName, json,
+    CacheMode, CachePolicy, CacheScope, CacheStatus, CacheWhen, CallError, Effect, ErrorKind, Invocation, JsonObject,
+    Policy, ToolName, ToolResult, WITHHELD, json,
 };
 
 /// See the module.
 pub struct Cached {
     cache: ResultCache,
     policy: CachePolicy,
+    when: Option<CacheWhen>,
+    /// A predicate that fails is told once: it would fill the log.
+    warned: AtomicBool,
     tool: ToolName,
     generation: [u8; 32],
 }
@@ -52,8 +56,17 @@ impl Cached {
     ) -> Option<AroundLayer<Self>> {
         let said = policy.cache.clone().filter(|_| policy.effect == Effect::Read)?;
         let complete = said.context.is_some() || !takes_context;
-        let (cache, tool) = (cache.clone(), tool.clone());
-        complete.then(|| AroundLayer::new(Self { cache, policy: said, tool, generation }))
+        let when = policy.cache_when.clone();
+        // Results that another predicate let in, or that may be on disk, are not this cache's.
+        let generation = match &when {
+            None if !cache.is_in_memory() => generation,
+            when => {
+                let text = when.as_ref().map_or("", |when| when.text().unwrap_or("a function"));
+                json::digest([&generation, text.as_bytes(), &[cache.is_in_memory().into()]])
+            }
+        };
+        let (cache, tool, warned) = (cache.clone(), tool.clone(), AtomicBool::new(false));
+        complete.then(|| AroundLayer::new(Self { cache, policy: said, when, warned, tool, generation }))
     }
 
     /// What makes two calls equal: tool and generation, canonical arguments, whose they are, and the named fields of
@@ -134,11 +147,12 @@ impl Cached {
 
     /// Runs the call, stores its result, tells who joined.
     async fn lead(&self, inner: &mut impl Inner, call: Invocation, key: [u8; 32], leader: Option<Leader>) -> Outcome {
-        let origin = call.id;
+        let (origin, arguments) = (call.id, call.arguments.clone());
         let purges = self.cache.purges();
         let outcome = inner.call(call).await;
         if let Ok(result) = &outcome
             && !result.is_error
+            && self.is_worth_keeping(&arguments, result)
         {
             self.cache.store(key, self.tool.as_str(), origin, result, self.policy.ttl, purges).await;
         }
@@ -148,6 +162,18 @@ impl Cached {
             leader.land(Landed { outcome: outcome.clone(), origin });
         }
         outcome
+    }
+
+    fn is_worth_keeping(&self, arguments: &JsonObject, result: &ToolResult) -> bool {
+        let Some(when) = &self.when else { return true };
+        when.holds(arguments, result).unwrap_or_else(|error| {
+            if !self.warned.swap(true, Ordering::Relaxed) {
+                // It may quote what must not be on record.
+                let error = if self.cache.is_in_memory() { WITHHELD } else { &*error };
+                tracing::warn!(tool = self.tool.as_str(), error, "cache.when failed: the result is not stored");
+            }
+            false
+        })
     }
 }
 

@@ -31,7 +31,14 @@ pub(super) struct Hit {
 
 /// All tools' stored results. Clones share them.
 #[derive(Clone)]
-pub struct ResultCache(Arc<Inner>);
+pub struct ResultCache(Arc<Inner>, Reach);
+
+/// How far a stored result goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Memory,
+    Ledger,
+}
 
 struct Inner {
     memory: Cache<Key, Hit>,
@@ -66,14 +73,21 @@ impl ResultCache {
             .expire_after(OwnTtl)
             .support_invalidation_closures()
             .build();
-        Self(Arc::new(Inner {
+        let inner = Inner {
             memory,
             ledger,
             clock,
             flights: Mutex::default(),
             purges: AtomicU64::new(0),
             gate: tokio::sync::RwLock::new(()),
-        }))
+        };
+        Self(Arc::new(inner), Reach::Ledger)
+    }
+
+    /// The same cache for results that must not be on disk: they last as long as the process.
+    #[must_use]
+    pub fn in_memory(&self) -> Self {
+        Self(self.0.clone(), Reach::Memory)
     }
 
     /// Forgets the results of one tool, or all; says how many the ledger held.
@@ -94,6 +108,11 @@ impl ResultCache {
         self.0.ledger.purge(tool).await
     }
 
+    /// Whether nothing of it goes to the ledger.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.1 == Reach::Memory
+    }
+
     pub(super) fn purges(&self) -> u64 {
         self.0.purges.load(Ordering::Acquire)
     }
@@ -105,6 +124,9 @@ impl ResultCache {
 
     /// Looks in the ledger, and keeps what it finds in memory.
     pub(super) async fn read_through(&self, key: &Key) -> Option<Hit> {
+        if self.is_in_memory() {
+            return None;
+        }
         let now = self.0.clock.now();
         let _shared = self.0.gate.read().await;
         let stored = match self.0.ledger.stored(key, now).await {
@@ -147,6 +169,9 @@ impl ResultCache {
         let (tool, result, bytes): (Arc<str>, _, _) = (tool.into(), result.clone(), weight(text.len()));
         let hit = Hit { result, origin, tool: tool.clone(), bytes, expires_at, ttl };
         self.0.memory.insert(key, hit).await;
+        if self.is_in_memory() {
+            return;
+        }
         let stored = StoredResult { key, tool: tool.to_string(), origin, result: text, stored_at: now, expires_at };
         if let Err(error) = self.0.ledger.store(stored).await {
             tracing::warn!(%error, "a result could not be stored");

@@ -1,0 +1,196 @@
+//! What the ledger keeps of what was said in a call: all of it, or a digest that tells equal from different.
+//!
+//! The digest is keyed. Arguments are often short (a name, a city, a date), and whoever has a plain hash of one finds
+//! it by hashing all that could have been said. The key never reaches the ledger: without it a digest says nothing,
+//! to a reader of the file as little as to a caller.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+use super::error::{ErrorKind, Failure};
+use super::json::{JsonObject, canonical};
+
+/// What the ledger keeps of arguments and results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Capture {
+    /// Themselves.
+    #[default]
+    Full,
+    /// A digest of each.
+    Digest,
+}
+
+/// What stands for arguments or a result that are not kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Digest {
+    /// HMAC-SHA-256 (RFC 2104), in hex, over the JSON that would have been kept: keys sorted, no white space.
+    pub hmac_sha256: String,
+    /// Length of that JSON.
+    pub bytes: u64,
+}
+
+/// Marks a digest in the ledger.
+const MARK: &str = "hmac-sha256";
+
+impl Digest {
+    /// As it stands in the ledger: a JSON array, since what it stands for is always an object.
+    pub fn to_column(&self) -> String {
+        serde_json::to_string(&(MARK, &self.hmac_sha256, self.bytes)).unwrap_or_default()
+    }
+
+    /// Reads [`Digest::to_column`]; `None` if the text is anything else.
+    pub fn from_column(text: &str) -> Option<Self> {
+        let (mark, hmac_sha256, bytes): (String, String, u64) =
+            text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten()?;
+        (mark == MARK).then_some(Self { hmac_sha256, bytes })
+    }
+}
+
+/// Makes digests. Clones share the key.
+#[derive(Clone)]
+pub struct DigestKey(Hmac<Sha256>);
+
+/// Shorter secrets could be guessed themselves.
+const SHORTEST_SECRET: usize = 16;
+
+impl DigestKey {
+    /// A key that dies with the process: afterwards nobody can find out what a digest stands for.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut key = [0; 64];
+        getrandom::fill(&mut key)?;
+        Ok(Self(Hmac::new(&key.into())))
+    }
+
+    /// A key from a secret that is kept elsewhere, so that digests can be compared over restarts and checked by who
+    /// has it. `None` if the secret has fewer than sixteen bytes.
+    pub fn from_secret(secret: &str) -> Option<Self> {
+        let secret = Some(secret.as_bytes()).filter(|secret| secret.len() >= SHORTEST_SECRET)?;
+        Hmac::new_from_slice(secret).ok().map(Self)
+    }
+
+    /// The digest of a value.
+    pub fn digest(&self, value: &impl Serialize) -> Digest {
+        let json = canonical(value);
+        let mut hmac = self.0.clone();
+        hmac.update(&json);
+        Digest { hmac_sha256: hex::encode(hmac.finalize().into_bytes()), bytes: json.len() as u64 }
+    }
+}
+
+impl fmt::Debug for DigestKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DigestKey")
+    }
+}
+
+/// What goes on record of the arguments of a call.
+#[derive(Debug, Clone)]
+pub enum Received {
+    /// The arguments as they came, without what must not be recorded.
+    Whole(Arc<JsonObject>),
+    /// A digest of the same.
+    Digest(Digest),
+}
+
+impl Received {
+    /// As it stands in the ledger.
+    pub fn to_column(&self) -> String {
+        match self {
+            Self::Whole(arguments) => serde_json::to_string(&**arguments).unwrap_or_default(),
+            Self::Digest(digest) => digest.to_column(),
+        }
+    }
+}
+
+/// What stands in the place of words that are not kept.
+pub const WITHHELD: &str = "what was said is not kept (capture: digest)";
+
+impl ErrorKind {
+    /// Whether a failure of this kind is told in words that may hold what was asked or answered: a tool's own, or
+    /// such as quote the arguments.
+    pub fn quotes(self) -> bool {
+        match self {
+            Self::InvalidArguments | Self::ToolUnavailable | Self::UpstreamFailed | Self::BadOutput => true,
+            Self::InvalidRequest
+            | Self::Unauthenticated
+            | Self::Forbidden
+            | Self::UnknownTool
+            | Self::ToolDisabled
+            | Self::UsageLimitReached
+            | Self::Overloaded
+            | Self::Draining
+            | Self::LedgerUnavailable
+            | Self::DeadlineExceeded
+            | Self::AttemptTimedOut
+            | Self::Cancelled
+            | Self::Internal => false,
+        }
+    }
+}
+
+impl Failure {
+    /// The failure as a ledger may keep it that keeps digests: kind and what to do about it, and a digest in the place
+    /// of words that may quote the call.
+    #[must_use]
+    pub fn withheld(mut self, key: &DigestKey) -> Self {
+        if self.kind.quotes() {
+            self.digest = Some(Box::new(key.digest(&self)));
+            self.violations.clear();
+            (self.detail, self.for_model) = (WITHHELD.into(), WITHHELD.into());
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::call::{CallError, Effect};
+
+    #[test]
+    fn a_digest_is_the_hmac_of_the_canonical_json() {
+        // printf '%s' '{"city":"Oslo","n":1}' | openssl dgst -sha256 -hmac 'a-secret-of-length'
+        let key = DigestKey::from_secret("a-secret-of-length").unwrap();
+        let digest = key.digest(&json!({"n": 1, "city": "Oslo"}));
+        assert_eq!(digest.hmac_sha256, "8c81e9a0f61a50df375676c66e09f2eb2980efe8ecb9f97ded88173d0abdf827");
+        assert_eq!(digest.bytes, 21);
+        assert_eq!(Digest::from_column(&digest.to_column()), Some(digest));
+    }
+
+    #[test]
+    fn a_random_key_is_another_each_time_and_a_short_secret_is_none() {
+        let (one, other) = (DigestKey::random().unwrap(), DigestKey::random().unwrap());
+        assert_eq!(one.digest(&"x"), one.clone().digest(&"x"));
+        assert_ne!(one.digest(&"x"), other.digest(&"x"));
+        assert!(DigestKey::from_secret("too-short").is_none());
+    }
+
+    #[test]
+    fn arguments_and_results_are_never_taken_for_digests() {
+        for text in [r#"{"hmac_sha256":"x","bytes":1}"#, "null", "", r#"["hmac-sha256"]"#, r#"["md5","x",1]"#] {
+            assert_eq!(Digest::from_column(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_that_may_quote_the_call_are_withheld_and_others_kept() {
+        let key = DigestKey::random().unwrap();
+        let said = CallError::UpstreamFailed { message: "no user Ann".into(), retryable: true, retry_after: None };
+        let kept = Failure::of(&said, Effect::Read).withheld(&key);
+        assert!(!serde_json::to_string(&kept).unwrap().contains("Ann"));
+        assert_eq!((kept.kind, kept.retryable), (ErrorKind::UpstreamFailed, true));
+        assert!(kept.digest.is_some());
+        let own = Failure::of(&CallError::Cancelled, Effect::Read);
+        assert_eq!(own.clone().withheld(&key), own);
+    }
+}

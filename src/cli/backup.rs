@@ -1,0 +1,63 @@
+//! `toolcrib backup`: a copy of the ledger, taken while the service runs or not.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::arguments::ManifestArg;
+use super::{Failure, print_json};
+use crate::app::{self, Error};
+use crate::ledger;
+use crate::manifest::{self, Manifest, Process};
+
+/// Arguments of `backup`.
+#[derive(clap::Args)]
+pub(super) struct BackupArgs {
+    /// The new file; one that is there is never overwritten.
+    to: PathBuf,
+    #[command(flatten)]
+    manifest: ManifestArg,
+    /// The ledger: sqlite://FILE. If it is not named: the manifest's, as `serve` would take it.
+    #[arg(long, env = "TOOLCRIB_LEDGER")]
+    ledger: Option<String>,
+}
+
+/// Prints where the copy is and how large.
+pub(super) async fn backup(args: BackupArgs) -> Result<(), Failure> {
+    let settings = settings(&args)?;
+    let failed = |error: ledger::Error| Failure::from(Error::Ledger(error));
+    let copied = async {
+        let ledger = ledger::open_to_read(&settings).await.map_err(failed)?;
+        ledger.backup(&args.to).await.map_err(failed)
+    };
+    let bytes = tokio::select! {
+        copied = copied => copied?,
+        stopped = app::stopped() => {
+            stopped?;
+            return Err(Failure::Failed("toolcrib: stopped".into()));
+        }
+    };
+    print_json(&json!({"backup": args.to.display().to_string(), "bytes": bytes}));
+    Ok(())
+}
+
+/// The ledger that `serve` would open here.
+fn settings(args: &BackupArgs) -> Result<ledger::Settings, Failure> {
+    let named = match (&args.ledger, args.manifest.path()) {
+        (Some(_), _) | (None, None) => Manifest::default().ledger,
+        (None, Some(path)) => match manifest::load(&path, &Process, &HashMap::new()) {
+            Ok(manifest) => manifest.ledger,
+            Err(findings) => {
+                let said = Error::Manifest(findings);
+                return Err(Failure::Usage(format!(
+                    "{said}\nname the ledger with --ledger to do without the manifest"
+                )));
+            }
+        },
+    };
+    Ok(match &args.ledger {
+        Some(url) => ledger::Settings { url: url.clone(), base: PathBuf::new(), ..named },
+        None => named,
+    })
+}
