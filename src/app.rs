@@ -1,7 +1,7 @@
 //! Puts the parts together: the only file that wires.
 
 use std::collections::HashMap;
-use std::io::Write as _;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,12 +16,15 @@ use crate::call::{Clock, EnvVar, Services};
 use crate::callers::Callers;
 use crate::http::{self, ServerSettings};
 use crate::ledger;
+use crate::log::CallLog;
 use crate::manifest::{self, Finding, Manifest, Process, Source};
+use crate::metrics::{self, Metrics};
 use crate::middleware::cache::ResultCache;
 use crate::registry::Registry;
 use crate::running::Running;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
+use crate::start::{Person, Start};
 use crate::tools::{BuildError, Tool, builtin};
 
 /// Why a service could not be built or started.
@@ -50,6 +53,9 @@ pub enum Error {
          callers with keys in the manifest, listen on 127.0.0.1, or say --allow-open (server.allow_open: true)"
     )]
     Open(SocketAddr),
+    /// The metrics cannot be set up.
+    #[error("the metrics cannot be set up: {0}")]
+    Metrics(#[from] metrics::Error),
     /// The process cannot watch for signals.
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
@@ -61,6 +67,7 @@ pub struct App {
     settings: ServerSettings,
     listen: String,
     demo: bool,
+    person: Option<Person>,
 }
 
 /// Collects what a service is made of.
@@ -75,6 +82,8 @@ pub struct AppBuilder {
     deny: Vec<String>,
     demo: bool,
     clock: Option<Clock>,
+    call_log: Option<CallLog>,
+    person: Option<Person>,
 }
 
 impl AppBuilder {
@@ -148,6 +157,20 @@ impl AppBuilder {
         self
     }
 
+    /// Where the line of each call goes; by default, tracing events.
+    #[must_use]
+    pub fn call_log(mut self, log: CallLog) -> Self {
+        self.call_log = Some(log);
+        self
+    }
+
+    /// A person reads what is written there: the start is told as a block of text, not as an event.
+    #[must_use]
+    pub fn to_person(mut self, out: impl io::Write + Send + Sync + 'static) -> Self {
+        self.person = Some(Box::new(out));
+        self
+    }
+
     /// Opens the ledger and builds every tool's stack.
     ///
     /// # Errors
@@ -180,7 +203,8 @@ impl AppBuilder {
             values.map(|(_, value)| value.as_str())
         });
         let clock = self.clock.unwrap_or_else(Clock::system);
-        let ledger = ledger::open(&place, clock.now()).await?;
+        let metrics = Metrics::new()?;
+        let ledger = ledger::open_watched(&place, clock.now(), metrics.commits()).await?;
         let shared = Shared {
             cache: ResultCache::new(cache_bytes, ledger.clone(), clock.clone()),
             ledger,
@@ -188,6 +212,8 @@ impl AppBuilder {
             in_flight: Arc::new(Semaphore::new(server.max_in_flight.min(Semaphore::MAX_PERMITS))),
             redactor: Arc::new(Redactor::new(secrets.iter().map(String::as_str).chain(declared))),
             clock,
+            call_log: self.call_log.unwrap_or_else(CallLog::events),
+            metrics,
         };
         let registry = Registry::new(shared, Arc::new(Callers::new(callers)), self.services);
         let demo = if self.demo { builtin::demo() } else { Vec::new() };
@@ -198,7 +224,8 @@ impl AppBuilder {
         }
         registry.restore_switches().await?;
         let listen = self.listen.unwrap_or(listen);
-        Ok(App { registry: Arc::new(registry), settings: server, listen, demo: self.demo })
+        let (demo, person) = (self.demo, self.person);
+        Ok(App { registry: Arc::new(registry), settings: server, listen, demo, person })
     }
 }
 
@@ -241,17 +268,20 @@ impl App {
     ///
     /// # Errors
     /// When the address cannot be listened on, or would be open to others without callers.
-    pub async fn serve(self) -> Result<(), Error> {
+    pub async fn serve(mut self) -> Result<(), Error> {
         let listen = &self.listen;
         let failed = |source| Error::Listen { listen: listen.clone(), source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let alone = self.registry.callers().is_empty();
-        if alone && !manifest::is_loopback(&address) && !self.settings.allow_open {
+        let open = self.registry.callers().is_empty() && !manifest::is_loopback(&address);
+        if open && !self.settings.allow_open {
             return Err(Error::Open(address));
         }
         let (mut stop, mut hurry) = (Signals::new()?, Signals::new()?);
-        self.announce(address, alone);
+        Start::new(address, &self.registry, &self.settings, self.demo).say(self.person.take());
+        if open {
+            tracing::warn!(%address, "open to other machines without any key");
+        }
         let shared = self.registry.shared().clone();
         let hurried = async {
             // The first signal is the one that stops; this waits for the next.
@@ -260,35 +290,9 @@ impl App {
         };
         http::serve(listener, self.router(), shared.running, self.settings.drain, stop.next(), hurried).await;
         shared.ledger.close().await;
+        shared.call_log.flush().await;
         tracing::info!("stopped");
         Ok(())
-    }
-
-    /// Says what a person wants to know at the start. The first line is for scripts.
-    fn announce(&self, address: SocketAddr, alone: bool) {
-        let mut out = std::io::stdout();
-        let _ = writeln!(out, "listening on http://{address}");
-        let _ = out.flush();
-        let callers = match self.registry.callers().names().collect::<Vec<_>>() {
-            names if names.is_empty() => "none: everybody who reaches this address is trusted".to_owned(),
-            names => names.join(", "),
-        };
-        let tools = self.registry.len();
-        if self.demo {
-            let mut address = address;
-            if address.ip().is_unspecified() {
-                address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
-            }
-            let _ = writeln!(
-                std::io::stderr(),
-                "No manifest: serving the built-in demo tools. Try\n\n  curl -s http://{address}/tools/calculator/invoke \
-                 -H 'content-type: application/json' -d '{{\"arguments\": {{\"expression\": \"6*7\"}}}}'\n"
-            );
-        }
-        tracing::info!(tools, ledger = self.registry.shared().ledger.describe(), callers, "ready");
-        if alone && !manifest::is_loopback(&address) {
-            tracing::warn!(%address, "open to other machines without any key");
-        }
     }
 
     /// Returns when the process is told to stop (SIGTERM, SIGINT).
@@ -306,6 +310,7 @@ impl App {
         shared.running.close();
         shared.running.drained().await;
         shared.ledger.close().await;
+        shared.call_log.flush().await;
     }
 }
 

@@ -23,8 +23,8 @@
 //! ```
 //!
 //! Where things are: [`call`] has the nouns; [`stack`] the way of every call, layer by layer; [`middleware`] the
-//! layers; [`tools`] what runs a tool; [`ledger`] the durable record; [`manifest`] the YAML file; [`http`] the routes;
-//! [`cli`] the program. [`app`] puts them together.
+//! layers; [`tools`] what runs a tool; [`ledger`] the durable record; [`metrics`] and [`log`] what is seen from outside;
+//! [`manifest`] the YAML file; [`http`] the routes; [`cli`] the program. [`app`] puts them together.
 
 pub mod app;
 pub mod call;
@@ -33,7 +33,9 @@ pub mod cli;
 pub mod formats;
 pub mod http;
 pub mod ledger;
+pub mod log;
 pub mod manifest;
+pub mod metrics;
 pub mod middleware;
 pub mod registry;
 pub mod running;
@@ -41,6 +43,7 @@ pub mod schema;
 pub mod secrets;
 pub mod similar;
 pub mod stack;
+mod start;
 pub mod tools;
 
 pub use app::{App, AppBuilder, Error};

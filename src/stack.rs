@@ -10,12 +10,14 @@ use tower::util::BoxCloneSyncService;
 use crate::call::{Answer, CallError, Clock, Invocation, Policy, ToolName, ToolSettings};
 use crate::callers::Grants;
 use crate::ledger::Ledger;
+use crate::log::CallLog;
+use crate::metrics::Metrics;
 use crate::middleware::attempt::Attempt;
 use crate::middleware::authorize::Authorize;
 use crate::middleware::cache::{Cached, ResultCache};
 use crate::middleware::concurrency::ConcurrencyLimit;
 use crate::middleware::deadline::Deadline;
-use crate::middleware::record::RecordLayer;
+use crate::middleware::record::{RecordLayer, Told};
 use crate::middleware::retry;
 use crate::middleware::run::Run;
 use crate::middleware::usage_limit::{Tariff, UsageLimit};
@@ -42,6 +44,10 @@ pub struct Shared {
     pub redactor: Arc<Redactor>,
     /// Wall-clock time.
     pub clock: Clock,
+    /// The line of each call.
+    pub call_log: CallLog,
+    /// What `GET /metrics` says.
+    pub metrics: Metrics,
 }
 
 /// One tool, ready to be put under its layers.
@@ -69,13 +75,15 @@ pub struct Parts {
 /// Builds a tool's stack, outermost layer first. Built once, when the tool is registered: a layer gets its numbers
 /// here, and a policy that is absent is a layer that is absent. Move a line only with its reason.
 pub fn build(tool: Parts, shared: &Shared) -> ToolService {
-    let Shared { ledger, cache, running, in_flight, redactor, clock } = shared;
+    let Shared { ledger, cache, running, in_flight, redactor, clock, call_log, metrics } = shared;
     let Parts { name, generation, policy, rules, output_schema, settings, grants, enabled, tariff } = tool;
     let runner = rules.runner.clone();
+    let metrics = metrics.tool(&name, policy.cache.is_some());
+    let told = Told { log: call_log.clone(), metrics: metrics.clone() };
 
     let stack = ServiceBuilder::new()
         // The call's own task and its one row, written whatever happens; sees refusals too.
-        .layer(RecordLayer::new(ledger, running, &policy, &rules.schema))
+        .layer(RecordLayer::new(ledger, running, &policy, &rules.schema, told))
         // May this caller use this tool, and is it on?
         .layer(Authorize::layer(grants, enabled))
         // Arguments against the schema; a call that cannot run spends nothing below.
@@ -83,7 +91,7 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
         .option_layer(Cached::layer(cache, &policy, runner.takes_context(), &name, generation))
         // One permit across all tries; full refuses before anything is reserved.
-        .layer(ConcurrencyLimit::layer(policy.concurrency, in_flight.clone()))
+        .layer(ConcurrencyLimit::layer(policy.concurrency, in_flight.clone(), &metrics))
         // Row and units in one commit before the tool runs; settled by `record`.
         .option_layer(UsageLimit::layer(ledger, &tariff, policy.effect, clock))
         // What is left of the whole call; below the limit, so that dropping the work never drops the settling.

@@ -199,7 +199,9 @@ pub(super) async fn get(
 /// What was answered, put together again from the row.
 fn result(registry: &Registry, row: &Row, origin_result: Option<String>) -> Result<Value, ApiError> {
     let unreadable = |error: serde_json::Error| {
-        tracing::error!(id = %row.id, %error, "a stored result cannot be read");
+        // Its text may quote what it could not read.
+        let (fault, column) = (error.classify(), error.column());
+        tracing::error!(id = %row.id, ?fault, column, "a stored result cannot be read");
         ApiError::Internal
     };
     if row.kind.is_some() {

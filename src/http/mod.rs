@@ -6,7 +6,9 @@ mod docs;
 mod guard;
 mod health;
 mod invocations;
+mod metrics;
 mod problem;
+mod request_id;
 mod server;
 mod settings;
 mod state;
@@ -20,8 +22,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::response::{IntoResponse, Response};
 use tower::ServiceBuilder;
+use tower::util::MapRequestLayer;
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
+use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -40,9 +43,13 @@ use crate::registry::Registry;
 /// Every route, with the layers around them: outermost first, as a request meets them.
 pub fn router(registry: Arc<Registry>, settings: &ServerSettings) -> Router {
     let (routes, document) = api().split_for_parts();
+    let ids = request_id::Ids { random: || fastrand::u128(..) };
+    let counted = registry.shared().metrics.clone();
     let layers = ServiceBuilder::new()
-        .layer(SetRequestIdLayer::x_request_id(MakeRequestUuid))
+        .layer(MapRequestLayer::new(request_id::vetted))
+        .layer(SetRequestIdLayer::x_request_id(ids))
         .layer(PropagateRequestIdLayer::x_request_id())
+        .layer(axum::middleware::from_fn_with_state(counted, metrics::count))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(axum::middleware::from_fn_with_state(Guard::new(settings), guard::guard));
     routes
@@ -74,6 +81,7 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(usage::get))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
+        .routes(routes!(metrics::get))
 }
 
 fn panicked(panic: Box<dyn Any + Send>) -> Response {

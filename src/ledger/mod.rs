@@ -9,16 +9,19 @@ pub(crate) mod memory;
 mod open;
 mod record;
 mod sqlite;
+mod watch;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-pub use open::{Durability, Error, Settings, open, open_to_read};
+pub use open::{Durability, Error, Settings, open, open_to_read, open_watched};
 pub use record::{
     AttemptRow, Found, LISTED_ARGUMENTS, Query, Reservation, ReserveError, Row, State, StoredResult, Switch, UsageRow,
 };
+
+pub use watch::Watch;
 
 use crate::call::{Charge, Charged, InvocationId};
 

@@ -18,6 +18,8 @@ use crate::call::{
     Answer, CallError, Charged, Effect, Failure, Invocation, InvocationId, Meta, OnDisconnect, Policy, ToolResult,
 };
 use crate::ledger::{Ledger, Row, State};
+use crate::log::CallLog;
+use crate::metrics::{self, ToolMetrics};
 use crate::running::{Entered, Running};
 use crate::schema::Schema;
 
@@ -33,11 +35,20 @@ struct Shared {
     on_disconnect: OnDisconnect,
     /// Knows which arguments must not be recorded.
     schema: Arc<Schema>,
+    told: Told,
+}
+
+/// Who is told of every call's end, besides the ledger.
+pub struct Told {
+    /// The line of each call.
+    pub log: CallLog,
+    /// The tool's numbers.
+    pub metrics: ToolMetrics,
 }
 
 impl RecordLayer {
     /// Records calls of a tool with this policy.
-    pub fn new(ledger: &Arc<dyn Ledger>, running: &Running, policy: &Policy, schema: &Arc<Schema>) -> Self {
+    pub fn new(ledger: &Arc<dyn Ledger>, running: &Running, policy: &Policy, schema: &Arc<Schema>, told: Told) -> Self {
         Self(Arc::new(Shared {
             ledger: ledger.clone(),
             running: running.clone(),
@@ -45,6 +56,7 @@ impl RecordLayer {
             deadline: policy.deadline,
             on_disconnect: policy.on_disconnect(),
             schema: schema.clone(),
+            told,
         }))
     }
 }
@@ -82,13 +94,14 @@ where
         let inner = std::mem::replace(&mut self.inner, ready);
         let shared = self.shared.clone();
         Box::pin(async move {
-            shared.ledger.health().map_err(not_writable)?;
+            shared.ledger.health().map_err(|reason| shared.turned_away(&invocation, not_writable(reason)))?;
             if let Some(deadline) = shared.deadline {
                 let end = invocation.started + deadline;
                 invocation.shorten_deadline(end);
             }
             invocation.received = shared.schema.recordable(&invocation.received);
-            let running = shared.running.begin(&invocation, shared.effect).ok_or(CallError::Draining)?;
+            let running = shared.running.begin(&invocation, shared.effect);
+            let running = running.ok_or_else(|| shared.turned_away(&invocation, CallError::Draining))?;
             let cancels = shared.on_disconnect == OnDisconnect::Cancel;
             let cancel = cancels.then(|| invocation.cancel.clone());
             let leaving = Leaving { left: invocation.left.clone(), cancel, armed: true };
@@ -146,8 +159,7 @@ impl Shared {
         };
         let row = Arc::new(self.row(&invocation, &outcome, &meta, notes.origin));
         running.ended(row.clone());
-        tracing::debug!(id = %row.id, tool = row.tool, caller = row.caller, state = row.state.as_str(),
-            cache = row.cache.as_str(), attempts = row.attempts, duration_us = row.duration_us, "call");
+        self.told.of(&invocation, &row);
         // Nothing of the tool ran, so nothing was used.
         let tried = meta.attempts > 0;
         let refunds = if tried { Vec::new() } else { notes.charged };
@@ -189,6 +201,30 @@ impl Shared {
             }
         }
         row
+    }
+}
+
+impl Shared {
+    /// A call that gets no row is told of all the same.
+    fn turned_away(&self, invocation: &Invocation, error: CallError) -> CallError {
+        let duration_us = i64::try_from(invocation.started.elapsed().as_micros()).ok();
+        let row = Row::begun(invocation, self.effect, State::Refused);
+        self.told.of(invocation, &Row { kind: Some(error.kind()), duration_us, ..row });
+        error
+    }
+}
+
+impl Told {
+    fn of(&self, invocation: &Invocation, row: &Row) {
+        self.log.ended(invocation, row);
+        let outcome = match row.kind {
+            Some(kind) => metrics::Outcome::Failed(kind),
+            None if row.state == State::Failed => metrics::Outcome::ToolError,
+            None => metrics::Outcome::Ok,
+        };
+        let took = row.duration_us.filter(|_| row.state != State::Refused);
+        let took = took.map(|us| std::time::Duration::from_micros(us.unsigned_abs()));
+        self.metrics.ended(outcome, row.cache, took, row.attempts);
     }
 }
 

@@ -10,6 +10,8 @@ mod calls; // what a tool gets and what its answer comes to
 mod cancel; // the caller leaves
 mod examples; // every example manifest loads, and is called
 mod limits; // usage limits under a clock that we move
+mod log; // the event of each call, and the ids of requests
+mod metrics; // what GET /metrics says after known traffic
 mod openapi; // the committed document is the one that is served
 mod problems; // every kind of failure, in README and over the wire
 mod tidy; // ARCHITECTURE.md's invariants

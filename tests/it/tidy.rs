@@ -48,7 +48,18 @@ fn forbid(files: &str, words: &[&str], except: &[&str]) {
 fn rooms_know_only_the_rooms_below_them() {
     forbid("call/", &["use crate::"], &[]);
     let above = ["crate::http", "crate::app", "crate::cli", "crate::manifest", "crate::registry", "crate::stack"];
-    for room in ["tools/", "ledger/", "middleware/", "schema/", "stack.rs", "registry.rs", "running.rs", "secrets.rs"] {
+    for room in [
+        "tools/",
+        "ledger/",
+        "middleware/",
+        "schema/",
+        "stack.rs",
+        "registry.rs",
+        "running.rs",
+        "secrets.rs",
+        "metrics/",
+        "log/",
+    ] {
         let above: Vec<&str> =
             above.into_iter().filter(|word| !(room == "registry.rs" && word.ends_with("stack"))).collect();
         let own = room.trim_end_matches(".rs");
@@ -56,7 +67,9 @@ fn rooms_know_only_the_rooms_below_them() {
         forbid(room, &above, &[]);
     }
     forbid("tools/", &["crate::ledger", "crate::middleware"], &[]);
-    forbid("ledger/", &["crate::tools", "crate::middleware", "crate::schema"], &[]);
+    forbid("ledger/", &["crate::tools", "crate::middleware", "crate::schema", "crate::metrics", "crate::log"], &[]);
+    forbid("metrics/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
+    forbid("log/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
     forbid("", &["crate::app"], &["app.rs", "cli/", "lib.rs", "main.rs"]);
 }
 

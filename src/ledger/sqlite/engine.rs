@@ -11,7 +11,8 @@ use sqlx::SqlitePool;
 use tokio::sync::{Mutex, oneshot};
 
 use super::super::{
-    AttemptRow, Durability, Error, Found, Ledger, Query, Reservation, ReserveError, Row, StoredResult, Switch, UsageRow,
+    AttemptRow, Durability, Error, Found, Ledger, Query, Reservation, ReserveError, Row, StoredResult, Switch,
+    UsageRow, Watch,
 };
 use super::writer::{Op, Writer};
 use super::{open, read};
@@ -32,12 +33,17 @@ pub(in crate::ledger) struct Sqlite {
 }
 
 impl Sqlite {
-    pub(in crate::ledger) async fn open(path: &Path, durability: Durability, now: Timestamp) -> Result<Self, Error> {
+    pub(in crate::ledger) async fn open(
+        path: &Path,
+        durability: Durability,
+        now: Timestamp,
+        watch: Arc<dyn Watch>,
+    ) -> Result<Self, Error> {
         let opened = open::open(path, now).await?;
         Ok(Self {
             place: path.to_owned(),
             durability,
-            writer: Writer::spawn(opened.connection, path),
+            writer: Writer::spawn(opened.connection, path, watch),
             readers: opened.readers,
             usage_turn: Mutex::new(()),
             _lock: Some(opened.lock),

@@ -14,7 +14,7 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::super::{AttemptRow, Error, Reservation, ReserveError, Row, StoredResult, Switch};
+use super::super::{AttemptRow, Error, Reservation, ReserveError, Row, StoredResult, Switch, Watch};
 use super::batch::{Batch, Reserved};
 use super::open;
 use crate::call::{Charge, Charged};
@@ -52,11 +52,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn spawn(connection: SqliteConnection, file: &Path) -> Self {
+    pub(super) fn spawn(connection: SqliteConnection, file: &Path, watch: Arc<dyn Watch>) -> Self {
         let (queue, asked) = mpsc::channel(QUEUE);
         let trouble = Arc::new(ArcSwapOption::empty());
         let (file, inode) = (file.to_owned(), inode(file));
-        let task = Task { connection, trouble: trouble.clone(), backlog: Batch::default(), file, inode };
+        let task = Task { connection, trouble: trouble.clone(), backlog: Batch::default(), file, inode, watch };
         tokio::spawn(task.run(asked));
         Self { queue, trouble }
     }
@@ -101,6 +101,7 @@ struct Task {
     file: PathBuf,
     /// Which file it was when it was opened.
     inode: Option<u64>,
+    watch: Arc<dyn Watch>,
 }
 
 /// What tells a file from another of the same name.
@@ -229,9 +230,12 @@ impl Task {
         self.present()?;
         let began = Instant::now();
         let done = batch.commit(&mut self.connection).await;
-        let us = began.elapsed().as_micros();
+        let took = began.elapsed();
         let (reserved, settled, recorded) = (batch.reserves.len(), batch.settles.len(), batch.records.len());
-        tracing::trace!(reserved, settled, recorded, us, "commit");
+        tracing::trace!(reserved, settled, recorded, us = took.as_micros(), "commit");
+        if done.is_ok() {
+            self.watch.committed(batch.len(), took);
+        }
         done
     }
 
@@ -256,6 +260,7 @@ impl Task {
         match tried {
             Ok(()) => {
                 self.backlog = Batch::default();
+                self.watch.backlog(0);
                 self.recovered();
             }
             Err(error) => {
@@ -277,12 +282,14 @@ impl Task {
         }
         // No more than calls were running when the trouble began: none is reserved since.
         kept.attempts.truncate(BACKLOG);
+        self.watch.backlog(kept.records.len() + kept.settles.len());
     }
 
     async fn failed(&mut self, error: sqlx::Error) -> Error {
         // There may be no transaction to roll back; either way the next statement starts fresh.
         let _ = sqlx::query("rollback").execute(&mut self.connection).await;
         let reason = open::reason(&error);
+        self.watch.failed();
         if self.trouble.swap(Some(Arc::new(reason.clone()))).is_none() {
             tracing::error!(%reason, "the ledger cannot write; calls are refused until it can");
         }
