@@ -1,6 +1,6 @@
 //! Puts the parts together: the only file that wires.
 
-use std::io::Write as _;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,17 +12,20 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
 use wildmatch::WildMatch;
 
-use crate::call::{Clock, DigestKey, Origin, Services};
+use crate::call::{Clock, DigestKey, Services};
 use crate::callers::Callers;
 use crate::http::{self, ServerSettings};
 use crate::ledger;
 use crate::live::{self, Live, Plan, Reading};
+use crate::log::CallLog;
 use crate::manifest::{self, Finding};
+use crate::metrics::{self, Metrics};
 use crate::middleware::cache::ResultCache;
 use crate::registry::Registry;
 use crate::running::Running;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
+use crate::start::{Person, Start};
 use crate::tools::{BuildError, Tool, builtin};
 
 /// Why a service could not be built or started.
@@ -51,6 +54,9 @@ pub enum Error {
          callers with keys in the manifest, listen on 127.0.0.1, or say --allow-open (server.allow_open: true)"
     )]
     Open(SocketAddr),
+    /// The metrics cannot be set up.
+    #[error("the metrics cannot be set up: {0}")]
+    Metrics(#[from] metrics::Error),
     /// The process cannot watch for signals.
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
@@ -77,6 +83,7 @@ pub struct App {
     listen: String,
     retention: Option<Duration>,
     demo: bool,
+    person: Option<Person>,
 }
 
 /// Collects what a service is made of.
@@ -91,6 +98,8 @@ pub struct AppBuilder {
     deny: Vec<String>,
     demo: bool,
     clock: Option<Clock>,
+    call_log: Option<CallLog>,
+    person: Option<Person>,
 }
 
 impl AppBuilder {
@@ -164,12 +173,26 @@ impl AppBuilder {
         self
     }
 
+    /// Where the line of each call goes; by default, tracing events.
+    #[must_use]
+    pub fn call_log(mut self, log: CallLog) -> Self {
+        self.call_log = Some(log);
+        self
+    }
+
+    /// A person reads what is written there: the start is told as a block of text, not as an event.
+    #[must_use]
+    pub fn to_person(mut self, out: impl io::Write + Send + Sync + 'static) -> Self {
+        self.person = Some(Box::new(out));
+        self
+    }
+
     /// Opens the ledger and builds every tool's stack.
     ///
     /// # Errors
     /// [`Error`]: what keeps the service from being built, with all findings of the manifest at once.
     pub async fn build(self) -> Result<App, Error> {
-        let Self { tools, services, manifest, listen, ledger, allow_open, deny, demo, clock } = self;
+        let Self { tools, services, manifest, listen, ledger, allow_open, deny, demo, clock, call_log, person } = self;
         let plan = Plan {
             manifest,
             program: tools.into_iter().chain(demo.then(builtin::demo).into_iter().flatten()).collect(),
@@ -189,7 +212,8 @@ impl AppBuilder {
         let listen = listen.unwrap_or_else(|| manifest.listen.clone());
         let digest_key = manifest.digest_key.clone().map_or_else(DigestKey::random, Ok)?;
         let clock = clock.unwrap_or_else(Clock::system);
-        let ledger = ledger::open(&place, clock.now()).await?;
+        let metrics = Metrics::new()?;
+        let ledger = ledger::open_watched(&place, clock.now(), metrics.commits()).await?;
         let shared = Shared {
             cache: ResultCache::new(manifest.cache_bytes, ledger.clone(), clock.clone()),
             ledger,
@@ -199,11 +223,13 @@ impl AppBuilder {
             clock,
             capture: manifest.capture,
             digest_key,
+            call_log: call_log.unwrap_or_else(CallLog::events),
+            metrics,
         };
         let retention = place.retention;
         let registry = Arc::new(Registry::new(shared, Arc::new(Callers::default()), services));
         let live = Arc::new(Live::start(registry, plan, manifest, seen).await?);
-        Ok(App { live, settings, listen, retention, demo })
+        Ok(App { live, settings, listen, retention, demo, person })
     }
 }
 
@@ -237,13 +263,14 @@ impl App {
     ///
     /// # Errors
     /// When the address cannot be listened on, or would be open to others without callers.
-    pub async fn serve(self) -> Result<(), Error> {
+    pub async fn serve(mut self) -> Result<(), Error> {
         let listen = &self.listen;
         let failed = |source| Error::Listen { listen: listen.clone(), source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let alone = self.registry().catalog().callers().is_empty();
-        if !manifest::is_loopback(&address) {
+        let exposed = !manifest::is_loopback(&address);
+        if exposed {
             if alone && !self.settings.allow_open {
                 return Err(Error::Open(address));
             }
@@ -251,7 +278,10 @@ impl App {
         }
         let (mut stop, mut hurry) = (Signals::new()?, Signals::new()?);
         let hangups = signal(SignalKind::hangup()).map_err(Error::Signals)?;
-        self.announce(address, alone);
+        Start::new(address, self.registry(), &self.settings, self.demo).say(self.person.take());
+        if exposed && alone {
+            tracing::warn!(%address, "open to other machines without any key");
+        }
         let watching = tokio::spawn(self.live.clone().watch(hangups));
         let shared = self.registry().shared().clone();
         if let Some(keep) = self.retention {
@@ -266,36 +296,9 @@ impl App {
         http::serve(listener, self.router(), shared.running, self.settings.drain, stop.next(), hurried).await;
         watching.abort();
         shared.ledger.close().await;
+        shared.call_log.flush().await;
         tracing::info!("stopped");
         Ok(())
-    }
-
-    /// Says what a person wants to know at the start. The first line is for scripts.
-    fn announce(&self, address: SocketAddr, alone: bool) {
-        let mut out = std::io::stdout();
-        let _ = writeln!(out, "listening on http://{address}");
-        let _ = out.flush();
-        let catalog = self.registry().catalog();
-        let callers = match catalog.callers().names().collect::<Vec<_>>() {
-            names if names.is_empty() => "none: everybody who reaches this address is trusted".to_owned(),
-            names => names.join(", "),
-        };
-        let (tools, registered) = (catalog.len(), catalog.count(Origin::Registered));
-        if self.demo {
-            let mut address = address;
-            if address.ip().is_unspecified() {
-                address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
-            }
-            let _ = writeln!(
-                std::io::stderr(),
-                "No manifest: serving the built-in demo tools. Try\n\n  curl -s http://{address}/tools/calculator/invoke \
-                 -H 'content-type: application/json' -d '{{\"arguments\": {{\"expression\": \"6*7\"}}}}'\n"
-            );
-        }
-        tracing::info!(tools, registered, ledger = self.registry().shared().ledger.describe(), callers, "ready");
-        if alone && !manifest::is_loopback(&address) {
-            tracing::warn!(%address, "open to other machines without any key");
-        }
     }
 
     /// Returns when the process is told to stop (SIGTERM, SIGINT).
@@ -312,6 +315,7 @@ impl App {
         shared.running.close();
         shared.running.drained().await;
         shared.ledger.close().await;
+        shared.call_log.flush().await;
     }
 }
 

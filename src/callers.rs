@@ -64,9 +64,9 @@ impl Callers {
         self.0.is_empty()
     }
 
-    /// Names of all callers.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|known| &*known.caller.name)
+    /// All callers.
+    pub fn iter(&self) -> impl Iterator<Item = &Caller> {
+        self.0.iter().map(|known| &*known.caller)
     }
 
     /// The caller with this key. Takes the same time whichever key is nearly right.

@@ -23,8 +23,9 @@
 //! ```
 //!
 //! Where things are: [`call`] has the nouns; [`stack`] the way of every call, layer by layer; [`middleware`] the
-//! layers; [`tools`] what runs a tool; [`ledger`] the durable record; [`manifest`] the YAML file; [`http`] the routes;
-//! [`cli`] the program. [`app`] puts them together; [`init`] is for containers.
+//! layers; [`tools`] what runs a tool; [`ledger`] the durable record; [`metrics`] and [`log`] what is seen from outside;
+//! [`manifest`] the YAML file; [`http`] the routes; [`cli`] the program. [`app`] puts them together; [`init`] is for
+//! containers.
 
 pub mod app;
 mod blocking;
@@ -39,7 +40,9 @@ pub mod http;
 pub mod init;
 pub mod ledger;
 pub mod live;
+pub mod log;
 pub mod manifest;
+pub mod metrics;
 pub mod middleware;
 pub mod providers;
 pub mod registry;
@@ -48,6 +51,7 @@ pub mod schema;
 pub mod secrets;
 pub mod similar;
 pub mod stack;
+mod start;
 pub mod tools;
 
 pub use app::{App, AppBuilder, Error};

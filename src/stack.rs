@@ -10,12 +10,14 @@ use tower::util::BoxCloneSyncService;
 use crate::call::{Answer, CallError, Capture, Clock, DigestKey, Invocation, Policy, ToolName, ToolSettings};
 use crate::callers::Grants;
 use crate::ledger::Ledger;
+use crate::log::CallLog;
+use crate::metrics::Metrics;
 use crate::middleware::attempt::Attempt;
 use crate::middleware::authorize::Authorize;
 use crate::middleware::cache::{Cached, ResultCache};
 use crate::middleware::concurrency::ConcurrencyLimit;
 use crate::middleware::deadline::Deadline;
-use crate::middleware::record::RecordLayer;
+use crate::middleware::record::{RecordLayer, Told};
 use crate::middleware::retry;
 use crate::middleware::run::Run;
 use crate::middleware::usage_limit::{Tariff, UsageLimit};
@@ -46,6 +48,10 @@ pub struct Shared {
     pub capture: Capture,
     /// Makes the digests that stand for what is not kept.
     pub digest_key: DigestKey,
+    /// The line of each call.
+    pub call_log: CallLog,
+    /// What `GET /metrics` says.
+    pub metrics: Metrics,
 }
 
 /// One tool, ready to be put under its layers.
@@ -75,17 +81,19 @@ pub struct Parts {
 /// Builds a tool's stack, outermost layer first. Built once, when the tool is registered: a layer gets its numbers
 /// here, and a policy that is absent is a layer that is absent. Move a line only with its reason.
 pub fn build(tool: Parts, shared: &Shared) -> ToolService {
-    let Shared { ledger, cache, running, in_flight, redactor, clock, capture, digest_key } = shared;
+    let Shared { ledger, cache, running, in_flight, redactor, clock, capture, digest_key, call_log, metrics } = shared;
     let Parts { name, generation, policy, rules, output_schema, settings, grants, enabled, places, tariff } = tool;
     let runner = rules.runner.clone();
     let withholds = policy.capture.unwrap_or(*capture) == Capture::Digest;
     let digests = withholds.then(|| digest_key.clone());
     // What must not be on record must not be in the ledger's stored results either, nor as a plain hash in their keys.
     let cache = if withholds || rules.schema.has_write_only() { &cache.in_memory() } else { cache };
+    let metrics = metrics.tool(&name, policy.cache.is_some());
+    let told = Told { log: call_log.clone(), metrics: metrics.clone() };
 
     let stack = ServiceBuilder::new()
-        // The call's own task and its one row, written whatever happens; sees refusals too.
-        .layer(RecordLayer::new(ledger, running, &policy, &rules.schema, digests))
+        // The call's one row, written whatever happens; sees refusals too.
+        .layer(RecordLayer::new(ledger, running, &policy, &rules.schema, digests, told))
         // May this caller use this tool, and is it on?
         .layer(Authorize::layer(grants, enabled))
         // Arguments against the schema; a call that cannot run spends nothing below.
@@ -93,7 +101,7 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
         .option_layer(Cached::layer(cache, &policy, runner.takes_context(), &name, generation))
         // One permit across all tries; full refuses before anything is reserved.
-        .layer(ConcurrencyLimit::layer(policy.concurrency, places, in_flight.clone()))
+        .layer(ConcurrencyLimit::layer(policy.concurrency, places, in_flight.clone(), &metrics))
         // Row and units in one commit before the tool runs; settled by `record`.
         .option_layer(UsageLimit::layer(ledger, &tariff, policy.effect, clock))
         // What is left of the whole call; below the limit, so that dropping the work never drops the settling.

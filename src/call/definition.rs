@@ -85,6 +85,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Native, Self::Command, Self::Http];
+
     /// The word used in manifests and answers.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -118,6 +118,8 @@ pub struct Invocation {
     pub run_id: Option<Arc<str>>,
     /// The model's id for this call, handed back with the answer.
     pub tool_use_id: Option<Arc<str>>,
+    /// The id of the request that asked, as whoever sent it knows it; only for the log.
+    pub request_id: Option<Arc<str>>,
     /// The caller's context, for tools that take one; never part of the arguments.
     pub context: Arc<JsonObject>,
     /// How the cache takes part.
@@ -152,6 +154,7 @@ impl Invocation {
             caller,
             run_id: None,
             tool_use_id: None,
+            request_id: None,
             context: Arc::default(),
             cache: CacheMode::default(),
             deadline: None,

@@ -30,6 +30,9 @@ pub enum CacheStatus {
 }
 
 impl CacheStatus {
+    /// Every status.
+    pub const ALL: [Self; 6] = [Self::Hit, Self::Miss, Self::Joined, Self::Bypass, Self::Refresh, Self::Off];
+
     /// The word used in answers, ledger and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -44,10 +47,7 @@ impl CacheStatus {
 
     /// The word's status; anything unknown is [`CacheStatus::Off`].
     pub fn from_word(word: &str) -> Self {
-        [Self::Hit, Self::Miss, Self::Joined, Self::Bypass, Self::Refresh]
-            .into_iter()
-            .find(|status| status.as_str() == word)
-            .unwrap_or_default()
+        Self::ALL.into_iter().find(|status| status.as_str() == word).unwrap_or_default()
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::log::LogFormat;
 use super::{backup, call, check, report};
 use crate::app::{App, AppBuilder, Error};
 use crate::formats::Format;
@@ -18,6 +19,9 @@ pub(super) struct Cli {
     /// What to log, e.g. `debug` or `toolcrib=debug,warn`.
     #[arg(long, env = "TOOLCRIB_LOG", global = true, default_value = "warn,toolcrib=info")]
     pub(super) log: String,
+    /// How the log looks: for people on a terminal and JSON elsewhere, or always one of them.
+    #[arg(long, env = "TOOLCRIB_LOG_FORMAT", global = true, value_enum, default_value_t)]
+    pub(super) log_format: LogFormat,
     #[command(subcommand)]
     pub(super) command: Command,
 }

@@ -10,6 +10,7 @@ use super::client::{ServerArgs, ask};
 use super::{Failure, print_json};
 use crate::call::json::parse_strict;
 use crate::http;
+use crate::log::CallLog;
 
 /// Arguments of `call`.
 #[derive(clap::Args)]
@@ -45,7 +46,8 @@ pub(super) async fn call(args: CallArgs) -> Result<(), Failure> {
     if let Some(ledger) = args.ledger {
         builder = builder.ledger(ledger);
     }
-    let app = builder.build().await?;
+    // The answer is what was asked for.
+    let app = builder.call_log(CallLog::off()).build().await?;
     let (answer, ok) = tokio::select! {
         answered = http::call_in_process(app.registry(), &args.name, arguments) => answered,
         stopped = app.stopped() => {

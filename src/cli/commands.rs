@@ -10,6 +10,7 @@ use super::{Failure, print, print_json};
 use crate::app::Error;
 use crate::formats::{self, Format};
 use crate::http;
+use crate::log::{self, CallLog, LogWriter};
 use crate::manifest::{self, Process};
 use crate::tools::builtin;
 
@@ -18,6 +19,7 @@ pub(super) async fn serve(
     listen: Option<String>,
     ledger: Option<String>,
     allow_open: bool,
+    log: &LogWriter,
 ) -> Result<(), Failure> {
     let mut builder = manifest.builder()?;
     if let Some(listen) = listen {
@@ -29,7 +31,12 @@ pub(super) async fn serve(
     if allow_open {
         builder = builder.allow_open();
     }
-    let app = builder.build().await?;
+    if log.format() != log::Format::Json {
+        builder = builder.to_person(log.clone());
+    }
+    // What the filter wants is asked once, since it does not change.
+    let calls = CallLog::lines(log.clone(), CallLog::wanted());
+    let app = builder.call_log(calls).build().await?;
     Ok(app.serve().await?)
 }
 

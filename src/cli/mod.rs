@@ -6,6 +6,7 @@ mod call;
 mod check;
 mod client;
 mod commands;
+mod log;
 mod report;
 
 use std::ffi::OsString;
@@ -43,9 +44,12 @@ impl From<Error> for Failure {
             Error::Ledger(ledger::Error::Url(_) | ledger::Error::NotBuilt(_)) => {
                 Self::Usage(format!("toolcrib: {error}"))
             }
-            Error::Ledger(_) | Error::Listen { .. } | Error::Open(_) | Error::Signals(_) | Error::Random(_) => {
-                Self::Failed(format!("toolcrib: {error}"))
-            }
+            Error::Ledger(_)
+            | Error::Listen { .. }
+            | Error::Open(_)
+            | Error::Metrics(_)
+            | Error::Signals(_)
+            | Error::Random(_) => Self::Failed(format!("toolcrib: {error}")),
         }
     }
 }
@@ -63,8 +67,10 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(filter) => filter,
         Err(error) => return fail(&format!("--log {}: {error}", cli.log), USAGE),
     };
-    let to_person = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(to_person).init();
+    let log = match log::start(filter, cli.log_format) {
+        Ok(log) => log,
+        Err(error) => return fail(&format!("toolcrib: the log cannot be written: {error}"), 1),
+    };
 
     // What a panic says may hold anything a tool was given; where it happened is enough for the log.
     std::panic::set_hook(Box::new(|panic| {
@@ -72,7 +78,9 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         tracing::error!(place, "panicked");
     }));
     let done = match cli.command {
-        Command::Serve { manifest, listen, ledger, allow_open } => serve(&manifest, listen, ledger, allow_open).await,
+        Command::Serve { manifest, listen, ledger, allow_open } => {
+            serve(&manifest, listen, ledger, allow_open, &log).await
+        }
         Command::Check(args) => check::check(&args),
         Command::Tools { manifest, format } => tools(&manifest, format),
         Command::Call(args) => call::call(args).await,
@@ -82,6 +90,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Openapi { manifest } => openapi(manifest.as_deref()),
         Command::Healthcheck { server, listen, live } => client::healthcheck(server, listen, live).await,
     };
+    log.flush().await;
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Usage(message)) => fail(&message, USAGE),

@@ -217,7 +217,9 @@ fn result(
     origin_result: Option<Arc<str>>,
 ) -> Result<(Value, Option<Digest>), ApiError> {
     let unreadable = |error: serde_json::Error| {
-        tracing::error!(id = %row.id, %error, "a stored result cannot be read");
+        // Its text may quote what it could not read.
+        let (fault, column) = (error.classify(), error.column());
+        tracing::error!(id = %row.id, ?fault, column, "a stored result cannot be read");
         ApiError::Internal
     };
     if row.kind.is_some() {

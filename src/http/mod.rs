@@ -7,9 +7,11 @@ mod etag;
 mod guard;
 mod health;
 mod invocations;
+mod metrics;
 mod openapi;
 mod problem;
 mod registration;
+mod request_id;
 mod responses;
 mod server;
 mod settings;
@@ -25,8 +27,9 @@ use axum::Router;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use tower::ServiceBuilder;
+use tower::util::MapRequestLayer;
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
+use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -46,9 +49,13 @@ use crate::live::Live;
 /// Every route, with the layers around them: outermost first, as a request meets them.
 pub fn router(live: Arc<Live>, settings: &ServerSettings) -> Router {
     let (routes, document) = api().split_for_parts();
+    let ids = request_id::Ids { random: || fastrand::u128(..) };
+    let counted = live.registry().shared().metrics.clone();
     let layers = ServiceBuilder::new()
-        .layer(SetRequestIdLayer::x_request_id(MakeRequestUuid))
+        .layer(MapRequestLayer::new(request_id::vetted))
+        .layer(SetRequestIdLayer::x_request_id(ids))
         .layer(PropagateRequestIdLayer::x_request_id())
+        .layer(axum::middleware::from_fn_with_state(counted, metrics::count))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(axum::middleware::from_fn_with_state(Guard::new(settings), guard::guard));
     routes
@@ -87,6 +94,7 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(usage::get))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
+        .routes(routes!(metrics::get))
 }
 
 fn panicked(panic: Box<dyn Any + Send>) -> Response {

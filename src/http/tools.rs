@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tower_http::request_id::RequestId;
 use utoipa::IntoParams;
 
 use super::auth::{Admin, Visit};
@@ -148,11 +149,13 @@ pub(super) async fn invoke(
     State(registry): Tools,
     Visit { caller, catalog }: Visit,
     PathPart(name): PathPart,
+    request_id: Option<Extension<RequestId>>,
     headers: HeaderMap,
     StrictJson(body): StrictJson,
 ) -> Result<Response, ApiError> {
     let entry = find(&catalog, &name, &caller)?;
-    let invocation = InvokeRequest::read(body)?.into_invocation(&registry, &entry, caller);
+    let mut invocation = InvokeRequest::read(body)?.into_invocation(&registry, &entry, caller);
+    invocation.request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
     if headers.contains_key("idempotency-key") {
         let warning = "Idempotency-Key is not built yet: this call was not protected by it";
         invocation.notes.lock().meta.warnings.push(warning.into());

@@ -11,6 +11,7 @@ mod open;
 mod record;
 mod retention;
 mod sqlite;
+mod watch;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,12 +19,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-pub use open::{Durability, Error, Settings, open, open_to_read};
+pub use open::{Durability, Error, Settings, open, open_to_read, open_watched};
 pub use record::{
     AttemptRow, Found, LISTED_ARGUMENTS, Query, Registered, Reservation, ReserveError, Row, State, StoredResult,
     Switch, UsageRow,
 };
 pub use retention::retain;
+
+pub use watch::Watch;
 
 use crate::call::{Charge, Charged, InvocationId};
 

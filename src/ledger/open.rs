@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Ledger, sqlite};
+use super::{Ledger, Watch, sqlite};
 
 /// When an answer may leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -85,7 +85,19 @@ pub enum Error {
 /// # Errors
 /// When it cannot be opened, is damaged, or belongs to a newer version: a sentence that names the place.
 pub async fn open(settings: &Settings, now: Timestamp) -> Result<Arc<dyn Ledger>, Error> {
-    let ledger = sqlite::Sqlite::open(&sqlite_file(settings)?, settings.durability, now).await?;
+    open_watched(settings, now, Arc::new(())).await
+}
+
+/// The same, and `watch` is told how the writing goes.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_watched(
+    settings: &Settings,
+    now: Timestamp,
+    watch: Arc<dyn Watch>,
+) -> Result<Arc<dyn Ledger>, Error> {
+    let ledger = sqlite::Sqlite::open(&sqlite_file(settings)?, settings.durability, now, watch).await?;
     Ok(Arc::new(ledger))
 }
 

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use crate::call::{CallError, Concurrency, Invocation};
+use crate::metrics::ToolMetrics;
 
 /// Told to a caller that finds everything full.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -24,6 +25,7 @@ pub struct ConcurrencyLimit {
     all: Arc<Semaphore>,
     waiting: AtomicUsize,
     settings: Concurrency,
+    metrics: ToolMetrics,
 }
 
 impl ConcurrencyLimit {
@@ -34,14 +36,20 @@ impl ConcurrencyLimit {
 
     /// A bulkhead for one tool; `tool` has its places and outlives this stack when the tool is changed at run time,
     /// `all` is the bound over all tools.
-    pub fn layer(settings: Concurrency, tool: Arc<Semaphore>, all: Arc<Semaphore>) -> AroundLayer<Self> {
-        AroundLayer::new(Self { tool, all, waiting: AtomicUsize::new(0), settings })
+    pub fn layer(
+        settings: Concurrency,
+        tool: Arc<Semaphore>,
+        all: Arc<Semaphore>,
+        metrics: &ToolMetrics,
+    ) -> AroundLayer<Self> {
+        AroundLayer::new(Self { tool, all, waiting: AtomicUsize::new(0), settings, metrics: metrics.clone() })
     }
 }
 
 impl Around for ConcurrencyLimit {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         let _permits = self.enter(&invocation).await?;
+        let _counted = self.metrics.running();
         inner.call(invocation).await
     }
 }
@@ -65,6 +73,7 @@ impl ConcurrencyLimit {
         if before >= self.settings.queue {
             return Err(CallError::Overloaded { retry_after: RETRY_AFTER });
         }
+        let _counted = self.metrics.queued();
         let patience = Instant::now() + self.settings.wait;
         let until = invocation.deadline.map_or(patience, |deadline| deadline.min(patience));
         let both = async {

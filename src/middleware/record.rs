@@ -19,6 +19,8 @@ use crate::call::{
     Received, ToolResult,
 };
 use crate::ledger::{Ledger, Row, State};
+use crate::log::CallLog;
+use crate::metrics::{self, ToolMetrics};
 use crate::running::{Entered, Running};
 use crate::schema::Schema;
 
@@ -36,6 +38,15 @@ struct Shared {
     schema: Arc<Schema>,
     /// Makes digests of what was said, for a tool of which no more is kept.
     digests: Option<DigestKey>,
+    told: Told,
+}
+
+/// Who is told of every call's end, besides the ledger.
+pub struct Told {
+    /// The line of each call.
+    pub log: CallLog,
+    /// The tool's numbers.
+    pub metrics: ToolMetrics,
 }
 
 impl RecordLayer {
@@ -46,6 +57,7 @@ impl RecordLayer {
         policy: &Policy,
         schema: &Arc<Schema>,
         digests: Option<DigestKey>,
+        told: Told,
     ) -> Self {
         Self(Arc::new(Shared {
             ledger: ledger.clone(),
@@ -55,6 +67,7 @@ impl RecordLayer {
             on_disconnect: policy.on_disconnect(),
             schema: schema.clone(),
             digests,
+            told,
         }))
     }
 }
@@ -92,13 +105,14 @@ where
         let inner = std::mem::replace(&mut self.inner, ready);
         let shared = self.shared.clone();
         Box::pin(async move {
-            shared.ledger.health().map_err(not_writable)?;
+            shared.ledger.health().map_err(|reason| shared.turned_away(&invocation, not_writable(reason)))?;
             if let Some(deadline) = shared.deadline {
                 let end = invocation.started + deadline;
                 invocation.shorten_deadline(end);
             }
             invocation.received = shared.received(&invocation);
-            let running = shared.running.begin(&invocation, shared.effect).ok_or(CallError::Draining)?;
+            let running = shared.running.begin(&invocation, shared.effect);
+            let running = running.ok_or_else(|| shared.turned_away(&invocation, CallError::Draining))?;
             let cancels = shared.on_disconnect == OnDisconnect::Cancel;
             let cancel = cancels.then(|| invocation.cancel.clone());
             let left = invocation.left.clone();
@@ -155,8 +169,7 @@ impl Shared {
         };
         let row = Arc::new(self.row(&invocation, &outcome, &meta, notes.origin));
         running.ended(row.clone());
-        tracing::debug!(id = %row.id, tool = &*row.tool, caller = &*row.caller, state = row.state.as_str(),
-            cache = row.cache.as_str(), attempts = row.attempts, duration_us = row.duration_us, "call");
+        self.told.of(&invocation, &row);
         // Nothing of the tool ran, so nothing was used.
         let tried = meta.attempts > 0;
         let refunds = if tried { Vec::new() } else { notes.charged };
@@ -209,6 +222,30 @@ impl Shared {
 
 fn json_text(value: &impl serde::Serialize) -> Option<Arc<str>> {
     serde_json::to_string(value).ok().map(Into::into)
+}
+
+impl Shared {
+    /// A call that gets no row is told of all the same.
+    fn turned_away(&self, invocation: &Invocation, error: CallError) -> CallError {
+        let duration_us = i64::try_from(invocation.started.elapsed().as_micros()).ok();
+        let row = Row::begun(invocation, self.effect, State::Refused);
+        self.told.of(invocation, &Row { kind: Some(error.kind()), duration_us, ..row });
+        error
+    }
+}
+
+impl Told {
+    fn of(&self, invocation: &Invocation, row: &Row) {
+        self.log.ended(invocation, row);
+        let outcome = match row.kind {
+            Some(kind) => metrics::Outcome::Failed(kind),
+            None if row.state == State::Failed => metrics::Outcome::ToolError,
+            None => metrics::Outcome::Ok,
+        };
+        let took = row.duration_us.filter(|_| row.state != State::Refused);
+        let took = took.map(|us| std::time::Duration::from_micros(us.unsigned_abs()));
+        self.metrics.ended(outcome, row.cache, took, row.attempts);
+    }
 }
 
 /// The call has ended and the ledger would not take its end. It keeps the row and tries again; the caller must not.

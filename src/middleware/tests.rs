@@ -16,6 +16,8 @@ use crate::call::{
 use crate::callers::Callers;
 use crate::ledger::memory::Memory;
 use crate::ledger::{Ledger, Query, State};
+use crate::log::CallLog;
+use crate::metrics::Metrics;
 use crate::middleware::cache::ResultCache;
 use crate::registry::Registry;
 use crate::running::Running;
@@ -35,6 +37,8 @@ fn registry(tools: impl IntoIterator<Item = Tool>, in_flight: usize) -> Arc<Regi
         clock,
         capture: Capture::Full,
         digest_key: DigestKey::random().unwrap(),
+        call_log: CallLog::off(),
+        metrics: Metrics::new().unwrap(),
     };
     let registry = Registry::new(shared, Arc::new(Callers::default()), Services::default());
     for tool in tools {

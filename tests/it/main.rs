@@ -11,6 +11,8 @@ mod cancel; // the caller leaves
 mod capture; // what the ledger keeps of what was said
 mod examples; // every example manifest loads, and is called
 mod limits; // usage limits under a clock that we move
+mod log; // the event of each call, and the ids of requests
+mod metrics; // what GET /metrics says after known traffic
 mod openapi; // the committed document, and what is served to whom
 mod problems; // every kind of failure, in README and over the wire
 mod registration; // tools over HTTP

@@ -67,6 +67,8 @@ fn rooms_know_only_the_rooms_below_them() {
         "registry.rs",
         "running.rs",
         "secrets.rs",
+        "metrics/",
+        "log/",
     ] {
         // Rooms among those above that this one may name: itself, and what it stands on.
         let below_too: &[&str] = match room {
@@ -80,7 +82,9 @@ fn rooms_know_only_the_rooms_below_them() {
         forbid(room, &above, &[]);
     }
     forbid("tools/", &["crate::ledger", "crate::middleware"], &[]);
-    forbid("ledger/", &["crate::tools", "crate::middleware", "crate::schema"], &[]);
+    forbid("ledger/", &["crate::tools", "crate::middleware", "crate::schema", "crate::metrics", "crate::log"], &[]);
+    forbid("metrics/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
+    forbid("log/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
     forbid("", &["crate::live"], &["live/", "app.rs", "http/"]);
     forbid("live/", &["axum::"], &[]);
     forbid("", &["crate::app"], &["app.rs", "cli/", "lib.rs", "main.rs"]);

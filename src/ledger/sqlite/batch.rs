@@ -102,6 +102,12 @@ impl Batch {
             && self.results.is_empty()
     }
 
+    /// How many rows it has.
+    pub(super) fn len(&self) -> usize {
+        let ends = self.records.len() + self.settles.len();
+        self.reserves.len() + ends + self.attempts.len() + self.results.len()
+    }
+
     /// Writes everything or nothing, and `durations` with it; answers each reservation, in order. After an error the
     /// caller rolls back and forgets the counters.
     pub(super) async fn commit(

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::super::{
     AttemptRow, Durability, Error, Found, Held, Ledger, Query, Registered, Reservation, ReserveError, Row,
-    StoredResult, Switch, UsageRow,
+    StoredResult, Switch, UsageRow, Watch,
 };
 use super::writer::{Op, Then, Writer};
 use super::{backup, list, open, read};
@@ -31,12 +31,17 @@ pub(in crate::ledger) struct Sqlite {
 }
 
 impl Sqlite {
-    pub(in crate::ledger) async fn open(path: &Path, durability: Durability, now: Timestamp) -> Result<Self, Error> {
+    pub(in crate::ledger) async fn open(
+        path: &Path,
+        durability: Durability,
+        now: Timestamp,
+        watch: Arc<dyn Watch>,
+    ) -> Result<Self, Error> {
         let opened = open::open(path, now).await?;
         Ok(Self {
             place: path.to_owned(),
             durability,
-            writer: Writer::spawn(opened.connection, path),
+            writer: Writer::spawn(opened.connection, path, watch),
             readers: opened.readers,
             _lock: Some(opened.lock),
         })

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::super::{AttemptRow, Error, Held, Registered, Reservation, ReserveError, Row, StoredResult, Switch};
+use super::super::{AttemptRow, Error, Held, Registered, Reservation, ReserveError, Row, StoredResult, Switch, Watch};
 use super::batch::{Batch, Counters, Reserved, moved};
 use super::totals::Durations;
 use super::{open, prune};
@@ -68,12 +68,12 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn spawn(connection: SqliteConnection, file: &Path) -> Self {
+    pub(super) fn spawn(connection: SqliteConnection, file: &Path, watch: Arc<dyn Watch>) -> Self {
         let (queue, asked) = mpsc::channel(QUEUE);
         let trouble = Arc::new(ArcSwapOption::empty());
         let (file, inode) = (file.to_owned(), inode(file));
         let (backlog, durations, counters) = (Batch::default(), Durations::default(), Counters::default());
-        let task = Task { connection, trouble: trouble.clone(), backlog, durations, counters, file, inode };
+        let task = Task { connection, trouble: trouble.clone(), backlog, durations, counters, file, inode, watch };
         tokio::spawn(task.run(asked));
         Self { queue, trouble }
     }
@@ -137,6 +137,7 @@ struct Task {
     file: PathBuf,
     /// Which file it was when it was opened.
     inode: Option<u64>,
+    watch: Arc<dyn Watch>,
 }
 
 /// What tells a file from another of the same name.
@@ -286,9 +287,12 @@ impl Task {
             }
             batch.ended().for_each(|row| self.durations.add(row));
         }
-        let us = began.elapsed().as_micros();
+        let took = began.elapsed();
         let (reserved, settled, recorded) = (batch.reserves.len(), batch.settles.len(), batch.records.len());
-        tracing::trace!(reserved, settled, recorded, us, "commit");
+        tracing::trace!(reserved, settled, recorded, us = took.as_micros(), "commit");
+        if done.is_ok() {
+            self.watch.committed(batch.len(), took);
+        }
         done
     }
 
@@ -325,6 +329,7 @@ impl Task {
         match tried {
             Ok(()) => {
                 self.backlog = Batch::default();
+                self.watch.backlog(0);
                 self.recovered();
             }
             Err(error) => {
@@ -346,6 +351,7 @@ impl Task {
         }
         // No more than calls were running when the trouble began: none is reserved since.
         kept.attempts.truncate(BACKLOG);
+        self.watch.backlog(kept.records.len() + kept.settles.len());
     }
 
     async fn failed(&mut self, error: sqlx::Error) -> Error {
@@ -353,6 +359,7 @@ impl Task {
         let _ = sqlx::query("rollback").execute(&mut self.connection).await;
         self.counters.forget();
         let reason = open::reason(&error);
+        self.watch.failed();
         if self.trouble.swap(Some(Arc::new(reason.clone()))).is_none() {
             tracing::error!(%reason, "the ledger cannot write; calls are refused until it can");
         }

@@ -113,6 +113,13 @@ impl ResultCache {
         self.1 == Reach::Memory
     }
 
+    /// How many results memory holds, and how many bytes of them.
+    pub async fn size(&self) -> (u64, u64) {
+        // moka counts behind; this is when it catches up.
+        self.0.memory.run_pending_tasks().await;
+        (self.0.memory.entry_count(), self.0.memory.weighted_size())
+    }
+
     pub(super) fn purges(&self) -> u64 {
         self.0.purges.load(Ordering::Acquire)
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicI64;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
+use axum::response::Response;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -92,7 +93,7 @@ impl TestApp {
 
     /// Sends a request as it is.
     pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
-        let response = self.router.clone().oneshot(request).await.unwrap();
+        let response = self.respond(request).await;
         let status = response.status();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
@@ -101,6 +102,20 @@ impl TestApp {
     /// The headers of an answer.
     pub(crate) async fn headers(&self, path: &str) -> HeaderMap {
         self.router.clone().oneshot(request("GET", path, None, None)).await.unwrap().headers().clone()
+    }
+
+    /// The same, with headers and an unread body.
+    pub(crate) async fn respond(&self, request: Request<Body>) -> Response {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    /// The samples of `GET /metrics` whose names begin so, as `name{labels} value`.
+    pub(crate) async fn samples(&self, name: &str) -> Vec<String> {
+        let response = self.respond(request("GET", "/metrics", None, None)).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        text.lines().filter(|line| line.starts_with(name)).map(str::to_owned).collect()
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {

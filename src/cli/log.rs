@@ -1,0 +1,37 @@
+//! The program's log, on standard error.
+
+use std::io::{self, IsTerminal as _};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::log::{Format, LogWriter};
+
+/// How the log looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(super) enum LogFormat {
+    /// For people on a terminal, JSON elsewhere.
+    #[default]
+    Auto,
+    /// For people.
+    Human,
+    /// One JSON object on each line.
+    Json,
+}
+
+/// Starts the log. Its writer is for whatever else belongs there.
+pub(super) fn start(filter: EnvFilter, wanted: LogFormat) -> io::Result<LogWriter> {
+    let colour = io::stderr().is_terminal();
+    let format = match wanted {
+        LogFormat::Auto if !colour => Format::Json,
+        LogFormat::Json => Format::Json,
+        LogFormat::Auto | LogFormat::Human => Format::Human { colour },
+    };
+    let writer = LogWriter::spawn(io::stderr(), format)?;
+    let lines = writer.clone();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || lines.clone());
+    match format {
+        Format::Json => log.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
+        Format::Human { colour } => log.with_ansi(colour).init(),
+    }
+    Ok(writer)
+}

@@ -1,0 +1,44 @@
+//! `GET /metrics`, and counting the requests themselves.
+
+use std::sync::Arc;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::auth::Admin;
+use super::problem::{ApiError, Problem};
+use crate::metrics::{Metrics, Now, TEXT_FORMAT};
+use crate::registry::Registry;
+
+/// Metrics in Prometheus' text format. For admins: they name every tool.
+#[utoipa::path(get, operation_id = "get_metrics", path = "/metrics", tag = "operator", responses(
+    (status = 200, description = "Prometheus' text format, version 0.0.4", body = String, content_type = "text/plain"),
+    (status = 401, body = Problem), (status = 403, body = Problem)))]
+pub(super) async fn get(State(registry): State<Arc<Registry>>, _: Admin) -> Result<Response, ApiError> {
+    let shared = registry.shared();
+    let (cache_entries, cache_bytes) = shared.cache.size().await;
+    let now = Now {
+        calls: shared.running.len(),
+        cache_entries,
+        cache_bytes,
+        ledger_up: shared.ledger.health().is_ok(),
+        lines_lost: shared.call_log.lost(),
+    };
+    match shared.metrics.text(now) {
+        Ok(text) => Ok(([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response()),
+        Err(error) => {
+            tracing::error!(%error, "the metrics cannot be written");
+            Err(ApiError::Internal)
+        }
+    }
+}
+
+/// Counts every request under the route it met, whatever becomes of it: also those that reach no handler.
+pub(super) async fn count(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let response = next.run(request).await;
+    metrics.answered(route.as_ref().map_or("none", MatchedPath::as_str), response.status().as_str());
+    response
+}

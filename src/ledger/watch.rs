@@ -1,0 +1,24 @@
+//! Who wants to know how the writing goes: metrics, in the service.
+
+use std::time::Duration;
+
+/// Told by the writer. Must not block.
+pub trait Watch: Send + Sync + 'static {
+    /// A commit of so many rows is done.
+    fn committed(&self, rows: usize, took: Duration);
+
+    /// A commit failed.
+    fn failed(&self);
+
+    /// So many rows of calls that have ended wait to be tried again.
+    fn backlog(&self, rows: usize);
+}
+
+/// Nobody does.
+impl Watch for () {
+    fn committed(&self, _: usize, _: Duration) {}
+
+    fn failed(&self) {}
+
+    fn backlog(&self, _: usize) {}
+}

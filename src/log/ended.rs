@@ -1,0 +1,112 @@
+//! What is said of a call that has ended.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use tracing::Level;
+
+use super::TARGET;
+use crate::call::{CacheStatus, Caller, ErrorKind, Invocation, InvocationId, ToolName};
+use crate::ledger::{Row, State};
+
+/// A call's end: handles and numbers, so that making it costs next to nothing and it keeps no result in memory.
+pub(super) struct Ended {
+    pub(super) at: Timestamp,
+    pub(super) id: InvocationId,
+    pub(super) request_id: Option<Arc<str>>,
+    pub(super) tool: ToolName,
+    pub(super) caller: Arc<Caller>,
+    pub(super) run_id: Option<Arc<str>>,
+    pub(super) tool_use_id: Option<Arc<str>>,
+    pub(super) state: State,
+    pub(super) kind: Option<ErrorKind>,
+    pub(super) cache: CacheStatus,
+    pub(super) attempts: u32,
+    pub(super) duration_us: i64,
+}
+
+impl Ended {
+    pub(super) fn new(invocation: &Invocation, row: &Row) -> Self {
+        let duration_us = row.duration_us.unwrap_or_default();
+        Self {
+            at: row.started_at.checked_add(SignedDuration::from_micros(duration_us)).unwrap_or(row.started_at),
+            id: row.id,
+            request_id: invocation.request_id.clone(),
+            tool: invocation.tool.clone(),
+            caller: invocation.caller.clone(),
+            run_id: invocation.run_id.clone(),
+            tool_use_id: invocation.tool_use_id.clone(),
+            state: row.state,
+            kind: row.kind,
+            cache: row.cache,
+            attempts: row.attempts,
+            duration_us,
+        }
+    }
+
+    pub(super) fn level(&self) -> Level {
+        level_of(self.kind)
+    }
+
+    pub(super) fn duration_ms(&self) -> f64 {
+        self.duration_us as f64 / 1e3
+    }
+
+    /// As a tracing event.
+    pub(super) fn emit(&self) {
+        // A level is part of the callsite.
+        macro_rules! event {
+            ($level:expr) => {
+                tracing::event!(
+                    target: TARGET,
+                    $level,
+                    invocation_id = %self.id,
+                    request_id = self.request_id.as_deref(),
+                    tool = self.tool.as_str(),
+                    caller = &*self.caller.name,
+                    run_id = self.run_id.as_deref(),
+                    tool_use_id = self.tool_use_id.as_deref(),
+                    state = self.state.as_str(),
+                    kind = self.kind.map(ErrorKind::as_str),
+                    cache = self.cache.as_str(),
+                    attempts = self.attempts,
+                    duration_ms = self.duration_ms(),
+                    "call"
+                )
+            };
+        }
+        match self.level() {
+            Level::ERROR => event!(Level::ERROR),
+            Level::WARN => event!(Level::WARN),
+            _ => event!(Level::INFO),
+        }
+    }
+}
+
+/// How much a call's end matters to whoever runs the service: what the service itself failed at is an error, what was
+/// down, late or full a warning. An answer, also one that says no, and what the caller did wrong are neither.
+pub(super) fn level_of(kind: Option<ErrorKind>) -> Level {
+    match kind {
+        Some(ErrorKind::Internal | ErrorKind::LedgerUnavailable) => Level::ERROR,
+        Some(
+            ErrorKind::Overloaded
+            | ErrorKind::ToolUnavailable
+            | ErrorKind::DeadlineExceeded
+            | ErrorKind::AttemptTimedOut
+            | ErrorKind::UpstreamFailed
+            | ErrorKind::BadOutput,
+        ) => Level::WARN,
+        None
+        | Some(
+            ErrorKind::InvalidRequest
+            | ErrorKind::Unauthenticated
+            | ErrorKind::Forbidden
+            | ErrorKind::UnknownTool
+            | ErrorKind::ToolDisabled
+            | ErrorKind::InvalidArguments
+            | ErrorKind::UsageLimitReached
+            | ErrorKind::Draining
+            | ErrorKind::Cancelled,
+        ) => Level::INFO,
+    }
+}

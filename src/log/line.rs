@@ -1,0 +1,194 @@
+//! A call's end as a line of text, in the shape of the log's other lines (tracing-subscriber's).
+
+use std::io::Write as _;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tracing::Level;
+
+use super::TARGET;
+use super::ended::Ended;
+use crate::call::{CacheStatus, InvocationId};
+
+/// How lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Human {
+        /// In colour, for a terminal.
+        colour: bool,
+    },
+    /// One JSON object on each line.
+    Json,
+}
+
+/// The fields of a line, in this order.
+#[derive(Serialize)]
+struct Fields<'a> {
+    timestamp: Timestamp,
+    level: &'static str,
+    message: &'static str,
+    invocation_id: InvocationId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
+    tool: &'a str,
+    caller: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_use_id: Option<&'a str>,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    cache: &'static str,
+    attempts: u32,
+    duration_ms: f64,
+    target: &'static str,
+}
+
+#[derive(Serialize)]
+struct Lost {
+    timestamp: Timestamp,
+    level: &'static str,
+    message: &'static str,
+    lines: u64,
+    target: &'static str,
+}
+
+impl Format {
+    /// Adds the line of a call.
+    pub(super) fn call(self, out: &mut Vec<u8>, ended: &Ended) {
+        match self {
+            Self::Json => json(
+                out,
+                &Fields {
+                    timestamp: ended.at,
+                    level: ended.level().as_str(),
+                    message: "call",
+                    invocation_id: ended.id,
+                    request_id: ended.request_id.as_deref(),
+                    tool: ended.tool.as_str(),
+                    caller: &ended.caller.name,
+                    run_id: ended.run_id.as_deref(),
+                    tool_use_id: ended.tool_use_id.as_deref(),
+                    state: ended.state.as_str(),
+                    kind: ended.kind.map(|kind| kind.as_str()),
+                    cache: ended.cache.as_str(),
+                    attempts: ended.attempts,
+                    duration_ms: ended.duration_ms(),
+                    target: TARGET,
+                },
+            ),
+            Self::Human { colour } => human(out, colour, ended),
+        }
+    }
+
+    /// Adds a line that says how many were lost.
+    pub(super) fn lost(self, out: &mut Vec<u8>, now: Timestamp, lines: u64) {
+        let (level, message) = (Level::WARN, "lines of calls were lost: nobody read them");
+        match self {
+            Self::Json => {
+                json(out, &Lost { timestamp: now, level: level.as_str(), message, lines, target: TARGET });
+            }
+            Self::Human { colour } => {
+                begin(out, colour, now, level);
+                let _ = writeln!(out, "{message} lines={lines}");
+            }
+        }
+    }
+}
+
+/// Writing to memory does not fail.
+fn json(out: &mut Vec<u8>, fields: &impl Serialize) {
+    let _ = serde_json::to_writer(&mut *out, fields);
+    out.push(b'\n');
+}
+
+fn begin(out: &mut Vec<u8>, colour: bool, at: Timestamp, level: Level) {
+    let (dim, hue, plain) = match (colour, level) {
+        (false, _) => ("", "", ""),
+        (true, Level::ERROR) => ("\x1b[2m", "\x1b[31m", "\x1b[0m"),
+        (true, Level::WARN) => ("\x1b[2m", "\x1b[33m", "\x1b[0m"),
+        (true, _) => ("\x1b[2m", "\x1b[32m", "\x1b[0m"),
+    };
+    let _ = write!(out, "{dim}{at:.6}{plain} {hue}{:>5}{plain} {dim}{TARGET}:{plain} ", level.as_str());
+}
+
+fn human(out: &mut Vec<u8>, colour: bool, ended: &Ended) {
+    begin(out, colour, ended.at, ended.level());
+    let (tool, state, took) = (ended.tool.as_str(), ended.state.as_str(), ended.duration_ms());
+    let _ = write!(out, "{tool} {state} in {took} ms");
+    if let Some(kind) = ended.kind {
+        let _ = write!(out, " kind={}", kind.as_str());
+    }
+    if ended.cache != CacheStatus::Off {
+        let _ = write!(out, " cache={}", ended.cache.as_str());
+    }
+    if ended.attempts > 1 {
+        let _ = write!(out, " attempts={}", ended.attempts);
+    }
+    let _ = write!(out, " caller={:?}", &*ended.caller.name);
+    // Quoted: whatever a caller sends stays on its line and moves no cursor.
+    for (name, id) in
+        [("run_id", &ended.run_id), ("tool_use_id", &ended.tool_use_id), ("request_id", &ended.request_id)]
+    {
+        if let Some(id) = id {
+            let _ = write!(out, " {name}={id:?}");
+        }
+    }
+    let _ = writeln!(out, " invocation_id={}", ended.id);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::call::{Caller, ErrorKind, ToolName};
+    use crate::ledger::State;
+
+    fn ended() -> Ended {
+        Ended {
+            at: "2026-06-15T12:00:30.123Z".parse().unwrap(),
+            id: "01902d5e-0000-7000-8000-000000000001".parse().unwrap(),
+            request_id: Some("r-1".into()),
+            tool: ToolName::parse("get_weather").unwrap(),
+            caller: Arc::new(Caller { name: "agent".into(), admin: false }),
+            run_id: Some("run\n\u{1b}[2J\"".into()),
+            tool_use_id: None,
+            state: State::Failed,
+            kind: Some(ErrorKind::UpstreamFailed),
+            cache: CacheStatus::Miss,
+            attempts: 3,
+            duration_us: 12_400,
+        }
+    }
+
+    #[test]
+    fn a_line_of_json_has_the_names_of_the_ledger() {
+        let mut out = Vec::new();
+        Format::Json.call(&mut out, &ended());
+        assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
+        assert_eq!(
+            serde_json::from_slice::<Value>(&out).unwrap(),
+            json!({"timestamp": "2026-06-15T12:00:30.123Z", "level": "WARN", "message": "call", "target": "toolcrib::call",
+                "invocation_id": "01902d5e-0000-7000-8000-000000000001", "request_id": "r-1", "tool": "get_weather",
+                "caller": "agent", "run_id": "run\n\u{1b}[2J\"", "state": "failed", "kind": "upstream_failed",
+                "cache": "miss", "attempts": 3, "duration_ms": 12.4})
+        );
+    }
+
+    #[test]
+    fn what_a_caller_sends_stays_on_its_line_and_moves_no_cursor() {
+        let mut out = Vec::new();
+        Format::Human { colour: false }.call(&mut out, &ended());
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "2026-06-15T12:00:30.123000Z  WARN toolcrib::call: get_weather failed in 12.4 ms kind=upstream_failed \
+             cache=miss attempts=3 caller=\"agent\" run_id=\"run\\n\\u{1b}[2J\\\"\" request_id=\"r-1\" \
+             invocation_id=01902d5e-0000-7000-8000-000000000001\n"
+        );
+    }
+}

@@ -1,0 +1,54 @@
+//! The ledger's commits.
+
+use std::time::Duration;
+
+use prometheus::{Error, Histogram, IntCounter, IntGauge};
+
+use super::families::Families;
+use crate::ledger::Watch;
+
+/// Rows in one commit; the writer's queue bounds them at about a thousand.
+const ROWS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+/// From a commit without fsync to a disk in trouble, in seconds.
+const SECONDS: [f64; 14] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+
+/// See the module.
+pub struct CommitMetrics {
+    done: IntCounter,
+    failed: IntCounter,
+    rows: Histogram,
+    seconds: Histogram,
+    backlog: IntGauge,
+}
+
+impl CommitMetrics {
+    pub(super) fn new(families: &Families) -> Result<Self, Error> {
+        let commits = families.counters("toolcrib_ledger_commits_total", "Commits, by outcome.", &["outcome"])?;
+        Ok(Self {
+            done: commits.with_label_values(&["ok"]),
+            failed: commits.with_label_values(&["failed"]),
+            rows: families.histogram("toolcrib_ledger_batch_rows", "Rows written by one commit.", &ROWS)?,
+            seconds: families.histogram("toolcrib_ledger_commit_seconds", "Time that a commit took.", &SECONDS)?,
+            backlog: families.gauge(
+                "toolcrib_ledger_backlog_rows",
+                "Rows of calls that have ended and could not be written yet; they are tried again.",
+            )?,
+        })
+    }
+}
+
+impl Watch for CommitMetrics {
+    fn committed(&self, rows: usize, took: Duration) {
+        self.done.inc();
+        self.rows.observe(rows as f64);
+        self.seconds.observe(took.as_secs_f64());
+    }
+
+    fn failed(&self) {
+        self.failed.inc();
+    }
+
+    fn backlog(&self, rows: usize) {
+        self.backlog.set(i64::try_from(rows).unwrap_or(i64::MAX));
+    }
+}

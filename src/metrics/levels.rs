@@ -1,0 +1,55 @@
+//! What is not counted but looked up when somebody asks.
+
+use prometheus::{Error, IntCounter, IntGauge};
+
+use super::families::Families;
+
+/// How things stand now.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// Calls under way, whatever they wait for: a place, the tool, the commit of their row.
+    pub calls: usize,
+    /// Results in memory.
+    pub cache_entries: u64,
+    /// Their size, in bytes.
+    pub cache_bytes: u64,
+    /// Whether the ledger can write.
+    pub ledger_up: bool,
+    /// Lines of the log that were lost since the start.
+    pub lines_lost: u64,
+}
+
+pub(super) struct Levels {
+    calls: IntGauge,
+    cache_entries: IntGauge,
+    cache_bytes: IntGauge,
+    ledger_up: IntGauge,
+    lines_lost: IntCounter,
+}
+
+impl Levels {
+    pub(super) fn new(families: &Families) -> Result<Self, Error> {
+        Ok(Self {
+            calls: families.gauge(
+                "toolcrib_open_calls",
+                "Calls under way, whatever they wait for: a place, the tool, the commit of their row.",
+            )?,
+            cache_entries: families.gauge("toolcrib_cache_entries", "Stored results in memory.")?,
+            cache_bytes: families.gauge("toolcrib_cache_bytes", "Size of the stored results in memory.")?,
+            ledger_up: families.gauge("toolcrib_ledger_up", "1 while the ledger can write; else calls are refused.")?,
+            lines_lost: families.add(IntCounter::new(
+                "toolcrib_log_dropped_total",
+                "Lines of the log that were lost because nobody read them.",
+            )?)?,
+        })
+    }
+
+    pub(super) fn set(&self, now: Now) {
+        let level = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        self.calls.set(level(now.calls as u64));
+        self.cache_entries.set(level(now.cache_entries));
+        self.cache_bytes.set(level(now.cache_bytes));
+        self.ledger_up.set(now.ledger_up.into());
+        self.lines_lost.inc_by(now.lines_lost.saturating_sub(self.lines_lost.get()));
+    }
+}

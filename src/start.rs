@@ -1,0 +1,144 @@
+//! What is said at the start: where it listens, what it serves, who may call, what is open.
+
+use std::fmt::{self, Display};
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+
+use bytesize::ByteSize;
+
+use crate::call::{Caller, Kind};
+use crate::http::ServerSettings;
+use crate::manifest;
+use crate::registry::Registry;
+
+/// Where a person reads.
+pub(crate) type Person = Box<dyn io::Write + Send + Sync>;
+
+/// The facts, each as it is shown.
+pub(crate) struct Start {
+    address: SocketAddr,
+    tools: usize,
+    tools_off: usize,
+    tools_by_kind: String,
+    ledger: String,
+    callers: String,
+    open: &'static str,
+    hosts: String,
+    origins: String,
+    limits: String,
+    demo: bool,
+}
+
+impl Start {
+    pub(crate) fn new(address: SocketAddr, registry: &Registry, settings: &ServerSettings, demo: bool) -> Self {
+        // The operator, as whom every tool is seen.
+        let catalog = registry.catalog();
+        let tools = catalog.list(&Caller::anonymous());
+        let of_kind = |kind: Kind| tools.iter().filter(|entry| entry.kind == kind).count();
+        let kinds = Kind::ALL.into_iter().map(|kind| (of_kind(kind), kind)).filter(|(count, _)| *count > 0);
+        let tools_by_kind = joined(kinds.map(|(count, kind)| format!("{count} {}", kind.as_str())), "none");
+        let ledger = &registry.shared().ledger;
+        let durability = if ledger.is_strict() { "every answer waits for its commit" } else { "tiered durability" };
+        let named = |caller: &Caller| format!("{}{}", caller.name, if caller.admin { " (admin)" } else { "" });
+        let alone = catalog.callers().is_empty();
+        Self {
+            address,
+            tools: tools.len(),
+            tools_off: tools.iter().filter(|entry| !entry.is_enabled()).count(),
+            tools_by_kind,
+            ledger: format!("{}, {durability}", ledger.describe()),
+            callers: joined(catalog.callers().iter().map(named), "none"),
+            open: match (alone, manifest::is_loopback(&address)) {
+                (true, true) => "everything, to everybody on this machine: there are no callers",
+                (true, false) => "everything, to everybody who reaches this address: there are no callers",
+                (false, _) => "/livez, /readyz, /openapi.json and /docs; all else needs a key",
+            },
+            hosts: joined(settings.allowed_hosts.iter().cloned(), "this address only"),
+            origins: joined(settings.allowed_origins.iter().cloned(), "this service's own only"),
+            limits: format!(
+                "{} calls at once, bodies up to {}, {} to drain",
+                settings.max_in_flight,
+                ByteSize(settings.max_body as u64),
+                humantime::format_duration(settings.drain)
+            ),
+            demo,
+        }
+    }
+
+    /// Says it: the first line, on standard output, is for scripts; the rest is a block of text for a person, or one
+    /// event.
+    pub(crate) fn say(&self, person: Option<Person>) {
+        let mut out = io::stdout();
+        let _ = writeln!(out, "listening on http://{}", self.address);
+        let _ = out.flush();
+        match person {
+            Some(mut person) if tracing::enabled!(tracing::Level::INFO) => {
+                // In one write, so that nothing comes between.
+                let _ = person.write_all(self.to_string().as_bytes());
+            }
+            _ => self.emit(),
+        }
+    }
+
+    fn emit(&self) {
+        tracing::info!(
+            address = %self.address,
+            version = env!("CARGO_PKG_VERSION"),
+            tools = self.tools,
+            tools_off = self.tools_off,
+            tools_by_kind = self.tools_by_kind,
+            ledger = self.ledger,
+            callers = self.callers,
+            open = self.open,
+            hosts = self.hosts,
+            origins = self.origins,
+            limits = self.limits,
+            docs = format!("{}/docs", self.url()),
+            metrics = format!("{}/metrics", self.url()),
+            r#try = self.demo.then(|| self.curl()),
+            "ready"
+        );
+    }
+
+    /// Where a client on this machine finds it.
+    fn url(&self) -> String {
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(Ipv4Addr::LOCALHOST.into());
+        }
+        format!("http://{address}")
+    }
+
+    fn curl(&self) -> String {
+        let url = self.url();
+        format!(
+            "curl -s {url}/tools/calculator/invoke -H 'content-type: application/json' \
+             -d '{{\"arguments\": {{\"expression\": \"6*7\"}}}}'"
+        )
+    }
+}
+
+impl Display for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = self.url();
+        writeln!(f, "Toolcrib {}", env!("CARGO_PKG_VERSION"))?;
+        let off = if self.tools_off > 0 { format!("; {} switched off", self.tools_off) } else { String::new() };
+        writeln!(f, "  tools    {} ({}{off})", self.tools, self.tools_by_kind)?;
+        writeln!(f, "  ledger   {}", self.ledger)?;
+        writeln!(f, "  callers  {}", self.callers)?;
+        writeln!(f, "  open     {}", self.open)?;
+        writeln!(f, "  hosts    {}; origins: {}", self.hosts, self.origins)?;
+        writeln!(f, "  limits   {}", self.limits)?;
+        writeln!(f, "  see      {url}/docs and {url}/metrics")?;
+        if self.demo {
+            let said = "No manifest: serving the built-in demo tools. Try";
+            writeln!(f, "\n{said}\n\n  {}\n", self.curl())?;
+        }
+        Ok(())
+    }
+}
+
+fn joined(texts: impl Iterator<Item = String>, or: &str) -> String {
+    let texts: Vec<String> = texts.collect();
+    if texts.is_empty() { or.to_owned() } else { texts.join(", ") }
+}
