@@ -21,8 +21,9 @@ fn middle(bucket: i64) -> f64 {
     2.0 * GROWTH.powf(bucket as f64) / (GROWTH + 1.0)
 }
 
-/// Counted durations.
-#[derive(Default)]
+/// Counted durations: calls by bucket.
+#[derive(Default, serde::Deserialize)]
+#[serde(transparent)]
 pub(super) struct Latencies(BTreeMap<i64, u64>);
 
 impl Latencies {

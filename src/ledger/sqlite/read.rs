@@ -47,12 +47,13 @@ pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Fo
 
 /// Totals that are kept as calls come and go, and quantiles of their sketches: the number of rows does not matter.
 pub(super) async fn usage(pool: &SqlitePool, caller: Option<&str>) -> Result<Vec<UsageRow>> {
-    let sql = "select caller, tool, bucket, calls from usage_latency where ?1 is null or caller = ?1";
+    // A row for each sketch, not for each of its buckets: every row costs a change of threads.
+    let sql = "select caller, tool, json_group_object(bucket, calls) from usage_latency \
+        where ?1 is null or caller = ?1 group by caller, tool";
     let mut latencies: HashMap<(String, String), Latencies> = HashMap::new();
     for row in sqlx::query(sql).bind(caller).fetch_all(pool).await? {
-        let calls: i64 = row.try_get(3)?;
-        let of = latencies.entry((row.try_get(0)?, row.try_get(1)?)).or_default();
-        of.add(row.try_get(2)?, calls.unsigned_abs());
+        let sketch = serde_json::from_str(row.try_get(2)?).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        latencies.insert((row.try_get(0)?, row.try_get(1)?), sketch);
     }
     let sql = "select caller, tool, calls, succeeded, failed, refused, cache_hits from usage_total \
         where ?1 is null or caller = ?1 order by tool, caller";
