@@ -12,7 +12,7 @@ const ERROR: f64 = 0.02;
 const GROWTH: f64 = (1.0 + ERROR) / (1.0 - ERROR);
 
 /// The bucket that counts this duration, in microseconds.
-pub(super) fn bucket(us: i64) -> i64 {
+fn bucket(us: i64) -> i64 {
     if us <= 1 { 0 } else { ((us as f64).ln() / GROWTH.ln()).ceil() as i64 }
 }
 
@@ -27,9 +27,14 @@ fn middle(bucket: i64) -> f64 {
 pub(super) struct Latencies(BTreeMap<i64, u64>);
 
 impl Latencies {
-    /// Counts durations of this bucket.
-    pub(super) fn add(&mut self, bucket: i64, calls: u64) {
-        *self.0.entry(bucket).or_default() += calls;
+    /// Counts a duration, in microseconds.
+    pub(super) fn add(&mut self, us: i64) {
+        *self.0.entry(bucket(us)).or_default() += 1;
+    }
+
+    /// Buckets and the calls that each counts.
+    pub(super) fn buckets(&self) -> impl Iterator<Item = (i64, u64)> {
+        self.0.iter().map(|(bucket, calls)| (*bucket, *calls))
     }
 
     /// The duration that `percent` of the calls did not exceed (nearest rank), in milliseconds.
@@ -55,7 +60,7 @@ mod tests {
         #[test]
         fn quantiles_are_within_two_percent(mut all in prop::collection::vec(1_i64..3_600_000_000, 1..200)) {
             let mut sketch = Latencies::default();
-            all.iter().for_each(|us| sketch.add(bucket(*us), 1));
+            all.iter().for_each(|us| sketch.add(*us));
             all.sort_unstable();
             for percent in [50, 99] {
                 let exact = all[(all.len() * percent).div_ceil(100) - 1] as f64 / 1000.0;

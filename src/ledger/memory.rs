@@ -52,7 +52,7 @@ impl Tables {
             State::Failed | State::TimedOut | State::Cancelled | State::Unknown => total.failed += 1,
         }
         if row.state != State::Refused {
-            row.duration_us.iter().for_each(|us| latencies.add(latency::bucket(*us), 1));
+            row.duration_us.iter().for_each(|us| latencies.add(*us));
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::blocking;
 use crate::ledger::{Error, Registered};
 use crate::manifest::{Defaults, Finding, read_registered};
 use crate::registry::{ChangeError, Entry};
-use crate::tools::Tool;
+use crate::tools::{Clients, Tool};
 
 /// Why a tool was not registered; nothing has changed.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,8 @@ impl Live {
         };
         let (named, defaults) = (name.to_owned(), state.defaults.clone());
         // Making an HTTP client reads the system's certificates.
-        let read = blocking::on_a_thread(move || read_registered(&named, &definition, &defaults)).await;
+        let read =
+            blocking::on_a_thread(move || read_registered(&named, &definition, &defaults, &Clients::default())).await;
         let (tool, warnings) = read.ok_or(ChangeError::Ledger(Error::Closed))?.map_err(PutError::Definition)?;
         let (entry, is_new) = self.registry.put(self.plan.admit(tool), kept).await?;
         tracing::info!(tool = name, by, is_new, "a tool was registered");
@@ -65,7 +66,8 @@ impl Live {
         let kept = self.registry.shared().ledger.registered().await?;
         let plan = self.plan.clone();
         let read = move || {
-            let read = |one: Registered| match read(&one, &defaults) {
+            let clients = Clients::default();
+            let read = |one: Registered| match read(&one, &defaults, &clients) {
                 Ok(tool) => Some(plan.admit(tool)),
                 Err(why) => {
                     tracing::error!(tool = one.name, why, "a registered tool cannot be read; PUT it anew or DELETE it");
@@ -78,8 +80,8 @@ impl Live {
     }
 }
 
-fn read(kept: &Registered, defaults: &Defaults) -> Result<Tool, String> {
+fn read(kept: &Registered, defaults: &Defaults, clients: &Clients) -> Result<Tool, String> {
     let definition: Value = serde_json::from_str(&kept.definition).map_err(|error| format!("not JSON: {error}"))?;
-    let read = read_registered(&kept.name, &definition, defaults);
+    let read = read_registered(&kept.name, &definition, defaults, clients);
     read.map(|(tool, _)| tool).map_err(|found| found.first().map(ToString::to_string).unwrap_or_default())
 }

@@ -16,7 +16,7 @@ use crate::callers::{CallerSettings, hash_key};
 use crate::http::ServerSettings;
 use crate::ledger;
 use crate::secrets::Redactor;
-use crate::tools::Tool;
+use crate::tools::{Clients, Tool};
 
 const SECTIONS: [&str; 10] =
     ["server", "ledger", "cache", "calls", "callers", "include", "defaults", "tools", "python_modules", "mcp_servers"];
@@ -73,6 +73,7 @@ pub(super) fn read(path: &Path, source: &dyn Source, natives: &HashMap<String, T
         secrets: BTreeSet::new(),
         seen: HashMap::new(),
         written: Written::default(),
+        clients: Clients::default(),
     };
     let mut manifest = loader.manifest(path);
     let mut findings = loader.findings.0;
@@ -95,6 +96,7 @@ struct Loader<'a> {
     /// Where each tool name was first seen.
     seen: HashMap<String, Place>,
     written: Written,
+    clients: Clients,
 }
 
 impl Loader<'_> {
@@ -291,6 +293,7 @@ impl Loader<'_> {
                 defaults,
                 natives: self.natives,
                 origin: Origin::Manifest,
+                clients: &self.clients,
                 secrets: &mut self.secrets,
                 findings: &mut self.findings,
             };

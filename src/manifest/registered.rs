@@ -12,7 +12,7 @@ use super::references::Source;
 use super::sections::PolicyEntry;
 use super::tool::ToolReader;
 use crate::call::Origin;
-use crate::tools::Tool;
+use crate::tools::{Clients, Tool};
 
 /// What a manifest says in `defaults:`; it goes for registered tools too.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +35,12 @@ impl Source for Nothing {
 ///
 /// # Errors
 /// Everything that was found; places are JSON Pointers.
-pub fn read_registered(name: &str, value: &Value, defaults: &Defaults) -> Result<(Tool, Vec<Finding>), Vec<Finding>> {
+pub fn read_registered(
+    name: &str,
+    value: &Value,
+    defaults: &Defaults,
+    clients: &Clients,
+) -> Result<(Tool, Vec<Finding>), Vec<Finding>> {
     let (mut findings, mut secrets) = (Findings::default(), BTreeSet::new());
     let node = Node::from_json(value, "");
     let mut reader = ToolReader {
@@ -44,6 +49,7 @@ pub fn read_registered(name: &str, value: &Value, defaults: &Defaults) -> Result
         defaults: &defaults.0,
         natives: &HashMap::new(),
         origin: Origin::Registered,
+        clients,
         secrets: &mut secrets,
         findings: &mut findings,
     };
@@ -63,7 +69,7 @@ mod tests {
     use super::*;
 
     fn faults(value: &Value) -> Vec<(String, String)> {
-        let findings = read_registered("t", value, &Defaults::default()).err().unwrap_or_default();
+        let findings = read_registered("t", value, &Defaults::default(), &Clients::default()).err().unwrap_or_default();
         let errors = findings.into_iter().filter(|finding| finding.severity == Severity::Error);
         errors.map(|finding| (finding.place.pointer().unwrap(), finding.message)).collect()
     }
@@ -75,7 +81,8 @@ mod tests {
     #[test]
     fn an_entry_as_json_is_a_tool() {
         let value = http(&json!({"url": "https://api.example.com/v1/$${x}", "query": {"q": "{{ host }}"}}));
-        let (tool, _) = read_registered("t", &value, &Defaults::default()).unwrap_or_else(|f| panic!("{}", f[0]));
+        let (tool, _) = read_registered("t", &value, &Defaults::default(), &Clients::default())
+            .unwrap_or_else(|f| panic!("{}", f[0]));
         assert_eq!((tool.name(), tool.origin), ("t", Origin::Registered));
         assert!(!tool.settings.generation.iter().all(|byte| *byte == 0));
     }

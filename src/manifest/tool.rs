@@ -17,7 +17,7 @@ use crate::call::json::{canonical, digest, pointer_token, pointer_tokens};
 use crate::call::{CachePolicy, CacheWhen, Concurrency, Effect, EnvVar, Kind, Origin, Policy, RetryPolicy, ToolName};
 use crate::expression;
 use crate::schema::{Schema, SchemaFault};
-use crate::tools::{BuildContext, ConfigFault, Tool, builtin, kinds};
+use crate::tools::{BuildContext, Clients, ConfigFault, Tool, builtin, kinds};
 
 /// Reads tools of one file.
 pub(super) struct ToolReader<'a> {
@@ -28,6 +28,7 @@ pub(super) struct ToolReader<'a> {
     pub(super) natives: &'a HashMap<String, Tool>,
     /// Where it came from: one that came over HTTP is trusted with less.
     pub(super) origin: Origin,
+    pub(super) clients: &'a Clients,
     pub(super) secrets: &'a mut std::collections::BTreeSet<String>,
     pub(super) findings: &'a mut Findings,
 }
@@ -205,7 +206,7 @@ impl ToolReader<'_> {
                 tool.definition.name = ToolName::parse(name).unwrap_or(tool.definition.name);
                 tool
             }
-            None => match builtin::build(which, name, &said.with, self.base) {
+            None => match builtin::build(which, name, &said.with, self.base, self.clients) {
                 Some(Ok(mut tool)) => {
                     tool.settings.base = Some(self.base.to_owned());
                     tool
@@ -245,6 +246,7 @@ impl ToolReader<'_> {
             input_schema: input_schema.unwrap_or(&tool.definition.input_schema),
             effect: policy.effect.unwrap_or_default(),
             trusted: self.origin != Origin::Registered,
+            clients: self.clients,
         };
         let config = node.filtered(|key| kinds::keys(kind).contains(&key)).to_json();
         match kinds::build(kind, config, &context)? {

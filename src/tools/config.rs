@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::http::Clients;
 use super::template::Template;
 use crate::call::Effect;
 
@@ -41,6 +42,8 @@ pub struct BuildContext<'a> {
     pub effect: Effect,
     /// The operator's file says it: a literal address that is out of reach is then odd, otherwise an error.
     pub trusted: bool,
+    /// HTTP clients that tools share.
+    pub clients: &'a Clients,
 }
 
 impl BuildContext<'_> {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 pub use config::{BuildContext, ConfigFault, ParameterUse};
+pub use http::Clients;
 pub(crate) use tool::Settings;
 pub use tool::{BuildError, Tool};
 

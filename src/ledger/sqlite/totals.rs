@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::super::latency;
+use super::super::latency::Latencies;
 use super::super::{Row, State};
 use crate::call::CacheStatus;
 
@@ -67,7 +67,7 @@ impl<'a> Totals<'a> {
 
 /// Durations that are not written yet.
 pub(super) struct Durations {
-    waiting: BTreeMap<Of, BTreeMap<i64, u64>>,
+    waiting: BTreeMap<Of, Latencies>,
     written: Instant,
 }
 
@@ -82,7 +82,7 @@ impl Durations {
     pub(super) fn add(&mut self, row: &Row) {
         let Some(us) = row.duration_us.filter(|_| row.state != State::Refused) else { return };
         let of = (row.caller.clone(), row.tool.clone());
-        *self.waiting.entry(of).or_default().entry(latency::bucket(us)).or_default() += 1;
+        self.waiting.entry(of).or_default().add(us);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -95,11 +95,8 @@ impl Durations {
 
     /// As lines of `usage_latency`.
     pub(super) fn lines(&self) -> Vec<(Arc<str>, Arc<str>, i64, u64)> {
-        let line = |((caller, tool), buckets): (&Of, &BTreeMap<i64, u64>)| {
-            let (caller, tool) = (caller.clone(), tool.clone());
-            buckets.clone().into_iter().map(move |(bucket, calls)| (caller.clone(), tool.clone(), bucket, calls))
-        };
-        self.waiting.iter().flat_map(line).collect()
+        let all = self.waiting.iter().flat_map(|(of, all)| all.buckets().map(move |counted| (of, counted)));
+        all.map(|((caller, tool), (bucket, calls))| (caller.clone(), tool.clone(), bucket, calls)).collect()
     }
 
     /// They are written.

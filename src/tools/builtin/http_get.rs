@@ -9,7 +9,7 @@ use url::{Host, Url};
 
 use crate::call::units::Size;
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult, Violation};
-use crate::tools::http::client::Client;
+use crate::tools::http::client::{Client, Clients};
 use crate::tools::http::gate::Gate;
 use crate::tools::http::response::Reading;
 use crate::tools::{ConfigFault, Runner, Tool};
@@ -34,8 +34,8 @@ pub(super) struct Config {
     max_bytes: Option<Size>,
 }
 
-pub(super) fn tool(name: &str, config: Config) -> Result<Tool, ConfigFault> {
-    let client = Client::new(Gate::new(config.allow_private, "with.allow_private"));
+pub(super) fn tool(name: &str, config: Config, clients: &Clients) -> Result<Tool, ConfigFault> {
+    let client = clients.get(Gate::new(config.allow_private, "with.allow_private"));
     let client = client.map_err(|message| ConfigFault::error(&["with"], message))?;
     let reading = Reading::new(config.max_bytes, "with.max_bytes");
     let reading = reading.map_err(|message| ConfigFault::error(&["with", "max_bytes"], message))?;
@@ -110,7 +110,7 @@ mod tests {
     use crate::tools::http::tests::{context, object, ok, serve};
 
     fn build(with: Value) -> Result<Tool, ConfigFault> {
-        tool("http_get", serde_json::from_value(with).unwrap())
+        tool("http_get", serde_json::from_value(with).unwrap(), &Clients::default())
     }
 
     fn faults(tool: &Tool, url: Value) -> Vec<String> {

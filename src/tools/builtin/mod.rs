@@ -11,18 +11,24 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::kinds::decode;
-use super::{ConfigFault, Tool};
+use super::{Clients, ConfigFault, Tool};
 use crate::call::JsonObject;
 
 /// Names of the built-in tools.
 pub const NAMES: [&str; 4] = ["calculator", "current_time", "http_get", "read_file"];
 
 /// The built-in `which`, registered as `name`, with its settings (`with:`); `None` if there is no such built-in.
-pub fn build(which: &str, name: &str, with: &JsonObject, base: &Path) -> Option<Result<Tool, ConfigFault>> {
+pub fn build(
+    which: &str,
+    name: &str,
+    with: &JsonObject,
+    base: &Path,
+    clients: &Clients,
+) -> Option<Result<Tool, ConfigFault>> {
     match which {
         "calculator" => Some(settings(with).map(|none: NoSettings| calculator::tool(name, none))),
         "current_time" => Some(settings(with).map(|none: NoSettings| current_time::tool(name, none))),
-        "http_get" => Some(settings(with).and_then(|config| http_get::tool(name, config))),
+        "http_get" => Some(settings(with).and_then(|config| http_get::tool(name, config, clients))),
         "read_file" => Some(settings(with).and_then(|config| read_file::tool(name, config, base))),
         _ => None,
     }
@@ -41,7 +47,8 @@ fn settings<T: DeserializeOwned>(with: &JsonObject) -> Result<T, ConfigFault> {
 
 /// The tools of a service that was started without a manifest.
 pub fn demo() -> Vec<Tool> {
+    let clients = Clients::default();
     let names = ["calculator", "current_time", "http_get"];
-    let tool = |name: &&str| build(name, name, &JsonObject::new(), Path::new(""))?.ok();
+    let tool = |name: &&str| build(name, name, &JsonObject::new(), Path::new(""), &clients)?.ok();
     names.iter().filter_map(tool).collect()
 }

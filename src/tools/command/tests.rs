@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::call::{Caller, Content, Effect, Invocation, ToolName, ToolSettings};
-use crate::tools::{BuildContext, ConfigFault};
+use crate::tools::{BuildContext, Clients, ConfigFault};
 
 /// How long something that must happen may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -27,7 +27,16 @@ type Built = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
 
 fn build_with(config: Value, schema: &Value, effect: Effect) -> Built {
     let config = serde_json::from_value(config).unwrap();
-    build(config, &BuildContext { base: Path::new("/tmp"), input_schema: schema, effect, trusted: true })
+    build(
+        config,
+        &BuildContext {
+            base: Path::new("/tmp"),
+            input_schema: schema,
+            effect,
+            trusted: true,
+            clients: &Clients::default(),
+        },
+    )
 }
 
 /// A runner with the string parameters `a` and `b`, both required.

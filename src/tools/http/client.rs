@@ -1,7 +1,9 @@
 //! The HTTP client of a tool: through the gate, to nowhere else, and never twice.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::io;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
@@ -18,7 +20,7 @@ pub(crate) const NO_ROOTS: &str = "this system has no CA certificates, so no htt
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client with its own connections.
+/// A client behind a gate.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     inner: reqwest::Client,
@@ -31,7 +33,7 @@ impl Client {
     ///
     /// # Errors
     /// A sentence, when the TLS library cannot be set up.
-    pub(crate) fn new(gate: Gate) -> Result<Self, String> {
+    fn new(gate: Gate) -> Result<Self, String> {
         if CryptoProvider::get_default().is_none() {
             // Fails only if somebody else was faster, which is as good.
             let _ = ring::default_provider().install_default();
@@ -60,6 +62,24 @@ impl Client {
             return Err(ToolError::upstream_final(format!("`{host}`: {NO_ROOTS}")));
         }
         self.inner.execute(request).await.map_err(|error| failure(&host, error))
+    }
+}
+
+/// The clients of the tools that are built together: equal gates share one, and with it its certificates, which are
+/// read from the system once and not for every tool, and its connections.
+#[derive(Debug, Default)]
+pub struct Clients(Mutex<HashMap<Gate, Client>>);
+
+impl Clients {
+    /// The client behind this gate.
+    pub(crate) fn get(&self, gate: Gate) -> Result<Client, String> {
+        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(&gate) {
+            return Ok(client.clone());
+        }
+        let client = Client::new(gate)?;
+        clients.insert(gate, client.clone());
+        Ok(client)
     }
 }
 

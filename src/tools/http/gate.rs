@@ -79,7 +79,7 @@ const V6: [Range<Ipv6Addr>; 21] = [
 ];
 
 /// Lets addresses pass, or not.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Gate {
     allow_private: bool,
     key: Option<&'static str>,

@@ -21,6 +21,7 @@ use async_trait::async_trait;
 pub use config::{Config, RequestConfig, ResponseConfig};
 
 use self::client::Client;
+pub use self::client::Clients;
 use self::config::Notebook;
 use self::gate::Gate;
 use self::request::RequestTemplate;
@@ -37,7 +38,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runn
     };
     let request = RequestTemplate::parse(config.request, context.effect, &mut notes);
     let reading = Reading::parse(config.response, config.max_output, &mut notes);
-    let client = Client::new(gate).map_err(|message| notes.error(&["request"], message)).ok();
+    let client = context.clients.get(gate).map_err(|message| notes.error(&["request"], message)).ok();
     if let (Some(request), Some(client)) = (&request, &client) {
         request.target.check(gate, client.has_roots(), &mut notes);
     }

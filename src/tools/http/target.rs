@@ -228,13 +228,19 @@ mod tests {
 
     use super::*;
     use crate::call::Effect;
-    use crate::tools::{BuildContext, ConfigFault};
+    use crate::tools::{BuildContext, Clients, ConfigFault};
 
     fn parse(url: &str, hosts: &[&str]) -> (Option<Target>, Vec<ConfigFault>) {
         let input_schema =
             json!({"properties": {"x": {}, "y": {}, "z": {}, "host": {}}, "required": ["x", "y", "host"]});
         let base = std::path::Path::new(".");
-        let context = BuildContext { base, input_schema: &input_schema, effect: Effect::Read, trusted: true };
+        let context = BuildContext {
+            base,
+            input_schema: &input_schema,
+            effect: Effect::Read,
+            trusted: true,
+            clients: &Clients::default(),
+        };
         let config = serde_json::from_value(json!({"url": url, "allow_hosts": hosts})).unwrap();
         let mut notes = Notebook::new(&context);
         let target = Target::parse(&config, &mut notes);

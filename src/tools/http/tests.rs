@@ -94,7 +94,8 @@ fn try_build(config: Value, effect: Effect) -> (Option<Arc<dyn Runner>>, Vec<Con
         "properties": {"city": {}, "ids": {}, "note": {}, "units": {"default": "celsius"}}
     });
     let base = std::path::Path::new(".");
-    let context = BuildContext { base, input_schema: &input_schema, effect, trusted: true };
+    let context =
+        BuildContext { base, input_schema: &input_schema, effect, trusted: true, clients: &Clients::default() };
     build(serde_json::from_value(config).unwrap(), &context)
 }
 

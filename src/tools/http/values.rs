@@ -86,12 +86,18 @@ mod tests {
 
     use super::*;
     use crate::call::Effect;
-    use crate::tools::BuildContext;
+    use crate::tools::{BuildContext, Clients};
 
     fn node(value: Value) -> Node {
         let input_schema = json!({"properties": {"a": {}, "b": {}, "gone": {}}});
         let base = std::path::Path::new(".");
-        let context = BuildContext { base, input_schema: &input_schema, effect: Effect::Read, trusted: true };
+        let context = BuildContext {
+            base,
+            input_schema: &input_schema,
+            effect: Effect::Read,
+            trusted: true,
+            clients: &Clients::default(),
+        };
         let mut notes = Notebook::new(&context);
         let node = Node::parse(value, &["request", "json"], &mut notes);
         assert_eq!(notes.faults, []);
