@@ -284,6 +284,7 @@ impl App {
         }
         let watching = tokio::spawn(self.live.clone().watch(hangups));
         let shared = self.registry().shared().clone();
+        let verifying = tokio::spawn(ledger::verify(shared.ledger.clone(), shared.metrics.commits()));
         if let Some(keep) = self.retention {
             // Ends when the ledger is closed.
             tokio::spawn(ledger::retain(shared.ledger.clone(), shared.clock.clone(), keep));
@@ -295,6 +296,7 @@ impl App {
         };
         http::serve(listener, self.router(), shared.running, self.settings.drain, stop.next(), hurried).await;
         watching.abort();
+        verifying.abort();
         shared.ledger.close().await;
         shared.call_log.flush().await;
         tracing::info!("stopped");

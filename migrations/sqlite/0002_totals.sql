@@ -50,6 +50,18 @@ drop table bound;
 alter table quota add column counted_at integer not null default 0;
 create index quota_run on quota (counted_at) where per = 'run';
 
+-- Which counters a row is charged to (",3,7,"), so that counters can be held against rows: `used` is `carried` and the
+-- rows from `from_seq` on that have the counter's number. Counters of runs have none.
+alter table invocation add column charged text;
+create index invocation_charged on invocation (charged) where charged is not null;
+alter table quota add column id integer;
+alter table quota add column from_seq integer not null default 0;
+alter table quota add column carried integer not null default 0;  -- rows that retention has deleted since
+create unique index quota_id on quota (id);
+update quota set id = numbered.id, carried = used, from_seq = (select coalesce(max(seq), 0) + 1 from invocation)
+    from (select tool, caller, run, per, row_number() over () as id from quota where per != 'run') as numbered
+    where (quota.tool, quota.caller, quota.run, quota.per) = (numbered.tool, numbered.caller, numbered.run, numbered.per);
+
 -- The writer remembers the counters it last wrote. Before it counts on from there it puts those that another process
 -- has moved since in here, which cannot be done: the commit fails, and it reads them again.
 create table quota_moved (never integer constraint quota_moved check (0)) strict;

@@ -339,6 +339,50 @@ mod sqlite {
     }
 
     #[tokio::test]
+    async fn counters_are_what_the_rows_say_whatever_happens() {
+        let (ledger, folder) = open().await;
+        let limits = || vec![charge(100, Per::Minute), charge(1000, Per::Lifetime), charge(50, Per::Run)];
+        let mut made = Vec::new();
+        for call in 0..40 {
+            // Over a minute's edge, with limits that come and go.
+            let at = now() + call.seconds();
+            let charges = if call % 7 == 0 { vec![] } else { limits()[..1 + call as usize % 3].to_vec() };
+            let row = row("t", "a", at);
+            made.push((row.clone(), ledger.reserve(row, charges).await.unwrap().charged));
+        }
+        for (at, (row, charged)) in made.into_iter().enumerate() {
+            match at % 4 {
+                0 => ledger.settle(ended(&row, State::Cancelled), charged).await.unwrap(),
+                1 => {}
+                _ => ledger.settle(ended(&row, State::Succeeded), vec![]).await.unwrap(),
+            }
+        }
+        record_at(&*ledger, now()).await;
+        assert_eq!(ledger.drift().await.unwrap(), 0);
+        ledger.reset("t", None).await.unwrap();
+        ledger.reserve(row("t", "a", now()), limits()).await.unwrap();
+        assert_eq!(ledger.drift().await.unwrap(), 0);
+        for _ in 0..30 {
+            let row = row("t", "a", now());
+            ledger.reserve(row.clone(), limits()).await.unwrap();
+            ledger.settle(ended(&row, State::Succeeded), vec![]).await.unwrap();
+        }
+        while ledger.prune(Timestamp::now() + 1.hour(), 7).await.unwrap() > 0 {}
+        assert_eq!(ledger.drift().await.unwrap(), 0);
+        ledger.reserve(row("t", "a", now()), limits()).await.unwrap();
+        ledger.close().await;
+        let settings = Settings { base: folder.path().to_owned(), ..settings() };
+        let ledger = super::super::open(&settings, now()).await.unwrap();
+        ledger.reserve(row("t", "a", now()), limits()).await.unwrap();
+        assert_eq!(ledger.drift().await.unwrap(), 0);
+
+        let file = format!("sqlite://{}", folder.path().join("test.db").display());
+        let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file).await.unwrap();
+        sqlx::query("update quota set used = used + 2 where per = 'lifetime'").execute(&mut other).await.unwrap();
+        assert_eq!(ledger.drift().await.unwrap(), 2, "somebody's hand was in the file");
+    }
+
+    #[tokio::test]
     async fn a_file_that_is_taken_away_is_noticed_before_anything_runs() {
         let (ledger, folder) = open().await;
         ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();

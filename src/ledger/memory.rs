@@ -207,6 +207,10 @@ impl Ledger for Memory {
         Ok(old.len() as u64)
     }
 
+    async fn drift(&self) -> Result<u64, Error> {
+        Ok(0)
+    }
+
     async fn registered(&self) -> Result<Vec<Registered>, Error> {
         Ok(self.tables().registered.values().cloned().collect())
     }

@@ -9,8 +9,8 @@ mod latency;
 pub(crate) mod memory;
 mod open;
 mod record;
-mod retention;
 mod sqlite;
+mod upkeep;
 mod watch;
 
 use std::path::Path;
@@ -24,7 +24,7 @@ pub use record::{
     AttemptRow, Found, LISTED_ARGUMENTS, Query, Registered, Reservation, ReserveError, Row, State, StoredResult,
     Switch, UsageRow,
 };
-pub use retention::retain;
+pub use upkeep::{retain, verify};
 
 pub use watch::Watch;
 
@@ -101,6 +101,9 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Forgets a registered tool; committed when it returns. Says whether there was one.
     async fn unregister(&self, name: &str) -> Result<bool, Error>;
+    /// By how many units the counters of limits differ from the rows that are charged to them: 0, or something is wrong.
+    async fn drift(&self) -> Result<u64, Error>;
+
     /// Copies the ledger as it stands now to a new file, which is a ledger too; says how large it is, in bytes. Calls
     /// go on meanwhile. Dropped before its end it leaves nothing behind.
     async fn backup(&self, to: &Path) -> Result<u64, Error>;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Told by the writer. Must not block.
+/// Told by the writer, and by `upkeep.rs`. Must not block.
 pub trait Watch: Send + Sync + 'static {
     /// A commit of so many rows is done.
     fn committed(&self, rows: usize, took: Duration);
@@ -12,6 +12,9 @@ pub trait Watch: Send + Sync + 'static {
 
     /// So many rows of calls that have ended wait to be tried again.
     fn backlog(&self, rows: usize);
+
+    /// Counters of limits differ from the rows by so many units.
+    fn drift(&self, units: u64);
 }
 
 /// Nobody does.
@@ -21,4 +24,6 @@ impl Watch for () {
     fn failed(&self) {}
 
     fn backlog(&self, _: usize) {}
+
+    fn drift(&self, _: u64) {}
 }

@@ -19,6 +19,7 @@ pub struct CommitMetrics {
     rows: Histogram,
     seconds: Histogram,
     backlog: IntGauge,
+    drift: IntGauge,
 }
 
 impl CommitMetrics {
@@ -32,6 +33,11 @@ impl CommitMetrics {
             backlog: families.gauge(
                 "toolcrib_ledger_backlog_rows",
                 "Rows of calls that have ended and could not be written yet; they are tried again.",
+            )?,
+            drift: families.gauge(
+                "toolcrib_quota_drift",
+                "Units by which the counters of usage limits differ from the ledger's rows; looked at every minute. \
+                 Anything but 0 is a fault.",
             )?,
         })
     }
@@ -50,5 +56,9 @@ impl Watch for CommitMetrics {
 
     fn backlog(&self, rows: usize) {
         self.backlog.set(i64::try_from(rows).unwrap_or(i64::MAX));
+    }
+
+    fn drift(&self, units: u64) {
+        self.drift.set(i64::try_from(units).unwrap_or(i64::MAX));
     }
 }

@@ -141,6 +141,10 @@ impl Ledger for Sqlite {
         self.committed(|reply| Op::Prune { before, at_most, reply }).await
     }
 
+    async fn drift(&self) -> Result<u64, Error> {
+        read::drift(&self.readers).await.map_err(open::failed)
+    }
+
     async fn registered(&self) -> Result<Vec<Registered>, Error> {
         read::registered(&self.readers).await.map_err(open::failed)
     }

@@ -1,7 +1,7 @@
 //! The ledger in one SQLite file: WAL, `synchronous=FULL`, one writer, a pool of readers.
 //!
 //! `engine.rs` is the trait, `open.rs` gets the file ready, `writer.rs` groups commits, `batch.rs` says what one commit
-//! writes and `script.rs` takes it to SQLite, `totals.rs` counts, `prune.rs` deletes what is too old, `read.rs` and
+//! writes and `script.rs` takes it to SQLite, `quota.rs` and `totals.rs` count, `prune.rs` deletes what is too old, `read.rs` and
 //! `list.rs` answer questions, `backup.rs` copies the whole.
 
 mod backup;
@@ -10,6 +10,7 @@ mod engine;
 mod list;
 mod open;
 mod prune;
+mod quota;
 mod read;
 mod script;
 mod totals;

@@ -5,9 +5,22 @@ use sqlx::{Connection, SqliteConnection};
 
 use crate::call::InvocationId;
 
-/// Calls that began before; none that is still reserved.
-const CALLS: &str = "delete from invocation where seq in (select seq from invocation \
-    where id < ? and state != 'reserved' order by id limit ?)";
+/// Calls that began before; none that is still reserved, and not the newest: the next would get its place in the order.
+macro_rules! doomed {
+    () => {
+        "(select seq from invocation where id < ?1 and state != 'reserved' \
+          and seq < (select max(seq) from invocation) order by id limit ?2)"
+    };
+}
+const CALLS: &str = concat!("delete from invocation where seq in ", doomed!());
+/// What they were charged to goes on counting them.
+const CARRY: &str = concat!(
+    "update quota set carried = carried + gone.calls from \
+     (select q.id, count(*) as calls from invocation as i cross join json_each('[' || trim(i.charged, ',') || ']') as one \
+      join quota as q on q.id = one.value and i.seq >= q.from_seq where i.charged is not null and i.seq in ",
+    doomed!(),
+    " group by q.id) as gone where quota.id = gone.id"
+);
 const ATTEMPTS: &str = "delete from attempt where (invocation, attempt) in \
     (select invocation, attempt from attempt where invocation < ? limit ?)";
 /// Counters of runs that were not counted since. All other counters are one for each limit and caller, and stay.
@@ -23,6 +36,7 @@ pub(super) async fn prune(
     let oldest = InvocationId::floor(before).as_bytes().to_vec();
     let mut change = connection.begin_with("begin immediate").await?;
     let mut deleted = 0;
+    sqlx::query(CARRY).bind(oldest.clone()).bind(at_most).execute(&mut *change).await?;
     for sql in [CALLS, ATTEMPTS] {
         let query = sqlx::query(sql).bind(oldest.clone()).bind(at_most);
         deleted += query.execute(&mut *change).await?.rows_affected();

@@ -9,6 +9,7 @@ use sqlx::{QueryBuilder, Row as _, Sqlite, SqlitePool};
 
 use super::super::latency::Latencies;
 use super::super::{AttemptRow, Found, Registered, Row, State, StoredResult, Switch, UsageRow};
+use super::quota::DRIFT;
 use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId};
 
 pub(super) type Result<T> = std::result::Result<T, sqlx::Error>;
@@ -75,6 +76,11 @@ pub(super) async fn usage(pool: &SqlitePool, caller: Option<&str>) -> Result<Vec
         })
     };
     rows.iter().map(total).collect()
+}
+
+pub(super) async fn drift(pool: &SqlitePool) -> Result<u64> {
+    let units: i64 = sqlx::query_scalar(DRIFT).fetch_one(pool).await?;
+    Ok(units.unsigned_abs())
 }
 
 pub(super) async fn used(pool: &SqlitePool, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>> {

@@ -11,16 +11,18 @@ use sqlx::{Arguments as _, AssertSqlSafe, Encode, Sqlite, SqliteConnection, Type
 use super::super::Row;
 
 /// Writes whole rows: those of calls that begin, and those of calls that have ended. One that is there is ended if it
-/// was reserved, and else stays as it is: a call ends once.
+/// was reserved, and else stays as it is: a call ends once. An empty set of counters gives back what
+/// it was charged.
 const WRITE_ROWS: [&str; 2] = [
     "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
-     duration_us, arguments, result, origin, meta) select * from (values ",
+     duration_us, arguments, result, origin, meta, charged) select * from (values ",
     ") where column1 is not null on conflict (id) do update set state = excluded.state, kind = excluded.kind, \
      cache = excluded.cache, attempts = excluded.attempts, duration_us = excluded.duration_us, \
-     result = excluded.result, origin = excluded.origin, meta = excluded.meta \
+     result = excluded.result, origin = excluded.origin, meta = excluded.meta, \
+     charged = iif(excluded.charged = '', null, charged) \
      where invocation.state = 'reserved' and excluded.state != 'reserved'",
 ];
-const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 
 /// Statements and the values bound to them. The texts are constants of this folder, so joining them is safe; values
 /// are always bound.
@@ -44,13 +46,14 @@ impl Script {
         }
     }
 
-    /// Adds the rows of calls. Their number is rounded up to a power of two with rows of nulls, which are skipped: so
+    /// Adds the rows of calls, each with the counters it is charged to. Their number is rounded up to a power of two with rows of nulls, which are skipped: so
     /// there are few different texts, and each is prepared once.
-    pub(super) fn add_rows<'a>(&mut self, rows: impl Iterator<Item = &'a Row>) {
+    pub(super) fn add_rows<'a>(&mut self, rows: impl Iterator<Item = (&'a Row, Option<String>)>) {
         let before = self.values.inner.len();
         let mut count = 0;
-        for row in rows {
+        for (row, charged) in rows {
             self.values.row(row);
+            self.values.push(charged);
             count += 1;
         }
         if count == 0 {
@@ -86,7 +89,7 @@ impl Script {
     }
 }
 
-const COLUMNS: usize = 16;
+const COLUMNS: usize = 17;
 
 /// Bound values, in order.
 #[derive(Default)]
@@ -100,7 +103,7 @@ impl Values {
         let _ = self.inner.add(value);
     }
 
-    /// A row, in the order of [`WRITE_ROWS`].
+    /// A row, in the order of [`WRITE_ROWS`], but for its charge.
     fn row(&mut self, row: &Row) {
         self.push(row.id.as_bytes().to_vec());
         self.push(row.tool.clone());

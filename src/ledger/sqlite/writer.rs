@@ -17,7 +17,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::super::{AttemptRow, Error, Held, Registered, Reservation, ReserveError, Row, StoredResult, Switch, Watch};
-use super::batch::{Batch, Counters, Reserved, moved};
+use super::batch::{Batch, Reserved};
+use super::quota::{Counters, moved};
 use super::totals::Durations;
 use super::{open, prune};
 use crate::call::{Charge, Charged};

@@ -1,11 +1,12 @@
-//! Forgetting what is older than the operator wants to keep.
+//! What goes on beside the calls: forgetting what is older than the operator wants to keep, and holding counters of
+//! limits against the rows that they count.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{Error, Ledger};
+use super::{Error, Ledger, Watch};
 use crate::call::Clock;
 
 /// Rows deleted in one commit: about a millisecond for whoever waits behind it.
@@ -15,6 +16,9 @@ const A_FEW: u32 = 200;
 const REST: u32 = 4;
 /// Pause when nothing is left to delete, at least and at most; in between a tenth of what is kept.
 const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+
+/// Pause between two looks. Each reads an index, not the rows.
+const VERIFY_EVERY: Duration = Duration::from_secs(60);
 
 /// Deletes calls that began longer than `keep` ago, a few at a time, until the ledger is closed.
 pub async fn retain(ledger: Arc<dyn Ledger>, clock: Clock, keep: Duration) {
@@ -32,6 +36,25 @@ pub async fn retain(ledger: Arc<dyn Ledger>, clock: Clock, keep: Duration) {
             // A ledger in trouble says so itself.
             Ok(_) | Err(_) => sleep(pause).await,
         }
+    }
+}
+
+/// Tells `watch` by how many units the counters differ from the rows, at once and every minute. A difference is a fault
+/// of this program or somebody else's hand in the file; nothing is set right, since either side may be wrong.
+pub async fn verify(ledger: Arc<dyn Ledger>, watch: Arc<dyn Watch>) {
+    let mut before = 0;
+    loop {
+        match ledger.drift().await {
+            Ok(units) => {
+                watch.drift(units);
+                if units != before && units > 0 {
+                    tracing::error!(units, "counters of usage limits are not what the ledger's rows say");
+                }
+                before = units;
+            }
+            Err(error) => tracing::warn!(%error, "the counters of usage limits cannot be checked"),
+        }
+        sleep(VERIFY_EVERY).await;
     }
 }
 

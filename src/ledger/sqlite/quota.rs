@@ -1,0 +1,200 @@
+//! Counters of usage limits: remembered or read, counted on, and held against the rows that they count.
+//!
+//! A row carries the numbers of the counters it was charged to (`,3,7,`), until its charge is given back. So what a
+//! counter should say can be counted at any time, and [`DRIFT`] does: a difference is a fault of this program, or of
+//! somebody else's hand in the file. Counters of runs have no number: a run's name is its caller's choice, so there
+//! can be millions.
+
+use std::collections::{HashMap, HashSet};
+
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteRow;
+
+use super::super::{Reservation, Row};
+use super::batch::Reserved;
+use super::script::Script;
+use crate::call::{Charge, Charged, Per};
+
+/// The counters of these keys, and before them the highest number given so far.
+const READ: &str = "select '', '', '', '', 0, 0, coalesce(max(id), 0) from quota union all \
+    select tool, caller, run, per, window_start, used, id from quota where (tool, caller, run, per) \
+    in (select value->>0, value->>1, value->>2, value->>3 from json_each(?))";
+/// Fails if one of them is not what it was.
+const CHECK: &str = "insert into quota_moved select 1 from json_each(?) as known left join quota as q \
+    on q.tool = known.value->>0 and q.caller = known.value->>1 and q.run = known.value->>2 and q.per = known.value->>3 \
+    where q.window_start is not known.value->>4 or q.used is not known.value->>5";
+/// A new window counts from the next row on.
+const WRITE: &str = "insert into quota (tool, caller, run, per, window_start, used, counted_at, id, from_seq) \
+    select value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, \
+    (select coalesce(max(seq), 0) + 1 from invocation) from json_each(?) where true \
+    on conflict (tool, caller, run, per) do update set used = excluded.used, counted_at = excluded.counted_at, \
+    from_seq = iif(window_start = excluded.window_start, from_seq, excluded.from_seq), \
+    carried = iif(window_start = excluded.window_start, carried, 0), window_start = excluded.window_start";
+const REFUND: &str = "update quota set used = max(0, used - (back.value->>5)) from json_each(?) as back \
+    where tool = back.value->>0 and caller = back.value->>1 and run = back.value->>2 and per = back.value->>3 \
+    and window_start = back.value->>4";
+/// By how many units the counters differ from the rows charged to them. There are few different sets of counters that
+/// rows are charged to, and an index finds each without looking at the rows.
+pub(super) const DRIFT: &str = "with recursive charged (set_) as (select min(charged) from invocation \
+    where charged is not null union all select (select min(charged) from invocation where charged > charged.set_) \
+    from charged where set_ is not null), \
+    counted (id, calls) as (select q.id, sum((select count(*) from invocation as i \
+    where i.charged = charged.set_ and i.seq >= q.from_seq)) from charged \
+    cross join json_each('[' || trim(charged.set_, ',') || ']') as one join quota as q on q.id = one.value \
+    where charged.set_ is not null group by q.id) \
+    select coalesce(sum(abs(q.used - q.carried - coalesce(counted.calls, 0))), 0) \
+    from quota as q left join counted on counted.id = q.id where q.id is not null";
+
+/// Counters remembered; beyond it all are forgotten, which costs each one hop.
+const REMEMBERED: usize = 4096;
+
+type Key = (String, String, String, Per);
+type Words<'a> = (&'a str, &'a str, &'a str, &'static str);
+
+#[derive(Clone, Copy)]
+struct Counter {
+    id: Option<i64>,
+    window_start: i64,
+    used: u64,
+}
+
+/// The counters as they were last written or read here. What they say is checked in the commit that counts on from
+/// them, which saves a hop for reading them first.
+#[derive(Default)]
+pub(super) struct Counters(HashMap<Key, Counter>);
+
+impl Counters {
+    /// Forgets all: somebody else may have changed them.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// The counters that these reservations count on, if all are known; the commit will check them.
+    pub(super) fn recall(&self, reserves: &[(Row, Vec<Charge>)], script: &mut Script) -> Option<Open> {
+        let known = |key: Words<'_>| {
+            let key = owned(key);
+            self.0.get(&key).copied().map(|counter| (key, counter))
+        };
+        let counters: HashMap<Key, Counter> = keys(reserves).into_iter().map(known).collect::<Option<_>>()?;
+        let line = |(key, counter): (&Key, &Counter)| {
+            let (tool, caller, run, per) = key.clone();
+            (tool, caller, run, per.as_str(), counter.window_start, counter.used)
+        };
+        script.add_with(CHECK, &counters.iter().map(line).collect::<Vec<_>>());
+        Some(Open { counters, highest: 0, counted_at: HashMap::new() })
+    }
+
+    /// They are written.
+    pub(super) fn remember(&mut self, open: Open) {
+        if self.0.len() > REMEMBERED {
+            self.forget();
+        }
+        self.0.extend(open.counters);
+    }
+}
+
+/// Asks for the counters that these reservations count on.
+pub(super) fn ask(reserves: &[(Row, Vec<Charge>)], script: &mut Script) {
+    script.add_with(READ, &keys(reserves));
+}
+
+/// Gives units back.
+pub(super) fn refund<'a>(charged: impl Iterator<Item = &'a Charged>, script: &mut Script) -> bool {
+    let mut sums: HashMap<(Words<'_>, i64), u64> = HashMap::new();
+    for charged in charged {
+        *sums.entry((key_of(&charged.charge), charged.window_start)).or_default() += 1;
+    }
+    let line = |(((tool, caller, run, per), start), units)| (tool, caller, run, per, start, units);
+    script.add_with(REFUND, &sums.iter().map(|(of, units)| (*of, *units)).map(line).collect::<Vec<_>>());
+    !sums.is_empty()
+}
+
+/// Whether a commit failed because a remembered counter was not what it was.
+pub(super) fn moved(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.message().contains("quota_moved"))
+}
+
+/// The counters of one batch while it is decided.
+pub(super) struct Open {
+    counters: HashMap<Key, Counter>,
+    /// Number given last.
+    highest: i64,
+    /// When those that were counted on were.
+    counted_at: HashMap<Key, i64>,
+}
+
+impl Open {
+    /// The counters as they were answered.
+    pub(super) fn read(rows: &[SqliteRow]) -> Result<Self, sqlx::Error> {
+        let highest = rows.first().map(|row| row.try_get(6)).transpose()?.unwrap_or(0);
+        let read = |row: &SqliteRow| {
+            let key = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, per_of(row.try_get(3)?));
+            let used: i64 = row.try_get(5)?;
+            Ok((key, Counter { id: row.try_get(6)?, window_start: row.try_get(4)?, used: used.unsigned_abs() }))
+        };
+        let counters = rows.iter().skip(1).map(read).collect::<Result<_, sqlx::Error>>()?;
+        Ok(Self { counters, highest, counted_at: HashMap::new() })
+    }
+
+    /// Decides a reservation, counting; with it the numbers of the counters it is charged to.
+    pub(super) fn admit(&mut self, row: &Row, charges: &[Charge]) -> (Reserved, Option<String>) {
+        let at = |charge: &Charge| {
+            let stored = self.counters.get(&owned(key_of(charge)));
+            Charged::at(charge.clone(), stored.map(|counter| (counter.window_start, counter.used)), row.started_at)
+        };
+        let mut charged: Vec<Charged> = charges.iter().map(at).collect();
+        if let Some(full) = charged.iter().find(|one| one.used >= one.charge.limit) {
+            return (Err(full.clone()), None);
+        }
+        let mut set = String::new();
+        for one in &mut charged {
+            one.used += 1;
+            let key = owned(key_of(&one.charge));
+            let id = match self.counters.get(&key) {
+                Some(counter) => counter.id,
+                None if one.charge.per == Per::Run => None,
+                None => {
+                    self.highest += 1;
+                    Some(self.highest)
+                }
+            };
+            if let Some(id) = id {
+                set.push_str(if set.is_empty() { "," } else { "" });
+                set.push_str(&format!("{id},"));
+            }
+            self.counted_at.insert(key.clone(), row.started_at.as_millisecond());
+            self.counters.insert(key, Counter { id, window_start: one.window_start, used: one.used });
+        }
+        (Ok(Reservation { charged }), (!set.is_empty()).then_some(set))
+    }
+
+    /// Writes those that were counted on.
+    pub(super) fn write(&self, script: &mut Script) {
+        let line = |(key, counted_at): (&Key, &i64)| {
+            let (tool, caller, run, per) = key.clone();
+            let Counter { id, window_start, used } = *self.counters.get(key)?;
+            Some((tool, caller, run, per.as_str(), window_start, used, *counted_at, id))
+        };
+        let lines: Vec<_> = self.counted_at.iter().filter_map(line).collect();
+        script.add_with(WRITE, &lines);
+    }
+}
+
+/// The counters that reservations ask for. Calls that meet in a batch mostly share theirs.
+fn keys(reserves: &[(Row, Vec<Charge>)]) -> Vec<Words<'_>> {
+    let keys: HashSet<Words<'_>> = reserves.iter().flat_map(|(_, charges)| charges).map(key_of).collect();
+    keys.into_iter().collect()
+}
+
+fn key_of(charge: &Charge) -> Words<'_> {
+    (&charge.tool, &charge.caller, &charge.run, charge.per.as_str())
+}
+
+fn owned((tool, caller, run, per): (&str, &str, &str, &str)) -> Key {
+    (tool.to_owned(), caller.to_owned(), run.to_owned(), per_of(per))
+}
+
+fn per_of(word: &str) -> Per {
+    let all = [Per::Minute, Per::Hour, Per::Day, Per::Month, Per::Run, Per::Lifetime];
+    all.into_iter().find(|per| per.as_str() == word).unwrap_or(Per::Lifetime)
+}
