@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use bytesize::ByteSize;
 
-use crate::call::{Caller, Kind};
+use crate::call::{Caller, Kind, Origin};
 use crate::http::ServerSettings;
 use crate::manifest;
 use crate::registry::Registry;
@@ -20,6 +20,7 @@ pub(crate) struct Start {
     tools: usize,
     tools_off: usize,
     tools_by_kind: String,
+    registered: usize,
     ledger: String,
     callers: String,
     open: &'static str,
@@ -46,6 +47,7 @@ impl Start {
             tools: tools.len(),
             tools_off: tools.iter().filter(|entry| !entry.is_enabled()).count(),
             tools_by_kind,
+            registered: catalog.count(Origin::Registered),
             ledger: format!("{}, {durability}", ledger.describe()),
             callers: joined(catalog.callers().iter().map(named), "none"),
             open: match (alone, manifest::is_loopback(&address)) {
@@ -87,6 +89,7 @@ impl Start {
             tools = self.tools,
             tools_off = self.tools_off,
             tools_by_kind = self.tools_by_kind,
+            registered = self.registered,
             ledger = self.ledger,
             callers = self.callers,
             open = self.open,
@@ -123,7 +126,11 @@ impl Display for Start {
         let url = self.url();
         writeln!(f, "Toolcrib {}", env!("CARGO_PKG_VERSION"))?;
         let off = if self.tools_off > 0 { format!("; {} switched off", self.tools_off) } else { String::new() };
-        writeln!(f, "  tools    {} ({}{off})", self.tools, self.tools_by_kind)?;
+        let late = match self.registered {
+            0 => String::new(),
+            count => format!("; {count} registered at run time"),
+        };
+        writeln!(f, "  tools    {} ({}{late}{off})", self.tools, self.tools_by_kind)?;
         writeln!(f, "  ledger   {}", self.ledger)?;
         writeln!(f, "  callers  {}", self.callers)?;
         writeln!(f, "  open     {}", self.open)?;

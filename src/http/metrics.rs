@@ -8,14 +8,15 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::auth::Admin;
-use super::problem::{ApiError, Problem};
+use super::problem::ApiError;
+use super::responses::{Always, Keyed};
 use crate::metrics::{Metrics, Now, TEXT_FORMAT};
 use crate::registry::Registry;
 
 /// Metrics in Prometheus' text format. For admins: they name every tool.
 #[utoipa::path(get, operation_id = "get_metrics", path = "/metrics", tag = "operator", responses(
     (status = 200, description = "Prometheus' text format, version 0.0.4", body = String, content_type = "text/plain"),
-    (status = 401, body = Problem), (status = 403, body = Problem)))]
+    Always, Keyed))]
 pub(super) async fn get(State(registry): State<Arc<Registry>>, _: Admin) -> Result<Response, ApiError> {
     let shared = registry.shared();
     let (cache_entries, cache_bytes) = shared.cache.size().await;

@@ -44,7 +44,7 @@ def test_registered_tools_outlive_kill_9(start):
         crib.start()
         assert listed(crib) == [f"extra_{turn}"] + [f"tool_{n}" for n in range(10)]
         assert all(crib.get(f"/tools/tool_{n}").json["tags"] == [f"turn-{turn}"] for n in range(10))
-    assert "registered=11" in crib.stderr, crib.stderr
+    poll(lambda: '"registered":11' in crib.stderr, 2, "their number in the log")
 
 
 def test_only_an_admin(start):
