@@ -46,8 +46,9 @@ def fill(file, rows, also=(), say=lambda line: None):
         for name, _ in indexes:
             db.execute(f"drop index {name}")
         calls = Calls(chance, rows, list(also))
-        insert = ("insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, "
-                  "started_at, duration_us, arguments, result, origin, meta) values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
+        insert = ("insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, "
+                  "attempts, started_at, duration_us, arguments, result, origin, meta) "
+                  "values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
         for first in range(0, rows, BATCH):
             db.executemany(insert, calls.batch(first, min(BATCH, rows - first)))
             if first // BATCH % 50 == 49:
@@ -64,14 +65,22 @@ def fill(file, rows, also=(), say=lambda line: None):
         os.fsync(written.fileno())
 
 
+def caller(c):
+    return f"agent-{c:02}"
+
+
+def tool(c, t):
+    """The `t`th tool of caller `c`: each uses some, and they overlap."""
+    return f"tool_{(c * 7 + t) % TOOLS:02}"
+
+
 class Calls:
     """Makes rows, and counts them as the service would."""
 
     def __init__(self, chance, rows, also):
         self.chance, self.rows = chance, rows
         self.end_ms = int(time.time() * 1000) - 60_000
-        pairs = [(f"agent-{c:02}", f"tool_{(c * 7 + t) % TOOLS:02}") for c in range(CALLERS)
-                 for t in range(TOOLS_OF_A_CALLER)]
+        pairs = [(caller(c), tool(c, t)) for c in range(CALLERS) for t in range(TOOLS_OF_A_CALLER)]
         # Few callers and tools make most of the calls (Zipf).
         weights = [1 / ((c + 1) * (t + 1)) for c in range(CALLERS) for t in range(TOOLS_OF_A_CALLER)]
         self.pairs = also + pairs

@@ -18,8 +18,8 @@ BODY = '{"arguments": {"expression": "2 + 3 * 4"}}'
 SCRIPT = """\
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
-%s
 wrk.body = [[%s]]
+%s
 function done(summary, latency)
   local e = summary.errors
   io.write(string.format(
@@ -44,20 +44,21 @@ def need_wrk():
         sys.exit(UNAVAILABLE)
 
 
-def command(server, path, connections, seconds, folder):
+def command(server, path, connections, seconds, folder, lua=""):
     script = pathlib.Path(folder) / f"{server.name}.lua"
-    key = f'wrk.headers["Authorization"] = "Bearer {server.key}"' if server.key else ""
-    script.write_text(SCRIPT % (key, BODY))
+    key = f'wrk.headers["Authorization"] = "Bearer {server.key}"\n' if server.key else ""
+    script.write_text(SCRIPT % (BODY, key + lua))
     return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", script, server.url + path]
 
 
-def measure(server, path, connections, seconds, folder, cache=None):
+def measure(server, path, connections, seconds, folder, cache=None, lua=""):
     """One load: requests per second, latencies, CPU of the server, its rows written included. `cache` is what
-    meta.cache must say before and after: a tool that began to say no would still be a fast 200."""
+    meta.cache must say before and after: a tool that began to say no would still be a fast 200. `lua` may say what each
+    request is."""
     check(server, path, cache)
     cpu = server.cpu_seconds()
-    done = subprocess.run(command(server, path, connections, seconds, folder), stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=seconds + 60)
+    done = subprocess.run(command(server, path, connections, seconds, folder, lua),
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds + 60)
     sample = result_of(done.stdout, done.stderr, done.returncode, path)
     server.settle()
     sample["cpu_us"] = (server.cpu_seconds() - cpu) * 1e6 / sample["requests"]

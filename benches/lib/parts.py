@@ -91,15 +91,44 @@ def more_tools():
 
 def ledger(options, programs, folder):
     """Calls over a ledger of 1,000,000 rows beside the same over an empty one, rows and commits included."""
+    manifest, key = manifest_of_many(), key_of("bench")
     with in_folder(folder / "ledger") as own, contextlib.ExitStack() as stack:
         file = own / "full.db"
-        with service.toolcrib(programs.toolcrib, "maker", own, MANIFEST, file):
+        with service.toolcrib(programs.toolcrib, "maker", own, manifest, file, key):
             pass
         say(f"filling a ledger with {options.rows:,} rows")
-        filled.fill(file, options.rows, [("anonymous", "sum_cached"), ("anonymous", "sum_limited")])
-        empty = stack.enter_context(service.toolcrib(programs.toolcrib, "empty", own, MANIFEST))
-        full = stack.enter_context(service.toolcrib(programs.toolcrib, "full", own, MANIFEST, file))
-        return side_by_side(options, own, ["limited", "cached"], ("empty", empty), (f"{options.rows:,} rows", full))
+        filled.fill(file, options.rows, [("bench", "sum_cached"), ("bench", "sum_limited")])
+        empty = stack.enter_context(service.toolcrib(programs.toolcrib, "empty", own, manifest, key=key))
+        full = stack.enter_context(service.toolcrib(programs.toolcrib, "full", own, manifest, file, key))
+        cases = ["limited of many"] if options.smoke else ["limited", "limited of many", "cached"]
+        return side_by_side(options, own, cases, ("empty", empty), (f"{options.rows:,} rows", full))
+
+
+def manifest_of_many():
+    """The callers and tools whose calls the filled ledger holds, so that new ones go between them."""
+    callers = [f"  - {{name: {name}, key: {key_of(name)}}}\n"
+               for name in ["bench", *map(filled.caller, range(filled.CALLERS))]]
+    limited = "{kind: native, use: calculator, effect: read, limits: [{calls: 1000000000, per: day}]}"
+    tools = [f"  tool_{t:02}: {limited}\n" for t in range(filled.TOOLS)]
+    return "callers:\n" + "".join(callers) + MANIFEST + "".join(tools)
+
+
+def key_of(caller):
+    return f"key-of-{caller}-0123456789"
+
+
+# Every call by another caller, of another tool, in another run.
+MANY_LUA = f"""\
+math.randomseed(1)
+local headers = {{["Content-Type"] = "application/json"}}
+function request()
+  local c = math.random(0, {filled.CALLERS - 1})
+  local t = (c * 7 + math.random(0, {filled.TOOLS_OF_A_CALLER - 1})) % {filled.TOOLS}
+  headers["Authorization"] = string.format("Bearer {key_of("agent-%02d")}", c)
+  return wrk.format("POST", string.format("/tools/tool_%02d/invoke", t), headers, string.format(
+    '{{"arguments": {{"expression": "2 + 3 * 4"}}, "run_id": "run-%d"}}', math.random(1, {filled.OPEN_RUNS})))
+end
+"""
 
 
 def side_by_side(options, folder, cases, before, after):
@@ -145,8 +174,9 @@ def idle(options, programs, folder):
 
 
 def measure(server, case, connections, seconds, folder):
+    case, of_many, _ = case.partition(" of many")
     path, cache = CASES[case]
-    return load.measure(server, path, connections, seconds, folder, cache)
+    return load.measure(server, path, connections, seconds, folder, cache, MANY_LUA if of_many else "")
 
 
 def compared(name, connections, mine, base):
