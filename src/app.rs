@@ -57,6 +57,9 @@ pub enum Error {
     /// The metrics cannot be set up.
     #[error("the metrics cannot be set up: {0}")]
     Metrics(#[from] metrics::Error),
+    /// A reload would have left a service without callers that had some.
+    #[error("the manifest has no callers any more; start the service anew if that is meant")]
+    Unguarded,
     /// The process cannot watch for signals.
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
@@ -71,7 +74,7 @@ impl From<live::Error> for Error {
             live::Error::Manifest(findings) => Self::Manifest(findings),
             live::Error::Tool(error) => Self::Tool(error),
             live::Error::Ledger(error) => Self::Ledger(error),
-            live::Error::Open(address) => Self::Open(address),
+            live::Error::Unguarded => Self::Unguarded,
         }
     }
 }
@@ -269,17 +272,14 @@ impl App {
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let alone = self.registry().catalog().callers().is_empty();
-        let exposed = !manifest::is_loopback(&address);
-        if exposed {
-            if alone && !self.settings.allow_open {
-                return Err(Error::Open(address));
-            }
-            self.live.expose(address);
+        let open = alone && !manifest::is_loopback(&address);
+        if open && !self.settings.allow_open {
+            return Err(Error::Open(address));
         }
         let (mut stop, mut hurry) = (Signals::new()?, Signals::new()?);
         let hangups = signal(SignalKind::hangup()).map_err(Error::Signals)?;
         Start::new(address, self.registry(), &self.settings, self.demo).say(self.person.take());
-        if exposed && alone {
+        if open {
             tracing::warn!(%address, "open to other machines without any key");
         }
         let watching = tokio::spawn(self.live.clone().watch(hangups));

@@ -17,8 +17,8 @@ pub struct CallerSettings {
     pub name: String,
     /// SHA-256 of its key. Keys are long and random, so a slow hash would add nothing but time.
     pub key_sha256: [u8; 32],
-    /// Tools it may use, as patterns with `*`; empty: all.
-    pub allow: Vec<String>,
+    /// Tools it may use, as patterns with `*`; `None`: all.
+    pub allow: Option<Vec<String>>,
     /// Tools it may not use; wins over `allow`.
     pub deny: Vec<String>,
     /// Limits on all its calls together.
@@ -40,7 +40,7 @@ pub struct Callers(Vec<Known>);
 struct Known {
     caller: Arc<Caller>,
     key_sha256: [u8; 32],
-    allow: Vec<WildMatch>,
+    allow: Option<Vec<WildMatch>>,
     deny: Vec<WildMatch>,
     limits: Vec<Limit>,
 }
@@ -48,9 +48,9 @@ struct Known {
 impl Callers {
     /// The callers with these settings.
     pub fn new(settings: Vec<CallerSettings>) -> Self {
-        let patterns = |texts: &[String]| texts.iter().map(|text| WildMatch::new(text)).collect();
+        let patterns = |texts: &[String]| -> Vec<WildMatch> { texts.iter().map(|text| WildMatch::new(text)).collect() };
         let known = settings.into_iter().map(|one| Known {
-            allow: patterns(&one.allow),
+            allow: one.allow.as_deref().map(patterns),
             deny: patterns(&one.deny),
             caller: Arc::new(Caller { name: one.name.into(), admin: one.admin }),
             key_sha256: one.key_sha256,
@@ -84,7 +84,8 @@ impl Callers {
     /// Who may use the tool `name`: worked out once, when the tool is registered.
     pub fn grants(&self, name: &str) -> Grants {
         let verdict = |known: &Known| {
-            let allowed = known.allow.is_empty() || known.allow.iter().any(|pattern| pattern.matches(name));
+            let allow = known.allow.as_ref();
+            let allowed = allow.is_none_or(|allow| allow.iter().any(|pattern| pattern.matches(name)));
             allowed && !known.deny.iter().any(|pattern| pattern.matches(name))
         };
         Grants(self.0.iter().map(|known| (known.caller.name.clone(), verdict(known))).collect())
@@ -124,7 +125,7 @@ mod tests {
         CallerSettings {
             name: name.into(),
             key_sha256: hash_key(key),
-            allow: texts(allow),
+            allow: (!allow.is_empty()).then(|| texts(allow)),
             deny: texts(deny),
             limits: Vec::new(),
             admin: false,
@@ -141,6 +142,12 @@ mod tests {
         let (a, b) = (callers.authenticate("key-a").unwrap(), callers.authenticate("key-b").unwrap());
         let may = |caller: &Caller, tool: &str| callers.grants(tool).allow(caller);
         assert!(may(&a, "get_weather") && may(&a, "search") && may(&b, "get_secret"));
+        let nothing = CallerSettings { allow: Some(Vec::new()), ..settings("c", "key-c", &[], &[]) };
+        let callers = Callers::new(vec![nothing]);
+        assert!(
+            !callers.grants("search").allow(&callers.authenticate("key-c").unwrap()),
+            "an empty list allows nothing"
+        );
         let gone = Caller { name: "gone".into(), admin: true };
         assert!(!may(&gone, "search") && may(&Caller::anonymous(), "search"));
         assert!(!may(&a, "get_secret") && !may(&a, "searching") && !may(&b, "delete_rows"));

@@ -1,12 +1,15 @@
 -- Every list is a merge of a few ranges of one index: which callers and tools there are is known from usage_total, and
--- each of their states is one range, newest last. Two indexes less to write for every call. A run has an index of its
+-- each of their states is one range, newest last. Less to write for every call. A run has an index of its
 -- own, with all that a list can be filtered by.
 drop index invocation_tool;
 drop index invocation_caller;
 drop index invocation_open;
 drop index invocation_run;
-create index invocation_of  on invocation (caller, tool, state, id);
-create index invocation_run on invocation (run_id, id, caller, tool, state) where run_id is not null;
+create index invocation_of   on invocation (caller, tool, state, id) where state != 'reserved';
+create index invocation_run  on invocation (run_id, id, caller, tool, state)
+    where run_id is not null and state != 'reserved';
+-- The few that are under way, so that a call is entered in the large ones once, when it ends.
+create index invocation_open on invocation (id) where state = 'reserved';
 
 -- Calls per caller and tool since the ledger began, counted in the commit that writes their rows; retention leaves them.
 create table usage_total (

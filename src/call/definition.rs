@@ -14,7 +14,7 @@ pub struct ToolName(Arc<str>);
 
 /// Why a text is no tool name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a tool name has 1 to 128 characters of A-Z a-z 0-9 _ - .")]
+#[error("a tool name has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..")]
 pub struct NameError;
 
 impl ToolName {
@@ -28,7 +28,9 @@ impl ToolName {
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let fits = !text.is_empty()
             && text.len() <= Self::MAX_LEN
-            && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'));
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
+            // In a URL these two mean a folder, and clients take them out.
+            && !matches!(text, "." | "..");
         if fits { Ok(Self(text.into())) } else { Err(NameError) }
     }
 

@@ -21,6 +21,8 @@ pub(super) async fn serve(
     allow_open: bool,
     log: &LogWriter,
 ) -> Result<(), Failure> {
+    // A reload that is asked for before there is anything to reload must not end the process.
+    let _hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
     let mut builder = manifest.builder()?;
     if let Some(listen) = listen {
         builder = builder.listen(listen);

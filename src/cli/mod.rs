@@ -47,6 +47,7 @@ impl From<Error> for Failure {
             Error::Ledger(_)
             | Error::Listen { .. }
             | Error::Open(_)
+            | Error::Unguarded
             | Error::Metrics(_)
             | Error::Signals(_)
             | Error::Random(_) => Self::Failed(format!("toolcrib: {error}")),

@@ -104,10 +104,19 @@ async fn merged(registry: &Registry, query: &Query) -> Result<Vec<Arc<Row>>, Api
     let under_way = shared.running.list();
     let known: HashSet<InvocationId> = under_way.iter().map(|row| row.id).collect();
     let mut rows: Vec<Arc<Row>> = under_way.into_iter().filter(|row| query.matches(row)).collect();
-    // Rows that are known better take no place from the others, or a page would end early.
-    let limit = query.limit.saturating_add(u32::try_from(known.len()).unwrap_or(u32::MAX));
-    let stored = shared.ledger.list(&Query { limit, ..query.clone() }).await?;
-    rows.extend(stored.into_iter().filter(|row| !known.contains(&row.id)).map(Arc::new));
+    // Rows that are known better take no place from the others, or a page would end early: what they took is read after.
+    let (mut rest, page, mut others) = (query.clone(), query.limit as usize, 0);
+    loop {
+        let stored = shared.ledger.list(&rest).await?;
+        let is_last = stored.len() < page;
+        rest.before = stored.last().map(|row| row.id).or(rest.before);
+        let before = rows.len();
+        rows.extend(stored.into_iter().filter(|row| !known.contains(&row.id)).map(Arc::new));
+        others += rows.len() - before;
+        if is_last || others >= page {
+            break;
+        }
+    }
     rows.sort_by_key(|row| std::cmp::Reverse(row.id));
     Ok(rows)
 }

@@ -11,10 +11,9 @@ mod reload;
 mod seen;
 mod watch;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 
 pub use plan::Plan;
 pub(crate) use plan::Reading;
@@ -34,8 +33,6 @@ pub struct Live {
     /// Held while something changes.
     state: tokio::sync::Mutex<State>,
     status: ArcSwap<Status>,
-    /// Where others can reach the service, if they can: it must not lose its callers then.
-    exposed: ArcSwapOption<SocketAddr>,
 }
 
 struct State {
@@ -69,9 +66,9 @@ pub enum Error {
     /// The ledger, which has the switches and the registered tools, failed.
     #[error(transparent)]
     Ledger(#[from] ledger::Error),
-    /// Everybody could call.
-    #[error("it has no callers, and {0} can be reached from other machines")]
-    Open(SocketAddr),
+    /// Keys are asked for now, and would not be any more.
+    #[error("it has no callers, so everybody who reaches the service would be trusted; start it anew if that is meant")]
+    Unguarded,
 }
 
 impl From<ChangeError> for Error {
@@ -93,10 +90,5 @@ impl Live {
     /// How reloading has gone so far; `None` when there is no manifest.
     pub fn status(&self) -> Option<Arc<Status>> {
         self.plan.manifest.is_some().then(|| self.status.load_full())
-    }
-
-    /// Remembers that other machines reach the service at this address only because it has callers.
-    pub fn expose(&self, address: SocketAddr) {
-        self.exposed.store(Some(Arc::new(address)));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 
 use super::fixed::Fixed;
 use super::plan::declared_secrets;
@@ -31,7 +31,6 @@ impl Live {
             plan: Arc::new(plan),
             state: State { defaults: Defaults::default(), fixed: Fixed::of(&manifest), seen }.into(),
             status: ArcSwap::default(),
-            exposed: ArcSwapOption::empty(),
         };
         live.take(&mut *live.state.lock().await, manifest).await?;
         Ok(live)
@@ -82,9 +81,6 @@ impl Live {
         let tools = after.changes_since(&before);
         let callers = after.callers().changes_since(before.callers());
         tracing::info!(count = after.len(), %tools, %callers, "a new manifest is served");
-        if after.callers().is_empty() && !before.callers().is_empty() {
-            tracing::warn!("there are no callers any more: everybody who reaches this address is trusted");
-        }
         let late = state.fixed.changed(&now, &self.plan);
         if !late.is_empty() {
             tracing::warn!(keys = late.join(", "), "changed, and taken over at the next start");
@@ -94,12 +90,10 @@ impl Live {
 
     /// Makes the manifest the current one.
     async fn take(&self, state: &mut State, manifest: Manifest) -> Result<(), Error> {
-        let Manifest { server, defaults, callers, tools, taken, secrets, warnings, .. } = manifest;
-        if let Some(address) = &*self.exposed.load()
-            && callers.is_empty()
-            && !(server.allow_open || self.plan.allow_open)
-        {
-            return Err(Error::Open(**address));
+        let Manifest { defaults, callers, tools, taken, secrets, warnings, .. } = manifest;
+        // A file that is cut off, or not yet written to its end, must not open the service to everybody.
+        if callers.is_empty() && !self.registry.catalog().callers().is_empty() {
+            return Err(Error::Unguarded);
         }
         let tools = self.plan.tools(tools, &taken)?;
         self.registry.shared().redactor.learn(secrets.iter().map(String::as_str).chain(declared_secrets(&tools)));
@@ -127,7 +121,7 @@ fn kept(error: &Error) -> String {
         },
         Error::Tool(_) => "a tool in it cannot be built".into(),
         Error::Ledger(_) => "the ledger could not be read".into(),
-        Error::Open(_) => "it has no callers".into(),
+        Error::Unguarded => "it has no callers".into(),
     };
     format!("kept the one before, not what is there now: {what}; the log says more")
 }

@@ -60,7 +60,11 @@ impl Seen {
         let look = |(path, before): (&PathBuf, &SeenFile)| {
             let stamp = stamp(path);
             let known = stamp.is_some() && stamp == before.stamp;
-            let now = if known { before.clone() } else { SeenFile::of(stamp, std::fs::read(path).ok().as_deref()) };
+            let now = if known {
+                before.clone()
+            } else {
+                SeenFile::of(stamp, Process.file(path).ok().as_deref().map(str::as_bytes))
+            };
             (path.clone(), now)
         };
         let matching = |pattern: &String| (pattern.clone(), Process.matching(pattern).unwrap_or_default());

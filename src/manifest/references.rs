@@ -1,8 +1,13 @@
 //! `${env:NAME}` and `${file:/path}`: values that a manifest names instead of holding.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fs::OpenOptions;
+use std::io::{Error, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use bytesize::ByteSize;
+use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::decode::{Findings, join};
@@ -25,12 +30,19 @@ pub trait Source {
     /// # Errors
     /// A sentence, when it is not a pattern.
     fn matching(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
-        let found = glob::glob(pattern).map_err(|error| format!("not a pattern: {}", error.msg))?;
+        // As in shells: what begins with a dot is an editor's own, or hidden on purpose.
+        let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
+        let found = glob::glob_with(pattern, options).map_err(|error| format!("not a pattern: {}", error.msg))?;
         let mut files: Vec<PathBuf> = found.filter_map(Result::ok).collect();
         files.sort();
         Ok(files)
     }
 }
+
+/// Longest manifest, and longest file that one includes.
+const LONGEST_FILE: u64 = 8 << 20;
+/// Longest value that comes by reference. Looking for it in what tools say takes memory for each of its bytes.
+const LONGEST_SECRET: usize = 16 << 10;
 
 /// The process's own environment and files.
 pub struct Process;
@@ -42,7 +54,18 @@ impl Source for Process {
     }
 
     fn file(&self, path: &Path) -> std::io::Result<String> {
-        std::fs::read_to_string(path)
+        // A pipe or a device would be waited for, or never end.
+        let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(Error::new(ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let mut text = String::new();
+        file.take(LONGEST_FILE + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > LONGEST_FILE {
+            let limit = ByteSize(LONGEST_FILE);
+            return Err(Error::new(ErrorKind::FileTooLarge, format!("longer than {limit}")));
+        }
+        Ok(text)
     }
 }
 
@@ -119,6 +142,9 @@ impl References<'_> {
                     None => missing.push(format!("environment variable {name} is not set")),
                 },
                 Some(("file", path)) => match self.source.file(&self.base.join(path)) {
+                    Ok(value) if value.len() > LONGEST_SECRET => {
+                        missing.push(format!("file {path}: longer than {}", ByteSize(LONGEST_SECRET as u64)));
+                    }
                     Ok(value) => {
                         // Files made by editors and by `echo` end in a line end that is no part of the secret.
                         let value = value.trim_end_matches(['\r', '\n']);

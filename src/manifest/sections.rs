@@ -44,8 +44,8 @@ pub(super) struct Caller {
     pub(super) name: String,
     pub(super) key: Option<String>,
     pub(super) key_sha256: Option<String>,
-    #[serde(default)]
-    pub(super) allow: Vec<String>,
+    #[serde(default, deserialize_with = "said")]
+    pub(super) allow: Option<Vec<String>>,
     #[serde(default)]
     pub(super) deny: Vec<String>,
     #[serde(default)]
@@ -130,4 +130,9 @@ pub(super) struct NativeEntry {
     pub(super) which: Option<String>,
     pub(super) with: crate::call::JsonObject,
     pub(super) workdir: Option<std::path::PathBuf>,
+}
+
+/// A list that was written down, however short: nothing is not a list, and allows nothing by mistake for everything.
+fn said<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    Vec::deserialize(from).map(Some)
 }

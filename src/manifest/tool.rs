@@ -14,7 +14,9 @@ use super::references::{References, Source, refuse};
 use super::rule::Rule;
 use super::sections::{DefinitionEntry, Idempotency, NativeEntry, PolicyEntry};
 use crate::call::json::{canonical, digest, pointer_token, pointer_tokens};
-use crate::call::{CachePolicy, CacheWhen, Concurrency, Effect, EnvVar, Kind, Origin, Policy, RetryPolicy, ToolName};
+use crate::call::{
+    CachePolicy, CacheWhen, Concurrency, Effect, EnvVar, Kind, NameError, Origin, Policy, RetryPolicy, ToolName,
+};
 use crate::expression;
 use crate::schema::{Schema, SchemaFault};
 use crate::tools::{BuildContext, Clients, ConfigFault, Tool, builtin, kinds};
@@ -38,7 +40,7 @@ impl ToolReader<'_> {
     pub(super) fn read(&mut self, name: &str, written: &Node) -> Option<Tool> {
         let under = format!("tools.{name}");
         if ToolName::parse(name).is_err() {
-            self.findings.error(written, &[], &under, "a tool name has 1 to 128 characters of A-Z a-z 0-9 _ - .");
+            self.findings.error(written, &[], &under, NameError.to_string());
             return None;
         }
         let errors_before = self.findings.0.len();

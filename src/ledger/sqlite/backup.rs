@@ -29,6 +29,12 @@ pub(super) async fn backup(from: &Path, to: &Path) -> Result<u64, Error> {
     if to.symlink_metadata().is_ok() {
         return Err(refused(&to, "it is there already, and is never overwritten: name another file"));
     }
+    if OWN_FILES.iter().any(|suffix| same(&to, &beside(from, suffix))) {
+        return Err(refused(
+            &to,
+            "SQLite takes a file of this name for a part of the ledger itself: name another file",
+        ));
+    }
     let copy = Partial::create(&to)?;
     let Some(name) = copy.path.to_str() else { return Err(refused(&to, "a name in UTF-8 is needed")) };
 
@@ -41,6 +47,15 @@ pub(super) async fn backup(from: &Path, to: &Path) -> Result<u64, Error> {
     open::check_copy(&mut written).await.map_err(|reason| refused(&to, reason))?;
     let _ = written.close().await;
     copy.finish(&to).await
+}
+
+/// What stands beside a ledger's name in the names of its own files.
+const OWN_FILES: [&str; 4] = ["-wal", "-shm", "-journal", ".lock"];
+
+/// Whether two names, of files that need not be there, are one.
+fn same(one: &Path, other: &Path) -> bool {
+    let folder = |path: &Path| std::path::absolute(path).ok()?.parent()?.canonicalize().ok();
+    one.file_name() == other.file_name() && folder(one) == folder(other)
 }
 
 fn refused(to: &Path, reason: impl ToString) -> Error {

@@ -17,60 +17,77 @@ const LISTED: [&str; 2] = [
     "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, duration_us, \
      case when length(arguments) <= ",
     " then arguments else 'null' end, null, origin, null from invocation where id in (select id from page) \
-     order by id desc",
+     order by id desc limit ",
 ];
 
-/// The states that rows have.
-const STATES: [State; 7] = [
-    State::Reserved,
-    State::Succeeded,
-    State::Failed,
-    State::TimedOut,
-    State::Cancelled,
-    State::Refused,
-    State::Unknown,
-];
+/// The states of calls that have ended.
+const ENDED: [State; 6] =
+    [State::Succeeded, State::Failed, State::TimedOut, State::Cancelled, State::Refused, State::Unknown];
 
 pub(super) async fn list(pool: &SqlitePool, asked: &Query) -> Result<Vec<Row>> {
-    let mut query = QueryBuilder::<Sqlite>::new("");
-    if let Some(run) = &asked.run_id {
-        query.push("with page (id) as (select id from invocation indexed by invocation_run where run_id = ");
-        query.push_bind(run);
-        and(&mut query, "tool", asked.tool.as_deref());
-        and(&mut query, "caller", asked.caller.as_deref());
-        and(&mut query, "state", asked.state.map(State::as_str));
-        since(&mut query, asked);
-        before(&mut query, asked);
-        query.push(" order by id desc limit ").push_bind(asked.limit);
-    } else if asked.tool.is_none() && asked.caller.is_none() && asked.state.is_none() {
-        query.push("with page (id) as (select id from invocation where true");
-        since(&mut query, asked);
-        before(&mut query, asked);
+    let mut query = QueryBuilder::<Sqlite>::new("with recursive page (id, caller, tool, state) as (");
+    let everything = asked.run_id.is_none() && asked.tool.is_none() && asked.caller.is_none() && asked.state.is_none();
+    if everything {
+        query.push("select id, null, null, null from invocation where true");
+        range(&mut query, asked);
         query.push(" order by id desc limit ").push_bind(asked.limit);
     } else {
-        query.push("with recursive page (id, caller, tool, state) as (select * from (select (");
-        query.push(
-            "select id from invocation as i where i.caller = of.caller and i.tool = of.tool and i.state = state.value",
-        );
-        since(&mut query, asked);
-        before(&mut query, asked);
-        query.push(" order by id desc limit 1) as id, of.caller, of.tool, state.value from usage_total as of ");
-        let states: Vec<&str> = match asked.state {
-            Some(state) => vec![state.as_str()],
-            None => STATES.map(State::as_str).to_vec(),
-        };
-        query.push("cross join json_each(").push_bind(serde_json::json!(states).to_string());
-        query.push(") as state where true");
-        and(&mut query, "of.tool", asked.tool.as_deref());
-        and(&mut query, "of.caller", asked.caller.as_deref());
-        query.push(") where id is not null union all select (select id from invocation as i ");
-        query.push("where i.caller = page.caller and i.tool = page.tool and i.state = page.state and i.id < page.id");
-        since(&mut query, asked);
-        query.push(" order by id desc limit 1), caller, tool, state from page where id is not null ");
-        query.push("order by 1 desc limit ").push_bind(asked.limit);
+        if asked.state.is_none_or(|state| state == State::Reserved) {
+            under_way(&mut query, asked);
+        }
+        if asked.state.is_none() {
+            query.push(" union all ");
+        }
+        match (asked.state, &asked.run_id) {
+            (Some(State::Reserved), _) => {}
+            (_, Some(run)) => of_run(&mut query, asked, run),
+            (_, None) => merged(&mut query, asked),
+        }
     }
-    query.push(") ").push(LISTED[0]).push_bind(LISTED_ARGUMENTS as i64).push(LISTED[1]);
+    query.push(") ").push(LISTED[0]).push_bind(LISTED_ARGUMENTS as i64).push(LISTED[1]).push_bind(asked.limit);
     query.build().fetch_all(pool).await?.iter().map(decode).collect()
+}
+
+/// Calls that have not ended: few, whatever is asked.
+fn under_way(query: &mut QueryBuilder<Sqlite>, asked: &Query) {
+    query.push("select * from (select id, null, null, null from invocation where state = 'reserved'");
+    and(query, "tool", asked.tool.as_deref());
+    and(query, "caller", asked.caller.as_deref());
+    and(query, "run_id", asked.run_id.as_deref());
+    range(query, asked);
+    query.push(" order by id desc limit ").push_bind(asked.limit).push(")");
+}
+
+/// Calls of a run that have ended: a range of its own index, which has all that is asked by.
+fn of_run(query: &mut QueryBuilder<Sqlite>, asked: &Query, run: &str) {
+    query.push("select * from (select id, null, null, null from invocation indexed by invocation_run ");
+    query.push("where state != 'reserved' and run_id = ").push_bind(run.to_owned());
+    and(query, "tool", asked.tool.as_deref());
+    and(query, "caller", asked.caller.as_deref());
+    and(query, "state", asked.state.map(State::as_str));
+    range(query, asked);
+    query.push(" order by id desc limit ").push_bind(asked.limit).push(")");
+}
+
+/// Calls that have ended, merged from their ranges.
+fn merged(query: &mut QueryBuilder<Sqlite>, asked: &Query) {
+    let states: Vec<&str> = match asked.state {
+        Some(state) => vec![state.as_str()],
+        None => ENDED.map(State::as_str).to_vec(),
+    };
+    query.push("select * from (select (select id from invocation as i where i.state != 'reserved' ");
+    query.push("and i.caller = made.caller and i.tool = made.tool and i.state = state.value");
+    range(query, asked);
+    query.push(" order by id desc limit 1) as id, made.caller, made.tool, state.value from usage_total as made ");
+    query.push("cross join json_each(").push_bind(serde_json::json!(states).to_string());
+    query.push(") as state where true");
+    and(query, "made.tool", asked.tool.as_deref());
+    and(query, "made.caller", asked.caller.as_deref());
+    query.push(") where id is not null union all select (select id from invocation as i where i.state != 'reserved' ");
+    query.push("and i.caller = page.caller and i.tool = page.tool and i.state = page.state and i.id < page.id");
+    since(query, asked);
+    query.push(" order by id desc limit 1), caller, tool, state from page where id is not null ");
+    query.push("order by 1 desc limit ").push_bind(asked.limit);
 }
 
 fn and(query: &mut QueryBuilder<Sqlite>, column: &str, wanted: Option<&str>) {
@@ -86,7 +103,8 @@ fn since(query: &mut QueryBuilder<Sqlite>, asked: &Query) {
     }
 }
 
-fn before(query: &mut QueryBuilder<Sqlite>, asked: &Query) {
+fn range(query: &mut QueryBuilder<Sqlite>, asked: &Query) {
+    since(query, asked);
     if let Some(before) = asked.before {
         query.push(" and id < ").push_bind(before.as_bytes().to_vec());
     }

@@ -181,11 +181,10 @@ async fn migrate(connection: &mut SqliteConnection, path: &Path) -> Result<(), E
 
 /// Calls that a dead process left reserved: whether they happened is not known, so they stay charged.
 async fn settle_interrupted(connection: &mut SqliteConnection, now: Timestamp) -> Result<(), sqlx::Error> {
-    // Whoever has reserved has a total, and through it the index finds the rows.
-    let counted = "update usage_total set failed = failed + (select count(*) from invocation as i \
-        where i.caller = usage_total.caller and i.tool = usage_total.tool and i.state = 'reserved')";
-    let settled = "update invocation set state = 'unknown' where id in (select i.id from usage_total as made \
-        cross join invocation as i on i.caller = made.caller and i.tool = made.tool and i.state = 'reserved')";
+    let counted = "update usage_total set failed = failed + open.calls from \
+        (select caller, tool, count(*) as calls from invocation where state = 'reserved' group by caller, tool) as open \
+        where usage_total.caller = open.caller and usage_total.tool = open.tool";
+    let settled = "update invocation set state = 'unknown' where state = 'reserved'";
     let mut change = connection.begin_with("begin immediate").await?;
     sqlx::query(counted).execute(&mut *change).await?;
     let found = sqlx::query(settled).execute(&mut *change).await?.rows_affected();

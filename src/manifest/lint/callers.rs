@@ -20,7 +20,8 @@ const SHORTEST_KEY: usize = 16;
 struct Caller<'a> {
     node: &'a Node,
     path: String,
-    allow: Vec<Pattern<'a>>,
+    /// `None`: it does not say, and may use all.
+    allow: Option<Vec<Pattern<'a>>>,
     deny: Vec<Pattern<'a>>,
     admin: bool,
 }
@@ -36,7 +37,7 @@ impl Caller<'_> {
     /// As `crate::callers` has it.
     fn may_use(&self, tool: &str) -> bool {
         let fits = |patterns: &[Pattern<'_>]| patterns.iter().any(|pattern| pattern.fits.matches(tool));
-        (self.allow.is_empty() || fits(&self.allow)) && !fits(&self.deny)
+        self.allow.as_deref().is_none_or(fits) && !fits(&self.deny)
     }
 }
 
@@ -87,13 +88,19 @@ fn read<'a>(at: usize, node: &'a Node, resolve: &dyn Fn(&Node) -> Option<String>
         items.iter().enumerate().filter_map(|(at, node)| pattern(key, at, node)).collect()
     };
     let admin = node.get("admin").is_some_and(|admin| admin.to_json() == true);
-    Caller { allow: patterns("allow"), deny: patterns("deny"), node, path: path.clone(), admin }
+    Caller {
+        allow: node.get("allow").map(|_| patterns("allow")),
+        deny: patterns("deny"),
+        node,
+        path: path.clone(),
+        admin,
+    }
 }
 
 /// Patterns that match no tool. In `deny` that may be caution; not when a tool's name is close.
 fn patterns(caller: &Caller<'_>, names: &[&str], tools: &[WrittenTool], lints: &mut Lints) {
     let idle = |pattern: &&Pattern<'_>| pattern.text != "*" && !names.iter().any(|name| pattern.fits.matches(name));
-    for pattern in caller.allow.iter().filter(idle) {
+    for pattern in caller.allow.iter().flatten().filter(idle) {
         let instead = instead(pattern, names, tools).unwrap_or_else(|| "correct it, or leave it out".into());
         let message = format!("`{}` matches no tool; {instead}", pattern.text);
         lints.warn(Rule::IdlePattern, &pattern.node.place, pattern.path.clone(), message);

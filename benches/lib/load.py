@@ -1,0 +1,103 @@
+"""Load by wrk, and what it did to the server."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+from lib.service import fail, say
+
+UNAVAILABLE = 69  # sysexits' EX_UNAVAILABLE: no wrk here. tests/run tells it from a failure.
+BODY = '{"arguments": {"expression": "2 + 3 * 4"}}'
+
+# wrk counts a status above 399 as an error and reports its latencies in microseconds.
+SCRIPT = """\
+wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+wrk.body = [[%s]]
+%s
+function done(summary, latency)
+  local e = summary.errors
+  io.write(string.format(
+    '\\nRESULT {"requests": %%d, "us": %%d, "p50_us": %%d, "p99_us": %%d, "failed": %%d}\\n',
+    summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
+    e.status + e.connect + e.read + e.write + e.timeout))
+end
+"""
+
+
+def need_wrk():
+    if shutil.which("wrk"):
+        return
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        say("installing wrk with apt-get")
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        quiet["env"] = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        subprocess.run(["apt-get", "update"], check=False, **quiet)
+        subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "wrk"], check=False, **quiet)
+    if not shutil.which("wrk"):
+        say("wrk is missing: install the package `wrk` (apt, dnf, brew) and run this again")
+        sys.exit(UNAVAILABLE)
+
+
+def command(server, path, connections, seconds, folder, lua=""):
+    script = pathlib.Path(folder) / f"{server.name}.lua"
+    key = f'wrk.headers["Authorization"] = "Bearer {server.key}"\n' if server.key else ""
+    script.write_text(SCRIPT % (BODY, key + lua))
+    return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", script, server.url + path]
+
+
+def measure(server, path, connections, seconds, folder, cache=None, lua=""):
+    """One load: requests per second, latencies, CPU of the server, its rows written included. `cache` is what
+    meta.cache must say before and after: a tool that began to say no would still be a fast 200. `lua` may say what each
+    request is."""
+    check(server, path, cache)
+    cpu = server.cpu_seconds()
+    done = subprocess.run(command(server, path, connections, seconds, folder, lua),
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds + 60)
+    sample = result_of(done.stdout, done.stderr, done.returncode, path)
+    server.settle()
+    sample["cpu_us"] = (server.cpu_seconds() - cpu) * 1e6 / sample["requests"]
+    check(server, path, cache)
+    return sample
+
+
+@contextlib.contextmanager
+def running(server, path, connections, folder):
+    """Load for the length of a `with`; `.result()` of what it gives is known behind it."""
+    child = subprocess.Popen(command(server, path, connections, 3600, folder), stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    load = Background(path)
+    try:
+        yield load
+    finally:
+        child.send_signal(signal.SIGINT)  # wrk then reports as at its end
+        load.output = child.communicate(timeout=60)[0]
+
+
+class Background:
+    def __init__(self, path):
+        self.path, self.output = path, ""
+
+    def result(self):
+        return result_of(self.output, "", 0, self.path)
+
+
+def result_of(output, errors, status, path):
+    lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
+    if status or not lines:
+        fail(f"wrk failed on {path}:\n{output}{errors}")
+    result = json.loads(lines[0].removeprefix("RESULT "))
+    if not result["requests"]:
+        fail(f"{path} answered nothing")
+    return result | {"requests_per_s": result["requests"] * 1e6 / result["us"]}
+
+
+def check(server, path, cache):
+    answer = json.loads(server.ask("POST", path, BODY))
+    if cache and (answer["is_error"] or answer["meta"]["cache"] != cache):
+        fail(f"{path} should answer with meta.cache {cache}, not: {json.dumps(answer)}")

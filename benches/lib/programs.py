@@ -1,0 +1,69 @@
+"""The programs that are measured, the machine they run on, and what a command line may say of them."""
+
+import argparse
+import os
+import pathlib
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+
+from lib.service import fail, say
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")  # an absolute one wins over ROOT
+
+
+def build(name, *features):
+    say(f"building {name} (release)")
+    command = ["cargo", "build", "--quiet", "--release", "--bin", name, *features]
+    if os.environ.get("CI"):
+        command.append("--locked")
+    if subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode:
+        fail(f"{' '.join(command)} failed")
+    return TARGET / "release" / name
+
+
+def end_on_sigterm():
+    """`kill` ends a run as Ctrl-C does: through the `finally` that stops the servers and removes the files."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def within(low, high):
+    def parse(text):
+        number = int(text)
+        if not low <= number <= high:
+            raise argparse.ArgumentTypeError(f"{number} is not within {low} and {high}")
+        return number
+    return parse
+
+
+def program(text):
+    if not shutil.which(text):
+        raise argparse.ArgumentTypeError(f"{text} is no program")
+    return pathlib.Path(text).resolve()
+
+
+def machine():
+    cpu = "unknown CPU"
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    return f"{len(os.sched_getaffinity(0))} cores, {cpu}, {platform.system()} {platform.release()}"
+
+
+def versions(toolcrib):
+    def first_line(*command):
+        quiet = {"cwd": ROOT, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 30}
+        try:
+            done = subprocess.run(command, **quiet)
+        except OSError:
+            return f"{command[0]}: unknown"
+        # wrk prints its version on standard output and then fails for want of a URL.
+        return next(iter((done.stdout or done.stderr).splitlines()), f"{command[0]}: unknown")
+
+    axum = (ROOT / "Cargo.lock").read_text().partition('name = "axum"\nversion = "')[2].partition('"')[0]
+    wrk = first_line("wrk", "-v").partition(" Copyright")[0]
+    return ", ".join((first_line(toolcrib, "--version"), f"axum {axum}", first_line("rustc", "--version"), wrk))

@@ -1,0 +1,143 @@
+"""A server under measurement: a child process with its log, its memory and its CPU time."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+
+START_S, PAUSE_S = 60, 0.001  # a ledger that a killed process left is recovered first
+SETTLE_S, REST_S = 10, 0.05  # CPU time is counted in hundredths of a second
+
+
+class Server:
+    """A child for the length of a `with`. Where it listens it prints (`listening on http://ADDR`), unless its port is
+    given: then it is there when its /readyz says so. Its output goes to a file: a pipe that nobody empties would stop
+    it."""
+
+    def __init__(self, name, command, folder, key=None, port=None):
+        self.name, self.command, self.folder, self.key, self.port = name, command, pathlib.Path(folder), key, port
+
+    def __enter__(self):
+        # The defaults are measured, whatever the shell has set.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("TOOLCRIB_", "RUST_LOG"))}
+        with open(self.folder / f"{self.name}.log", "wb") as log:
+            self.child = subprocess.Popen(self.command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
+                                          stdout=log, stderr=log)
+        try:
+            self.await_start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def await_start(self):
+        until = time.monotonic() + START_S
+        while time.monotonic() < until and self.child.poll() is None:
+            if self.is_ready() if self.port else self.has_said_where():
+                self.ready_at = time.perf_counter()
+                return
+            time.sleep(PAUSE_S)
+        fail(f"{self.name} did not start (exit status {self.child.poll()}):\n{self.log()}")
+
+    def has_said_where(self):
+        for line in self.log().splitlines():
+            _, found, url = line.partition("listening on http://")
+            if found:
+                self.url = "http://" + url.split()[0].strip('"')
+                return True
+        return False
+
+    def is_ready(self):
+        self.url = f"http://127.0.0.1:{self.port}"
+        with contextlib.suppress(OSError), self.connect() as connection:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        return False
+
+    def __exit__(self, *_):
+        self.child.terminate()
+        try:
+            self.child.wait(30)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+            say(f"{self.name} was still there 30 s after SIGTERM and was killed")
+
+    def log(self):
+        with open(self.folder / f"{self.name}.log", errors="replace") as log:
+            return log.read(64 * 1024)
+
+    def connect(self):
+        """A connection that stays open over several questions, without any proxy."""
+        return contextlib.closing(http.client.HTTPConnection(urllib.parse.urlsplit(self.url).netloc, timeout=120))
+
+    def ask(self, method, path, body=None, connection=None, key=None):
+        """The answer's bytes. Anything but a 200 ends the run: a refusal would be measured as a fast answer."""
+        if connection is None:
+            with self.connect() as connection:
+                return self.ask(method, path, body, connection, key)
+        headers = {"content-type": "application/json"} if body else {}
+        if key or self.key:
+            headers["authorization"] = f"Bearer {key or self.key}"
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            answered = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            fail(f"{method} {path} at {self.name}: {error!r}\n{self.log()}")
+        if answer.status != 200:
+            fail(f"{method} {path} at {self.name}: {answer.status}\n{answered.decode(errors='replace')}\n{self.log()}")
+        return answered
+
+    def settle(self):
+        """Waits until it is at rest: rows are written behind their answers, and are part of what these cost."""
+        until, before = time.monotonic() + SETTLE_S, -1
+        while time.monotonic() < until and before != self.cpu_seconds():
+            before = self.cpu_seconds()
+            time.sleep(REST_S)
+
+    def cpu_seconds(self):
+        # Fields 14 and 15, counted behind the name, which may hold spaces: user and system time of all threads.
+        fields = pathlib.Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory_mib(self):
+        """Resident memory: all, and the part that is its own (no file behind it)."""
+        status = pathlib.Path(f"/proc/{self.child.pid}/status").read_text()
+        sizes = dict(line.split(":", 1) for line in status.splitlines())
+        return tuple(int(sizes[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon"))
+
+
+def toolcrib(binary, name, folder, manifest, ledger=None, key=None, port=None):
+    """`toolcrib serve` with this manifest (text) and a ledger file: a new one, unless it is named."""
+    folder = pathlib.Path(folder)
+    file = folder / f"{name}.yaml"
+    file.write_text(manifest)
+    ledger = ledger or folder / f"{name}.db"
+    command = [binary, "serve", "--manifest", file, "--listen", f"127.0.0.1:{port or 0}",
+               "--ledger", f"sqlite://{ledger}"]
+    return Server(name, command, folder, key, port)
+
+
+def free_port():
+    with contextlib.closing(socket.socket()) as asked:
+        asked.bind(("127.0.0.1", 0))
+        return asked.getsockname()[1]
+
+
+def parsed(answer):
+    return json.loads(answer)
+
+
+def say(line):
+    print(f"{pathlib.Path(sys.argv[0]).name}: {line}", file=sys.stderr, flush=True)
+
+
+def fail(line):
+    sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {line}")
