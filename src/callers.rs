@@ -25,6 +25,8 @@ pub struct CallerSettings {
     pub limits: Vec<Limit>,
     /// May use the operator's routes.
     pub admin: bool,
+    /// May read `/metrics`, as an admin may.
+    pub metrics: bool,
 }
 
 /// SHA-256 of a key.
@@ -43,6 +45,7 @@ struct Known {
     allow: Option<Vec<WildMatch>>,
     deny: Vec<WildMatch>,
     limits: Vec<Limit>,
+    metrics: bool,
 }
 
 impl Callers {
@@ -55,6 +58,7 @@ impl Callers {
             caller: Arc::new(Caller { name: one.name.into(), admin: one.admin }),
             key_sha256: one.key_sha256,
             limits: one.limits,
+            metrics: one.metrics,
         });
         Self(known.collect())
     }
@@ -67,6 +71,11 @@ impl Callers {
     /// All callers.
     pub fn iter(&self) -> impl Iterator<Item = &Caller> {
         self.0.iter().map(|known| &*known.caller)
+    }
+
+    /// Whether this caller may read `/metrics`, which names every tool.
+    pub fn may_read_metrics(&self, caller: &Caller) -> bool {
+        caller.admin || self.0.iter().any(|known| known.metrics && known.caller.name == caller.name)
     }
 
     /// The caller with this key. Takes the same time whichever key is nearly right.
@@ -129,6 +138,7 @@ mod tests {
             deny: texts(deny),
             limits: Vec::new(),
             admin: false,
+            metrics: false,
         }
     }
 

@@ -7,17 +7,23 @@ use axum::http::header::CONTENT_TYPE;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::auth::Admin;
+use super::auth::Visit;
 use super::problem::ApiError;
 use super::responses::{Always, Keyed};
 use crate::metrics::{Metrics, Now, TEXT_FORMAT};
 use crate::registry::Registry;
 
-/// Metrics in Prometheus' text format. For admins: they name every tool.
+/// Metrics in Prometheus' text format. For admins and callers with `metrics: true`: they name every tool.
 #[utoipa::path(get, operation_id = "get_metrics", path = "/metrics", tag = "operator", responses(
     (status = 200, description = "Prometheus' text format, version 0.0.4", body = String, content_type = "text/plain"),
     Always, Keyed))]
-pub(super) async fn get(State(registry): State<Arc<Registry>>, _: Admin) -> Result<Response, ApiError> {
+pub(super) async fn get(
+    State(registry): State<Arc<Registry>>,
+    Visit { caller, catalog }: Visit,
+) -> Result<Response, ApiError> {
+    if !catalog.callers().may_read_metrics(&caller) {
+        return Err(ApiError::Forbidden(format!("caller `{}` is no admin and has no `metrics: true`", caller.name)));
+    }
     let shared = registry.shared();
     let (cache_entries, cache_bytes) = shared.cache.size().await;
     let now = Now {

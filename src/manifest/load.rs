@@ -263,6 +263,7 @@ impl Loader<'_> {
                 deny: said.deny,
                 limits: said.limits,
                 admin: said.admin,
+                metrics: said.metrics,
             });
         }
         callers

@@ -52,6 +52,8 @@ pub(super) struct Caller {
     pub(super) limits: Vec<Limit>,
     #[serde(default)]
     pub(super) admin: bool,
+    #[serde(default)]
+    pub(super) metrics: bool,
 }
 
 /// Policy keys, in `defaults:` and in every tool.

@@ -167,9 +167,9 @@ async fn names_that_nobody_registered_never_become_a_label() {
 }
 
 #[tokio::test]
-async fn with_callers_only_an_admin_reads_them_and_a_probe_still_needs_no_key() {
+async fn with_callers_only_who_may_reads_them_and_a_probe_still_needs_no_key() {
     let manifest = "callers:\n  - {name: agent, key: agent-key-0123456789}\n  \
-                    - {name: prometheus, key: scrape-key-0123456789, admin: true, deny: [\"*\"]}\n";
+                    - {name: prometheus, key: scrape-key-0123456789, metrics: true, allow: []}\n";
     let app = TestApp::with_manifest(manifest, [read("t").call(|_, _| async { Ok("yes") })]).await;
     let status = async |key| app.respond(request("GET", "/metrics", key, None)).await.status();
     assert_eq!(status(None).await, StatusCode::UNAUTHORIZED);
@@ -177,6 +177,8 @@ async fn with_callers_only_an_admin_reads_them_and_a_probe_still_needs_no_key() 
     assert_eq!(status(Some("scrape-key-0123456789")).await, StatusCode::OK);
     // What README advises: a key that reads metrics and runs nothing.
     let (refused, _) = app.post_as("scrape-key-0123456789", "/tools/t/invoke", json!({"arguments": {}})).await;
+    assert_eq!(refused, StatusCode::FORBIDDEN);
+    let (refused, _) = app.post_as("scrape-key-0123456789", "/tools/t/disable", json!({})).await;
     assert_eq!(refused, StatusCode::FORBIDDEN);
     for probe in ["/livez", "/readyz"] {
         assert_eq!(app.get(probe).await.0, StatusCode::OK);

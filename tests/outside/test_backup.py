@@ -115,6 +115,17 @@ def test_nothing_is_overwritten(start, tmp_path):
     assert done.returncode == 64, done
 
 
+@pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm", ".lock"])
+def test_the_ledgers_own_files_are_no_place_for_a_copy(start, suffix):
+    """SQLite would take a copy of that name for its own journal, and delete it."""
+    crib = start({"tools": {"calculator": {"kind": "native"}}})
+    ok(crib.invoke("calculator", {"expression": "1"}))
+    to = crib.ledger.with_name(crib.ledger.name + suffix)
+    done = backup(crib, to)
+    assert done.returncode == 1 and ("another file" in done.stderr), done.stderr
+    ok(crib.invoke("calculator", {"expression": "1"}))
+
+
 def test_another_programs_database_is_not_copied(tmp_path):
     with sqlite3.connect(str(tmp_path / "other.db")) as db:
         db.execute("create table mine (x)")

@@ -216,3 +216,11 @@ def test_caller_keys_are_nowhere(crib):
     text = b"".join(bodies) + crib.stderr.encode() + b"".join(file.read_bytes() for file in crib.folder.glob("toolcrib.db*"))
     for key in KEYS.values():
         assert key.encode() not in text
+
+
+def test_an_empty_list_allows_nothing(start):
+    callers = [{"name": "none", "key": KEYS["ANN"], "allow": []}, {"name": "all", "key": KEYS["ROOT"]}]
+    crib = start({"callers": callers, "tools": {"calculator": {"kind": "native"}}})
+    assert crib.get("/tools", key=KEYS["ANN"]).json["tools"] == []
+    problem(crib.invoke("calculator", {"expression": "1"}, key=KEYS["ANN"]), 403, "forbidden")
+    ok(crib.invoke("calculator", {"expression": "1"}, key=KEYS["ROOT"]))

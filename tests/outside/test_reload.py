@@ -3,12 +3,13 @@
 import os
 import pathlib
 import signal
+import subprocess
 import threading
 import time
 
 import pytest
 
-from harness import Crib, later, lines_in, ok, poll, problem, text_of
+from harness import BIN, Crib, clean_env, later, lines_in, ok, poll, problem, text_of
 from recipes import KEYS, params, py, sh, to_yaml, web
 
 CALCULATOR = {"kind": "native"}
@@ -38,9 +39,9 @@ def until(crib, wanted, seconds=8):
     poll(lambda: names(crib) == sorted(wanted), seconds, f"tools {wanted}")
 
 
-def logged(crib, words):
+def logged(crib, words, seconds=2):
     """Lines are written a moment behind what they tell."""
-    poll(lambda: words in crib.stderr, 2, f"{words!r} in the log")
+    poll(lambda: words in crib.stderr, seconds, f"{words!r} in the log")
 
 
 def test_a_changed_file_and_a_signal_bring_the_new_manifest(start):
@@ -228,9 +229,11 @@ def test_the_demo_has_nothing_to_reload(start):
     ok(crib.invoke("calculator", {"expression": "1"}))
 
 
-def test_a_service_that_others_reach_never_loses_its_callers(start):
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "127.0.0.1:0"])
+def test_a_service_never_loses_its_callers(start, listen):
+    """A file that is cut off, or not yet written to its end, must not open the service to everybody."""
     callers = [{"name": "ann", "key": KEYS["ANN"]}]
-    crib = start({"server": {"allowed_hosts": ["127.0.0.1"]}, "callers": callers, "tools": {"calculator": CALCULATOR}}, listen="0.0.0.0:0")
+    crib = start({"server": {"allowed_hosts": ["127.0.0.1"]}, "callers": callers, "tools": {"calculator": CALCULATOR}}, listen=listen)
     write(crib, {"tools": {"calculator": CALCULATOR}})
     poll(lambda: reloads(crib)["refused"] == 1, 8, "refused")
     logged(crib, "no callers")
@@ -306,3 +309,37 @@ def test_two_hundred_reloads_under_load(start, up, tmp_path):
     (files, threads_), memory = before
     poll(lambda: handles(crib)[0] <= files + 4, 15, f"open files as before: {files}, now {handles(crib)}")
     assert crib.rss() < memory + 64 * 2**20, (memory, crib.rss())
+
+
+def test_a_pipe_in_the_manifests_place_is_refused_and_waited_for_by_nobody(start):
+    crib = start({"tools": {"calculator": CALCULATOR}})
+    crib.manifest.unlink()
+    os.mkfifo(crib.manifest)
+    logged(crib, "not a regular file", 8)
+    crib.manifest.unlink()
+    write(crib, {"tools": {"another": {"kind": "native", "use": "calculator"}}})
+    until(crib, ["another"])
+
+
+def test_an_editors_own_files_are_left_alone(start):
+    crib = start({"include": ["tools.d/*.yaml"], "tools": {"calculator": CALCULATOR}})
+    folder = crib.manifest.parent / "tools.d"
+    folder.mkdir()
+    (folder / ".#a.yaml").symlink_to("nobody@nowhere.1234")
+    (folder / ".hidden.yaml").write_text("tools: {hidden: {kind: native, use: calculator}}\n")
+    (folder / "a.yaml").write_text("tools: {seen: {kind: native, use: calculator}}\n")
+    until(crib, ["calculator", "seen"])
+
+
+def test_a_hangup_before_the_service_is_up_does_not_end_it(tmp_path):
+    for pause in (0, 0.005, 0.01, 0.02):
+        command = [BIN, "serve", "--listen", "127.0.0.1:0", "--ledger", f"sqlite://{tmp_path}/l.db"]
+        child = subprocess.Popen(command, env=clean_env(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path)
+        try:
+            time.sleep(0.03 + pause)
+            child.send_signal(signal.SIGHUP)
+            assert b"listening" in child.stdout.readline()
+        finally:
+            child.terminate()
+            assert child.wait(20) == 0
+            child.stdout.close()

@@ -24,6 +24,7 @@ struct Caller<'a> {
     allow: Option<Vec<Pattern<'a>>>,
     deny: Vec<Pattern<'a>>,
     admin: bool,
+    metrics: bool,
 }
 
 struct Pattern<'a> {
@@ -61,7 +62,7 @@ pub(super) fn look(root: &Node, base: &Path, tools: &[WrittenTool], source: &dyn
     }
     for caller in &callers {
         patterns(caller, &names, tools, lints);
-        if !caller.admin && !names.iter().any(|name| caller.may_use(name)) {
+        if !caller.admin && !caller.metrics && !names.iter().any(|name| caller.may_use(name)) {
             let message =
                 "may use no tool: allow matches none, or deny takes all away; correct them, or leave the caller out";
             lints.warn(Rule::UnusedCaller, &caller.node.place, caller.path.clone(), message);
@@ -87,13 +88,15 @@ fn read<'a>(at: usize, node: &'a Node, resolve: &dyn Fn(&Node) -> Option<String>
         let Some(Node { data: Data::List(items), .. }) = node.get(key) else { return Vec::new() };
         items.iter().enumerate().filter_map(|(at, node)| pattern(key, at, node)).collect()
     };
-    let admin = node.get("admin").is_some_and(|admin| admin.to_json() == true);
+    let is_true = |key: &str| node.get(key).is_some_and(|said| said.to_json() == true);
+    let (admin, metrics) = (is_true("admin"), is_true("metrics"));
     Caller {
         allow: node.get("allow").map(|_| patterns("allow")),
         deny: patterns("deny"),
         node,
         path: path.clone(),
         admin,
+        metrics,
     }
 }
 
