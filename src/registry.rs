@@ -163,19 +163,21 @@ impl Registry {
         Ok((entry, is_new))
     }
 
-    /// Forgets a registered tool; calls under way go on.
+    /// Forgets a registered tool, also one that is set aside; calls under way go on.
     ///
     /// # Errors
     /// When there is none of that name, it is not a registered one, or the ledger cannot write.
     pub async fn delete(&self, name: &str) -> Result<(), ChangeError> {
         let _one_at_a_time = self.deciding.lock().await;
-        if let Some(entry) = self.catalog().get(name)
-            && entry.origin != Origin::Registered
-        {
-            return Err(ChangeError::Taken { name: name.to_owned(), whose: whose(name, entry) });
-        }
-        if !self.shared.ledger.unregister(name).await? {
-            return Err(ChangeError::Unknown(name.to_owned()));
+        let was_kept = self.shared.ledger.unregister(name).await?;
+        match self.catalog().get(name) {
+            // It was set aside for this one, which stays.
+            Some(entry) if entry.origin != Origin::Registered && was_kept => return Ok(()),
+            Some(entry) if entry.origin != Origin::Registered => {
+                return Err(ChangeError::Taken { name: name.to_owned(), whose: whose(name, entry) });
+            }
+            _ if !was_kept => return Err(ChangeError::Unknown(name.to_owned())),
+            _ => {}
         }
         let _one_at_a_time = self.added();
         let mut next = Catalog::clone(&self.current.load());

@@ -150,7 +150,6 @@ async fn registered_tools_outlive_restarts_and_give_way_to_the_manifest() {
     assert_eq!(app.reload().await, None);
     assert_eq!(app.get("/tools/weather").await.1["origin"], "manifest");
     assert_eq!(app.put("/tools/weather", definition()).await.0, 409);
-    assert_eq!(app.delete("/tools/weather").await.0, 409);
     let app = app.restart([]).await;
     assert_eq!(app.get("/tools/weather").await.1["origin"], "manifest");
     app.write("toolcrib.yaml", "tools: {x: {kind: native, use: calculator, aliases: [other]}}\n");
@@ -163,6 +162,16 @@ async fn registered_tools_outlive_restarts_and_give_way_to_the_manifest() {
     assert_eq!(app.reload().await, None);
     assert_eq!(app.get("/tools/weather").await.1["policy"]["timeout"], "7s");
     assert_eq!(app.get("/tools/other").await.1["origin"], "registered");
+
+    // One that waits can be removed all the same; the manifest's own cannot.
+    app.write("toolcrib.yaml", "tools: {weather: {kind: native, use: calculator}}\n");
+    assert_eq!(app.reload().await, None);
+    assert_eq!(app.delete("/tools/weather").await.0, 200);
+    assert_eq!(app.delete("/tools/weather").await.0, 409);
+    assert_eq!(app.get("/tools/weather").await.1["origin"], "manifest");
+    app.write("toolcrib.yaml", "tools: {x: {kind: native, use: calculator}}\n");
+    assert_eq!(app.reload().await, None);
+    assert_eq!(app.get("/tools/weather").await.0, 404);
 }
 
 #[tokio::test]
