@@ -22,7 +22,8 @@ def build(name, *features):
         command.append("--locked")
     if subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode:
         fail(f"{' '.join(command)} failed")
-    return TARGET / "release" / name
+    # tests/run builds for a named target, which has a folder of its own.
+    return TARGET / os.environ.get("CARGO_BUILD_TARGET", "") / "release" / name
 
 
 def end_on_sigterm():
