@@ -13,6 +13,8 @@ mod prune;
 mod quota;
 mod read;
 mod script;
+#[cfg(test)]
+mod tests;
 mod totals;
 mod writer;
 

@@ -18,7 +18,7 @@ use crate::call::CacheStatus;
 const LATENCIES_EVERY: Duration = Duration::from_secs(1);
 
 /// Whose calls of what.
-pub(super) type Of = (Arc<str>, Arc<str>);
+type Of = (Arc<str>, Arc<str>);
 
 /// What a batch adds to the totals.
 #[derive(Default)]

@@ -6,10 +6,11 @@ use serde_json::Value;
 
 use super::Lints;
 use crate::manifest::node::{Data, Node};
+use crate::manifest::references::Source;
 use crate::manifest::rule::Rule;
 
 /// `server.allowed_hosts`, `server.allowed_origins` and `include`. `base` is the manifest's folder.
-pub(super) fn look(root: &Node, base: &Path, lints: &mut Lints) {
+pub(super) fn look(root: &Node, base: &Path, source: &dyn Source, lints: &mut Lints) {
     let server = root.get("server");
     for (at, host) in items(server.and_then(|server| server.get("allowed_hosts"))) {
         let (path, text) = (format!("server.allowed_hosts.{at}"), words(host));
@@ -43,8 +44,8 @@ pub(super) fn look(root: &Node, base: &Path, lints: &mut Lints) {
         if !text.contains(['*', '?', '[']) {
             continue;
         }
-        let found = glob::glob(&base.join(text).to_string_lossy());
-        if found.is_ok_and(|mut files| !files.any(|file| file.is_ok())) {
+        let found = source.matching(&base.join(text).to_string_lossy());
+        if found.is_ok_and(|files| files.is_empty()) {
             let message = "finds no file; relative patterns start at this file's folder";
             lints.warn(Rule::IdleInclude, &pattern.place, format!("include.{at}"), message);
         }

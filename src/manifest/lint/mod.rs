@@ -36,7 +36,7 @@ pub(super) fn lint(written: &Written, source: &dyn Source) -> Vec<Finding> {
         let base = super::load::folder(root.place.file.as_ref() as &Path);
         secrets::short(root, "", &base, source, &mut lints);
         secrets::in_root(root, &mut lints);
-        addresses::look(root, &base, &mut lints);
+        addresses::look(root, &base, source, &mut lints);
         callers::look(root, &base, &written.tools, source, &mut lints);
         policy::of_defaults(root, &mut lints);
     }

@@ -1,0 +1,242 @@
+//! What this engine promises beyond the contract: its file, its restarts, other processes on it.
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jiff::ToSpan;
+
+use super::super::contract::sqlite::{open, settings};
+use super::super::contract::{charge, ended, now, record_at, row};
+use super::super::*;
+use crate::call::Per;
+
+#[tokio::test]
+async fn interrupted_calls_are_unknown_and_stay_charged_after_a_restart() {
+    let (ledger, folder) = open().await;
+    let interrupted = row("t", "a", now());
+    ledger.reserve(interrupted.clone(), vec![charge(3, Per::Lifetime)]).await.unwrap();
+    ledger.close().await;
+    drop(ledger);
+    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let ledger = super::super::open(&settings, now()).await.unwrap();
+    assert_eq!(ledger.get(interrupted.id).await.unwrap().unwrap().row.state, State::Unknown);
+    assert_eq!(ledger.used(&[charge(3, Per::Lifetime)], now()).await.unwrap()[0].used, 1);
+}
+
+#[tokio::test]
+async fn a_second_process_leaves_running_calls_alone() {
+    let (first, folder) = open().await;
+    let running = row("t", "a", now());
+    first.reserve(running.clone(), vec![]).await.unwrap();
+    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let second = super::super::open(&settings, now()).await.unwrap();
+    assert_eq!(second.get(running.id).await.unwrap().unwrap().row.state, State::Reserved);
+    first.settle(ended(&running, State::Succeeded), vec![]).await.unwrap();
+}
+
+#[tokio::test]
+async fn two_processes_on_one_file_share_a_limit_to_the_unit() {
+    let (first, folder) = open().await;
+    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let second = super::super::open(&settings, now()).await.unwrap();
+    let mut admitted = 0;
+    for turn in 0..30 {
+        let ledger = if turn % 3 == 0 { &first } else { &second };
+        let made = ledger.reserve(row("t", "a", now()), vec![charge(20, Per::Day)]).await;
+        if let Ok(made) = made {
+            admitted += 1;
+            assert_eq!(made.charged[0].used, admitted);
+        }
+    }
+    assert_eq!(admitted, 20);
+}
+
+#[tokio::test]
+async fn counters_are_what_the_rows_say_whatever_happens() {
+    let (ledger, folder) = open().await;
+    let limits = || vec![charge(100, Per::Minute), charge(1000, Per::Lifetime), charge(50, Per::Run)];
+    let mut made = Vec::new();
+    for call in 0..40 {
+        // Over a minute's edge, with limits that come and go.
+        let at = now() + call.seconds();
+        let charges = if call % 7 == 0 { vec![] } else { limits()[..1 + call as usize % 3].to_vec() };
+        let row = row("t", "a", at);
+        made.push((row.clone(), ledger.reserve(row, charges).await.unwrap().charged));
+    }
+    for (at, (row, charged)) in made.into_iter().enumerate() {
+        match at % 4 {
+            0 => ledger.settle(ended(&row, State::Cancelled), charged).await.unwrap(),
+            1 => {}
+            _ => ledger.settle(ended(&row, State::Succeeded), vec![]).await.unwrap(),
+        }
+    }
+    record_at(&*ledger, now()).await;
+    assert_eq!(ledger.drift().await.unwrap(), 0);
+    ledger.reset("t", None).await.unwrap();
+    ledger.reserve(row("t", "a", now()), limits()).await.unwrap();
+    assert_eq!(ledger.drift().await.unwrap(), 0);
+    for _ in 0..30 {
+        let row = row("t", "a", now());
+        ledger.reserve(row.clone(), limits()).await.unwrap();
+        ledger.settle(ended(&row, State::Succeeded), vec![]).await.unwrap();
+    }
+    while ledger.prune(Timestamp::now() + 1.hour(), 7).await.unwrap() > 0 {}
+    assert_eq!(ledger.drift().await.unwrap(), 0);
+    ledger.reserve(row("t", "a", now()), limits()).await.unwrap();
+    ledger.close().await;
+    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let ledger = super::super::open(&settings, now()).await.unwrap();
+    ledger.reserve(row("t", "a", now()), limits()).await.unwrap();
+    assert_eq!(ledger.drift().await.unwrap(), 0);
+
+    let file = format!("sqlite://{}", folder.path().join("test.db").display());
+    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file).await.unwrap();
+    sqlx::query("update quota set used = used + 2 where per = 'lifetime'").execute(&mut other).await.unwrap();
+    assert_eq!(ledger.drift().await.unwrap(), 2, "somebody's hand was in the file");
+}
+
+#[tokio::test]
+async fn a_file_that_is_taken_away_is_noticed_before_anything_runs() {
+    let (ledger, folder) = open().await;
+    ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
+    std::fs::remove_file(folder.path().join("test.db")).unwrap();
+    let Err(ReserveError::Ledger(error)) = ledger.reserve(row("t", "a", now()), vec![]).await else {
+        panic!("reserved in a file that is gone")
+    };
+    assert!(error.to_string().contains("removed"), "{error}");
+    assert!(ledger.switch(Switch { tool: "t".into(), enabled: false }).await.is_err());
+    assert!(ledger.health().is_err());
+}
+
+fn at(file: &std::path::Path) -> Settings {
+    let url = format!("sqlite://{}", file.display());
+    Settings { url, ..settings() }
+}
+
+#[tokio::test]
+async fn a_backup_taken_while_calls_go_on_is_one_moment_of_the_ledger() {
+    let (ledger, folder) = open().await;
+    let interrupted = row("t", "a", now());
+    ledger.reserve(interrupted.clone(), vec![charge(100_000, Per::Lifetime)]).await.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let busy: Vec<_> = (0..8)
+        .map(|_| {
+            let (ledger, stop) = (ledger.clone(), stop.clone());
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let row = row("t", "a", now());
+                    ledger.reserve(row.clone(), vec![charge(100_000, Per::Lifetime)]).await.unwrap();
+                    ledger.settle(ended(&row, State::Succeeded), vec![]).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let mut counted = Vec::new();
+    for name in ["one.db", "two.db"] {
+        let last = row("t", "b", now());
+        ledger.record(ended(&last, State::Succeeded)).await.unwrap();
+        let file = folder.path().join(name);
+        let bytes = ledger.backup(&file).await.unwrap();
+        let found = std::fs::metadata(&file).unwrap();
+        assert_eq!((found.len(), found.permissions().mode() & 0o777), (bytes, 0o600));
+
+        let copy = super::super::open(&at(&file), now()).await.unwrap();
+        assert!(copy.get(last.id).await.unwrap().is_some(), "what was committed before is in it");
+        assert_eq!(copy.get(interrupted.id).await.unwrap().unwrap().row.state, State::Unknown);
+        // A row and its unit are committed together, so both or neither is in the copy.
+        let used = copy.used(&[charge(100_000, Per::Lifetime)], now()).await.unwrap()[0].used;
+        let usage = copy.usage(Some("a")).await.unwrap();
+        assert_eq!(usage[0].calls, used);
+        copy.reserve(row("t", "a", now()), vec![charge(used + 1, Per::Lifetime)]).await.unwrap();
+        assert!(copy.reserve(row("t", "a", now()), vec![charge(used + 1, Per::Lifetime)]).await.is_err());
+        copy.close().await;
+        counted.push(used);
+    }
+    stop.store(true, Ordering::Relaxed);
+    for task in busy {
+        task.await.unwrap();
+    }
+    let used = ledger.used(&[charge(100_000, Per::Lifetime)], now()).await.unwrap()[0].used;
+    assert!(counted[0] < counted[1] && counted[1] <= used, "{counted:?} {used}: calls went on");
+}
+
+#[tokio::test]
+async fn a_backup_overwrites_nothing_and_says_what_is_in_its_way() {
+    let (ledger, folder) = open().await;
+    let file = |name: &str| folder.path().join(name);
+    std::fs::write(file("mine"), "kept").unwrap();
+    std::os::unix::fs::symlink(file("nowhere"), file("link")).unwrap();
+    for (to, says) in [
+        ("mine", "there already"),
+        ("test.db", "there already"),
+        ("link", "there already"),
+        ("no/such/folder", "No such file"),
+    ] {
+        let said = ledger.backup(&file(to)).await.unwrap_err().to_string();
+        assert!(said.starts_with("backup ") && said.contains(says), "{to}: {said}");
+    }
+    assert_eq!(std::fs::read(file("mine")).unwrap(), b"kept");
+    // The relative path of somebody who only reads.
+    let reader = open_to_read(&at(&file("test.db"))).await.unwrap();
+    reader.backup(&file("copy")).await.unwrap();
+    assert!(open_to_read(&at(&file("copy"))).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_backup_that_is_given_up_leaves_nothing_behind() {
+    let (ledger, folder) = open().await;
+    for _ in 0..24 {
+        let long = Row { arguments: format!("\"{}\"", "x".repeat(1 << 20)).into(), ..row("t", "a", now()) };
+        ledger.record(ended(&long, State::Succeeded)).await.unwrap();
+    }
+    let to = folder.path().join("copy");
+    let beside = || {
+        let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap());
+        let copies = files.filter(|file| file.file_name().to_string_lossy().starts_with("copy"));
+        copies.map(|file| file.metadata().map_or(0, |found| found.len())).collect::<Vec<u64>>()
+    };
+    let mut backup = ledger.backup(&to);
+    while beside().iter().sum::<u64>() < 1 << 20 {
+        assert!(futures_util::poll!(&mut backup).is_pending(), "too fast to be given up");
+        tokio::task::yield_now().await;
+    }
+    drop(backup);
+    assert_eq!(beside(), [0; 0]);
+    ledger.backup(&to).await.unwrap();
+    assert_eq!(beside().len(), 1);
+}
+
+#[tokio::test]
+async fn a_newer_ledger_is_refused_by_readers_too() {
+    let (ledger, folder) = open().await;
+    ledger.close().await;
+    let file = format!("sqlite://{}", folder.path().join("test.db").display());
+    let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file).await.unwrap();
+    let newer = "insert into _sqlx_migrations (version, description, success, checksum, execution_time) \
+                 values (99, 'later', true, x'00', 0)";
+    sqlx::query(newer).execute(&mut connection).await.unwrap();
+    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    for said in [
+        super::super::open(&settings, now()).await.err().unwrap().to_string(),
+        open_to_read(&settings).await.err().unwrap().to_string(),
+    ] {
+        assert!(said.contains("newer Toolcrib (schema 99"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_are_named_and_left_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("test.db");
+    let noise: Vec<u8> = (0..8192u32).map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect();
+    std::fs::write(&file, &noise).unwrap();
+    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let said = super::super::open(&settings, now()).await.err().unwrap().to_string();
+    assert!(said.contains("test.db") && said.contains("not a SQLite database"), "{said}");
+    assert_eq!(std::fs::read(&file).unwrap(), noise);
+    for (url, says) in [("mysql://x", "sqlite://FILE"), ("postgres://u:secret@h/d", "not built yet")] {
+        let settings = Settings { url: url.into(), ..settings.clone() };
+        let said = super::super::open(&settings, now()).await.err().unwrap().to_string();
+        assert!(said.contains(says) && !said.contains("secret"), "{said}");
+    }
+}
