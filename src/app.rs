@@ -287,6 +287,7 @@ impl App {
         let watching = tokio::spawn(self.live.clone().watch(hangups));
         let shared = self.registry().shared().clone();
         let verifying = tokio::spawn(ledger::verify(shared.ledger.clone(), shared.metrics.commits()));
+        let clock = tokio::spawn(ledger::mind_the_clock(shared.clock.clone(), shared.metrics.commits()));
         if let Some(keep) = self.retention {
             // Ends when the ledger is closed.
             tokio::spawn(ledger::retain(shared.ledger.clone(), shared.clock.clone(), keep));
@@ -299,6 +300,7 @@ impl App {
         http::serve(listener, self.router(), shared.running, self.settings.drain, stop.next(), hurried).await;
         watching.abort();
         verifying.abort();
+        clock.abort();
         shared.ledger.close().await;
         shared.call_log.flush().await;
         tracing::info!("stopped");
