@@ -12,6 +12,7 @@ pub mod concurrency;
 pub mod deadline;
 pub mod record;
 pub mod retry;
+mod retry_budget;
 pub mod run;
 #[cfg(test)]
 mod tests;
