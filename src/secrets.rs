@@ -174,7 +174,7 @@ impl Redactor {
             | CallError::LedgerUnavailable { .. }
             | CallError::DeadlineExceeded { .. }
             | CallError::AttemptTimedOut { .. }
-            | CallError::Cancelled
+            | CallError::Cancelled { .. }
             | CallError::Internal => {}
         }
     }

@@ -11,6 +11,7 @@ pub mod json;
 mod notes;
 mod policy;
 mod result;
+mod tool_error;
 pub mod units;
 
 pub use capture::{Capture, Digest, DigestKey, Received, WITHHELD};
@@ -18,7 +19,7 @@ pub use charge::{Charge, Charged};
 pub use clock::Clock;
 pub use context::{Services, ToolContext, ToolSettings};
 pub use definition::{Definition, EnvVar, Kind, NameError, Origin, ToolName};
-pub use error::{CallError, ErrorKind, Failure, Source, ToolError, Violation};
+pub use error::{CallError, ErrorKind, Failure, Source, Violation};
 pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;
 pub use notes::{CacheStatus, Coercion, LimitUsage, Meta, Notes};
@@ -26,3 +27,4 @@ pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
 pub use result::{Answer, Content, ToolResult};
+pub use tool_error::ToolError;

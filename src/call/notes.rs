@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::charge::Charged;
 use super::invocation::InvocationId;
@@ -119,6 +120,8 @@ pub struct NotesInner {
     pub reserved: bool,
     /// What was charged for it.
     pub charged: Vec<Charged>,
+    /// When the try under way began; `None` between tries and after the last.
+    pub trying: Option<Instant>,
     /// The call whose stored result answered this one.
     pub origin: Option<InvocationId>,
 }

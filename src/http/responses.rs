@@ -19,7 +19,7 @@ const PROBLEMS: [(u16, &str, &str); 16] = [
     ),
     (404, "NotFound", "unknown_tool, invalid_request: nothing of that name is there."),
     (408, "SlowBody", "invalid_request: the body did not arrive in time."),
-    (409, "Conflict", "invalid_request: the name is another tool's."),
+    (409, "Conflict", "invalid_request: the name is another tool's; the call has ended."),
     (413, "TooLarge", "invalid_request: the body is too large."),
     (415, "MediaType", "invalid_request: the body is no JSON by its own word."),
     (422, "InvalidArguments", "invalid_arguments: every place where the arguments break the tool's schema."),
@@ -77,6 +77,8 @@ doing! {
     Reading: 400 408 413 415;
     /// It claims or gives up a name.
     Claiming: 409;
+    /// It stops what may have ended.
+    Stopping: 409;
     /// It holds arguments against a schema.
     Fitting: 422;
     /// It asks the ledger.

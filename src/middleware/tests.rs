@@ -15,7 +15,7 @@ use crate::call::{
 };
 use crate::callers::Callers;
 use crate::ledger::memory::Memory;
-use crate::ledger::{Ledger, Query, State};
+use crate::ledger::{AttemptRow, Ledger, Query, State};
 use crate::log::CallLog;
 use crate::metrics::Metrics;
 use crate::middleware::cache::ResultCache;
@@ -114,19 +114,26 @@ async fn what_an_upstream_asks_for_is_waited_unless_the_call_ends_first() {
         Tool::new(name, "…").effect(Effect::Read).attempts(2).call(move |_, _| {
             let first = tries.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
-                let (message, retryable) = ("busy".to_owned(), true);
-                let busy = ToolError::Upstream { message, retryable, retry_after: Some(wait) };
+                let (message, retryable, down) = ("busy".to_owned(), true, false);
+                let busy = ToolError::Upstream { message, retryable, down, retry_after: Some(wait) };
                 if first { Err(busy) } else { Ok("yes") }
             }
         })
     };
-    let registry =
-        registry([busy("waits", 7 * SECOND), busy("cannot", 7 * SECOND), busy("greedy", Duration::MAX)], 100);
+    let (waits, cannot, patient) =
+        (busy("waits", 7 * SECOND), busy("cannot", 7 * SECOND), busy("patient", 30 * SECOND));
+    let greedy = [busy("greedy", Duration::MAX), busy("greedier", Duration::MAX)];
+    let registry = registry([waits, cannot, patient].into_iter().chain(greedy), 100);
     let began = Instant::now();
     assert_eq!(call(&registry, "waits", None).await.unwrap().meta.attempts, 2);
     assert_eq!(began.elapsed().as_secs(), 7);
     // More than is worth holding a place for.
     assert_eq!(kind(&registry, "greedy", None).await, Some(ErrorKind::UpstreamFailed));
+    assert_eq!(kind(&registry, "greedier", Some(5 * SECOND)).await, Some(ErrorKind::UpstreamFailed));
+    // A deadline says how long it is worth.
+    let began = Instant::now();
+    assert_eq!(call(&registry, "patient", Some(60 * SECOND)).await.unwrap().meta.attempts, 2);
+    assert_eq!(began.elapsed().as_secs(), 30);
     // Waiting would outlast the call: the failure is told at once, with the wait it asks for.
     let began = Instant::now();
     let error = call(&registry, "cannot", Some(5 * SECOND)).await.unwrap_err();
@@ -226,4 +233,32 @@ async fn secrets_leave_a_tools_words_before_anybody_hears_them() {
     let rows = registry.shared().ledger.list(&Query { limit: 10, ..Query::default() }).await.unwrap();
     assert_eq!(rows.len(), 4);
     assert!(rows.iter().all(|row| !row.result.as_deref().unwrap_or_default().contains("secret-value")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_is_cut_off_is_on_record_too() {
+    let tools = [
+        pends(endless("late").timeout(10 * SECOND).attempts(3).deadline(15 * SECOND)),
+        pends(endless("stopped").timeout(10 * SECOND)),
+    ];
+    let registry = registry(tools, 100);
+    let tries = async |state: State| {
+        let ledger = &registry.shared().ledger;
+        let rows = ledger.list(&Query { limit: 1, state: Some(state), ..Query::default() }).await.unwrap();
+        let found = ledger.get(rows[0].id).await.unwrap().unwrap();
+        let of = |row: &AttemptRow| (row.attempt, row.kind, row.duration_us / 1_000_000);
+        (rows[0].attempts, found.attempts.iter().map(of).collect::<Vec<_>>())
+    };
+    assert_eq!(kind(&registry, "late", None).await, Some(ErrorKind::DeadlineExceeded));
+    let (attempts, failed) = tries(State::TimedOut).await;
+    assert_eq!((attempts, failed[0]), (2, (1, ErrorKind::AttemptTimedOut, 10)));
+    assert_eq!((failed[1].0, failed[1].1, failed.len()), (2, ErrorKind::DeadlineExceeded, 2));
+    let stopped = tokio::spawn({
+        let registry = registry.clone();
+        async move { kind(&registry, "stopped", None).await }
+    });
+    tokio::time::sleep(2 * SECOND).await;
+    registry.shared().running.cancel_all();
+    assert_eq!(stopped.await.unwrap(), Some(ErrorKind::Cancelled));
+    assert_eq!(tries(State::Cancelled).await, (1, vec![(1, ErrorKind::Cancelled, 2)]));
 }
