@@ -15,6 +15,7 @@ use crate::call::{Caller, Definition, Kind, Limit, Origin, Policy, Services, Too
 use crate::callers::{Callers, Grants};
 use crate::changes::Changes;
 use crate::formats::{self, Format};
+use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
 use crate::middleware::concurrency::ConcurrencyLimit;
 use crate::middleware::usage_limit::Tariff;
 use crate::middleware::validate::ArgumentRules;
@@ -42,6 +43,7 @@ pub struct Entry {
     settings: Settings,
     grants: Arc<Grants>,
     enabled: Arc<AtomicBool>,
+    breaker: Option<Arc<Breaker>>,
     places: Arc<Semaphore>,
 }
 
@@ -58,6 +60,11 @@ impl Entry {
     /// Whether this caller may use it.
     pub fn allows(&self, caller: &Caller) -> bool {
         self.grants.allow(caller)
+    }
+
+    /// How its circuit breaker stands; `None` if it has none.
+    pub fn breaker(&self) -> Option<BreakerStatus> {
+        self.breaker.as_ref().map(|breaker| breaker.status())
     }
 
     /// Its name and its aliases.
@@ -132,14 +139,17 @@ impl Catalog {
         let grants = Arc::new(self.callers.grants(name.as_str()));
         let is_on = bench.switches.get(name.as_str()).copied().unwrap_or(policy.enabled);
         let before = bench.before.by_name.get(&name);
-        if let Some(same) = before.filter(|before| {
-            before.is(&definition, kind, origin, &policy, &settings, &runner)
-                && *before.grants == *grants
-                && *before.tariff.caller_limits() == *self.caller_limits
-        }) {
+        let same = before.filter(|before| before.is(&definition, kind, origin, &policy, &settings, &runner));
+        if let Some(same) =
+            same.filter(|same| *same.grants == *grants && *same.tariff.caller_limits() == *self.caller_limits)
+        {
             same.enable(is_on);
             return Ok(same.clone());
         }
+        let breaker = match same {
+            Some(same) => same.breaker.clone(),
+            None => runner.has_one_target().then(Arc::default),
+        };
         let fault = |schema: &'static str, fault: SchemaFault| BuildError::Schema {
             tool: name.to_string(),
             schema,
@@ -164,6 +174,7 @@ impl Catalog {
             settings: Arc::new(settings.finish(bench.services)),
             grants: grants.clone(),
             enabled: enabled.clone(),
+            breaker: breaker.clone(),
             places: places.clone(),
             tariff: tariff.clone(),
         };
@@ -180,6 +191,7 @@ impl Catalog {
             settings,
             grants,
             enabled,
+            breaker,
             places,
         }))
     }
@@ -221,6 +233,11 @@ impl Catalog {
     /// How many tools were declared there.
     pub fn count(&self, origin: Origin) -> usize {
         self.by_name.values().filter(|entry| entry.origin == origin).count()
+    }
+
+    /// All tools, by name.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.by_name.values().map(|entry| &**entry)
     }
 
     /// The tools that this caller may use, by name.

@@ -42,6 +42,8 @@ struct Call {
     effect: Effect,
     /// Its row, once it has ended and until that is committed: who has an answer finds it in the ledger's lists.
     ended: Option<Arc<Row>>,
+    /// Tripped when it leaves this table; there once somebody waits for that.
+    gone: Option<CancellationToken>,
 }
 
 impl Call {
@@ -60,7 +62,7 @@ impl Running {
         if calls.closed {
             return None;
         }
-        calls.by_id.insert(invocation.id, Call { invocation: invocation.clone(), effect, ended: None });
+        calls.by_id.insert(invocation.id, Call { invocation: invocation.clone(), effect, ended: None, gone: None });
         // Counted from here on: whoever waits for the calls to end waits for this one too.
         Some(Entered { id: invocation.id, running: self.clone(), _task: self.tasks.token() })
     }
@@ -81,6 +83,18 @@ impl Running {
     pub fn get(&self, id: InvocationId) -> Option<Arc<Row>> {
         let found = self.lock().by_id.get(&id).cloned();
         found.map(|call| call.row())
+    }
+
+    /// Cancels a call that has not ended, whatever happens to it when its caller leaves. What is returned is tripped
+    /// when the call's row is committed. `None`: there is no such call any more.
+    pub fn cancel(&self, id: InvocationId) -> Option<CancellationToken> {
+        let mut calls = self.lock();
+        let call = calls.by_id.get_mut(&id)?;
+        let gone = call.gone.get_or_insert_default().clone();
+        let cancel = call.ended.is_none().then(|| call.invocation.cancel.clone());
+        drop(calls);
+        cancel.iter().for_each(CancellationToken::cancel);
+        Some(gone)
     }
 
     /// How many run now.
@@ -147,6 +161,7 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.running.lock().by_id.remove(&self.id);
+        let call = self.running.lock().by_id.remove(&self.id);
+        call.and_then(|call| call.gone).iter().for_each(CancellationToken::cancel);
     }
 }

@@ -179,7 +179,7 @@ impl Redactor {
             | CallError::LedgerUnavailable { .. }
             | CallError::DeadlineExceeded { .. }
             | CallError::AttemptTimedOut { .. }
-            | CallError::Cancelled
+            | CallError::Cancelled { .. }
             | CallError::Internal => {}
         }
     }

@@ -15,6 +15,7 @@ use crate::metrics::Metrics;
 use crate::middleware::attempt::Attempt;
 use crate::middleware::authorize::Authorize;
 use crate::middleware::cache::{Cached, ResultCache};
+use crate::middleware::circuit_breaker::{Breaker, CircuitBreaker};
 use crate::middleware::concurrency::ConcurrencyLimit;
 use crate::middleware::deadline::Deadline;
 use crate::middleware::record::{RecordLayer, Told};
@@ -77,6 +78,8 @@ pub struct Parts {
     pub grants: Arc<Grants>,
     /// Whether it is on.
     pub enabled: Arc<AtomicBool>,
+    /// Rests it while its runner is down; absent where arguments say whom to ask.
+    pub breaker: Option<Arc<Breaker>>,
     /// How many of its calls may run: one count for all stacks that the tool has had.
     pub places: Arc<Semaphore>,
     /// What its calls are charged to.
@@ -88,19 +91,8 @@ pub struct Parts {
 pub fn build(tool: Parts, shared: &Shared) -> ToolService {
     let Shared { ledger, cache, replays, running, in_flight, redactor, clock, capture, digest_key, call_log, metrics } =
         shared;
-    let Parts {
-        name,
-        definition_hash,
-        generation,
-        policy,
-        rules,
-        output_schema,
-        settings,
-        grants,
-        enabled,
-        places,
-        tariff,
-    } = tool;
+    let Parts { name, definition_hash, generation, policy, rules, output_schema, settings, grants, enabled, .. } = tool;
+    let Parts { breaker, places, tariff, .. } = tool;
     let runner = rules.runner.clone();
     let withholds = policy.capture.unwrap_or(*capture) == Capture::Digest;
     let digests = withholds.then(|| digest_key.clone());
@@ -121,6 +113,8 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         .layer(Validate::layer(rules))
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
         .option_layer(Cached::layer(cache, &policy, runner.takes_context(), &name, generation))
+        // No try while the runner is down; a stored answer is still served.
+        .option_layer(CircuitBreaker::layer(breaker, &name, &metrics))
         // One permit across all tries; full refuses before anything is reserved.
         .layer(ConcurrencyLimit::layer(policy.concurrency, places, in_flight.clone(), &metrics))
         // Row, units and key in one commit before the tool runs; settled by `record`.

@@ -189,12 +189,13 @@ mod tests {
     #[test]
     fn words_that_may_quote_the_call_are_withheld_and_others_kept() {
         let key = DigestKey::random().unwrap();
-        let said = CallError::UpstreamFailed { message: "no user Ann".into(), retryable: true, retry_after: None };
+        let message = "no user Ann".into();
+        let said = CallError::UpstreamFailed { message, retryable: true, down: true, retry_after: None };
         let kept = Failure::of(&said, Effect::Read).withheld(&key);
         assert!(!serde_json::to_string(&kept).unwrap().contains("Ann"));
         assert_eq!((kept.kind, kept.retryable), (ErrorKind::UpstreamFailed, true));
         assert!(kept.digest.is_some());
-        let own = Failure::of(&CallError::Cancelled, Effect::Read);
+        let own = Failure::of(&CallError::Cancelled { started: true }, Effect::Read);
         assert_eq!(own.clone().withheld(&key), own);
     }
 }

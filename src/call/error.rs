@@ -26,77 +26,6 @@ pub struct Violation {
     pub schema_pointer: String,
 }
 
-/// How a tool fails.
-///
-/// `Err("text".into())` inside a tool function is [`ToolError::Said`]: an ordinary answer that says no.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ToolError {
-    /// The tool ran and says no. Becomes a result with `is_error: true`; never repeated.
-    #[error("{0}")]
-    Said(String),
-    /// The tool finds fault with arguments that the schema let pass; nothing was started.
-    #[error("the arguments do not fit: {}", first_message(.0))]
-    InvalidArguments(Vec<Violation>),
-    /// What runs the tool is down.
-    #[error("{0}")]
-    Unavailable(String),
-    /// What the tool depends on failed.
-    #[error("{message}")]
-    Upstream {
-        /// What happened.
-        message: String,
-        /// Another try may succeed.
-        retryable: bool,
-        /// Not before this long, if the upstream said so.
-        retry_after: Option<Duration>,
-    },
-    /// The output is not what the tool promised.
-    #[error("{0}")]
-    BadOutput(String),
-}
-
-impl ToolError {
-    /// A failure of what the tool depends on, worth another try.
-    pub fn upstream(message: impl Into<String>) -> Self {
-        Self::Upstream { message: message.into(), retryable: true, retry_after: None }
-    }
-
-    /// A failure of what the tool depends on that another try would meet again.
-    pub fn upstream_final(message: impl Into<String>) -> Self {
-        Self::Upstream { message: message.into(), retryable: false, retry_after: None }
-    }
-}
-
-impl From<String> for ToolError {
-    fn from(text: String) -> Self {
-        Self::Said(text)
-    }
-}
-
-impl From<&str> for ToolError {
-    fn from(text: &str) -> Self {
-        Self::Said(text.to_owned())
-    }
-}
-
-impl From<std::io::Error> for ToolError {
-    fn from(error: std::io::Error) -> Self {
-        Self::Said(error.to_string())
-    }
-}
-
-impl From<serde_json::Error> for ToolError {
-    fn from(error: serde_json::Error) -> Self {
-        Self::Said(error.to_string())
-    }
-}
-
-impl From<Box<dyn std::error::Error + Send + Sync>> for ToolError {
-    fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
-        Self::Said(error.to_string())
-    }
-}
-
 /// How a call fails. `Display` is the problem's `detail`.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CallError {
@@ -187,6 +116,8 @@ pub enum CallError {
         message: String,
         /// Whether a try was made.
         started: bool,
+        /// When the next try will be let through, if that is known.
+        retry_after: Option<Duration>,
     },
     /// The whole call took too long.
     #[error("the call was not done within its deadline of {}", in_words(*after))]
@@ -202,9 +133,12 @@ pub enum CallError {
         /// Time it had.
         after: Duration,
     },
-    /// Cancelled by its caller.
-    #[error("the call was cancelled")]
-    Cancelled,
+    /// Cancelled by its caller, an admin, or the service at its end.
+    #[error("the call was cancelled {}", if *started { "while the tool ran" } else { "before the tool ran" })]
+    Cancelled {
+        /// Whether the tool was tried.
+        started: bool,
+    },
     /// What the tool depends on failed.
     #[error("{message}")]
     UpstreamFailed {
@@ -212,6 +146,8 @@ pub enum CallError {
         message: String,
         /// Another try may succeed.
         retryable: bool,
+        /// It is down, for any call.
+        down: bool,
         /// Not before this long, if the upstream said so.
         retry_after: Option<Duration>,
     },
@@ -242,7 +178,7 @@ impl CallError {
             Self::ToolUnavailable { .. } => ErrorKind::ToolUnavailable,
             Self::DeadlineExceeded { .. } => ErrorKind::DeadlineExceeded,
             Self::AttemptTimedOut { .. } => ErrorKind::AttemptTimedOut,
-            Self::Cancelled => ErrorKind::Cancelled,
+            Self::Cancelled { .. } => ErrorKind::Cancelled,
             Self::UpstreamFailed { .. } => ErrorKind::UpstreamFailed,
             Self::BadOutput(_) => ErrorKind::BadOutput,
             Self::Internal => ErrorKind::Internal,
@@ -267,7 +203,7 @@ impl CallError {
             | Self::Draining
             | Self::LedgerUnavailable { .. }
             | Self::DeadlineExceeded { .. }
-            | Self::Cancelled
+            | Self::Cancelled { .. }
             | Self::BadOutput(_)
             | Self::Internal => false,
         }
@@ -291,10 +227,12 @@ impl CallError {
         match self {
             Self::UsageLimitReached { retry_after, .. } | Self::UpstreamFailed { retry_after, .. } => *retry_after,
             Self::Overloaded { retry_after } => Some(*retry_after),
-            Self::Draining
-            | Self::IdempotencyInProgress { .. }
-            | Self::LedgerUnavailable { .. }
-            | Self::ToolUnavailable { started: false, .. } => Some(Duration::from_secs(1)),
+            Self::ToolUnavailable { started: false, retry_after, .. } => {
+                Some(retry_after.unwrap_or(Duration::from_secs(1)))
+            }
+            Self::Draining | Self::IdempotencyInProgress { .. } | Self::LedgerUnavailable { .. } => {
+                Some(Duration::from_secs(1))
+            }
             Self::Replayed { failure, .. } => failure.retry_after_ms.map(Duration::from_millis),
             _ => None,
         }
@@ -317,7 +255,7 @@ impl CallError {
             Self::ToolUnavailable { started, .. } | Self::LedgerUnavailable { started, .. } => !started,
             Self::DeadlineExceeded { .. }
             | Self::AttemptTimedOut { .. }
-            | Self::Cancelled
+            | Self::Cancelled { .. }
             | Self::UpstreamFailed { .. }
             | Self::BadOutput(_)
             | Self::Internal => false,
@@ -376,7 +314,11 @@ impl CallError {
             Self::DeadlineExceeded { .. } | Self::AttemptTimedOut { .. } => {
                 format!("There is no result: {self}. It may have had an effect; look before you try again.")
             }
-            Self::Cancelled => "The call was cancelled before it was done.".into(),
+            Self::Cancelled { started: false } => "The call was cancelled and the tool did not run.".into(),
+            Self::Cancelled { started: true } => "The call was cancelled before it was done.".into(),
+            Self::ToolUnavailable { started: false, .. } => {
+                format!("The tool did not run: {self}. Try again later, or go on without it.")
+            }
             Self::ToolUnavailable { .. } | Self::UpstreamFailed { .. } | Self::BadOutput(_) => {
                 format!("The tool failed: {self}.")
             }
@@ -421,7 +363,10 @@ impl Failure {
             failure.retryable = false;
             if matches!(
                 error,
-                CallError::UpstreamFailed { .. } | CallError::BadOutput(_) | CallError::ToolUnavailable { .. }
+                CallError::UpstreamFailed { .. }
+                    | CallError::BadOutput(_)
+                    | CallError::ToolUnavailable { .. }
+                    | CallError::Cancelled { started: true }
             ) {
                 failure.for_model.push_str(" It may have had an effect; look before you try again.");
             }
@@ -457,7 +402,7 @@ fn count_violations(violations: &[Violation]) -> String {
     }
 }
 
-fn first_message(violations: &[Violation]) -> &str {
+pub(super) fn first_message(violations: &[Violation]) -> &str {
     violations.first().map_or("", |v| v.message.as_str())
 }
 

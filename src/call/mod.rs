@@ -13,6 +13,7 @@ mod kind;
 mod notes;
 mod policy;
 mod result;
+mod tool_error;
 pub mod units;
 
 pub use capture::{Capture, Digest, DigestKey, Received, WITHHELD};
@@ -20,7 +21,7 @@ pub use charge::{Charge, Charged};
 pub use clock::Clock;
 pub use context::{Services, ToolContext, ToolSettings};
 pub use definition::{Definition, EnvVar, Kind, NameError, Origin, ToolName};
-pub use error::{CallError, Failure, ToolError, Violation};
+pub use error::{CallError, Failure, Violation};
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_KEPT};
 pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;
@@ -30,3 +31,4 @@ pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
 pub use result::{Answer, Content, ToolResult};
+pub use tool_error::ToolError;

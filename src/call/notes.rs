@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::capture::Digest;
 use super::charge::Charged;
@@ -125,6 +126,8 @@ pub struct NotesInner {
     pub reserved: bool,
     /// What was charged for it.
     pub charged: Vec<Charged>,
+    /// When the try under way began; `None` between tries and after the last.
+    pub trying: Option<Instant>,
     /// The call whose stored result answered this one.
     pub origin: Option<InvocationId>,
     /// What is asked under the call's idempotency key, once that is to be claimed.

@@ -1,16 +1,22 @@
-//! Whether the process lives, and whether it may be sent calls; if not, why. Open to everybody.
+//! Whether the process lives, and whether it may be sent calls; if not, why. Open to everybody, but for what names tools.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use axum::http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
 
+use super::auth::authenticate;
+use super::body::Asked;
+use super::metrics::may_read_metrics;
 use super::problem::ApiError;
-use super::responses::{Always, Recording};
+use super::responses::{Always, Asking, Keyed, Recording};
 use crate::call::{CallError, Failure};
+use crate::catalog::{Catalog, Entry};
 use crate::live::{Live, Status};
+use crate::middleware::circuit_breaker::BreakerState;
 
 /// The answer to a probe.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -32,6 +38,40 @@ pub(super) struct Readiness {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub reloads: Option<Reloads>,
+    /// `up`: it can write; when it cannot, the service is not ready. With `?verbose` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub ledger: Option<&'static str>,
+    /// Circuit breakers that are not closed, by tool; the service is ready all the same. With `?verbose` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub breakers: Option<Vec<BreakerView>>,
+}
+
+/// A circuit breaker that is not closed.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct BreakerView {
+    /// Whose.
+    pub tool: String,
+    /// `open`, or `half_open`: one call may try.
+    pub state: &'static str,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Until a call may try; null when one may now, or does.
+    #[schema(required)]
+    pub retry_after_ms: Option<u64>,
+}
+
+impl BreakerView {
+    fn of(entry: &Entry) -> Option<Self> {
+        let breaker = entry.breaker().filter(|breaker| breaker.state != BreakerState::Closed)?;
+        Some(Self {
+            tool: entry.definition.name.to_string(),
+            state: breaker.state.as_str(),
+            failures: breaker.failures,
+            retry_after_ms: breaker.retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+        })
+    }
 }
 
 /// Manifests read after the first.
@@ -47,7 +87,13 @@ impl Readiness {
     fn of(status: Option<&Status>) -> Self {
         let manifest = status.map(|status| status.kept.clone().unwrap_or_else(|| "current".into()));
         let reloads = status.map(|status| Reloads { taken: status.taken, refused: status.refused });
-        Self { status: "ready", manifest, reloads }
+        Self { status: "ready", manifest, reloads, ledger: None, breakers: None }
+    }
+
+    /// The same and what names tools.
+    fn in_full(self, catalog: &Catalog) -> Self {
+        let breakers = catalog.entries().filter_map(BreakerView::of).collect();
+        Self { ledger: Some("up"), breakers: Some(breakers), ..self }
     }
 }
 
@@ -58,20 +104,51 @@ pub(super) async fn live() -> Json<Health> {
     Json(Health { status: "alive" })
 }
 
+/// What a probe asks for. Anything else in its query is nothing to fail at.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AskHealth {
+    /// `true`, or just `?verbose`: also how ledger and circuit breakers stand.
+    #[param(value_type = Option<bool>)]
+    verbose: Option<String>,
+}
+
+impl AskHealth {
+    fn is_verbose(&self) -> Result<bool, ApiError> {
+        match self.verbose.as_deref() {
+            Some("" | "true" | "1") => Ok(true),
+            None | Some("false" | "0") => Ok(false),
+            Some(_) => Err(ApiError::Malformed("verbose is true or false; `?verbose` alone is true".into())),
+        }
+    }
+}
+
 /// Ready: the ledger can write and the service is not stopping. Not: whether what tools depend on is up, since that
 /// would take every replica out at once; and not whether the manifest that is there now could be taken: the one before
 /// serves on, which `manifest` says.
-#[utoipa::path(get, operation_id = "is_ready", path = "/readyz", tag = "health", responses(
-    (status = 200, description = "Ready", body = Readiness), Always, Recording))]
-pub(super) async fn ready(State(live): State<Arc<Live>>) -> Response {
+///
+/// `?verbose` names tools. With callers it needs the key of an admin or of a caller with `metrics: true`.
+#[utoipa::path(get, operation_id = "is_ready", path = "/readyz", tag = "health", params(AskHealth), responses(
+    (status = 200, description = "Ready", body = Readiness), Always, Keyed, Asking, Recording))]
+pub(super) async fn ready(
+    State(live): State<Arc<Live>>,
+    Asked(asked): Asked<AskHealth>,
+    headers: HeaderMap,
+) -> Result<Json<Readiness>, ApiError> {
+    let catalog = live.registry().catalog();
+    let is_verbose = asked.is_verbose()?;
+    if is_verbose {
+        may_read_metrics(catalog.callers(), &*authenticate(catalog.callers(), &headers)?)?;
+    }
     let shared = live.registry().shared();
     let fault = if shared.running.is_closed() {
         Some(CallError::Draining)
     } else {
         shared.ledger.health().err().map(|reason| CallError::LedgerUnavailable { reason, started: false })
     };
-    match fault {
-        None => Json(Readiness::of(live.status().as_deref())).into_response(),
-        Some(error) => ApiError::Call { failure: Failure::from(&error), invocation: None }.into_response(),
+    if let Some(error) = fault {
+        return Err(ApiError::Call { failure: Failure::from(&error), invocation: None });
     }
+    let ready = Readiness::of(live.status().as_deref());
+    Ok(Json(if is_verbose { ready.in_full(&catalog) } else { ready }))
 }

@@ -1,22 +1,24 @@
-//! The ledger, as callers may read it: their own calls; an admin reads all.
+//! The ledger, as callers may read it: their own calls, which they may also cancel; an admin's are all.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use utoipa::IntoParams;
 
 use super::auth::Principal;
 use super::body::{Asked, PathPart};
 use super::problem::{ApiError, Problem};
-use super::responses::{Always, Asking, Keyed, Naming, Recording};
+use super::responses::{Always, Asking, Keyed, Naming, Recording, Stopping};
 use super::wire::{InvocationView, InvokeAnswer};
 use crate::call::units::Time;
-use crate::call::{Answer, Digest, InvocationId};
+use crate::call::{Answer, Caller, Digest, ErrorKind, InvocationId};
 use crate::ledger::{AttemptRow, End, Found, LISTED_ARGUMENTS, Query, Row, State as CallState, Unreadable};
 use crate::registry::Registry;
 
@@ -24,6 +26,8 @@ use crate::registry::Registry;
 const PAGE: u32 = 50;
 /// Most calls on a page.
 const MAX_PAGE: u32 = 500;
+/// How long cancelling waits for a call's end. One that is dropped ends at once; what is waited for is the commit.
+const LONGEST_STOP: Duration = Duration::from_secs(3);
 
 /// Which calls to list; everything given must match.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -163,7 +167,7 @@ pub(super) struct AttemptError {
     /// Which, from 1.
     pub attempt: u32,
     /// Why.
-    pub kind: crate::call::ErrorKind,
+    pub kind: ErrorKind,
     /// What happened.
     pub message: String,
     /// How long it took.
@@ -186,8 +190,51 @@ pub(super) async fn get(
     Principal(caller): Principal,
     PathPart(id): PathPart,
 ) -> Result<Json<InvocationDetail>, ApiError> {
-    let missing = || ApiError::NotFound("there is no such invocation".into());
+    look(&registry, &caller, id.parse().map_err(|_| missing())?).await.map(Json)
+}
+
+/// Cancel a running call, whatever its tool's `on_disconnect` says.
+///
+/// Answers once it has ended, or with how it stands if that takes longer than three seconds. Whoever asked for the call
+/// gets the problem `cancelled`. A write that was tried is `unknown`: it may have had an effect. Cancelled before: the
+/// same answer again.
+#[utoipa::path(delete, operation_id = "cancel_invocation", path = "/invocations/{id}", tag = "ledger",
+    params(("id" = String, Path, description = "The invocation's id")), responses(
+    (status = 200, description = "Cancelled", body = InvocationDetail), Always, Keyed, Naming, Stopping, Recording))]
+pub(super) async fn cancel(
+    State(registry): State<Arc<Registry>>,
+    Principal(caller): Principal,
+    PathPart(id): PathPart,
+) -> Result<Json<InvocationDetail>, ApiError> {
     let id: InvocationId = id.parse().map_err(|_| missing())?;
+    let running = &registry.shared().running;
+    let runs_here = running.get(id).is_some_and(|row| may_see(&caller, &row));
+    if runs_here && let Some(gone) = running.cancel(id) {
+        // However it goes, what is answered is how the call stands then.
+        let _ = timeout(LONGEST_STOP, gone.cancelled()).await;
+    }
+    let call = look(&registry, &caller, id).await?;
+    match (call.invocation.state, call.invocation.kind) {
+        (_, Some(ErrorKind::Cancelled)) => Ok(Json(call)),
+        (CallState::Reserved | CallState::Running, _) if runs_here => Ok(Json(call)),
+        (CallState::Reserved | CallState::Running, _) => {
+            Err(ApiError::Conflict("another process on the same ledger runs this call: cancel it there".into()))
+        }
+        (state, _) => Err(ApiError::Conflict(format!("the call has ended already: it is `{}`", state.as_str()))),
+    }
+}
+
+fn missing() -> ApiError {
+    ApiError::NotFound("there is no such invocation".into())
+}
+
+/// Somebody else's call is not there at all: ids must not be worth guessing.
+fn may_see(caller: &Caller, row: &Row) -> bool {
+    caller.admin || row.caller == caller.name
+}
+
+/// A call as this caller may see it, running or ended.
+async fn look(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<InvocationDetail, ApiError> {
     let shared = registry.shared();
     let running = shared.running.get(id);
     if running.is_some() {
@@ -204,8 +251,7 @@ pub(super) async fn get(
         (None, Some(found)) => found,
         (None, None) => return Err(missing()),
     };
-    // Somebody else's call is not there at all: ids must not be worth guessing.
-    if !caller.admin && found.row.caller != caller.name {
+    if !may_see(caller, &found.row) {
         return Err(missing());
     }
     let origin_result = match (found.origin_result, found.row.origin) {
@@ -216,10 +262,10 @@ pub(super) async fn get(
         },
         (stored, _) => stored,
     };
-    let (result, result_digest) = result(&registry, &found.row, origin_result)?;
+    let (result, result_digest) = result(registry, &found.row, origin_result)?;
     let attempt_errors = found.attempts.into_iter().map(AttemptError::from).collect();
     let invocation = InvocationView::from(&found.row);
-    Ok(Json(InvocationDetail { invocation, result, result_digest, attempt_errors }))
+    Ok(InvocationDetail { invocation, result, result_digest, attempt_errors })
 }
 
 /// What was answered, put together again from the row; or what stands for it.

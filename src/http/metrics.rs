@@ -10,6 +10,8 @@ use axum::response::{IntoResponse, Response};
 use super::auth::Visit;
 use super::problem::ApiError;
 use super::responses::{Always, Keyed};
+use crate::call::Caller;
+use crate::callers::Callers;
 use crate::metrics::{Metrics, Now, TEXT_FORMAT};
 use crate::registry::Registry;
 
@@ -21,10 +23,13 @@ pub(super) async fn get(
     State(registry): State<Arc<Registry>>,
     Visit { caller, catalog }: Visit,
 ) -> Result<Response, ApiError> {
-    if !catalog.callers().may_read_metrics(&caller) {
-        return Err(ApiError::Forbidden(format!("caller `{}` is no admin and has no `metrics: true`", caller.name)));
-    }
+    may_read_metrics(catalog.callers(), &caller)?;
     let shared = registry.shared();
+    for entry in catalog.entries() {
+        if let Some(breaker) = entry.breaker() {
+            shared.metrics.breaker(&entry.definition.name, breaker.state.level());
+        }
+    }
     let (cache_entries, cache_bytes) = shared.cache.size().await;
     let now = Now {
         calls: shared.running.len(),
@@ -40,6 +45,14 @@ pub(super) async fn get(
             Err(ApiError::Internal)
         }
     }
+}
+
+/// Whether this caller may read what names every tool.
+pub(super) fn may_read_metrics(callers: &Callers, caller: &Caller) -> Result<(), ApiError> {
+    if callers.may_read_metrics(caller) {
+        return Ok(());
+    }
+    Err(ApiError::Forbidden(format!("caller `{}` is no admin and has no `metrics: true`", caller.name)))
 }
 
 /// Counts every request under the route it met, whatever becomes of it: also those that reach no handler.

@@ -91,7 +91,7 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(tools::purge_one))
         .routes(routes!(tools::purge_all))
         .routes(routes!(invocations::list))
-        .routes(routes!(invocations::get))
+        .routes(routes!(invocations::get, invocations::cancel))
         .routes(routes!(usage::get))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))

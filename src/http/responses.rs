@@ -22,7 +22,7 @@ const PROBLEMS: [(u16, &str, &str); 16] = [
     (
         409,
         "Conflict",
-        "invalid_request, idempotency_in_progress, outcome_unknown: the name is another tool's, or the key's first call still runs or was interrupted.",
+        "invalid_request, idempotency_in_progress, outcome_unknown: the name is another tool's; the call has ended; the key's first call still runs or was interrupted.",
     ),
     (413, "TooLarge", "invalid_request: the body is too large."),
     (415, "MediaType", "invalid_request: the body is no JSON by its own word."),
@@ -85,6 +85,8 @@ doing! {
     Reading: 400 408 413 415;
     /// It claims or gives up a name.
     Claiming: 409;
+    /// It stops what may have ended.
+    Stopping: 409;
     /// It holds arguments against a schema.
     Fitting: 422;
     /// It asks the ledger.

@@ -135,6 +135,7 @@ pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) 
         policy: PolicyView::new(&entry.policy, entry.is_enabled()),
         usage: usage.iter().map(Charged::usage).collect(),
         env: entry.definition.env.iter().map(EnvView::from).collect(),
+        breaker: entry.breaker().map(|breaker| breaker.state.as_str()),
     };
     Ok(Json(detail).into_response())
 }

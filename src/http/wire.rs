@@ -376,6 +376,9 @@ pub(super) struct ToolDetail<'a> {
     pub usage: Vec<LimitUsage>,
     /// Environment variables it declares; never their values.
     pub env: Vec<EnvView<'a>>,
+    /// Its circuit breaker: `closed`, `half_open` or `open`; null if it has none.
+    #[schema(required)]
+    pub breaker: Option<&'static str>,
 }
 
 /// A declared environment variable.

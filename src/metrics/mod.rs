@@ -78,6 +78,11 @@ impl Metrics {
         self.0.tools.of(name, cached, alive)
     }
 
+    /// How the breaker of a tool that is there stands: 0 closed, 1 half open, 2 open.
+    pub fn breaker(&self, tool: &ToolName, level: i64) {
+        self.0.tools.breaker(tool, level);
+    }
+
     /// For the ledger's writer.
     pub fn commits(&self) -> Arc<CommitMetrics> {
         self.0.commits.clone()
@@ -94,8 +99,7 @@ impl Metrics {
     /// See [`Error`].
     pub fn text(&self, now: Now) -> Result<String, Error> {
         let Inner { registry, tools, registered, levels, process, .. } = &*self.0;
-        // One at a time: what is brought up to date here must not be counted twice, and no tool may come back while its
-        // series go.
+        // One at a time: nothing is brought up to date twice, and no tool comes back while its series go.
         let mut registered = registered.lock().unwrap_or_else(PoisonError::into_inner);
         levels.set(now);
         process.look();

@@ -46,6 +46,8 @@ pub(super) struct ToolFamilies {
     replays: IntCounterVec,
     in_flight: IntGaugeVec,
     queued: IntGaugeVec,
+    breaker_state: IntGaugeVec,
+    breaker_openings: IntCounterVec,
 }
 
 impl ToolFamilies {
@@ -70,6 +72,16 @@ impl ToolFamilies {
             )?,
             in_flight: families.gauges("toolcrib_in_flight", "Calls that hold one of the tool's places.", &["tool"])?,
             queued: families.gauges("toolcrib_queued", "Calls that wait for a place.", &["tool"])?,
+            breaker_state: families.gauges(
+                "toolcrib_circuit_breaker_state",
+                "0 closed, 1 half open (one call may try), 2 open (calls are refused).",
+                &["tool"],
+            )?,
+            breaker_openings: families.counters(
+                "toolcrib_circuit_breaker_openings_total",
+                "Times a breaker opened: after failures in a row, and again after a probe that failed.",
+                &["tool"],
+            )?,
         })
     }
 
@@ -89,6 +101,7 @@ impl ToolFamilies {
             replays: self.replays.with_label_values(&[name]),
             in_flight: self.in_flight.with_label_values(&[name]),
             queued: self.queued.with_label_values(&[name]),
+            breaker_openings: self.breaker_openings.with_label_values(&[name]),
             _alive: alive,
         }
     }
@@ -107,6 +120,13 @@ impl ToolFamilies {
         let _ = self.replays.remove_label_values(&[name]);
         let _ = self.in_flight.remove_label_values(&[name]);
         let _ = self.queued.remove_label_values(&[name]);
+        let _ = self.breaker_state.remove_label_values(&[name]);
+        let _ = self.breaker_openings.remove_label_values(&[name]);
+    }
+
+    /// How a tool's breaker stands.
+    pub(super) fn breaker(&self, tool: &ToolName, level: i64) {
+        self.breaker_state.with_label_values(&[tool.as_str()]).set(level);
     }
 }
 
@@ -123,6 +143,7 @@ pub struct ToolMetrics {
     replays: IntCounter,
     in_flight: IntGauge,
     queued: IntGauge,
+    breaker_openings: IntCounter,
     _alive: Arc<()>,
 }
 
@@ -144,6 +165,11 @@ impl ToolMetrics {
     /// An answer was given again.
     pub fn replayed(&self) {
         self.replays.inc();
+    }
+
+    /// Its circuit breaker has opened.
+    pub fn breaker_opened(&self) {
+        self.breaker_openings.inc();
     }
 
     /// Counts a call that holds a place, until dropped.

@@ -1,4 +1,5 @@
-//! One try: its time limit, its panic, its row if it failed.
+//! One try: its time limit, its panic, its row if it failed. The row of a try that is dropped from above is `record`'s
+//! to write.
 //!
 //! Inside retry, so that each try has its own clock. A panic in a tool is an answer that says no: whatever a tool
 //! does, the service goes on.
@@ -41,7 +42,11 @@ impl Around for Attempt {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         let began = Instant::now();
         let (id, attempt) = (invocation.id, invocation.attempt);
-        invocation.notes.lock().meta.attempts = attempt;
+        let notes = invocation.notes.clone();
+        {
+            let mut notes = notes.lock();
+            (notes.meta.attempts, notes.trying) = (attempt, Some(began));
+        }
         let call = AssertUnwindSafe(async move { inner.call(invocation).await }).catch_unwind();
         let outcome: Outcome = match timeout(self.timeout, call).await {
             Ok(Ok(outcome)) => outcome,
@@ -53,6 +58,7 @@ impl Around for Attempt {
             }
             Err(_) => Err(CallError::AttemptTimedOut { after: self.timeout }),
         };
+        notes.lock().trying = None;
         if let Err(error) = &outcome {
             let row = AttemptRow {
                 invocation: id,

@@ -84,7 +84,7 @@ impl ConcurrencyLimit {
         };
         let entered = tokio::select! {
             entered = timeout_at(until, both) => entered,
-            () = invocation.left.cancelled() => return Err(CallError::Cancelled),
+            () = invocation.left.cancelled() => return Err(CallError::Cancelled { started: false }),
         };
         match entered {
             Ok((Ok(tool), Ok(all))) => Ok([tool, all]),

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service};
 
@@ -19,7 +20,7 @@ use crate::call::{
     Answer, CallError, Charged, DigestKey, Earlier, Effect, Failure, Invocation, InvocationId, KEY_KEPT, Meta,
     OnDisconnect, Policy, Received, ToolResult,
 };
-use crate::ledger::{Ledger, Row, State};
+use crate::ledger::{AttemptRow, Ledger, Row, State};
 use crate::log::CallLog;
 use crate::metrics::{self, ToolMetrics};
 use crate::running::{Entered, Running};
@@ -140,7 +141,7 @@ where
     let call = AssertUnwindSafe(async move { inner.call(invocation).await }).catch_unwind();
     tokio::select! {
         biased;
-        () = cancelled => Err(CallError::Cancelled),
+        () = cancelled => Err(CallError::Cancelled { started: notes.lock().meta.attempts > 0 }),
         outcome = call => outcome.unwrap_or_else(|_| {
             tracing::error!(%id, "a layer panicked");
             Err(CallError::Internal)
@@ -166,6 +167,9 @@ impl Shared {
         let id = invocation.id;
         let outcome = run(inner, invocation.clone()).await;
         let mut notes = std::mem::take(&mut *invocation.notes.lock());
+        if let (Err(error), Some(began)) = (&outcome, notes.trying) {
+            self.cut_off(&invocation, notes.meta.attempts, began, error).await;
+        }
         let duration = invocation.started.elapsed();
         if let Some(earlier) = notes.earlier.take() {
             // It has its row, of when it ran.
@@ -229,6 +233,16 @@ impl Shared {
         self.told.log.replayed(invocation, &row);
         self.told.metrics.replayed();
         outcome.map(|result| Answer { invocation: id, tool_use_id, result, meta, replayed: true })
+    }
+
+    /// A try that was dropped by a deadline or a cancellation could not write its own row.
+    async fn cut_off(&self, invocation: &Invocation, attempt: u32, began: Instant, error: &CallError) {
+        let (id, kind, message) = (invocation.id, error.kind(), error.to_string());
+        let duration_us = i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX);
+        let row = AttemptRow { invocation: id, attempt, kind, message, duration_us };
+        if let Err(error) = self.ledger.attempt(row).await {
+            tracing::warn!(%id, %error, "a try that was cut off could not be written");
+        }
     }
 
     fn row(&self, invocation: &Invocation, outcome: &Outcome, meta: &Meta, origin: Option<InvocationId>) -> Row {
@@ -314,8 +328,8 @@ fn state_of(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
         Err(error) if error.is_refusal() => State::Refused,
         Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) if in_doubt => State::Unknown,
         Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) => State::TimedOut,
-        Err(CallError::Cancelled) if in_doubt => State::Unknown,
-        Err(CallError::Cancelled) => State::Cancelled,
+        Err(CallError::Cancelled { .. }) if in_doubt => State::Unknown,
+        Err(CallError::Cancelled { .. }) => State::Cancelled,
         Err(_) => State::Failed,
     }
 }

@@ -1,8 +1,8 @@
 //! Which failed tries are repeated, and when. tower's retry layer does the repeating; this is its policy.
 //!
 //! Only tools whose effect allows it have this layer at all. Waits are "full jitter" (AWS Architecture Blog,
-//! "Exponential Backoff And Jitter"): anything from nothing to a bound that doubles. A budget keeps a tool that is
-//! down from being asked many times as often as one that is up (tower's default: 10 a second, or a fifth of calls).
+//! "Exponential Backoff And Jitter"): anything from nothing to a bound that doubles. A budget (`retry_budget.rs`) keeps
+//! a tool that is down from being asked many times as often as one that is up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tower::retry::RetryLayer;
-use tower::retry::budget::{Budget, TpsBudget};
 
 use super::Outcome;
+use super::retry_budget::{Paid, RetryBudget};
 use crate::call::{CallError, Invocation, Policy, ToolResult};
 
 /// Bound of the first wait.
@@ -21,22 +21,24 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// Bound of any wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// An upstream that asks for more is not waited for: the call would hold its place all that time. Its failure says
-/// how long to wait instead.
+/// An upstream that asks for more is not waited for by a call without a deadline, since the call would hold its place
+/// all that time. Its failure says how long to wait instead.
 const LONGEST_ASKED: Duration = Duration::from_secs(10);
 
 /// The layer for a tool with this policy; `None` if it is tried once.
 pub fn layer(policy: &Policy) -> Option<RetryLayer<RetryTransient>> {
     let attempts = policy.attempts();
-    let budget = Arc::new(TpsBudget::default());
-    (attempts > 1).then(|| RetryLayer::new(RetryTransient { attempts, budget, random: fastrand::f64 }))
+    let (budget, paid) = (Arc::new(RetryBudget::default()), Paid::default());
+    (attempts > 1).then(|| RetryLayer::new(RetryTransient { attempts, budget, paid, random: fastrand::f64 }))
 }
 
-/// See the module.
+/// See the module. tower clones it for each call.
 #[derive(Clone)]
 pub struct RetryTransient {
     attempts: u32,
-    budget: Arc<TpsBudget>,
+    budget: Arc<RetryBudget>,
+    /// For the call's latest retry.
+    paid: Paid,
     /// A number from 0 to 1, handed in so that waits can be tested.
     random: fn() -> f64,
 }
@@ -54,24 +56,26 @@ impl tower::retry::Policy<Invocation, Arc<ToolResult>, CallError> for RetryTrans
 
     fn retry(&mut self, request: &mut Invocation, result: &mut Outcome) -> Option<Self::Future> {
         let error = match result {
-            Err(error) if error.is_transient() => error,
-            _ => {
-                self.budget.deposit();
+            Ok(_) => {
+                self.budget.succeeded(self.paid);
                 return None;
             }
+            Err(error) if error.is_transient() => error,
+            Err(_) => return None,
         };
         if request.attempt >= self.attempts {
             return None;
         }
-        let asked = error.retry_after();
-        if asked.is_some_and(|asked| asked > LONGEST_ASKED) {
+        let wait = self.wait(request.attempt, error.retry_after());
+        let fits = match request.deadline {
+            // A wait that outlasts the call would only turn a clear failure into a deadline.
+            Some(deadline) => Instant::now().checked_add(wait).is_some_and(|end| end < deadline),
+            None => wait <= LONGEST_ASKED,
+        };
+        if !fits {
             return None;
         }
-        let wait = self.wait(request.attempt, asked);
-        // A wait that outlasts the call would only turn a clear failure into a deadline.
-        if request.deadline.is_some_and(|deadline| Instant::now() + wait >= deadline) || !self.budget.withdraw() {
-            return None;
-        }
+        self.paid = self.budget.pay(matches!(error, CallError::AttemptTimedOut { .. }))?;
         request.attempt += 1;
         Some(tokio::time::sleep(wait).boxed())
     }
@@ -87,7 +91,8 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_a_bound_and_respect_what_the_upstream_asks() {
-        let policy = RetryTransient { attempts: 9, budget: Arc::default(), random: || 1.0 };
+        let budget = Arc::default();
+        let policy = RetryTransient { attempts: 9, budget, paid: Paid::default(), random: || 1.0 };
         let waits: Vec<u128> = (1..9).map(|attempt| policy.wait(attempt, None).as_millis()).collect();
         assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
         assert_eq!(policy.wait(1, Some(Duration::from_secs(7))), Duration::from_secs(7));

@@ -102,9 +102,9 @@ fn said_or_failed(error: ToolError) -> Result<ToolResult, CallError> {
     Err(match error {
         ToolError::Said(text) => return Ok(ToolResult::error(text)),
         ToolError::InvalidArguments(violations) => CallError::InvalidArguments(violations),
-        ToolError::Unavailable(message) => CallError::ToolUnavailable { message, started: true },
-        ToolError::Upstream { message, retryable, retry_after } => {
-            CallError::UpstreamFailed { message, retryable, retry_after }
+        ToolError::Unavailable(message) => CallError::ToolUnavailable { message, started: true, retry_after: None },
+        ToolError::Upstream { message, retryable, down, retry_after } => {
+            CallError::UpstreamFailed { message, retryable, down, retry_after }
         }
         ToolError::BadOutput(message) => CallError::BadOutput(message),
     })

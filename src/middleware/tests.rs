@@ -1,7 +1,7 @@
 //! The stack over a ledger in memory, under a clock that the runtime moves when everybody waits.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use crate::call::{
 };
 use crate::callers::Callers;
 use crate::ledger::memory::Memory;
-use crate::ledger::{Ledger, Query, State};
+use crate::ledger::{AttemptRow, Ledger, Query, State};
 use crate::log::CallLog;
 use crate::metrics::Metrics;
 use crate::middleware::cache::ResultCache;
@@ -116,19 +116,26 @@ async fn what_an_upstream_asks_for_is_waited_unless_the_call_ends_first() {
         Tool::new(name, "…").effect(Effect::Read).attempts(2).call(move |_, _| {
             let first = tries.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
-                let (message, retryable) = ("busy".to_owned(), true);
-                let busy = ToolError::Upstream { message, retryable, retry_after: Some(wait) };
+                let (message, retryable, down) = ("busy".to_owned(), true, false);
+                let busy = ToolError::Upstream { message, retryable, down, retry_after: Some(wait) };
                 if first { Err(busy) } else { Ok("yes") }
             }
         })
     };
-    let registry =
-        registry([busy("waits", 7 * SECOND), busy("cannot", 7 * SECOND), busy("greedy", Duration::MAX)], 100);
+    let (waits, cannot, patient) =
+        (busy("waits", 7 * SECOND), busy("cannot", 7 * SECOND), busy("patient", 30 * SECOND));
+    let greedy = [busy("greedy", Duration::MAX), busy("greedier", Duration::MAX)];
+    let registry = registry([waits, cannot, patient].into_iter().chain(greedy), 100);
     let began = Instant::now();
     assert_eq!(call(&registry, "waits", None).await.unwrap().meta.attempts, 2);
     assert_eq!(began.elapsed().as_secs(), 7);
     // More than is worth holding a place for.
     assert_eq!(kind(&registry, "greedy", None).await, Some(ErrorKind::UpstreamFailed));
+    assert_eq!(kind(&registry, "greedier", Some(5 * SECOND)).await, Some(ErrorKind::UpstreamFailed));
+    // A deadline says how long it is worth.
+    let began = Instant::now();
+    assert_eq!(call(&registry, "patient", Some(60 * SECOND)).await.unwrap().meta.attempts, 2);
+    assert_eq!(began.elapsed().as_secs(), 30);
     // Waiting would outlast the call: the failure is told at once, with the wait it asks for.
     let began = Instant::now();
     let error = call(&registry, "cannot", Some(5 * SECOND)).await.unwrap_err();
@@ -228,4 +235,232 @@ async fn secrets_leave_a_tools_words_before_anybody_hears_them() {
     let rows = registry.shared().ledger.list(&Query { limit: 10, ..Query::default() }).await.unwrap();
     assert_eq!(rows.len(), 4);
     assert!(rows.iter().all(|row| !row.result.as_deref().unwrap_or_default().contains("secret-value")));
+}
+
+enum Said {
+    Yes,
+    Fails(ToolError),
+    Hangs,
+    Panics,
+}
+
+fn down() -> Said {
+    Said::Fails(ToolError::upstream("down"))
+}
+
+fn limited(retryable: bool) -> Said {
+    Said::Fails(ToolError::Upstream { message: "429".into(), retryable, down: false, retry_after: None })
+}
+
+type Script = Arc<Mutex<Vec<Said>>>;
+
+/// A registry with one tool `t` that does what the script says, last line first, else says yes; and how often it ran.
+fn with_script(build: impl FnOnce(Tool<()>) -> Tool<()>) -> (Arc<Registry>, Script, Arc<AtomicUsize>) {
+    let (script, ran) = (Script::default(), Arc::new(AtomicUsize::new(0)));
+    let (lines, runs) = (script.clone(), ran.clone());
+    let tool = build(Tool::new("t", "…").effect(Effect::Read)).call(move |_, _| {
+        runs.fetch_add(1, Ordering::SeqCst);
+        let next = lines.lock().unwrap().pop().unwrap_or(Said::Yes);
+        async move {
+            match next {
+                Said::Yes => Ok("yes"),
+                Said::Fails(error) => Err(error),
+                Said::Hangs => std::future::pending().await,
+                Said::Panics => panic!("at it"),
+            }
+        }
+    });
+    (registry([tool], 100), script, ran)
+}
+
+async fn open_it(registry: &Registry, script: &Mutex<Vec<Said>>) {
+    script.lock().unwrap().extend((0..5).map(|_| down()));
+    for _ in 0..5 {
+        assert_eq!(kind(registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+    }
+    assert_eq!(breaker(registry), ("open", 5));
+}
+
+fn breaker(registry: &Registry) -> (&'static str, u32) {
+    let status = registry.get("t").unwrap().breaker().unwrap();
+    (status.state.as_str(), status.failures)
+}
+
+const PART: Duration = Duration::from_millis(1);
+
+#[tokio::test(start_paused = true)]
+async fn five_failures_in_a_row_are_a_rest_of_five_seconds_and_then_one_call_decides() {
+    let limit = Limit { calls: 100, per: Per::Lifetime, scope: LimitScope::Tool };
+    let (registry, script, ran) = with_script(|tool| tool.limit(limit).effect(Effect::Write));
+    open_it(&registry, &script).await;
+    tokio::time::advance(2 * SECOND).await;
+    let error = call(&registry, "t", None).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_refusal()), (ErrorKind::ToolUnavailable, true));
+    assert_eq!((error.retry_after(), error.is_retryable_by_caller()), (Some(3 * SECOND), true));
+    assert!(error.for_model().contains("did not run"), "{}", error.for_model());
+    tokio::time::advance(3 * SECOND - PART).await;
+    assert_eq!(call(&registry, "t", None).await.unwrap_err().retry_after(), Some(PART));
+    assert_eq!((ran.load(Ordering::SeqCst), breaker(&registry)), (5, ("open", 5)));
+    // The probe fails, and the rest begins again.
+    tokio::time::advance(PART).await;
+    assert_eq!(breaker(&registry), ("half_open", 5));
+    script.lock().unwrap().push(down());
+    assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+    assert_eq!(breaker(&registry), ("open", 6));
+    tokio::time::advance(5 * SECOND - PART).await;
+    assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::ToolUnavailable));
+    tokio::time::advance(PART).await;
+    assert_eq!((kind(&registry, "t", None).await, breaker(&registry)), (None, ("closed", 0)));
+    // Closed is closed: it takes five again.
+    script.lock().unwrap().extend((0..4).map(|_| down()));
+    for _ in 0..4 {
+        assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+    }
+    assert_eq!((kind(&registry, "t", None).await, breaker(&registry)), (None, ("closed", 0)));
+    let used = registry.used(&registry.get("t").unwrap(), &Caller::anonymous()).await.unwrap();
+    assert_eq!(used[0].used as usize, ran.load(Ordering::SeqCst), "refused calls cost nothing");
+    let states = states(&registry).await;
+    assert_eq!(states.iter().filter(|state| **state == State::Refused).count(), 3, "and have their own row");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_counts_is_that_the_runner_is_down_and_nothing_else() {
+    let invalid = || Said::Fails(ToolError::InvalidArguments(Vec::new()));
+    let (registry, script, ran) = with_script(|tool| tool.timeout(10 * SECOND));
+    let after = async |said: Said, within: Option<Duration>| {
+        // Four failures, then this.
+        let mut next = vec![said];
+        next.extend((0..4).map(|_| down()));
+        script.lock().unwrap().extend(next);
+        for _ in 0..4 {
+            kind(&registry, "t", None).await;
+        }
+        assert_eq!(breaker(&registry), ("closed", 4));
+        let kind = kind(&registry, "t", within).await;
+        let now = breaker(&registry);
+        // A clean slate for the next.
+        tokio::time::advance(5 * SECOND).await;
+        assert!(call(&registry, "t", None).await.is_ok());
+        (kind, now)
+    };
+    use ErrorKind::{AttemptTimedOut, BadOutput, DeadlineExceeded, InvalidArguments, ToolUnavailable, UpstreamFailed};
+    let unavailable = Said::Fails(ToolError::Unavailable("gone".into()));
+    assert_eq!(after(unavailable, None).await, (Some(ToolUnavailable), ("open", 5)));
+    assert_eq!(after(Said::Hangs, None).await, (Some(AttemptTimedOut), ("open", 5)));
+    // These say that it is alive.
+    assert_eq!(after(limited(true), None).await, (Some(UpstreamFailed), ("closed", 0)));
+    assert_eq!(after(limited(false), None).await, (Some(UpstreamFailed), ("closed", 0)));
+    assert_eq!(after(Said::Fails(ToolError::upstream_final("500")), None).await.1, ("closed", 0));
+    assert_eq!(after(Said::Fails("no".into()), None).await, (None, ("closed", 0)));
+    assert_eq!(after(Said::Panics, None).await, (None, ("closed", 0)));
+    assert_eq!(after(invalid(), None).await, (Some(InvalidArguments), ("closed", 0)));
+    assert_eq!(after(Said::Fails(ToolError::BadOutput("half".into())), None).await, (Some(BadOutput), ("closed", 0)));
+    // And this says nothing.
+    assert_eq!(after(Said::Hangs, Some(SECOND)).await, (Some(DeadlineExceeded), ("closed", 4)));
+    assert_eq!(ran.load(Ordering::SeqCst), 10 * 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_probe_at_a_time_and_one_that_says_nothing_leaves_its_place() {
+    let one = Concurrency { max: 1, queue: 0, wait: SECOND };
+    let (registry, script, ran) = with_script(|tool| tool.timeout(10 * SECOND).concurrency(one));
+    open_it(&registry, &script).await;
+    tokio::time::advance(5 * SECOND).await;
+    // A probe under way: all others are refused, however many come.
+    script.lock().unwrap().push(Said::Hangs);
+    let probe = tokio::spawn({
+        let registry = registry.clone();
+        async move { kind(&registry, "t", None).await }
+    });
+    while ran.load(Ordering::SeqCst) < 6 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..20 {
+        let error = call(&registry, "t", None).await.unwrap_err();
+        assert_eq!((error.kind(), error.retry_after()), (ErrorKind::ToolUnavailable, Some(SECOND)));
+    }
+    assert_eq!((ran.load(Ordering::SeqCst), breaker(&registry)), (6, ("half_open", 5)));
+    // Cancelled: the next call is the probe at once.
+    registry.shared().running.cancel_all();
+    assert_eq!(probe.await.unwrap(), Some(ErrorKind::Cancelled));
+    assert_eq!(breaker(&registry), ("half_open", 5));
+    // Refused further in, and out of time by its caller's wish: the same.
+    let place = registry.shared().in_flight.clone().acquire_many_owned(100).await.unwrap();
+    assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::Overloaded));
+    drop(place);
+    script.lock().unwrap().push(Said::Hangs);
+    assert_eq!(kind(&registry, "t", Some(SECOND)).await, Some(ErrorKind::DeadlineExceeded));
+    assert_eq!((ran.load(Ordering::SeqCst), breaker(&registry)), (7, ("half_open", 5)));
+    assert!(call(&registry, "t", None).await.is_ok());
+    assert_eq!(breaker(&registry), ("closed", 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stored_answer_is_served_while_the_breaker_is_open() {
+    let (registry, script, ran) =
+        with_script(|tool| tool.param_opt("n", "integer", "…").cache(Duration::from_secs(3600), &[]));
+    assert!(call(&registry, "t", None).await.is_ok());
+    let entry = registry.get("t").unwrap();
+    let other = async || {
+        let arguments = JsonObject::from_iter([("n".to_owned(), json!(1))]);
+        let name = entry.definition.name.clone();
+        let invocation = Invocation::new(name, arguments, Arc::new(Caller::anonymous()), Timestamp::now());
+        registry.invoke(&entry, invocation).await
+    };
+    script.lock().unwrap().extend((0..5).map(|_| down()));
+    for _ in 0..5 {
+        assert!(other().await.is_err());
+    }
+    assert_eq!(other().await.unwrap_err().kind(), ErrorKind::ToolUnavailable);
+    assert!(call(&registry, "t", None).await.is_ok(), "from the cache");
+    assert_eq!(ran.load(Ordering::SeqCst), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_call_is_one_failure_however_often_it_was_tried() {
+    let (registry, script, ran) = with_script(|tool| tool.attempts(3));
+    script.lock().unwrap().extend((0..12).map(|_| down()));
+    for _ in 0..4 {
+        assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+    }
+    assert_eq!((ran.load(Ordering::SeqCst), breaker(&registry)), (12, ("closed", 4)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_stays_down_is_asked_once_a_call_when_its_budget_is_used_up() {
+    // A hundred retries, if nothing is given back.
+    let (registry, script, ran) = with_script(|tool| tool.attempts(3));
+    for _ in 0..60 {
+        script.lock().unwrap().extend((0..3).map(|_| limited(true)));
+        assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+    }
+    assert_eq!(ran.load(Ordering::SeqCst), 50 * 3 + 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_is_cut_off_is_on_record_too() {
+    let tools = [
+        pends(endless("late").timeout(10 * SECOND).attempts(3).deadline(15 * SECOND)),
+        pends(endless("stopped").timeout(10 * SECOND)),
+    ];
+    let registry = registry(tools, 100);
+    let tries = async |state: State| {
+        let ledger = &registry.shared().ledger;
+        let rows = ledger.list(&Query { limit: 1, state: Some(state), ..Query::default() }).await.unwrap();
+        let found = ledger.get(rows[0].id).await.unwrap().unwrap();
+        let of = |row: &AttemptRow| (row.attempt, row.kind, row.duration_us / 1_000_000);
+        (rows[0].attempts, found.attempts.iter().map(of).collect::<Vec<_>>())
+    };
+    assert_eq!(kind(&registry, "late", None).await, Some(ErrorKind::DeadlineExceeded));
+    let (attempts, failed) = tries(State::TimedOut).await;
+    assert_eq!((attempts, failed[0]), (2, (1, ErrorKind::AttemptTimedOut, 10)));
+    assert_eq!((failed[1].0, failed[1].1, failed.len()), (2, ErrorKind::DeadlineExceeded, 2));
+    let stopped = tokio::spawn({
+        let registry = registry.clone();
+        async move { kind(&registry, "stopped", None).await }
+    });
+    tokio::time::sleep(2 * SECOND).await;
+    registry.shared().running.cancel_all();
+    assert_eq!(stopped.await.unwrap(), Some(ErrorKind::Cancelled));
+    assert_eq!(tries(State::Cancelled).await, (1, vec![(1, ErrorKind::Cancelled, 2)]));
 }

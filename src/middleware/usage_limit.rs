@@ -98,7 +98,7 @@ impl Around for UsageLimit {
         }
         // Nothing has started yet: whoever has left or cancelled by now wants nothing to.
         if invocation.left.is_cancelled() || invocation.cancel.is_cancelled() {
-            return Err(CallError::Cancelled);
+            return Err(CallError::Cancelled { started: false });
         }
         inner.call(invocation).await
     }

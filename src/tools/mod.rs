@@ -32,6 +32,12 @@ pub trait Runner: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Whether all calls depend on the same thing, so that the failures of some say what others will meet. A tool whose
+    /// arguments say where to go has no circuit breaker: one bad address must not close the good ones.
+    fn has_one_target(&self) -> bool {
+        true
+    }
+
     /// Whether results may depend on the caller's `context`; such a tool is cached only by named context fields.
     fn takes_context(&self) -> bool {
         false

@@ -94,3 +94,172 @@ async fn a_running_call_is_in_the_list_at_once() {
     assert_eq!(call.await.unwrap().0, 200);
     assert_eq!(app.newest().await["state"], "succeeded");
 }
+
+type Running = tokio::task::JoinHandle<crate::support::Reply>;
+
+/// Starts a call and waits until the tool runs; its id and what its caller will get.
+async fn start(app: &Arc<TestApp>, started: &Notify, key: Option<&'static str>) -> (String, Running) {
+    let call = tokio::spawn({
+        let app = app.clone();
+        let body = json!({"arguments": {}});
+        async move {
+            match key {
+                Some(key) => app.post_as(key, "/tools/wait/invoke", body).await,
+                None => app.post("/tools/wait/invoke", body).await,
+            }
+        }
+    });
+    started.notified().await;
+    (newest_id(app), call)
+}
+
+fn newest_id(app: &TestApp) -> String {
+    app.registry().shared().running.list().iter().map(|row| row.id).max().unwrap().to_string()
+}
+
+#[tokio::test]
+async fn a_cancelled_call_stops_its_asker_is_told_and_its_row_says_so() {
+    for (effect, state) in [(Effect::Read, "cancelled"), (Effect::Idempotent, "cancelled"), (Effect::Write, "unknown")]
+    {
+        let (tool, started, _go, dropped) = waiting(effect);
+        let app = Arc::new(TestApp::new([tool]).await);
+        let (id, call) = start(&app, &started, None).await;
+        let path = format!("/invocations/{id}");
+        let (status, cancelled) = app.delete(&path).await;
+        assert_eq!(
+            (status.as_u16(), &cancelled["state"], &cancelled["kind"]),
+            (200, &json!(state), &json!("cancelled"))
+        );
+        assert!(dropped.load(Ordering::SeqCst));
+        assert_eq!(cancelled, app.get(&path).await.1, "the same object as GET");
+        assert!(cancelled["duration_ms"].is_f64(), "{cancelled}");
+        assert_eq!(cancelled["attempt_errors"][0]["kind"], "cancelled");
+        let (status, problem) = call.await.unwrap();
+        assert_eq!(
+            (status.as_u16(), &problem["kind"], &problem["retryable"]),
+            (499, &json!("cancelled"), &json!(false))
+        );
+        assert_eq!(problem["invocation_id"], id.as_str());
+        let said = problem["content"][0]["text"].as_str().unwrap();
+        assert_eq!(said.contains("may have had an effect"), effect == Effect::Write, "{said}");
+        assert_eq!(cancelled["result"], problem);
+        // Tried, so charged.
+        assert_eq!(app.get("/tools/wait").await.1["usage"][0]["used"], 1);
+        // Again: the same.
+        assert_eq!(app.delete(&path).await, (axum::http::StatusCode::OK, cancelled));
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_caller_has_left_can_still_be_cancelled() {
+    let (tool, started, _go, dropped) = waiting(Effect::Write);
+    let app = Arc::new(TestApp::new([tool]).await);
+    leave(&app, &started).await;
+    assert!(!dropped.load(Ordering::SeqCst));
+    let (status, cancelled) = app.delete(&format!("/invocations/{}", newest_id(&app))).await;
+    assert_eq!((status.as_u16(), &cancelled["state"]), (200, &json!("unknown")));
+    assert!(dropped.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_call_that_has_ended_otherwise_is_not_cancelled() {
+    let app = TestApp::new([Tool::new("t", "…").call(|_, _| async { Ok("yes") })]).await;
+    let id = app.invoke("t", json!({})).await.1["invocation_id"].as_str().unwrap().to_owned();
+    let (status, problem) = app.delete(&format!("/invocations/{id}")).await;
+    assert_eq!((status.as_u16(), &problem["kind"]), (409, &json!("invalid_request")));
+    assert!(problem["detail"].as_str().unwrap().contains("`succeeded`"), "{problem}");
+    for unknown in ["01990000-0000-7000-8000-000000000000", "nonsense"] {
+        let (status, problem) = app.delete(&format!("/invocations/{unknown}")).await;
+        assert_eq!((status.as_u16(), &problem["kind"]), (404, &json!("invalid_request")));
+    }
+}
+
+#[tokio::test]
+async fn callers_cancel_their_own_calls_and_an_admin_all() {
+    let manifest = "callers:\n  - {name: ann, key: ann-key-0123456789}\n  - {name: bob, key: bob-key-0123456789}\n  \
+                    - {name: root, key: root-key-0123456789, admin: true}\n";
+    let (tool, started, _go, dropped) = waiting(Effect::Read);
+    let app = Arc::new(TestApp::with_manifest(manifest, [tool]).await);
+    for by in ["ann-key-0123456789", "root-key-0123456789"] {
+        dropped.store(false, Ordering::SeqCst);
+        let (id, call) = start(&app, &started, Some("ann-key-0123456789")).await;
+        let path = format!("/invocations/{id}");
+        let not_mine = app.delete_as("bob-key-0123456789", &path).await;
+        let not_there = app.delete_as("bob-key-0123456789", "/invocations/01990000-0000-7000-8000-000000000000").await;
+        assert_eq!((not_mine.0.as_u16(), &not_mine), (404, &not_there), "somebody else's is not there at all");
+        assert_eq!(app.delete(&path).await.0, 401);
+        assert!(!dropped.load(Ordering::SeqCst));
+        assert_eq!(app.delete_as(by, &path).await.1["state"], "cancelled");
+        assert_eq!(call.await.unwrap().0.as_u16(), 499);
+        // Ended, it is still nobody else's.
+        assert_eq!(app.delete_as("bob-key-0123456789", &path).await.0, 404);
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_its_place_is_cancelled_and_costs_nothing() {
+    let (tool, started, go, _) = waiting(Effect::Write);
+    let manifest = "defaults: {concurrency: {max: 1, queue: 8, wait: 1m}}\ntools: {wait: {kind: native}}";
+    let app = Arc::new(TestApp::with_manifest(manifest, [tool]).await);
+    let (first, call) = start(&app, &started, None).await;
+    let queued = tokio::spawn({
+        let app = app.clone();
+        async move { app.invoke("wait", json!({})).await }
+    });
+    while app.samples("toolcrib_queued{").await != [r#"toolcrib_queued{tool="wait"} 1"#] {
+        tokio::task::yield_now().await;
+    }
+    let id = newest_id(&app);
+    assert_ne!(id, first);
+    let (status, cancelled) = app.delete(&format!("/invocations/{id}")).await;
+    assert_eq!((status.as_u16(), &cancelled["state"], &cancelled["attempts"]), (200, &json!("cancelled"), &json!(0)));
+    let (status, problem) = queued.await.unwrap();
+    assert_eq!(status.as_u16(), 499);
+    assert!(problem["content"][0]["text"].as_str().unwrap().contains("did not run"), "{problem}");
+    go.notify_one();
+    assert_eq!(call.await.unwrap().0, 200);
+    assert_eq!(app.get("/tools/wait").await.1["usage"][0]["used"], 1);
+    assert_eq!(app.samples("toolcrib_queued{").await, [r#"toolcrib_queued{tool="wait"} 0"#]);
+}
+
+#[tokio::test]
+async fn one_that_joined_is_cancelled_alone_and_so_is_one_that_leads() {
+    let (started, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, wait) = (started.clone(), go.clone());
+    let tool =
+        Tool::new("wait", "…").effect(Effect::Read).cache(std::time::Duration::from_secs(60), &[]).call(move |_, _| {
+            let (tell, wait) = (tell.clone(), wait.clone());
+            async move {
+                tell.notify_one();
+                wait.notified().await;
+                Ok("done")
+            }
+        });
+    let app = Arc::new(TestApp::new([tool]).await);
+    let (leads, leader) = start(&app, &started, None).await;
+    let join = async || {
+        let known = app.registry().shared().running.list().len();
+        let app = app.clone();
+        let joined = tokio::spawn({
+            let app = app.clone();
+            async move { app.invoke("wait", json!({})).await }
+        });
+        let joins = || app.registry().shared().running.list().iter().any(|row| row.cache.as_str() == "joined");
+        while app.registry().shared().running.list().len() == known || !joins() {
+            tokio::task::yield_now().await;
+        }
+        (newest_id(&app), joined)
+    };
+    let (id, joined) = join().await;
+    assert_eq!(app.delete(&format!("/invocations/{id}")).await.1["state"], "cancelled");
+    assert_eq!(joined.await.unwrap().0.as_u16(), 499);
+    assert!(!leader.is_finished(), "the one that leads goes on");
+    // Now the one that leads: the next in line runs in its place.
+    let (_, next) = join().await;
+    assert_eq!(app.delete(&format!("/invocations/{leads}")).await.1["state"], "cancelled");
+    assert_eq!(leader.await.unwrap().0.as_u16(), 499);
+    started.notified().await;
+    go.notify_one();
+    let (status, answer) = next.await.unwrap();
+    assert_eq!((status.as_u16(), &answer["content"][0]["text"]), (200, &json!("done")));
+}

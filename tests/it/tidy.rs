@@ -125,6 +125,7 @@ fn layers_are_listed_in_the_order_of_the_stack() {
     let word = |name: &str| match name {
         "record" => "RecordLayer::new",
         "cache" => "Cached::layer",
+        "circuit_breaker" => "CircuitBreaker::layer",
         "concurrency" => "ConcurrencyLimit::layer",
         "usage_limit" => "UsageLimit::layer",
         "retry" => "retry::layer",

@@ -31,9 +31,10 @@ def guarded(start_shared):
 
 
 ROUTES = [("GET", "/tools"), ("GET", "/tools/other"), ("POST", "/tools/other/invoke"), ("POST", "/tools/other/validate"),
-          ("GET", "/invocations"), ("GET", "/invocations/0199"), ("GET", "/usage"), ("POST", "/tools/other/disable"),
+          ("GET", "/invocations"), ("GET", "/invocations/0199"), ("GET", "/usage"), ("DELETE", "/invocations/0199"),
+          ("POST", "/tools/other/disable"),
           ("POST", "/tools/other/enable"), ("POST", "/tools/other/usage/reset"), ("DELETE", "/cache"), ("DELETE", "/tools/other/cache")]
-ADMIN = ROUTES[7:]
+ADMIN = ROUTES[8:]
 
 
 @pytest.mark.parametrize("method, path", ROUTES)

@@ -12,6 +12,7 @@ FAMILIES = {
     "toolcrib_calls": "counter", "toolcrib_call_duration_seconds": "histogram", "toolcrib_retries": "counter",
     "toolcrib_replays": "counter", "toolcrib_clock_jumps": "counter",
     "toolcrib_in_flight": "gauge", "toolcrib_queued": "gauge", "toolcrib_open_calls": "gauge",
+    "toolcrib_circuit_breaker_state": "gauge", "toolcrib_circuit_breaker_openings": "counter",
     "toolcrib_cache_entries": "gauge", "toolcrib_cache_bytes": "gauge", "toolcrib_ledger_up": "gauge",
     "toolcrib_ledger_backlog_rows": "gauge", "toolcrib_quota_drift": "gauge", "toolcrib_ledger_commits": "counter", "toolcrib_ledger_batch_rows": "histogram",
     "toolcrib_ledger_commit_seconds": "histogram", "toolcrib_http_requests": "counter", "toolcrib_log_dropped": "counter",

@@ -91,6 +91,10 @@ impl Runner for HttpGet {
         self.reading.read(response, &context).await
     }
 
+    fn has_one_target(&self) -> bool {
+        false
+    }
+
     fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
         let fault = |message| Violation {
             pointer: "/url".into(),

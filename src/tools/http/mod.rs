@@ -65,6 +65,10 @@ impl Runner for HttpTool {
         self.reading.read(response, &context).await
     }
 
+    fn has_one_target(&self) -> bool {
+        self.request.target.has_one_host()
+    }
+
     fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
         self.request.faults(arguments)
     }

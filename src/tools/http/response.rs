@@ -93,8 +93,9 @@ impl Reading {
             300..=399 => Err(moved(&response, &host)),
             429 | 502..=504 => {
                 let message = format!("`{host}` answered HTTP {status}");
-                let (retryable, retry_after) = (true, retry_after(&response));
-                Err(ToolError::Upstream { message, retryable, retry_after })
+                // One that asks for fewer calls is up.
+                let (down, retry_after) = (status != StatusCode::TOO_MANY_REQUESTS, retry_after(&response));
+                Err(ToolError::Upstream { message, retryable: true, down, retry_after })
             }
             400..=499 => Ok(refusal(response, status, &host).await),
             _ => {

@@ -92,6 +92,14 @@ impl Target {
         }
     }
 
+    /// Whether all requests go to the same host.
+    pub(super) fn has_one_host(&self) -> bool {
+        match &self.base {
+            Base::Fixed(_) => true,
+            Base::Listed { hosts, .. } => hosts.len() == 1,
+        }
+    }
+
     /// Faults of values that would be read as something else where they stand.
     pub(super) fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
         let mut faults = Vec::new();

@@ -122,7 +122,7 @@ async fn ask(reply: Reply, response: Value) -> Result<ToolResult, ToolError> {
 
 fn retryable(result: Result<ToolResult, ToolError>) -> (bool, Option<u64>, String) {
     match result {
-        Err(ToolError::Upstream { message, retryable, retry_after }) => {
+        Err(ToolError::Upstream { message, retryable, retry_after, .. }) => {
             (retryable, retry_after.map(|wait| wait.as_secs()), message)
         }
         other => panic!("{other:?}"),

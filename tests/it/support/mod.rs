@@ -142,6 +142,10 @@ impl TestApp {
         self.send(request("DELETE", path, None, None)).await
     }
 
+    pub(crate) async fn delete_as(&self, key: &str, path: &str) -> Reply {
+        self.send(request("DELETE", path, Some(key), None)).await
+    }
+
     /// Calls a tool.
     pub(crate) async fn invoke(&self, tool: &str, arguments: Value) -> Reply {
         self.post(&format!("/tools/{tool}/invoke"), json!({"arguments": arguments})).await

@@ -1,0 +1,78 @@
+//! How a tool fails, in its own words.
+
+use std::time::Duration;
+
+use super::error::{Violation, first_message};
+
+/// How a tool fails.
+///
+/// `Err("text".into())` inside a tool function is [`ToolError::Said`]: an ordinary answer that says no.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ToolError {
+    /// The tool ran and says no. Becomes a result with `is_error: true`; never repeated.
+    #[error("{0}")]
+    Said(String),
+    /// The tool finds fault with arguments that the schema let pass; nothing was started.
+    #[error("the arguments do not fit: {}", first_message(.0))]
+    InvalidArguments(Vec<Violation>),
+    /// What runs the tool is down.
+    #[error("{0}")]
+    Unavailable(String),
+    /// What the tool depends on failed.
+    #[error("{message}")]
+    Upstream {
+        /// What happened.
+        message: String,
+        /// Another try may succeed.
+        retryable: bool,
+        /// It is down, for any call: counts for the tool's circuit breaker.
+        down: bool,
+        /// Not before this long, if the upstream said so.
+        retry_after: Option<Duration>,
+    },
+    /// The output is not what the tool promised.
+    #[error("{0}")]
+    BadOutput(String),
+}
+
+impl ToolError {
+    /// What the tool depends on is down: worth another try, and with enough of them a rest.
+    pub fn upstream(message: impl Into<String>) -> Self {
+        Self::Upstream { message: message.into(), retryable: true, down: true, retry_after: None }
+    }
+
+    /// A failure of what the tool depends on that another try would meet again.
+    pub fn upstream_final(message: impl Into<String>) -> Self {
+        Self::Upstream { message: message.into(), retryable: false, down: false, retry_after: None }
+    }
+}
+
+impl From<String> for ToolError {
+    fn from(text: String) -> Self {
+        Self::Said(text)
+    }
+}
+
+impl From<&str> for ToolError {
+    fn from(text: &str) -> Self {
+        Self::Said(text.to_owned())
+    }
+}
+
+impl From<std::io::Error> for ToolError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Said(error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for ToolError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Said(error.to_string())
+    }
+}
+
+impl From<Box<dyn std::error::Error + Send + Sync>> for ToolError {
+    fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        Self::Said(error.to_string())
+    }
+}
