@@ -35,13 +35,9 @@ class Service(Crib):
         self.spawn(*more, within=within)
         until = seconds or self.READY_WITHIN
 
-        def listening():
-            if self.process.poll() is not None:
-                raise AssertionError(f"serve ended with {self.process.returncode}: {self.stderr[-800:]}")
-            return re.search(r"^listening on http://(\S+):(\d+)/?\s*$", self.stdout, re.M)
-
-        found = poll(listening, until, f"the line `listening on`; log: {self.stderr[-800:]}")
-        self.host, self.port = found.group(1), int(found.group(2))
+        poll(lambda: self.listens() or self.process.poll() is not None, until, "the line `listening on`")
+        if self.process.poll() is not None:
+            raise AssertionError(f"serve ended with {self.process.returncode}: {self.stderr[-800:]}")
         poll(self.ready, until, "GET /readyz answers 200")
         self.ready_after = time.monotonic() - began
         return self
@@ -51,6 +47,13 @@ class Service(Crib):
         with open(self.log, "ab") as log, open(self.said, "wb") as said:
             self.process = subprocess.Popen(command, cwd=str(self.folder), env=clean_env(self.env, self.folder), start_new_session=True,
                                             stdin=subprocess.DEVNULL, stdout=said, stderr=log)
+
+    def listens(self):
+        """Whether it said where it listens; `port` is that of this start."""
+        found = re.search(r"^listening on http://(\S+):(\d+)/?\s*$", self.stdout, re.M)
+        if found:
+            self.host, self.port = found.group(1), int(found.group(2))
+        return found is not None
 
     @property
     def stdout(self):

@@ -37,7 +37,7 @@ def reader(trial, **policy):
 
 def _tool(tool, limit=None, **policy):
     """`limit` is (calls, per)."""
-    tool["parameters"] = params(key="string")
+    tool["parameters"] = params(key="string", text={"type": "string", "required": False})
     tool["concurrency"] = ROOM
     if limit:
         tool["limits"] = [{"calls": limit[0], "per": limit[1]}]

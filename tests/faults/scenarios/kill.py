@@ -3,8 +3,9 @@ asked for once may happen twice, no limit may give more than it has (reliability
 
 import time
 
-from audit import found, hold
-from callers import Caller, Crowd, Journal, each
+from aftermath import settle
+from audit import hold
+from callers import Caller, Crowd, Journal
 from harness import poll, processes
 from tools import PLENTY, poster, reader, writer
 
@@ -12,8 +13,8 @@ ROUNDS = (200, 1000)
 PATIENCE = (400, 3 * 3600)
 MOMENT = (0.5, 2.0)  # the kill comes after 50 ms and before this
 CALLERS = 12
-# Answers of a round that are also asked for again by their key; every one is looked up by its id.
-ASKED_AGAIN = (15, 1_000_000)
+# Calls of a round whose answer is also asked for again by its key; every one is looked up by its id.
+ASKED_AGAIN = (20, 1_000_000)
 # So small that it is used up while the kills go on.
 FEW = 300
 # `glance` is `look` without a key: nothing is promised to such a call, it is part of the load.
@@ -21,7 +22,7 @@ MIX = ["pay"] * 5 + ["post"] * 3 + ["few"] + ["slow"] * 2 + ["peek"] * 2 + ["loo
 
 
 def run(trial):
-    trial.zero("altered", "unrecorded", "uncharged", "left_open", "rerun", "surprises")
+    trial.zero("unrecorded", "uncharged", "left_open", "surprises")
     upstream = trial.upstream()
     service = trial.service({"tools": {
         "pay": writer(trial, "pay", limit=(PLENTY, "day")),
@@ -43,7 +44,7 @@ def run(trial):
         service.start()
         trial.most("slowest_start", service.ready_after)
         calls = journal.take()
-        kept += check(trial, service, journal, calls, chance, keys)
+        kept += settle(trial, service, journal, calls, keys, again=chance.sample(calls, min(len(calls), ASKED_AGAIN[trial.long])))
         drift = service.metric("toolcrib_quota_drift")
         if drift:
             trial.wrong("drift", f"round {round_}: toolcrib_quota_drift says {drift}")
@@ -72,57 +73,3 @@ def load(trial, service, journal, round_):
             trial.wrong("surprises", f"{call}")
 
     return work
-
-
-def check(trial, service, journal, calls, chance, keys):
-    """Every answer is found as it was given; every call without one is asked for again. Gives the calls that promised a row."""
-    answered = [call for call in calls if call.status == 200]
-    open_ = [call for call in calls if call.status is None]
-    again = set(map(id, chance.sample(answered, min(len(answered), ASKED_AGAIN[trial.long])))) if keys else ()
-    callers = [Caller(service) for _ in range(8)]
-
-    def look(call, index):
-        caller = callers[index]
-        found(trial, caller, call)
-        if id(call) in again:
-            replayed(trial, caller, call)
-        call.body = None
-
-    each(answered, look)
-    if keys:
-        each(open_, lambda call, index: retried(trial, callers[index], journal, call))
-    return answered + [call for call in open_ if call.status == 200]
-
-
-def by_key(caller, call):
-    """The rows of a key."""
-    return caller.get(f"/invocations?idempotency_key={call.key}").json["invocations"]
-
-
-def replayed(trial, caller, call):
-    """The same key again: the same bytes, and the ledger finds the call by it."""
-    ids = [row["invocation_id"] for row in by_key(caller, call)]
-    if ids != [call.id]:
-        trial.wrong("lost", f"GET by key finds {ids}: {call}")
-    retry = caller.again(call)
-    if (retry.status, retry.body, retry.replayed) != (call.status, call.body, True):
-        trial.wrong("altered", f"the replay is {retry}, replayed={retry.replayed}; the caller was told {call}")
-
-
-def retried(trial, caller, journal, call):
-    """A call whose answer the kill cut off: its result, `outcome_unknown`, or a first run. Never a second one."""
-    rows = by_key(caller, call)
-    retry = caller.again(call)
-    trial.add("retried")
-    if retry.status == 200:
-        if rows and call.tool not in ("peek", "look") and not retry.replayed:
-            trial.wrong("rerun", f"{rows[0]['state']} before, and run again: {retry}")
-        call.status, call.id, call.body = retry.status, retry.id, retry.body
-        journal.answered(call)
-        call.body = None
-    elif retry.status == 409 and retry.kind == "outcome_unknown":
-        trial.add("unknown")
-        if [row["state"] for row in rows] != ["unknown"]:
-            trial.wrong("surprises", f"outcome_unknown, but the rows are {rows}: {retry}")
-    elif (call.tool, retry.status) != ("few", 429):
-        trial.wrong("surprises", f"retried: {retry}")

@@ -6,7 +6,8 @@ import signal
 import subprocess
 import time
 
-from audit import found, hold
+from aftermath import found
+from audit import hold
 from callers import Caller, Crowd, Gone, Journal, each
 from tools import PLENTY, poster, reader, writer
 
