@@ -99,6 +99,10 @@ impl Ledger for Sqlite {
         read::get(&self.readers, id).await.map_err(open::failed)
     }
 
+    async fn claimed(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error> {
+        read::claimed(&self.readers, caller, tool, key, now).await.map_err(open::failed)
+    }
+
     async fn list(&self, query: &Query) -> Result<Vec<Row>, Error> {
         list::list(&self.readers, query).await.map_err(open::failed)
     }
@@ -137,8 +141,8 @@ impl Ledger for Sqlite {
         self.committed(|reply| Op::Switch { switch, reply }).await
     }
 
-    async fn prune(&self, before: Timestamp, at_most: u32) -> Result<u64, Error> {
-        self.committed(|reply| Op::Prune { before, at_most, reply }).await
+    async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
+        self.committed(|reply| Op::Prune { before, now, at_most, reply }).await
     }
 
     async fn drift(&self) -> Result<u64, Error> {

@@ -1,9 +1,10 @@
 //! What this engine promises beyond the contract: its file, its restarts, other processes on it.
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use jiff::ToSpan;
+use jiff::{Timestamp, ToSpan};
 
 use super::super::contract::sqlite::{open, settings};
 use super::super::contract::{charge, ended, now, record_at, row};
@@ -80,7 +81,7 @@ async fn counters_are_what_the_rows_say_whatever_happens() {
         ledger.reserve(row.clone(), limits()).await.unwrap();
         ledger.settle(ended(&row, State::Succeeded), vec![]).await.unwrap();
     }
-    while ledger.prune(Timestamp::now() + 1.hour(), 7).await.unwrap() > 0 {}
+    while ledger.prune(Timestamp::now() + 1.hour(), now(), 7).await.unwrap() > 0 {}
     assert_eq!(ledger.drift().await.unwrap(), 0);
     ledger.reserve(row("t", "a", now()), limits()).await.unwrap();
     ledger.close().await;

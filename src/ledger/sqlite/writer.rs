@@ -47,7 +47,7 @@ pub(super) enum Op {
     Reset { tool: String, caller: Option<String>, reply: Reply<()> },
     Purge { tool: Option<String>, reply: Reply<u64> },
     Switch { switch: Switch, reply: Reply<()> },
-    Prune { before: Timestamp, at_most: u32, reply: Reply<u64> },
+    Prune { before: Timestamp, now: Timestamp, at_most: u32, reply: Reply<u64> },
     Register { tool: Registered, reply: Reply<()> },
     Unregister { name: String, reply: Reply<bool> },
     Close { reply: Reply<()> },
@@ -245,7 +245,7 @@ impl Task {
             Ok(answers) => {
                 self.recovered();
                 for (reply, answer) in waiting.reserves.into_iter().zip(answers) {
-                    let _ = reply.send(answer.map_err(ReserveError::LimitReached));
+                    let _ = reply.send(answer);
                 }
                 for reply in waiting.ends {
                     let _ = reply.send(Ok(()));
@@ -394,9 +394,9 @@ impl Task {
                 let done = query.execute(&mut self.connection).await;
                 let _ = reply.send(self.answer(done.map(|done| done.rows_affected())).await);
             }
-            Op::Prune { before, at_most, reply } => {
+            Op::Prune { before, now, at_most, reply } => {
                 self.counters.forget();
-                let done = prune::prune(&mut self.connection, before, at_most).await;
+                let done = prune::prune(&mut self.connection, before, now, at_most).await;
                 let _ = reply.send(self.answer(done).await);
             }
             Op::Switch { switch, reply } => {
