@@ -9,7 +9,7 @@ import time
 
 from aftermath import settle
 from audit import hold
-from callers import Caller, Crowd, Journal
+from callers import Caller, Crowd, Gone, Journal
 from harness import poll
 from tools import PLENTY, poster
 from trial import Skip
@@ -21,7 +21,9 @@ CALLERS = 6
 GONE_WITHIN = 1.0
 # What was answered before the failing sync may take so long to reach the thread that notes it.
 ON_THE_WAY = 0.25
+# System calls and the file whose calls are meant: the syncs of commits, the sync of a checkpoint, any write.
 SYNC, WRITE = "fsync,fdatasync", "pwrite64"
+KINDS = [(SYNC, "-wal")] * 3 + [(SYNC, ""), (WRITE, "-wal")]
 
 
 def run(trial):
@@ -33,9 +35,10 @@ def run(trial):
     keys = trial.needs_keys(service)
     journal, kept, chance = Journal(trial.folder / "journal"), [], trial.random("rounds")
     for round_ in range(trial.rounds):
-        calls_of = SYNC if chance.random() < 0.75 else WRITE
-        fault = f"{calls_of}:error=EIO:when={chance.randrange(1, 60)}{chance.choice(['', '+'])}"
-        with Injected(trial, service, fault, round_) as injected:
+        calls_of, file = chance.choice(KINDS)
+        first = chance.randrange(1, 60) if file else 1
+        fault = f"{calls_of}:error=EIO:when={first}{chance.choice(['', '+'])}"
+        with Injected(trial, service, fault, f"{service.ledger}{file}", round_) as injected:
             crowd = Crowd(CALLERS, load(service, journal, round_))
             poll(lambda: injected.at() or crowd.failures, 30, f"the fault {fault}")
             ended(trial, service, injected, calls_of)
@@ -58,7 +61,9 @@ def load(service, journal, round_):
     def work(index):
         counts[index] += 1
         key = f"e{round_}-{index}-{counts[index]}"
-        callers[index].invoke("post", {"key": key}, key=key)
+        call = callers[index].invoke("post", {"key": key}, key=key)
+        if call.status not in (None, 200):
+            raise Gone("it refuses")
 
     return work
 
@@ -84,15 +89,15 @@ def ended(trial, service, injected, calls_of):
 
 
 class Injected:
-    """strace at a running service, failing the system calls that `fault` names."""
+    """strace at a running service, failing the system calls that `fault` names when they are about `file`."""
 
-    def __init__(self, trial, service, fault, round_):
+    def __init__(self, trial, service, fault, file, round_):
         self.fault, self.log = fault, pathlib.Path(trial.folder / f"strace-{round_}")
         said = trial.folder / "strace-said"
-        with open(said, "wb") as file:
+        with open(said, "wb") as words:
             self.process = subprocess.Popen(
                 ["strace", "-f", "-ttt", "-y", "-o", str(self.log), "-p", str(service.pid), "-e", f"trace={fault.partition(':')[0]}",
-                 "-e", f"inject={fault}"], stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+                 "-P", file, "-e", f"inject={fault}"], stdin=subprocess.DEVNULL, stdout=words, stderr=words)
         try:
             poll(lambda: "attached" in said.read_text() or self.process.poll() is not None, 10, "strace attaches")
             if self.process.poll() is not None:
