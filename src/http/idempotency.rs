@@ -6,6 +6,16 @@ use axum::response::Response;
 use super::problem::ApiError;
 use crate::call::IdempotencyKey;
 
+/// What a request may say of itself.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "`key` reads the header, and says more of what is none")]
+pub(super) struct Asking {
+    /// The caller's own name for this call: the same with every repetition, another for each new call.
+    #[param(rename = "idempotency-key", required = false, min_length = 1, max_length = 255)]
+    key: String,
+}
+
 /// Says that an answer was given before, byte for byte.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 

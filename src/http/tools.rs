@@ -145,10 +145,9 @@ pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) 
 /// `Idempotency-Key` the tool runs once: for 24 hours after the call has ended, asking again gives the same answer, byte
 /// for byte, with `Idempotent-Replayed: true`, and costs nothing.
 #[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
-    params(("name" = String, Path, description = "The tool's name or alias"),
-        ("idempotency-key" = Option<String>, Header, max_length = 255, description = "The caller's own name for this call: the same with every repetition, another for each new call")),
+    params(("name" = String, Path, description = "The tool's name or alias"), idempotency::Asking),
     responses((status = 200, description = "The tool ran", body = InvokeAnswer<'_>,
-        headers(("idempotent-replayed" = Option<bool>, description = "True when the call with this key ran before."))),
+        headers(("idempotent-replayed" = bool, description = "True when the call with this key ran before."))),
     Always, Keyed, Naming, Reading, Running))]
 pub(super) async fn invoke(
     State(registry): Tools,
