@@ -6,19 +6,20 @@ from callers import Caller, each
 READS = ("peek", "look")
 
 
-def settle(trial, service, journal, calls, keys, again=()):
+def settle(trial, service, journal, calls, again=(), died=True):
     """Every answer is found as it was given; every call without one is asked for again by its key. Those in `again` are asked for
-    again although they have an answer. Gives the calls that have one now, without their bodies."""
-    trial.zero("altered", "rerun")
+    again although they have an answer. `died`: the service did, so a write may have become unknown. Gives the calls that have an
+    answer now, without their bodies."""
+    trial.zero("altered", "rerun", "unsettled")
     callers, again = [Caller(service) for _ in range(8)], set(map(id, again))
 
     def look(call, index):
         if call.status == 200:
             found(trial, callers[index], call)
-            if keys and id(call) in again:
+            if id(call) in again:
                 replayed(trial, callers[index], call)
-        elif keys and unanswered(call):
-            retried(trial, callers[index], journal, call)
+        elif unanswered(call):
+            retried(trial, callers[index], journal, call, died)
         call.body = None
 
     each(calls, look)
@@ -55,7 +56,7 @@ def replayed(trial, caller, call):
         trial.wrong("altered", f"the replay is {retry}, replayed={retry.replayed}; the caller was told {call}")
 
 
-def retried(trial, caller, journal, call):
+def retried(trial, caller, journal, call, died):
     """A call whose answer was cut off: its result, `outcome_unknown`, or a first run. Never a second one."""
     rows = by_key(caller, call)
     retry = caller.again(call)
@@ -69,5 +70,7 @@ def retried(trial, caller, journal, call):
         trial.add("unknown")
         if [row["state"] for row in rows] != ["unknown"]:
             trial.wrong("surprises", f"outcome_unknown, but the rows are {rows}: {retry}")
+        if not died:
+            trial.wrong("unsettled", f"the service knew the end of this call, and lost it: {rows} {retry}")
     elif retry.status != 429:
         trial.wrong("surprises", f"retried: {retry}")

@@ -37,7 +37,8 @@ class Trial:
 
     def __init__(self, name, options):
         self.name, self.module = name, importlib.import_module(f"scenarios.{name}")
-        self.binary, self.seed, self.long = options.bin, options.seed, options.long
+        self.binary, self.dynamic = options.bin, options.dynamic_bin
+        self.seed, self.long = options.seed, options.long
         self.rounds = options.rounds or self.module.ROUNDS[self.long]
         self.figures = {"rounds": 0, "calls": 0, **{promise: 0 for promise in PROMISES}}
         self.must_be_zero = set(PROMISES)
@@ -76,15 +77,13 @@ class Trial:
         """Random choices of one thread, the same for the same seed."""
         return random.Random("/".join(map(str, (self.seed, self.name, *names))))
 
-    def service(self, manifest, name="service", **options):
-        service = Service(self.binary, self.folder / name, manifest, **options)
-        self.services.append(service)
-        return service.start()
+    def service(self, manifest, name="service", binary=None, **options):
+        """A service that is ready."""
+        return self._service(manifest, name, binary, options).start()
 
     def second(self, manifest, name, **options):
         """One more service on a ledger; None when it ends because the ledger is locked."""
-        service = Service(self.binary, self.folder / name, manifest, **options)
-        self.services.append(service)
+        service = self._service(manifest, name, None, options)
         try:
             return service.start(seconds=20)
         except AssertionError:
@@ -93,12 +92,10 @@ class Trial:
             service.end()
             return None
 
-    def needs_keys(self, service):
-        """Whether the service takes Idempotency-Key; a broken promise if not."""
-        self.keys = b"idempotency-key" in service.get("/openapi.json").body.lower()
-        if not self.keys:
-            self.wrong("missing", "the binary does not know Idempotency-Key: calls were checked without")
-        return self.keys
+    def _service(self, manifest, name, binary, options):
+        service = Service(binary or self.binary, self.folder / name, manifest, **options)
+        self.services.append(service)
+        return service
 
     def upstream(self):
         upstream = Upstream()

@@ -21,13 +21,13 @@ JUMPS = [HOUR, -HOUR, DAY, -DAY, MINUTE, -MINUTE, 0]
 def run(trial):
     if not shutil.which("faketime"):
         raise Skip("faketime is missing")
-    with open(trial.binary, "rb") as file:
-        if b"/ld-" not in file.read(4096):  # no interpreter
-            raise Skip("the binary is static, libfaketime cannot reach it")
+    binary = next(filter(is_dynamic, [trial.binary, trial.dynamic]), None)
+    if binary is None:
+        raise Skip("the binary is static, so libfaketime cannot reach it; --dynamic-bin names another")
     trial.zero("refused_early", "unrecorded", "uncharged", "left_open", "surprises")
     tools = {per: writer(trial, per, limit=(units, per)) for per, (_, units) in WINDOWS.items()}
     # The time of day alone: durations stay true.
-    service = trial.service({"tools": tools}, within=faked(0), env={"FAKETIME_DONT_FAKE_MONOTONIC": "1"})
+    service = trial.service({"tools": tools}, binary=binary, within=faked(0), env={"FAKETIME_DONT_FAKE_MONOTONIC": "1"})
     chance, offset = trial.random("jumps"), 0
     for round_ in range(trial.rounds):
         offset += to_the_edge(offset) if chance.random() < 0.25 else chance.choice(JUMPS)
@@ -44,6 +44,14 @@ def run(trial):
     found = hold(trial, service.ledger)
     for per, (length, units) in WINDOWS.items():
         count(trial, per, found.of(per), length * 1000, units)
+
+
+def is_dynamic(binary):
+    """Whether its head names an interpreter."""
+    if binary is None:
+        return False
+    with open(binary, "rb") as file:
+        return b"/ld-" in file.read(4096)
 
 
 def faked(offset):

@@ -32,7 +32,6 @@ def run(trial):
     trial.zero("went_on", "acknowledged_after", "bad_exit", "unrecorded", "uncharged", "left_open", "surprises")
     upstream = trial.upstream()
     service = trial.service({"tools": {"post": poster(trial, upstream, "post", limit=(PLENTY, "lifetime"))}})
-    keys = trial.needs_keys(service)
     journal, kept, chance = Journal(trial.folder / "journal"), [], trial.random("rounds")
     for round_ in range(trial.rounds):
         calls_of, file = chance.choice(KINDS)
@@ -48,7 +47,7 @@ def run(trial):
             if calls_of == SYNC and call.status == 200 and call.ended_at > injected.at() + ON_THE_WAY:
                 trial.wrong("acknowledged_after", f"{call.ended_at - injected.at():.3f} s after {injected}: {call}")
         service.start()
-        kept += settle(trial, service, journal, calls, keys)
+        kept += settle(trial, service, journal, calls)
         trial.add("rounds")
         trial.add("calls", len(calls))
     service.stop()

@@ -25,18 +25,18 @@ def run(trial):
     trial.zero("unrecorded", "uncharged", "left_open", "late", "surprises")
     disk = Disk(trial.tmpfs(START_SIZE), START_SIZE)
     service = trial.service({"tools": {"pay": writer(trial, "pay", limit=(PLENTY, "lifetime"))}}, ledger=disk.place / "toolcrib.db")
-    keys = trial.needs_keys(service)
     journal, kept, chance = Journal(trial.folder / "journal"), [], trial.random("rounds")
     for round_ in range(trial.rounds):
         disk.leave(chance.randrange(50 << 10, 1500 << 10))
         fill(trial, service, journal, round_)
-        if chance.random() < 0.4:
+        killed = chance.random() < 0.4
+        if killed:
             killed_while_full(trial, service, disk)
         else:
             disk.grow()
             back(trial, service)
         calls = journal.take()
-        kept += settle(trial, service, journal, calls, keys)
+        kept += settle(trial, service, journal, calls, died=killed)
         trial.add("rounds")
         trial.add("calls", len(calls))
     service.stop()

@@ -20,7 +20,6 @@ def run(trial):
     trial.zero("altered", "bad_exit", "surprises")
     manifest = {"tools": {"pay": writer(trial, "pay", limit=(PLENTY, "lifetime"))}}
     service = trial.service(manifest)
-    trial.needs_keys(service)
     calls = []
     callers = [Caller(service) for _ in range(8)]
     each(range(CALLS), lambda number, index: calls.append(callers[index].invoke("pay", {"key": f"f{number}"}, key=f"f{number}")))
@@ -101,7 +100,7 @@ def judge(trial, service, calls, chance, where):
     if unlisted and "the list" not in damaged:
         trial.wrong("lost", f"{where}: {len(unlisted)} calls are in no list, {sorted(unlisted)[0]}")
     counter(trial, service, where, damaged)
-    for call in chance.sample(calls, ASKED_AGAIN if trial.keys else 0):
+    for call in chance.sample(calls, ASKED_AGAIN):
         again = caller.again(call)
         if again.replayed and again.body != call.body:
             trial.wrong("altered", f"{where}: the replay is {again}, the first answer was {call}")

@@ -22,7 +22,6 @@ def run(trial):
         "pay": writer(trial, "pay", limit=(PLENTY, "day")),
         "post": poster(trial, upstream, "post", limit=(PLENTY, "lifetime")),
         "slow": writer(trial, "slow", seconds=0.1)}})
-    trial.needs_keys(service)
     burst, chance, first = Burst([service], KEYS * DUPLICATES), trial.random("tools"), {}
     for round_ in range(trial.rounds):
         named = [(chance.choice(TOOLS), f"i{round_}-{number}") for number in range(KEYS)]

@@ -31,7 +31,6 @@ def run(trial):
         "post": poster(trial, upstream, "post", limit=(PLENTY, "lifetime")),
         "peek": reader(trial, limit=(PLENTY, "lifetime")),
         "look": reader(trial)}})
-    keys = trial.needs_keys(service)
     journal, kept, chance = Journal(trial.folder / "journal"), [], trial.random("moments")
     for round_ in range(trial.rounds):
         crowd = Crowd(CALLERS, load(trial, service, journal, round_))
@@ -44,7 +43,7 @@ def run(trial):
         service.start()
         trial.most("slowest_start", service.ready_after)
         calls = journal.take()
-        kept += settle(trial, service, journal, calls, keys, again=chance.sample(calls, min(len(calls), ASKED_AGAIN[trial.long])))
+        kept += settle(trial, service, journal, calls, again=chance.sample(calls, min(len(calls), ASKED_AGAIN[trial.long])))
         drift = service.metric("toolcrib_quota_drift")
         if drift:
             trial.wrong("drift", f"round {round_}: toolcrib_quota_drift says {drift}")

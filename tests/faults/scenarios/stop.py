@@ -30,7 +30,6 @@ def run(trial):
         "hung": writer(trial, "hung", seconds=300, timeout=f"{TIMEOUT:.0f}s"),
         "look": reader(trial)}}
     service = trial.service(manifest)
-    keys = trial.needs_keys(service)
     journal, kept, chance = Journal(trial.folder / "journal"), [], trial.random("moments")
     for round_ in range(trial.rounds):
         crowd = Crowd(CALLERS, load(trial, service, journal, round_))
@@ -47,7 +46,7 @@ def run(trial):
         for call in calls:
             if unanswered(call):
                 trial.wrong("surprises", f"nobody died, and there is no answer: {call}")
-        kept += settle(trial, service, journal, calls, keys, again=calls)
+        kept += settle(trial, service, journal, calls, again=calls, died=False)
         trial.add("rounds")
         trial.add("calls", len(calls))
     service.stop()
@@ -91,10 +90,9 @@ def second(trial, service, manifest, row, hung_key, round_):
     seen = other.get(f"/invocations/{row['invocation_id']}").json["state"]
     if seen not in ("reserved", "running"):
         trial.wrong("taken_over", f"the frozen service's call {hung_key} is {seen} for the second one")
-    if trial.keys:
-        call = Caller(other).invoke("hung", {"key": hung_key}, key=hung_key)
-        if call.kind not in ("idempotency_in_progress", "ledger_unavailable"):
-            trial.wrong("taken_over", f"the second service answers for the frozen one's key: {call}")
+    call = Caller(other).invoke("hung", {"key": hung_key}, key=hung_key)
+    if call.kind not in ("idempotency_in_progress", "ledger_unavailable"):
+        trial.wrong("taken_over", f"the second service answers for the frozen one's key: {call}")
     other.end()
 
 
