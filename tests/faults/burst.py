@@ -27,24 +27,43 @@ class Answer:
 
 
 class Burst:
-    """`count` connections, spread evenly over the services; `volley` sends on all of them before it reads from any."""
+    """`count` callers on one thread, spread evenly over the services. Each opens its connection when it has something to send, as an idle
+    one may be closed at any time, and keeps it for the next volley."""
+
+    # Connections that a caller may lose before it has any of its answer.
+    TRIES = 10
 
     def __init__(self, services, count):
         self.loop = asyncio.new_event_loop()
         self.ports = [services[index % len(services)].port for index in range(count)]
-        self.streams = self.loop.run_until_complete(self._open())
-
-    async def _open(self):
-        return await asyncio.gather(*(asyncio.open_connection("127.0.0.1", port) for port in self.ports))
+        self.streams = [None] * count
+        self.turned_away = 0
 
     def volley(self, requests, seconds=60):
-        """`requests` are (tool, arguments, key), one for each connection; their answers in order."""
+        """`requests` are (tool, arguments, key), one for each caller, all under way together; their answers in order."""
         return self.loop.run_until_complete(asyncio.wait_for(self._volley(requests), seconds))
 
     async def _volley(self, requests):
-        for (_, writer), port, request in zip(self.streams, self.ports, requests):
-            writer.write(encode(port, *request))
-        return await asyncio.gather(*(self._answer(reader) for (reader, _), _ in zip(self.streams, requests)))
+        return await asyncio.gather(*(self._ask(index, request) for index, request in enumerate(requests)))
+
+    async def _ask(self, index, request):
+        """A caller whose connection is closed before it has any of its answer sends again; should the service have run the call all the
+        same, the audit finds its effect twice. An idle connection may be closed at any time; one that was opened to send this may not.
+        Gives status 0 in the end."""
+        for _ in range(self.TRIES):
+            fresh = self.streams[index] is None
+            try:
+                if fresh:
+                    self.streams[index] = await asyncio.open_connection("127.0.0.1", self.ports[index])
+                reader, writer = self.streams[index]
+                writer.write(encode(self.ports[index], *request))
+                return await self._answer(reader)
+            except (ConnectionError, asyncio.IncompleteReadError) as failure:
+                if getattr(failure, "partial", b""):
+                    raise
+                self.turned_away += fresh
+                self.streams[index] = None
+        return Answer(0, {}, b"{}")
 
     async def _answer(self, reader):
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
@@ -52,12 +71,9 @@ class Burst:
         return Answer(int(head[0].split()[1]), headers, await reader.readexactly(int(headers["content-length"])))
 
     def close(self):
-        async def close():
-            for _, writer in self.streams:
-                writer.close()
-            await asyncio.gather(*(writer.wait_closed() for _, writer in self.streams), return_exceptions=True)
-
-        self.loop.run_until_complete(close())
+        for _, writer in filter(None, self.streams):
+            writer.close()
+        self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
 
 

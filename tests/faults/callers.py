@@ -19,7 +19,8 @@ class Call:
 
     def __init__(self, tool, key, arguments):
         self.tool, self.key, self.arguments = tool, key, arguments
-        self.sent_at, self.ended_at, self.status, self.id, self.body, self.replayed, self.trouble = None, None, None, None, None, False, None
+        self.sent_at = self.ended_at = self.status = self.id = self.body = self.trouble = None
+        self.replayed = False
 
     @property
     def said(self):

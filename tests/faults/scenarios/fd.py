@@ -17,6 +17,8 @@ HANDLES, CONNECTIONS = 64, 400
 FLOOD = (4.0, 30.0)  # seconds
 # Part of one processor that the service may take while it is flooded, and what its one caller may wait; seconds.
 PROCESSOR, ANSWER_WITHIN = 0.10, 1.0
+# Nothing, half a head, half a body.
+BEGINNINGS = [b"", b"POST /tools/sum/invoke HTTP/1.1\r\nHost:", b"POST /tools/sum/invoke HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"]
 # The caller's own share of that processor time is small at this pace.
 PAUSE = 0.1
 
@@ -56,12 +58,12 @@ def run(trial):
 
 
 def flood(service, number):
-    """A connection that sends nothing, half a head, or half a body."""
+    """A connection that sends the beginning of a request, or nothing."""
     sock = socket.socket()
     sock.setblocking(False)
     sock.connect_ex(("127.0.0.1", service.port))
     try:
-        sock.send([b"", b"POST /tools/sum/invoke HTTP/1.1\r\nHost:", b"POST /tools/sum/invoke HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"][number % 3])
+        sock.send(BEGINNINGS[number % len(BEGINNINGS)])
     except OSError:
         pass  # it waits in the kernel's queue, or was turned away
     return sock

@@ -14,7 +14,7 @@ SERVER = {"max_in_flight": 2 * CALLERS}
 
 
 def run(trial):
-    trial.zero("short", "unrecorded", "uncharged", "left_open", "surprises")
+    trial.zero("short", "unrecorded", "uncharged", "left_open", "turned_away", "surprises")
     for processes in (1, 2):
         volleys(trial, processes)
 
@@ -42,6 +42,8 @@ def volleys(trial, processes):
         trial.add("ran", statuses[200])
         trial.add("refused", statuses[429])
         trial.add("rounds")
+    if burst.turned_away:
+        trial.wrong("turned_away", f"of {CALLERS} callers at once; their connections were closed without an answer", burst.turned_away)
     burst.close()
     for service in services:
         if service.metric("toolcrib_quota_drift"):

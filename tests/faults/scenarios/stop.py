@@ -7,7 +7,7 @@ import time
 
 from aftermath import settle, unanswered
 from audit import effects, hold
-from callers import Caller, Crowd, Gone, Journal
+from callers import Caller, Crowd, Journal
 from harness import later, poll
 from tools import PLENTY, poster, reader, writer
 
