@@ -9,6 +9,8 @@ mod batch;
 mod engine;
 mod keys;
 mod list;
+#[cfg(test)]
+mod machine;
 mod open;
 mod prune;
 mod quota;
