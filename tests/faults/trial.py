@@ -40,6 +40,8 @@ class Trial:
         self.binary, self.dynamic = options.bin, options.dynamic_bin
         self.seed, self.long = options.seed, options.long
         self.rounds = options.rounds or self.module.ROUNDS[self.long]
+        # More rounds than it has by itself may take longer in proportion.
+        self.patience = int(self.module.PATIENCE[self.long] * max(1, self.rounds / self.module.ROUNDS[self.long]))
         self.figures = {"rounds": 0, "calls": 0, **{promise: 0 for promise in PROMISES}}
         self.must_be_zero = set(PROMISES)
         self.faults, self.services = [], []
@@ -126,7 +128,7 @@ class Trial:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"toolcrib-faults-{self.name}-"))
         began, skipped = time.monotonic(), None
         try:
-            with self.stack, patience(self.module.PATIENCE[self.long]):
+            with self.stack, patience(self.patience):
                 try:
                     self.module.run(self)
                 finally:
