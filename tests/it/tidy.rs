@@ -140,5 +140,5 @@ fn layers_are_listed_in_the_order_of_the_stack() {
     let places: Vec<usize> =
         names.iter().map(|name| stack.find(word(name)).unwrap_or_else(|| panic!("{name}"))).collect();
     assert!(places.is_sorted(), "middleware/mod.rs lists {names:?}, stack.rs has another order");
-    assert_eq!(names.len(), 11);
+    assert_eq!(names.len(), 12);
 }

@@ -1,0 +1,107 @@
+"""Counting after the fact, from a copy of the ledger's file: SQLite alone, none of the service's code."""
+
+import json
+import pathlib
+import shutil
+import sqlite3
+import tempfile
+import uuid
+
+STATES = {"reserved", "running", "succeeded", "failed", "timed_out", "cancelled", "refused", "unknown"}
+
+
+class Row:
+    """`started_at` is Unix milliseconds, `charged` the numbers of the counters it counts in."""
+
+    __slots__ = ("seq", "id", "tool", "state", "kind", "started_at", "key", "charged")
+
+    def __init__(self, seq, id_, tool, state, kind, started_at, arguments, charged):
+        self.seq, self.id, self.tool, self.state, self.kind = seq, str(uuid.UUID(bytes=id_)), tool, state, kind
+        self.started_at = started_at
+        said = json.loads(arguments)
+        self.key = said.get("key") if isinstance(said, dict) else None
+        self.charged = [int(one) for one in (charged or "").strip(",").split(",") if one]
+
+    def __repr__(self):
+        return f"row {self.id} {self.tool} key={self.key} {self.state}"
+
+
+class Audit:
+    """What a ledger's file says. Taken of a copy with its write-ahead log, so the service must be stopped or killed."""
+
+    def __init__(self, ledger):
+        with tempfile.TemporaryDirectory(prefix="toolcrib-audit-") as folder:
+            copy = pathlib.Path(folder) / "copy.db"
+            for end in ("", "-wal"):
+                if pathlib.Path(f"{ledger}{end}").exists():
+                    shutil.copyfile(f"{ledger}{end}", f"{copy}{end}")
+            database = sqlite3.connect(f"file:{copy}?mode=ro", uri=True)
+            try:
+                self.integrity = [line for line, in database.execute("pragma integrity_check")]
+                rows = database.execute("select seq, id, tool, state, kind, started_at, arguments, charged from invocation order by seq")
+                self.rows = [Row(*row) for row in rows]
+                counters = database.execute("select id, tool, per, used, carried, from_seq from quota where id is not null").fetchall()
+            finally:
+                database.close()
+        self.by_id = {row.id: row for row in self.rows}
+        self.used = {}  # (tool, per) -> units
+        self.drift = 0
+        charged = {}  # counter -> seqs of the rows that are charged to it
+        for row in self.rows:
+            for counter in row.charged:
+                charged.setdefault(counter, []).append(row.seq)
+        for counter, tool, per, used, carried, from_seq in counters:
+            counted = carried + sum(seq >= from_seq for seq in charged.get(counter, []))
+            self.drift += abs(used - counted)
+            self.used[tool, per] = self.used.get((tool, per), 0) + used
+
+    def of(self, tool):
+        return [row for row in self.rows if row.tool == tool]
+
+
+def effects(path):
+    """(tool, key) of every effect, in order."""
+    path = pathlib.Path(path)
+    return [tuple(line.split(" ", 1)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def hold(trial, ledger, answered=(), limits=None, stopped=True, ran=None):
+    """Holds the file against the journal and the effects, and tells `trial` every broken promise.
+
+    `answered` are calls with an answer that promised a row; `limits` is {tool: (calls, per)}; `stopped`: the service ended in
+    good order, so nothing may be left open; `ran` are the effects, if not all. Gives the Audit.
+    """
+    found = Audit(ledger)
+    if found.integrity != ["ok"]:
+        trial.wrong("damaged", f"integrity_check: {found.integrity[:3]}")
+    if found.drift:
+        trial.wrong("drift", f"counters differ from rows by {found.drift} units in {ledger}", found.drift)
+    for row in found.rows:
+        if row.state not in STATES:
+            trial.wrong("bad_state", f"{row}")
+        if stopped and row.state in ("reserved", "running"):
+            trial.wrong("left_open", f"{row}")
+    for call in answered:
+        row = found.by_id.get(call.id)
+        if row is None:
+            trial.wrong("lost", f"no row: {call}")
+        elif call.status == 200 and row.state not in ("succeeded", "failed"):
+            trial.wrong("lost", f"{row}, but its caller was told {call}")
+
+    ran = effects(trial.effects) if ran is None else ran
+    seen, rows = set(), {(row.tool, row.key): row for row in found.rows if row.state != "refused"}
+    for effect in ran:
+        if effect in seen:
+            trial.wrong("doubled", f"{effect[0]} key={effect[1]} ran twice")
+        seen.add(effect)
+        if effect not in rows:
+            trial.wrong("unrecorded", f"{effect[0]} key={effect[1]} ran and has no row")
+    for tool, (limit, per) in (limits or {}).items():
+        effective = sum(name == tool for name, _ in ran)
+        charged = sum(bool(row.charged) for row in found.of(tool))
+        used = found.used.get((tool, per), 0)
+        if used > limit or effective > limit or charged > limit:
+            trial.wrong("over_limit", f"{tool}: limit {limit}, counter {used}, charged rows {charged}, effects {effective}")
+        if effective > charged:
+            trial.wrong("uncharged", f"{tool}: {effective} effects, {charged} charged rows")
+    return found

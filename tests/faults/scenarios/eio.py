@@ -1,0 +1,135 @@
+"""Disk errors under load, injected by strace into the syncs and writes of the running service: after a failed sync nobody knows what is
+on the disk, so the service ends by itself at once, and the next start finds all that was answered (reliability: R-EIO, goal 7)."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import time
+
+from aftermath import settle
+from audit import hold
+from callers import Caller, Crowd, Gone, Journal
+from harness import poll
+from tools import PLENTY, poster
+from trial import Skip
+
+ROUNDS = (12, 300)
+PATIENCE = (240, 2 * 3600)
+CALLERS = 6
+# The service is gone so long after the first failed sync, by strace's own clock; seconds.
+GONE_WITHIN = 1.0
+# What was answered before the failing sync may take so long to reach the thread that notes it.
+ON_THE_WAY = 0.25
+# System calls and the file whose calls are meant: the syncs of commits, the sync of a checkpoint, any write.
+SYNC, WRITE = "fsync,fdatasync", "pwrite64"
+KINDS = [(SYNC, "-wal")] * 3 + [(SYNC, ""), (WRITE, "-wal")]
+
+
+def run(trial):
+    if not shutil.which("strace"):
+        raise Skip("strace is missing")
+    trial.zero("went_on", "acknowledged_after", "bad_exit", "unrecorded", "uncharged", "left_open", "surprises")
+    upstream = trial.upstream()
+    service = trial.service({"tools": {"post": poster(trial, upstream, "post", limit=(PLENTY, "lifetime"))}})
+    journal, kept, chance = Journal(trial.folder / "journal"), [], trial.random("rounds")
+    for round_ in range(trial.rounds):
+        calls_of, file = chance.choice(KINDS)
+        first = chance.randrange(1, 60) if file else 1
+        fault = f"{calls_of}:error=EIO:when={first}{chance.choice(['', '+'])}"
+        with Injected(trial, service, fault, f"{service.ledger}{file}", round_) as injected:
+            crowd = Crowd(CALLERS, load(service, journal, round_))
+            poll(lambda: injected.at() or crowd.failures, 30, f"the fault {fault}")
+            ended(trial, service, injected, calls_of)
+            crowd.dismiss()
+        calls = journal.take()
+        for call in calls:
+            if calls_of == SYNC and call.status == 200 and call.ended_at > injected.at() + ON_THE_WAY:
+                trial.wrong("acknowledged_after", f"{call.ended_at - injected.at():.3f} s after {injected}: {call}")
+        service.start()
+        kept += settle(trial, service, journal, calls)
+        trial.add("rounds")
+        trial.add("calls", len(calls))
+    service.stop()
+    hold(trial, service.ledger, kept, {"post": (PLENTY, "lifetime")})
+
+
+def load(service, journal, round_):
+    callers, counts = [Caller(service, journal) for _ in range(CALLERS)], [0] * CALLERS
+
+    def work(index):
+        counts[index] += 1
+        key = f"e{round_}-{index}-{counts[index]}"
+        call = callers[index].invoke("post", {"key": key}, key=key)
+        if call.status not in (None, 200):
+            raise Gone("it refuses")
+
+    return work
+
+
+def ended(trial, service, injected, calls_of):
+    """After a failed sync it has to end by itself, and say so with its exit code. After a failed write it may also go on refusing,
+    since SQLite then knows that nothing was committed."""
+    try:
+        code = service.process.wait(4 * GONE_WITHIN)
+    except subprocess.TimeoutExpired:
+        if calls_of == SYNC:
+            trial.wrong("went_on", f"still running {4 * GONE_WITHIN} s after {injected}")
+        service.kill9()
+        return
+    service.process = None
+    trial.add("stopped_itself")
+    if code == 0:
+        trial.wrong("bad_exit", f"exit code 0 after {injected}")
+    took = injected.end() - injected.at()
+    trial.most("slowest_stop", took)
+    if took > GONE_WITHIN:
+        trial.wrong("went_on", f"ended {took:.2f} s after {injected}")
+
+
+class Injected:
+    """strace at a running service, failing the system calls that `fault` names when they are about `file`."""
+
+    def __init__(self, trial, service, fault, file, round_):
+        self.fault, self.log = fault, pathlib.Path(trial.folder / f"strace-{round_}")
+        said = trial.folder / "strace-said"
+        with open(said, "wb") as words:
+            self.process = subprocess.Popen(
+                ["strace", "-f", "-ttt", "-y", "-o", str(self.log), "-p", str(service.pid), "-e", f"trace={fault.partition(':')[0]}",
+                 "-P", file, "-e", f"inject={fault}"], stdin=subprocess.DEVNULL, stdout=words, stderr=words)
+        try:
+            poll(lambda: "attached" in said.read_text() or self.process.poll() is not None, 10, "strace attaches")
+            if self.process.poll() is not None:
+                raise Skip(f"strace cannot attach: {said.read_text().strip()[-200:]}")
+        except BaseException:
+            self.close()
+            raise
+        # strace tells the time of day.
+        self.offset = time.time() - time.monotonic()
+
+    def at(self):
+        """When the first call failed, on the monotonic clock; None before."""
+        found = re.search(r"^\d+\s+(\d+\.\d+) .*\(INJECTED\)$", self.log.read_text(errors="replace"), re.M)
+        return float(found.group(1)) - self.offset if found else None
+
+    def end(self):
+        """When the last thread of the service was gone."""
+        return max(map(float, re.findall(r"^\d+\s+(\d+\.\d+) \+\+\+ ", self.log.read_text(errors="replace"), re.M))) - self.offset
+
+    def __str__(self):
+        hit = re.search(r"^.* (\w+\(.*\(INJECTED\))$", self.log.read_text(errors="replace"), re.M)
+        return f"{self.fault} [{hit.group(1) if hit else 'not met'}]"
+
+    def close(self):
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

@@ -1,0 +1,105 @@
+"""A `toolcrib serve` that faults are done to: in a process group of its own, its words in files that stay."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+from harness import Crib, children, clean_env, poll
+
+
+class Service(Crib):
+    """As `Crib` of tests/outside, but started by `start()`, killed with its whole group, and its log is a file.
+
+    `within` is a command in front of it (strace, prlimit, faketime).
+    """
+
+    READY_WITHIN = 5.0  # seconds after any fault (reliability goal 3)
+
+    def __init__(self, binary, folder, manifest, **options):
+        self.binary, self.starting = str(binary), False
+        self.log, self.said = pathlib.Path(folder) / "log", pathlib.Path(folder) / "said"
+        self.ready_after = 0.0
+        # Not a line for every call: there are very many, and the ledger has them.
+        env = {"TOOLCRIB_LOG": "info,toolcrib::call=error", **options.pop("env", {})}
+        super().__init__(folder, manifest, env=env, **options)
+        self.starting = True
+
+    def start(self, *more, seconds=None, within=None):
+        """Starts it and waits until it is ready; AssertionError when it ends or is late. `more` are further arguments."""
+        if not self.starting:
+            return self  # the constructor of Crib asks too early
+        began = time.monotonic()
+        self.spawn(*more, within=within)
+        until = seconds or self.READY_WITHIN
+
+        poll(lambda: self.listens() or self.process.poll() is not None, until, "the line `listening on`")
+        if self.process.poll() is not None:
+            raise AssertionError(f"serve ended with {self.process.returncode}: {self.stderr[-800:]}")
+        poll(self.ready, until, "GET /readyz answers 200")
+        self.ready_after = time.monotonic() - began
+        return self
+
+    def spawn(self, *more, within=None):
+        command = [*(self.within if within is None else within), self.binary, *self.args, *self.extra, *more]
+        with open(self.log, "ab") as log, open(self.said, "wb") as said:
+            self.process = subprocess.Popen(command, cwd=str(self.folder), env=clean_env(self.env, self.folder), start_new_session=True,
+                                            stdin=subprocess.DEVNULL, stdout=said, stderr=log)
+
+    def listens(self):
+        """Whether it said where it listens; `port` is that of this start."""
+        found = re.search(r"^listening on http://(\S+):(\d+)/?\s*$", self.stdout, re.M)
+        if found:
+            self.host, self.port = found.group(1), int(found.group(2))
+        return found is not None
+
+    @property
+    def stdout(self):
+        return self.said.read_text(errors="replace")
+
+    @property
+    def stderr(self):
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    @property
+    def pid(self):
+        """The service's own process, also behind a command that runs it as a child."""
+        own = pathlib.Path(f"/proc/{self.process.pid}/exe")
+        return self.process.pid if own.resolve() == pathlib.Path(self.binary).resolve() else children(self.process.pid)[0]
+
+    def ready(self):
+        try:
+            return self.get("/readyz", timeout=2).status == 200
+        except OSError:
+            return False
+
+    def kill9(self):
+        """SIGKILL to the whole group, at once."""
+        process, self.process = self.process, None
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def end(self):
+        """Whatever it is doing: it is gone after this."""
+        if self.process is not None:
+            try:
+                os.killpg(self.process.pid, signal.SIGCONT)
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self.process.wait()
+            self.process = None
+
+    def _join(self):
+        pass
+
+    def metric(self, name):
+        """The value of a metric without labels."""
+        return float(re.search(rf"^{name} (\S+)$", self.get("/metrics").body.decode(), re.M).group(1))
+
+    def processor_seconds(self):
+        """Processor time it has taken so far."""
+        fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
