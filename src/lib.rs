@@ -35,6 +35,7 @@ pub mod catalog;
 pub mod changes;
 pub mod cli;
 pub mod expression;
+pub mod file_handles;
 pub mod formats;
 pub mod http;
 pub mod init;

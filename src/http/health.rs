@@ -65,7 +65,7 @@ pub(super) async fn live() -> Json<Health> {
     (status = 200, description = "Ready", body = Readiness), Always, Recording))]
 pub(super) async fn ready(State(live): State<Arc<Live>>) -> Response {
     let shared = live.registry().shared();
-    let fault = if shared.running.is_closed() {
+    let fault = if shared.running.is_leaving() {
         Some(CallError::Draining)
     } else {
         shared.ledger.health().err().map(|reason| CallError::LedgerUnavailable { reason, started: false })
