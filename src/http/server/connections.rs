@@ -54,6 +54,8 @@ pub(super) enum Order {
 struct State {
     doing: Doing,
     since: Instant,
+    /// Its client was once waited for: until then, what it has sent may just not have been looked at.
+    waited: bool,
     /// Since when the client has taken nothing of what is to be written.
     blocked: Option<Instant>,
     /// Told to leave: no request begins any more.
@@ -82,8 +84,9 @@ impl State {
         match self.doing {
             Doing::Request | Doing::Answer => None,
             Doing::Closing => Some((0, self.since)),
-            Doing::Newcomer => Some((1, self.since)),
+            Doing::Newcomer if self.waited => Some((1, self.since)),
             Doing::Idle | Doing::Header | Doing::Body => Some((2, self.since)),
+            Doing::Newcomer => Some((3, self.since)),
         }
     }
 }
@@ -97,7 +100,7 @@ pub(super) struct Connection {
 
 impl Connection {
     fn new() -> Self {
-        let state = State { doing: Doing::Newcomer, since: Instant::now(), blocked: None, left: false };
+        let state = State { doing: Doing::Newcomer, since: Instant::now(), waited: false, blocked: None, left: false };
         Self { state: Mutex::new(state), ordered: Notify::new() }
     }
 
@@ -140,6 +143,11 @@ impl Connection {
         if state.doing == Doing::Idle {
             (state.doing, state.since) = (Doing::Header, Instant::now());
         }
+    }
+
+    /// There was nothing to read for the first time.
+    pub(super) fn waiting(&self) {
+        self.state().waited = true;
     }
 
     /// The client takes no more bytes (`true`), or some again.
@@ -218,7 +226,7 @@ impl Connections {
         if table.open.len() >= self.0.places + if crowded { EXTRA } else { 0 } {
             table.make_room(|_| true)?;
         } else if newcomers >= self.0.newcomers {
-            table.make_room(|state| state.doing == Doing::Newcomer)?;
+            let _ = table.make_room(|state| state.doing == Doing::Newcomer && state.waited);
         }
         let (id, connection) = (table.next, Arc::new(Connection::new()));
         table.next += 1;
@@ -321,6 +329,13 @@ mod tests {
         timeout(Duration::ZERO, place.connection.order()).await == Ok(Order::Leave)
     }
 
+    /// A connection that has sent nothing, and was looked at.
+    fn newcomer(connections: &Connections) -> Place {
+        let place = connections.admit().unwrap();
+        place.connection.waiting();
+        place
+    }
+
     /// A connection between two requests.
     fn idle(connections: &Connections) -> Place {
         let place = connections.admit().unwrap();
@@ -335,7 +350,7 @@ mod tests {
         let connections = Connections::new(8);
         let first_idle = idle(&connections);
         advance(Duration::from_secs(1)).await;
-        let newcomer = connections.admit().unwrap();
+        let newcomer = newcomer(&connections);
         let others: Vec<Place> = (0..6).map(|_| idle(&connections)).collect();
         let _ninth = connections.admit().unwrap();
         assert!(is_told_to_leave(&newcomer).await);
@@ -349,12 +364,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn newcomers_have_a_quarter_of_the_places() {
         let connections = Connections::new(8);
-        let first = connections.admit().unwrap();
+        let not_looked_at = connections.admit().unwrap();
+        let first = newcomer(&connections);
         advance(Duration::from_millis(1)).await;
-        let second = connections.admit().unwrap();
-        let _third = connections.admit().unwrap();
+        let second = newcomer(&connections);
         assert!(is_told_to_leave(&first).await);
         assert!(!is_told_to_leave(&second).await);
+        let _third = newcomer(&connections);
+        assert!(is_told_to_leave(&second).await);
+        assert!(!is_told_to_leave(&not_looked_at).await, "its request may be there");
     }
 
     #[tokio::test]

@@ -14,13 +14,14 @@ use super::connections::Connection;
 pub(super) struct Socket {
     stream: TcpStream,
     connection: Arc<Connection>,
+    waited: bool,
     blocked: bool,
     closed: bool,
 }
 
 impl Socket {
     pub(super) fn new(stream: TcpStream, connection: Arc<Connection>) -> Self {
-        Self { stream, connection, blocked: false, closed: false }
+        Self { stream, connection, waited: false, blocked: false, closed: false }
     }
 
     /// hyper has a limit for reading a header block and none for writing: who reads nothing of an answer is told of here.
@@ -39,6 +40,9 @@ impl AsyncRead for Socket {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if buf.filled().len() > before {
             self.connection.received();
+        } else if read.is_pending() && !self.waited {
+            self.waited = true;
+            self.connection.waiting();
         }
         read
     }
