@@ -297,7 +297,7 @@ impl App {
             hurry.next().await;
             hurry.next().await;
         };
-        http::serve(listener, self.router(), shared.running, self.settings.drain, stop.next(), hurried).await;
+        http::serve(listener, self.router(), shared.running, &self.settings, stop.next(), hurried).await;
         watching.abort();
         verifying.abort();
         clock.abort();

@@ -25,7 +25,7 @@
 //! Where things are: [`call`] has the nouns; [`stack`] the way of every call, layer by layer; [`middleware`] the
 //! layers; [`tools`] what runs a tool; [`ledger`] the durable record; [`metrics`] and [`log`] what is seen from outside;
 //! [`manifest`] the YAML file; [`http`] the routes; [`cli`] the program. [`app`] puts them together; [`init`] is for
-//! containers.
+//! containers, [`file_handles`] for a program's `main`.
 
 pub mod app;
 mod blocking;
@@ -35,6 +35,7 @@ pub mod catalog;
 pub mod changes;
 pub mod cli;
 pub mod expression;
+pub mod file_handles;
 pub mod formats;
 pub mod http;
 pub mod init;

@@ -33,6 +33,7 @@ impl Default for Running {
 #[derive(Default)]
 struct Calls {
     by_id: HashMap<InvocationId, Call>,
+    leaving: bool,
     closed: bool,
 }
 
@@ -105,6 +106,17 @@ impl Running {
     /// Whether none runs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The service is about to stop; until [`Running::close`] it takes calls all the same.
+    pub fn leave(&self) {
+        self.lock().leaving = true;
+    }
+
+    /// Whether the service is about to stop, or takes no more calls.
+    pub fn is_leaving(&self) -> bool {
+        let calls = self.lock();
+        calls.leaving || calls.closed
     }
 
     /// Takes no more calls.

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::arguments::ManifestArg;
 use super::{Failure, print, print_json};
 use crate::app::Error;
+use crate::file_handles;
 use crate::formats::{self, Format};
 use crate::http;
 use crate::log::{self, CallLog, LogWriter};
@@ -23,6 +24,7 @@ pub(super) async fn serve(
 ) -> Result<(), Failure> {
     // A reload that is asked for before there is anything to reload must not end the process.
     let _hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
+    file_handles::raise();
     let mut builder = manifest.builder()?;
     if let Some(listen) = listen {
         builder = builder.listen(listen);

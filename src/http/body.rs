@@ -1,15 +1,17 @@
 //! Reading requests: JSON bodies and query strings, with problems that say what would be right.
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use axum::http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Frame;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
 
 use super::problem::ApiError;
-use super::settings::{BODY_TIME, LINGER_BYTES, LINGER_TIME};
+use super::settings::{BODY_IDLE_TIME, BODY_TIME, LINGER_BYTES, LINGER_TIME};
 use super::state::AppState;
 use crate::call::json;
 
@@ -31,16 +33,36 @@ impl FromRequest<AppState> for StrictJson {
             }
             return Err(ApiError::TooLarge(state.max_body));
         }
-        let body = Limited::new(request.into_body(), state.max_body);
-        let collected = tokio::time::timeout(BODY_TIME, body.collect()).await;
-        let bytes = match collected.map_err(|_| ApiError::SlowBody(BODY_TIME))? {
-            Ok(body) => body.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => return Err(ApiError::TooLarge(state.max_body)),
-            Err(error) => return Err(ApiError::Malformed(format!("the body broke off: {error}"))),
-        };
+        let bytes = collect(request.into_body(), state.max_body).await?;
         json::parse_strict(&bytes)
             .map(Self)
             .map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))
+    }
+}
+
+/// The whole body, unless it is too large or too late.
+async fn collect(body: Body, most: usize) -> Result<Bytes, ApiError> {
+    let mut body = Limited::new(body, most);
+    let end = Instant::now() + BODY_TIME;
+    // Most bodies are one piece, which is not copied.
+    let (mut piece, mut pieces) = (Bytes::new(), Vec::new());
+    loop {
+        let (by, limit) = (Instant::now() + BODY_IDLE_TIME, BODY_IDLE_TIME);
+        let (by, limit) = if by < end { (by, limit) } else { (end, BODY_TIME) };
+        let frame = timeout_at(by, body.frame()).await.map_err(|_| ApiError::SlowBody(limit))?;
+        match frame.map(|frame| frame.map(Frame::into_data)) {
+            None if pieces.is_empty() => return Ok(piece),
+            None => return Ok(pieces.into()),
+            Some(Ok(Ok(first))) if piece.is_empty() && pieces.is_empty() => piece = first,
+            Some(Ok(Ok(next))) => {
+                pieces.extend_from_slice(&std::mem::take(&mut piece));
+                pieces.extend_from_slice(&next);
+            }
+            // Trailers say nothing here.
+            Some(Ok(Err(_))) => {}
+            Some(Err(error)) if error.is::<LengthLimitError>() => return Err(ApiError::TooLarge(most)),
+            Some(Err(error)) => return Err(ApiError::Malformed(format!("the body broke off: {error}"))),
+        }
     }
 }
 

@@ -141,7 +141,7 @@ pub(super) async fn ready(
         may_read_metrics(catalog.callers(), &*authenticate(catalog.callers(), &headers)?)?;
     }
     let shared = live.registry().shared();
-    let fault = if shared.running.is_closed() {
+    let fault = if shared.running.is_leaving() {
         Some(CallError::Draining)
     } else {
         shared.ledger.health().err().map(|reason| CallError::LedgerUnavailable { reason, started: false })

@@ -36,6 +36,8 @@ pub enum ApiError {
     TooLarge(usize),
     /// The header block is too large: 431.
     LargeHeader(usize),
+    /// No place for another connection: 503.
+    Crowded,
     /// The body is no JSON by its own word: 415.
     MediaType,
     /// No key, or a bad one: 401.
@@ -207,6 +209,15 @@ impl From<ApiError> for Problem {
                 let detail = format!("the header block is larger than {}", bytesize::ByteSize(limit as u64));
                 invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
             }
+            ApiError::Crowded => Self {
+                retryable: true,
+                retry_after_ms: Some(1000),
+                ..Self::plain(
+                    ErrorKind::Overloaded,
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "every connection has a request under way".into(),
+                )
+            },
             ApiError::MediaType => {
                 invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send the body with content-type: application/json".into())
             }

@@ -9,7 +9,9 @@ pub struct ServerSettings {
     pub max_body: usize,
     /// Calls running at once over all tools.
     pub max_in_flight: usize,
-    /// How long running calls may go on after SIGTERM.
+    /// How long new calls are still served after SIGTERM, for who is told late that the service is going.
+    pub linger: Duration,
+    /// How long running calls may go on after that.
     pub drain: Duration,
     /// `Host` values answered besides the listen address, with or without a port.
     pub allowed_hosts: Vec<String>,
@@ -24,6 +26,7 @@ impl Default for ServerSettings {
         Self {
             max_body: 1 << 20,
             max_in_flight: 256,
+            linger: Duration::ZERO,
             drain: Duration::from_secs(20),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
@@ -32,17 +35,26 @@ impl Default for ServerSettings {
     }
 }
 
-/// A client that has not sent its header block by then is cut off (slow-loris).
+/// A client that has not sent its header block by then is cut off (slow-loris): counted from when it connected, or from
+/// the first byte of a later request.
 pub(super) const HEADER_TIME: Duration = Duration::from_secs(10);
 /// Largest header block. hyper answers 431 beyond it.
 pub(super) const HEADER_BYTES: usize = 32 << 10;
 /// Most header fields in a request.
 pub(super) const HEADER_FIELDS: usize = 64;
+/// A connection may stay open so long between two requests, unless its place is needed. nginx's default.
+pub(super) const IDLE_TIME: Duration = Duration::from_secs(75);
+/// A client that has read nothing of its answer for so long is cut off.
+pub(super) const WRITE_TIME: Duration = Duration::from_secs(30);
+/// For a client to close its side when we have closed ours.
+pub(super) const CLOSING_TIME: Duration = Duration::from_secs(1);
 /// A body must have arrived by then.
 pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
+/// Some of a body must arrive in each such time.
+pub(super) const BODY_IDLE_TIME: Duration = Duration::from_secs(10);
 /// A body that is refused for its declared length is read and thrown away up to this length and time, so that its
 /// sender gets to see why; a longer one is cut off.
 pub(super) const LINGER_BYTES: u64 = 16 << 20;
 pub(super) const LINGER_TIME: Duration = Duration::from_secs(1);
-/// Connections at once; more wait in the kernel's queue.
+/// Connections at once, where there are file handles for them.
 pub(super) const CONNECTIONS: usize = 1024;

@@ -30,13 +30,14 @@ impl Fixed {
 
     /// Keys that say something else than at the start. What was given outside the manifest is not its to change.
     pub(super) fn changed(&self, now: &Self, plan: &Plan) -> Vec<&'static str> {
-        let ServerSettings { max_body, max_in_flight, drain, allowed_hosts, allowed_origins, allow_open } =
+        let ServerSettings { max_body, max_in_flight, linger, drain, allowed_hosts, allowed_origins, allow_open } =
             &self.server;
         let ledger::Settings { url, base, durability, retention } = &self.ledger;
         let keys = [
             ("server.listen", !plan.listen_given && self.listen != now.listen),
             ("server.max_body", *max_body != now.server.max_body),
             ("server.max_in_flight", *max_in_flight != now.server.max_in_flight),
+            ("server.linger", *linger != now.server.linger),
             ("server.drain", *drain != now.server.drain),
             ("server.allowed_hosts", *allowed_hosts != now.server.allowed_hosts),
             ("server.allowed_origins", *allowed_origins != now.server.allowed_origins),

@@ -1,6 +1,6 @@
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::ledger::State;
 
 /// What is written, one text for each write; and a reader that reads when told to.
 struct Slow {
-    written: Sender<String>,
+    written: SyncSender<String>,
     may: Receiver<()>,
 }
 
@@ -27,8 +27,8 @@ impl io::Write for Slow {
     }
 }
 
-fn log(least: LevelFilter) -> (CallLog, Receiver<String>, Sender<()>) {
-    let ((written, read), (may, wait)) = (channel(), channel());
+fn log(least: LevelFilter) -> (CallLog, Receiver<String>, SyncSender<()>) {
+    let ((written, read), (may, wait)) = (sync_channel(4096), sync_channel(4096));
     let writer = LogWriter::spawn(Slow { written, may: wait }, Format::Json).unwrap();
     (CallLog::lines(writer, least), read, may)
 }

@@ -136,6 +136,7 @@ impl Loader<'_> {
             manifest.server = ServerSettings {
                 max_body: server.max_body.map_or(plain.max_body, |size| size.as_usize()),
                 max_in_flight: server.max_in_flight.unwrap_or(plain.max_in_flight),
+                linger: server.linger.map_or(plain.linger, |time| time.0),
                 drain: server.drain.map_or(plain.drain, |time| time.0),
                 allowed_hosts: server.allowed_hosts,
                 allowed_origins: server.allowed_origins,

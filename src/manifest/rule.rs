@@ -56,6 +56,7 @@ rules! {
     Ineffective "ineffective" "a setting that cannot take effect",
     IdleLimit "idle-limit" "a limit that another one always reaches first",
     CrowdedDeadline "crowded-deadline" "hint: tries that do not fit into the deadline",
+    GreedyTool "greedy-tool" "hint: a tool that may take all of server.max_in_flight from the others",
     UncachedRead "uncached-read" "hint: a read tool whose answers are not kept",
     // Secrets.
     LiteralSecret "literal-secret" "what looks like a secret, written out",

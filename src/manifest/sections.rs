@@ -13,6 +13,7 @@ pub(super) struct Server {
     pub(super) listen: Option<String>,
     pub(super) max_body: Option<Size>,
     pub(super) max_in_flight: Option<usize>,
+    pub(super) linger: Option<Time>,
     pub(super) drain: Option<Time>,
     pub(super) allowed_hosts: Vec<String>,
     pub(super) allowed_origins: Vec<String>,

@@ -2,7 +2,9 @@
 //!
 //! Below the cache (a cached answer needs no place) and above the usage limit (a refused call costs no unit). One
 //! permit covers all tries. tower's own `ConcurrencyLimit` waits without bound and `LoadShed` refuses without
-//! waiting; this is the short bounded queue between them. A second bound spans all tools.
+//! waiting; this is the short bounded queue between them. A second bound spans all tools: it is there for the machine's
+//! sake and not shared out, so a tool's own `max` is what keeps one that hangs from taking it all (16 of 256 by default;
+//! `check` says where a manifest has it otherwise).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,6 +67,10 @@ impl Drop for Waiting<'_> {
 
 impl ConcurrencyLimit {
     async fn enter(&self, invocation: &Invocation) -> Result<[OwnedSemaphorePermit; 2], CallError> {
+        // A call whose time is over is refused on arrival: it must not take a place from one that can still be answered.
+        if invocation.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Err(CallError::DeadlineExceeded { after: invocation.allowed(), started: false });
+        }
         if let (Ok(tool), Ok(all)) = (self.tool.clone().try_acquire_owned(), self.all.clone().try_acquire_owned()) {
             return Ok([tool, all]);
         }

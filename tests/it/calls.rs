@@ -107,7 +107,7 @@ async fn a_panic_or_an_error_is_an_answer_that_says_no() {
 
 #[tokio::test]
 async fn a_blocking_tool_holds_up_nobody() {
-    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let (release, wait) = std::sync::mpsc::sync_channel::<()>(1);
     let wait = std::sync::Mutex::new(wait);
     let blocks = Tool::new("blocks", "…").call_blocking(move |_, _| {
         wait.lock().unwrap().recv().unwrap();

@@ -6,6 +6,7 @@
 //! text as it is written, so no secret gets into a message.
 
 mod addresses;
+mod bulkheads;
 mod callers;
 mod descriptions;
 mod limits;
@@ -39,6 +40,7 @@ pub(super) fn lint(written: &Written, source: &dyn Source) -> Vec<Finding> {
         addresses::look(root, &base, source, &mut lints);
         callers::look(root, &base, &written.tools, source, &mut lints);
         policy::of_defaults(root, &mut lints);
+        bulkheads::look(root, &written.tools, &mut lints);
     }
     lints.0
 }

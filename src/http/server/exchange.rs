@@ -1,0 +1,143 @@
+//! One connection, from its first byte to its last.
+
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
+use axum::response::IntoResponse;
+use axum::{BoxError, Router};
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tower::ServiceExt;
+
+use super::connections::{Connection, Connections, Order, Place};
+use super::socket::Socket;
+use crate::http::guard::LocalAddress;
+use crate::http::problem::ApiError;
+use crate::http::settings::{HEADER_BYTES, HEADER_FIELDS};
+
+/// Answered however many requests are under way.
+const PROBES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
+
+/// The connection was chosen to make room just when its request came, or while the body did.
+#[derive(Debug, thiserror::Error)]
+#[error("closed to make room for another connection")]
+struct MadeRoom;
+
+/// Serves a connection until either side ends it.
+pub(super) async fn serve(stream: TcpStream, router: Router, connections: Connections, place: Place) {
+    let Ok(local) = stream.local_addr() else { return };
+    // Answers are small and complete; waiting to fill a packet only adds latency.
+    let _ = stream.set_nodelay(true);
+    let connection = place.connection.clone();
+    let crowded = place.crowded;
+    let service = service_fn(|mut request: hyper::Request<Incoming>| {
+        let begun = connection.begin(request.is_end_stream());
+        request.extensions_mut().insert(LocalAddress(local));
+        let refused = crowded && !PROBES.contains(&request.uri().path());
+        let request = request.map(|body| RequestBody { body, connection: connection.clone() });
+        let (answer, connections, connection) =
+            (router.clone().oneshot(request), connections.clone(), connection.clone());
+        async move {
+            if !begun {
+                return Err(MadeRoom);
+            }
+            let mut response = match refused {
+                true => ApiError::Crowded.into_response(),
+                false => answer.await.unwrap_or_else(|never: Infallible| match never {}),
+            };
+            if crowded || connections.are_ending() {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(response.map(|body| AnswerBody { body, connection }))
+        }
+    });
+    let socket = TokioIo::new(Socket::new(stream, place.connection.clone()));
+    let mut served = pin!(
+        http1::Builder::new()
+            // The table of connections keeps the time, in which a connection between two requests has more.
+            .header_read_timeout(None)
+            .max_buf_size(HEADER_BYTES)
+            .max_headers(HEADER_FIELDS)
+            .serve_connection(socket, service)
+    );
+    loop {
+        tokio::select! {
+            biased;
+            order = place.connection.order() => match order {
+                Order::Finish => served.as_mut().graceful_shutdown(),
+                Order::Leave => return,
+            },
+            ended = served.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection ended early");
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// A request's body, whose end is the beginning of what may not be interrupted.
+struct RequestBody {
+    body: Incoming,
+    connection: Arc<Connection>,
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let is_last = frame.is_none() || self.body.is_end_stream();
+        if is_last && !self.connection.arrived() {
+            return Poll::Ready(Some(Err(MadeRoom.into())));
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// An answer's body, whose end is the end of the request.
+struct AnswerBody {
+    body: Body,
+    connection: Arc<Connection>,
+}
+
+impl Drop for AnswerBody {
+    fn drop(&mut self) {
+        self.connection.answered();
+    }
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

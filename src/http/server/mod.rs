@@ -1,0 +1,110 @@
+//! The server: takes connections in, and stops without losing anything.
+//!
+//! Our own accept loop rather than `axum::serve`, which bounds neither connections nor header blocks nor their time.
+
+mod connections;
+mod door;
+mod exchange;
+mod socket;
+mod stop;
+mod tally;
+
+use std::future::Future;
+use std::time::Duration;
+
+use axum::Router;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use self::connections::Connections;
+use self::door::Door;
+use self::tally::Tally;
+use super::settings::{CONNECTIONS, ServerSettings};
+use crate::file_handles;
+use crate::running::Running;
+
+/// For requests that come on open connections when the calls have ended: refused, but answered.
+const LAST_ORDERS: Duration = Duration::from_millis(100);
+/// For the last answers to leave their connections.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// For clients to close idle connections when we have closed our side.
+const CLOSE_TIME: Duration = Duration::from_millis(150);
+
+/// Serves until `stop`, then for `settings.linger` as before though not ready any more, then drains: new calls are
+/// refused, running ones get `settings.drain` to finish and are cancelled after that. Connections are taken in and
+/// answered until the last call has ended. `hurry` cuts the waiting for calls short.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    running: Running,
+    settings: &ServerSettings,
+    stop: impl Future<Output = ()>,
+    hurry: impl Future<Output = ()>,
+) {
+    let connections = Connections::new(places());
+    let _sweep = AbortOnDropHandle::new(tokio::spawn(connections.clone().sweep()));
+    let mut server = Server { door: Door::new(listener), router, connections, crowds: Tally::default() };
+    tokio::select! {
+        () = server.take_in() => {}
+        () = stop => {}
+    }
+    running.leave();
+    server.connections.end_soon();
+    tokio::select! {
+        () = server.take_in() => {}
+        () = stop::end_calls(&running, settings, hurry) => {}
+    }
+    server.close().await;
+}
+
+/// A file handle in two is for connections; the ledger, tools and their programs need the others.
+fn places() -> usize {
+    file_handles::limit().map_or(CONNECTIONS, |handles| (handles / 2).clamp(8, CONNECTIONS))
+}
+
+struct Server {
+    door: Door,
+    router: Router,
+    connections: Connections,
+    crowds: Tally,
+}
+
+impl Server {
+    /// Takes connections in for as long as it is polled.
+    async fn take_in(&mut self) {
+        loop {
+            let stream = self.door.next(&self.connections).await;
+            self.seat(stream);
+        }
+    }
+
+    fn seat(&mut self, stream: TcpStream) {
+        let place = self.connections.admit();
+        if place.as_ref().is_none_or(|place| place.crowded)
+            && let Some(times) = self.crowds.due()
+        {
+            tracing::warn!(times, "connections were turned away: all others have requests under way");
+        }
+        // Without even an extra place it is closed without a word.
+        let Some(place) = place else { return };
+        tokio::spawn(exchange::serve(stream, self.router.clone(), self.connections.clone(), place));
+    }
+
+    /// Takes in who waits already, answers what still comes for a moment, then closes.
+    async fn close(mut self) {
+        self.door.shut();
+        let connections = self.connections.clone();
+        tokio::select! {
+            () = self.take_in() => {}
+            _ = timeout(LAST_ORDERS, connections.gone()) => {}
+        }
+        while let Some(stream) = self.door.waiting() {
+            self.seat(stream);
+        }
+        drop(self.door);
+        let _ = timeout(ANSWER_TIME, self.connections.answered()).await;
+        self.connections.finish();
+        let _ = timeout(CLOSE_TIME, self.connections.gone()).await;
+    }
+}

@@ -1,0 +1,43 @@
+//! Counts what may happen very often, to say it now and then.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Said at most this often.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Tally {
+    untold: u64,
+    told: Option<Instant>,
+}
+
+impl Tally {
+    /// It happened once more: how often since it was last said, if it is time to say so again.
+    pub(super) fn due(&mut self) -> Option<u64> {
+        self.untold += 1;
+        let now = Instant::now();
+        if self.told.is_some_and(|told| now.duration_since(told) < PAUSE) {
+            return None;
+        }
+        self.told = Some(now);
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_happens_often_is_said_once_with_its_count() {
+        let mut tally = Tally::default();
+        assert_eq!((tally.due(), tally.due(), tally.due()), (Some(1), None, None));
+        advance(PAUSE).await;
+        assert_eq!((tally.due(), tally.due()), (Some(3), None));
+    }
+}

@@ -1,0 +1,68 @@
+//! A tool that hangs keeps its places for as long as its calls may take. When these are all that the service has, no
+//! other tool runs meanwhile.
+
+use super::Lints;
+use crate::http::ServerSettings;
+use crate::manifest::finding::Place;
+use crate::manifest::load::WrittenTool;
+use crate::manifest::node::Node;
+use crate::manifest::rule::Rule;
+
+/// Every tool's places beside the service's.
+pub(super) fn look(root: &Node, tools: &[WrittenTool], lints: &mut Lints) {
+    let server = root.get("server");
+    let bound = server.and_then(|server| value(server, "max_in_flight"));
+    let all = bound.as_ref().map_or(ServerSettings::default().max_in_flight, |(_, all)| *all);
+    if tools.len() < 2 {
+        return;
+    }
+    for written in tools {
+        let Some(most) = written.tool.as_ref().map(|tool| tool.policy.concurrency.max).filter(|most| *most >= all)
+        else {
+            continue;
+        };
+        let max = |policy: &'_ Node| policy.get("concurrency").and_then(|places| value(places, "max"));
+        let message = format!(
+            "all {all} places of server.max_in_flight may go to one tool that hangs, and the others then wait for them; \
+             write less than {all}"
+        );
+        if let Some((place, _)) = max(&written.entry) {
+            lints.hint(Rule::GreedyTool, &place, format!("tools.{}.concurrency.max", written.key.text), message);
+        } else if let Some((place, _)) = root.get("defaults").and_then(max) {
+            lints.hint(Rule::GreedyTool, &place, "defaults.concurrency.max", message);
+        } else if let Some((place, _)) = &bound {
+            let message = format!(
+                "all {all} places may go to one tool that hangs, and the others then wait for them: each tool may have \
+                 {most}; write more than {most}, or give the tools a lower concurrency.max"
+            );
+            lints.hint(Rule::GreedyTool, place, "server.max_in_flight", message);
+        }
+    }
+}
+
+/// A whole number and where its key stands.
+fn value(section: &Node, name: &str) -> Option<(Place, usize)> {
+    let (key, node) = section.entries()?.iter().find(|(key, _)| key.text == name)?;
+    Some((key.place.clone(), usize::try_from(node.to_json().as_u64()?).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::found;
+
+    const TWO: &str = "tools:\n  calculator: {kind: native}\n  current_time: {kind: native";
+
+    #[test]
+    fn one_tool_must_leave_places_to_the_others() {
+        let tool = |max: usize| found(&format!("{TWO}, concurrency: {{max: {max}}}}}\n"), &[]);
+        assert_eq!(tool(256), ["hint greedy-tool tools.current_time.concurrency.max 3"]);
+        assert_eq!(tool(255), [""; 0]);
+        let all = |all: usize| found(&format!("server: {{max_in_flight: {all}}}\n{TWO}}}\n"), &[]);
+        assert_eq!(all(16), ["hint greedy-tool server.max_in_flight 1"], "once, whatever the number of tools");
+        assert_eq!(all(17), [""; 0]);
+        let defaults = found(&format!("defaults: {{concurrency: {{max: 300}}}}\n{TWO}}}\n"), &[]);
+        assert_eq!(defaults, ["hint greedy-tool defaults.concurrency.max 1"]);
+        let alone = "server: {max_in_flight: 1}\ntools:\n  calculator: {kind: native}\n";
+        assert_eq!(found(alone, &[]), [""; 0]);
+    }
+}
