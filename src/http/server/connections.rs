@@ -356,7 +356,6 @@ mod tests {
         assert!(is_told_to_leave(&newcomer).await);
         assert!(!is_told_to_leave(&first_idle).await);
         let _tenth = idle(&connections);
-        let _eleventh = idle(&connections);
         assert!(is_told_to_leave(&first_idle).await, "then the one that has been idle for longest");
         assert!(!is_told_to_leave(&others[0]).await);
     }
