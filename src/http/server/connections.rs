@@ -19,6 +19,9 @@ const SWEEP: Duration = Duration::from_millis(500);
 /// How often a stopping service looks whether its connections are done.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// How long a newcomer is left alone while there are places.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
+
 /// Places beyond the others, for connections that come when all have requests under way: to be told so, and for probes.
 const EXTRA: usize = 32;
 
@@ -226,7 +229,10 @@ impl Connections {
         if table.open.len() >= self.0.places + if crowded { EXTRA } else { 0 } {
             table.make_room(|_| true)?;
         } else if newcomers >= self.0.newcomers {
-            let _ = table.make_room(|state| state.doing == Doing::Newcomer && state.waited);
+            let now = Instant::now();
+            // A request that is on its way has arrived by then: a burst of clients is not a flood.
+            let stalls = |state: &State| state.waited && now.duration_since(state.since) >= ON_ITS_WAY;
+            let _ = table.make_room(|state| state.doing == Doing::Newcomer && stalls(state));
         }
         let (id, connection) = (table.next, Arc::new(Connection::new()));
         table.next += 1;
@@ -365,12 +371,15 @@ mod tests {
         let connections = Connections::new(8);
         let not_looked_at = connections.admit().unwrap();
         let first = newcomer(&connections);
-        advance(Duration::from_millis(1)).await;
         let second = newcomer(&connections);
+        assert!(!is_told_to_leave(&first).await, "a burst is no flood");
+        advance(ON_ITS_WAY).await;
+        let third = newcomer(&connections);
         assert!(is_told_to_leave(&first).await);
         assert!(!is_told_to_leave(&second).await);
-        let _third = newcomer(&connections);
+        let _fourth = newcomer(&connections);
         assert!(is_told_to_leave(&second).await);
+        assert!(!is_told_to_leave(&third).await);
         assert!(!is_told_to_leave(&not_looked_at).await, "its request may be there");
     }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use rustix::io::Errno;
 #[cfg(target_os = "linux")]
-use socket2::{SockFilter, SockRef};
+use socket2::SockFilter;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
@@ -17,6 +18,8 @@ use super::tally::Tally;
 
 /// Pause after a failed accept: trying at once would only spin.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Connections that may wait to be accepted: with fewer, clients of a burst are dropped and try again a second later.
+const BACKLOG: i32 = 4096;
 /// Connections closed in one go while there are no file handles.
 const REFUSED_AT_ONCE: usize = 64;
 
@@ -31,6 +34,10 @@ pub(super) struct Door {
 
 impl Door {
     pub(super) fn new(listener: TcpListener) -> Self {
+        // What the runtime asks for is less; the system has a bound of its own (listen(2), somaxconn).
+        if let Err(error) = SockRef::from(&listener).listen(BACKLOG) {
+            tracing::debug!(%error, "fewer connections than wished can wait to be accepted");
+        }
         Self { listener, spare: spare(), failures: Tally::default() }
     }
 
