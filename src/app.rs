@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use futures_util::FutureExt;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -27,6 +28,9 @@ use crate::secrets::Redactor;
 use crate::stack::Shared;
 use crate::start::{Person, Start};
 use crate::tools::{BuildError, Tool, builtin};
+
+/// For running tools to be killed and last answers to leave once the ledger has failed for good.
+const FAILED_TIME: Duration = Duration::from_millis(700);
 
 /// Why a service could not be built or started.
 #[derive(Debug, thiserror::Error)]
@@ -265,7 +269,8 @@ impl App {
     /// and closes the ledger. A second signal hurries. SIGHUP, or a change of the manifest's files, reloads it.
     ///
     /// # Errors
-    /// When the address cannot be listened on, or would be open to others without callers.
+    /// When the address cannot be listened on, or would be open to others without callers. [`ledger::Error::Stopped`]:
+    /// the disk failed so that nobody knows what is on it; running calls were cancelled, and the process should end.
     pub async fn serve(mut self) -> Result<(), Error> {
         let listen = &self.listen;
         let failed = |source| Error::Listen { listen: listen.clone(), source };
@@ -289,16 +294,39 @@ impl App {
             // Ends when the ledger is closed.
             tokio::spawn(ledger::retain(shared.ledger.clone(), shared.clock.clone(), keep));
         }
+        let ledger = &shared.ledger;
+        let stopped = async {
+            tokio::select! {
+                () = stop.next() => {}
+                _ = ledger.failed() => {}
+            }
+        };
         let hurried = async {
             // The first signal is the one that stops; this waits for the next.
-            hurry.next().await;
-            hurry.next().await;
+            let twice = async {
+                hurry.next().await;
+                hurry.next().await;
+            };
+            tokio::select! {
+                () = twice => {}
+                _ = ledger.failed() => {}
+            }
         };
-        http::serve(listener, self.router(), shared.running, self.settings.drain, stop.next(), hurried).await;
+        let at_most = async {
+            ledger.failed().await;
+            tokio::time::sleep(FAILED_TIME).await;
+        };
+        tokio::select! {
+            () = http::serve(listener, self.router(), shared.running.clone(), self.settings.drain, stopped, hurried) => {}
+            () = at_most => {}
+        }
         watching.abort();
         verifying.abort();
-        shared.ledger.close().await;
+        ledger.close().await;
         shared.call_log.flush().await;
+        if let Some(error) = ledger.failed().now_or_never() {
+            return Err(error.into());
+        }
         tracing::info!("stopped");
         Ok(())
     }

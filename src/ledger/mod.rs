@@ -1,5 +1,4 @@
 //! The durable record: invocations, failed attempts, counted usage, stored results, switches.
-//!
 //! One trait, its engines beside it. Every engine passes `contract.rs`.
 
 #[cfg(test)]
@@ -25,7 +24,6 @@ pub use record::{
     Switch, UsageRow,
 };
 pub use upkeep::{retain, verify};
-
 pub use watch::Watch;
 
 use crate::call::{Charge, Charged, InvocationId};
@@ -111,7 +109,10 @@ pub trait Ledger: Send + Sync + 'static {
     /// Whether it can write now; if not, why.
     fn health(&self) -> Result<(), String>;
 
-    /// Writes everything that waits and closes the files.
+    /// Waits until nothing can be written any more, for good; why ([`Error::Stopped`]). The process should end then.
+    async fn failed(&self) -> Error;
+
+    /// Writes everything that waits and closes the files; of one that has failed it leaves them as they are.
     async fn close(&self);
 
     /// What it is, for people: engine and place.

@@ -75,6 +75,9 @@ pub enum Error {
     /// A statement failed.
     #[error("{0}")]
     Failed(String),
+    /// The writing failed in a way that leaves open what is in the file: nothing is written any more.
+    #[error("the ledger has stopped: {0}")]
+    Stopped(String),
     /// The ledger was closed.
     #[error("closed")]
     Closed,

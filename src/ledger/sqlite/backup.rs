@@ -17,7 +17,7 @@ use sqlx::{Connection, SqliteConnection};
 use uuid::Uuid;
 
 use super::super::Error;
-use super::open;
+use super::{fault, open};
 
 /// SQLite asks about every so many of its instructions whether to go on: some milliseconds apart.
 const ASK_EVERY: i32 = 100_000;
@@ -40,7 +40,7 @@ pub(super) async fn backup(from: &Path, to: &Path) -> Result<u64, Error> {
 
     let mut connection = connect(from, &to, &copy.stop).await?;
     let copied = sqlx::query("vacuum into ?").bind(name).execute(&mut connection).await;
-    copied.map_err(|error| refused(&to, open::reason(&error)))?;
+    copied.map_err(|error| refused(&to, fault::reason(&error)))?;
     let _ = connection.close().await;
 
     let mut written = connect(&copy.path, &to, &copy.stop).await?;
@@ -64,7 +64,7 @@ fn refused(to: &Path, reason: impl ToString) -> Error {
 
 /// A connection that only reads `file` and gives up when it is told to.
 async fn connect(file: &Path, to: &Path, stop: &Arc<AtomicBool>) -> Result<SqliteConnection, Error> {
-    let explain = |error: sqlx::Error| refused(to, format!("{}: {}", file.display(), open::reason(&error)));
+    let explain = |error: sqlx::Error| refused(to, format!("{}: {}", file.display(), fault::reason(&error)));
     let mut connection = SqliteConnection::connect_with(&open::reading(file)).await.map_err(explain)?;
     let stop = stop.clone();
     let mut handle = connection.lock_handle().await.map_err(explain)?;

@@ -1,12 +1,15 @@
 //! The ledger in one SQLite file: WAL, `synchronous=FULL`, one writer, a pool of readers.
 //!
 //! `engine.rs` is the trait, `open.rs` gets the file ready, `writer.rs` groups commits, `batch.rs` says what one commit
-//! writes and `script.rs` takes it to SQLite, `quota.rs` and `totals.rs` count, `prune.rs` deletes what is too old, `read.rs` and
-//! `list.rs` answer questions, `backup.rs` copies the whole.
+//! writes and `script.rs` takes it to SQLite, `change.rs` does what is rare, `quota.rs` and
+//! `totals.rs` count, `prune.rs` deletes what is too old, `read.rs` and `list.rs` answer questions, `backup.rs` copies
+//! the whole, `fault.rs` says what an error means.
 
 mod backup;
 mod batch;
+mod change;
 mod engine;
+mod fault;
 mod list;
 mod open;
 mod prune;

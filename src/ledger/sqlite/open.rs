@@ -12,6 +12,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{ConnectOptions, Connection, SqlStr, SqliteConnection, SqlitePool};
 
 use super::super::Error;
+use super::fault::{failed, reason};
 
 /// Readers at once. A read takes microseconds; more would only hold file handles.
 const READERS: u32 = 4;
@@ -199,24 +200,4 @@ async fn settle_interrupted(connection: &mut SqliteConnection, now: Timestamp) -
         .rows_affected();
     tracing::debug!(results = expired, "expired results deleted");
     Ok(())
-}
-
-/// A statement's failure, in words.
-pub(super) fn failed(error: sqlx::Error) -> Error {
-    Error::Failed(reason(&error))
-}
-
-/// SQLite's primary result code in words that say what would help (sqlite.org/rescode.html).
-pub(super) fn reason(error: &sqlx::Error) -> String {
-    let code = error.as_database_error().and_then(|db| db.code()).and_then(|code| code.parse::<u32>().ok());
-    match code.map(|code| code & 0xff) {
-        Some(5 | 6) => "another process keeps the file locked".into(),
-        Some(8) => "the file or its folder is read-only; make it writable or name another file".into(),
-        Some(10) => format!("the disk failed: {error}"),
-        Some(11) => "the file is damaged; it was left as it is: restore a backup or name another file".into(),
-        Some(13) => "the disk is full".into(),
-        Some(14) => "the file cannot be opened: is its folder there and writable?".into(),
-        Some(26) => "the file is not a SQLite database; it was left as it is: name another file".into(),
-        _ => error.to_string(),
-    }
 }

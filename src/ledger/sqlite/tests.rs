@@ -240,3 +240,32 @@ async fn files_that_cannot_be_used_are_named_and_left_as_they_are() {
         assert!(said.contains(says) && !said.contains("secret"), "{said}");
     }
 }
+
+#[tokio::test]
+async fn after_a_failure_that_leaves_the_file_in_doubt_nothing_is_written_any_more() {
+    let (ledger, folder) = open().await;
+    let running = row("t", "a", now());
+    ledger.reserve(running.clone(), vec![charge(9, Per::Lifetime)]).await.unwrap();
+    assert!(futures_util::poll!(ledger.failed()).is_pending());
+
+    let file = folder.path().join("test.db");
+    let mut other =
+        <sqlx::SqliteConnection as sqlx::Connection>::connect(&format!("sqlite://{}", file.display())).await.unwrap();
+    let damage = "pragma writable_schema = on; update sqlite_schema set sql = 'no sql' where name = 'quota'; \
+                  pragma schema_version = 99";
+    sqlx::raw_sql(damage).execute(&mut other).await.unwrap();
+
+    let waiting = ledger.reserve(row("t", "a", now()), vec![]);
+    assert!(matches!(waiting.await, Err(ReserveError::Ledger(Error::Stopped(_)))));
+    let Error::Stopped(reason) = ledger.failed().await else { panic!("it has stopped") };
+    assert!(reason.contains("damaged"), "{reason}");
+    assert!(ledger.health().is_err_and(|said| said.contains("stopped")));
+    sqlx::raw_sql("pragma writable_schema = reset").execute(&mut other).await.unwrap();
+    // Not tried again, whatever is asked.
+    let settled = ledger.settle(ended(&running, State::Succeeded), vec![]).await;
+    assert!(matches!(settled, Err(Error::Stopped(_))), "{settled:?}");
+    let switched = ledger.switch(Switch { tool: "t".into(), enabled: false }).await;
+    assert!(matches!(switched, Err(Error::Stopped(_))), "{switched:?}");
+    ledger.close().await;
+    assert!(std::fs::metadata(folder.path().join("test.db-wal")).unwrap().len() > 0, "left to the next start");
+}

@@ -3,6 +3,9 @@
 //!
 //! When a commit fails nothing of it is written. Reservations are refused, so nothing runs without its row; rows of
 //! calls that have already run are kept and tried again, first thing with every batch and once a second.
+//!
+//! That is so while it is certain that nothing was written. When it is not (`fault.rs`) the writer stops for good and
+//! says so: what waits is answered as not recorded, nothing is tried again, the files are left to the next start.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,17 +13,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use jiff::Timestamp;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::super::{AttemptRow, Error, Held, Registered, Reservation, ReserveError, Row, StoredResult, Switch, Watch};
+use super::super::{AttemptRow, Error, Held, Reservation, ReserveError, Row, StoredResult, Watch};
 use super::batch::{Batch, Reserved};
+use super::change::Change;
+use super::fault::Fault;
 use super::quota::{Counters, moved};
 use super::totals::Durations;
-use super::{open, prune};
 use crate::call::{Charge, Charged};
 
 /// Operations that may wait. Senders wait for room: the queue bounds memory, not correctness.
@@ -44,12 +48,7 @@ pub(super) enum Op {
     Flush { reply: Reply<()> },
     Attempt(AttemptRow),
     Store(StoredResult),
-    Reset { tool: String, caller: Option<String>, reply: Reply<()> },
-    Purge { tool: Option<String>, reply: Reply<u64> },
-    Switch { switch: Switch, reply: Reply<()> },
-    Prune { before: Timestamp, at_most: u32, reply: Reply<u64> },
-    Register { tool: Registered, reply: Reply<()> },
-    Unregister { name: String, reply: Reply<bool> },
+    Change { change: Change, reply: Reply<u64> },
     Close { reply: Reply<()> },
 }
 
@@ -64,28 +63,46 @@ pub(super) enum Then {
 /// The handle on the task.
 pub(super) struct Writer {
     queue: mpsc::Sender<Op>,
+    health: Arc<Health>,
+}
+
+/// How the writing goes.
+#[derive(Default)]
+struct Health {
     /// Why nothing can be written, while that is so.
-    trouble: Arc<ArcSwapOption<String>>,
+    trouble: ArcSwapOption<String>,
+    /// It is so for good.
+    stopped: CancellationToken,
+}
+
+impl Health {
+    fn check(&self) -> Result<(), Error> {
+        match self.trouble.load_full() {
+            None => Ok(()),
+            Some(reason) if self.stopped.is_cancelled() => Err(Error::Stopped(reason.to_string())),
+            Some(reason) => Err(Error::Failed(reason.to_string())),
+        }
+    }
 }
 
 impl Writer {
     pub(super) fn spawn(connection: SqliteConnection, file: &Path, watch: Arc<dyn Watch>) -> Self {
         let (queue, asked) = mpsc::channel(QUEUE);
-        let trouble = Arc::new(ArcSwapOption::empty());
+        let health = Arc::<Health>::default();
         let (file, inode) = (file.to_owned(), inode(file));
         let (backlog, durations, counters) = (Batch::default(), Durations::default(), Counters::default());
-        let task = Task { connection, trouble: trouble.clone(), backlog, durations, counters, file, inode, watch };
+        let task = Task { connection, health: health.clone(), backlog, durations, counters, file, inode, watch };
         tokio::spawn(task.run(asked));
-        Self { queue, trouble }
+        Self { queue, health }
     }
 
     /// A writer that takes nothing.
     pub(super) fn closed() -> Self {
-        Self { queue: mpsc::channel(1).0, trouble: Arc::default() }
+        Self { queue: mpsc::channel(1).0, health: Arc::default() }
     }
 
     pub(super) async fn send(&self, op: Op) -> Result<(), Error> {
-        self.queue.send(op).await.map_err(|_| Error::Closed)
+        self.queue.send(op).await.map_err(|_| self.gone())
     }
 
     /// Sends without waiting for room here. What waits is bounded by whoever hands over (`running.rs`).
@@ -94,17 +111,28 @@ impl Writer {
             Ok(()) => {}
             Err(TrySendError::Full(op)) => {
                 let queue = self.queue.clone();
-                tokio::spawn(async move { queue.send(op).await.inspect_err(|_| closed()) });
+                tokio::spawn(async move { queue.send(op).await.inspect_err(|unsent| lost(&unsent.0)) });
             }
-            Err(TrySendError::Closed(_)) => closed(),
+            Err(TrySendError::Closed(op)) => lost(&op),
         }
     }
 
     pub(super) fn health(&self) -> Result<(), String> {
-        match &*self.trouble.load() {
-            Some(reason) => Err(reason.to_string()),
-            None => Ok(()),
-        }
+        self.health.check().map_err(|error| match error {
+            Error::Failed(reason) => reason,
+            stopped => stopped.to_string(),
+        })
+    }
+
+    /// Why it takes nothing any more.
+    pub(super) fn gone(&self) -> Error {
+        self.health.check().err().unwrap_or(Error::Closed)
+    }
+
+    /// Returns when it has stopped for good, with why.
+    pub(super) async fn failed(&self) -> Error {
+        self.health.stopped.cancelled().await;
+        self.gone()
     }
 
     pub(super) async fn close(&self) {
@@ -115,8 +143,10 @@ impl Writer {
     }
 }
 
-fn closed() {
-    tracing::error!("a call ended after the ledger was closed: its row is lost");
+fn lost(op: &Op) {
+    if let Op::Record { row, .. } = op {
+        tracing::error!(id = %row.id, tool = %row.tool, "a call ended when nothing could be written any more: it is not on record");
+    }
 }
 
 /// Who waits for which part of a batch.
@@ -130,7 +160,7 @@ struct Waiting {
 
 struct Task {
     connection: SqliteConnection,
-    trouble: Arc<ArcSwapOption<String>>,
+    health: Arc<Health>,
     /// Rows of calls that ran and could not be written yet.
     backlog: Batch,
     durations: Durations,
@@ -150,7 +180,10 @@ impl Task {
     async fn run(mut self, mut asked: mpsc::Receiver<Op>) {
         let mut buffer = Vec::with_capacity(BATCH);
         loop {
-            let well = self.backlog.is_empty() && self.trouble.load().is_none();
+            if self.has_stopped() {
+                return self.leave(asked);
+            }
+            let well = self.backlog.is_empty() && self.health.trouble.load().is_none();
             let received = if well && self.durations.is_empty() {
                 asked.recv_many(&mut buffer, BATCH).await
             } else {
@@ -166,6 +199,9 @@ impl Task {
                 break;
             }
             if let Some(reply) = self.work(&mut buffer).await {
+                if self.has_stopped() {
+                    return self.leave(asked);
+                }
                 if !self.backlog.is_empty() {
                     tracing::error!(
                         rows = self.backlog.records.len() + self.backlog.settles.len(),
@@ -177,6 +213,24 @@ impl Task {
                 break;
             }
         }
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.health.stopped.is_cancelled()
+    }
+
+    /// Leaves the files as they are. Who waits learns of it when the queue is dropped.
+    fn leave(self, mut asked: mpsc::Receiver<Op>) {
+        asked.close();
+        while let Ok(op) = asked.try_recv() {
+            lost(&op);
+        }
+        for row in self.backlog.ended() {
+            tracing::error!(id = %row.id, tool = %row.tool, "the end of a call is not on record");
+        }
+        // Closing the connection would have SQLite copy the write-ahead log into the database, and delete it. The
+        // process ends soon; until then this keeps one thread.
+        std::mem::forget(self.connection);
     }
 
     /// Carries out what was asked, in order; rows are grouped, anything else stands between groups.
@@ -230,12 +284,12 @@ impl Task {
         if batch.is_empty() {
             return;
         }
-        if !self.backlog.is_empty() {
+        if !self.backlog.is_empty() && !self.has_stopped() {
             self.probe().await;
         }
-        let committed = match self.trouble.load_full() {
+        let committed = match self.health.check() {
             // It has just been tried: another try would only wait once more.
-            Some(reason) if !self.backlog.is_empty() => Err(Error::Failed(reason.to_string())),
+            Err(error) if !self.backlog.is_empty() || self.has_stopped() => Err(error),
             _ => match self.timed(&batch).await {
                 Ok(answers) => Ok(answers),
                 Err(error) => Err(self.failed(error).await),
@@ -299,7 +353,7 @@ impl Task {
 
     /// Writes the durations that wait, by themselves.
     async fn write_durations(&mut self) {
-        if self.durations.is_empty() {
+        if self.durations.is_empty() || self.has_stopped() {
             return;
         }
         let lines = self.durations.lines();
@@ -356,68 +410,51 @@ impl Task {
     }
 
     async fn failed(&mut self, error: sqlx::Error) -> Error {
+        let Fault { reason, is_final } = Fault::of(&error, &self.file);
+        self.watch.failed();
+        if is_final {
+            tracing::error!(
+                ledger = %self.file.display(),
+                %reason,
+                "the ledger stops and so must the service: whether its last commit is on disk is not known. Look after \
+                 the disk (dmesg), then start again: the write-ahead log says what was committed, and calls that were \
+                 interrupted become `unknown`"
+            );
+            self.health.trouble.store(Some(Arc::new(reason.clone())));
+            self.health.stopped.cancel();
+            return Error::Stopped(reason);
+        }
         // There may be no transaction to roll back; either way the next statement starts fresh.
         let _ = sqlx::query("rollback").execute(&mut self.connection).await;
         self.counters.forget();
-        let reason = open::reason(&error);
-        self.watch.failed();
-        if self.trouble.swap(Some(Arc::new(reason.clone()))).is_none() {
+        if self.health.trouble.swap(Some(Arc::new(reason.clone()))).is_none() {
             tracing::error!(%reason, "the ledger cannot write; calls are refused until it can");
         }
         Error::Failed(reason)
     }
 
     fn recovered(&self) {
-        if self.trouble.swap(None).is_some() {
+        if self.health.trouble.swap(None).is_some() {
             tracing::warn!("the ledger can write again");
         }
     }
 
     /// Operations that are rare and stand by themselves.
     async fn single(&mut self, op: Op) {
+        if self.has_stopped() {
+            return;
+        }
         match op {
             Op::Flush { reply } => {
                 self.write_durations().await;
-                let trouble = self.trouble.load_full();
-                let _ = reply.send(trouble.map_or(Ok(()), |reason| Err(Error::Failed(reason.to_string()))));
+                let _ = reply.send(self.health.check());
             }
-            Op::Reset { tool, caller, reply } => {
-                self.counters.forget();
-                let sql = "delete from quota where (tool = ?1 and (?2 is null or caller = ?2)) \
-                           or (tool = '' and caller = ?2)";
-                let query = sqlx::query(sql).bind(tool).bind(caller);
-                let done = query.execute(&mut self.connection).await;
-                let _ = reply.send(self.answer(done.map(|_| ())).await);
-            }
-            Op::Purge { tool, reply } => {
-                let query = sqlx::query("delete from stored_result where ?1 is null or tool = ?1").bind(tool);
-                let done = query.execute(&mut self.connection).await;
-                let _ = reply.send(self.answer(done.map(|done| done.rows_affected())).await);
-            }
-            Op::Prune { before, at_most, reply } => {
-                self.counters.forget();
-                let done = prune::prune(&mut self.connection, before, at_most).await;
+            Op::Change { change, reply } => {
+                if change.moves_counters() {
+                    self.counters.forget();
+                }
+                let done = change.write(&mut self.connection).await;
                 let _ = reply.send(self.answer(done).await);
-            }
-            Op::Switch { switch, reply } => {
-                let sql = "insert into tool_switch (tool, enabled) values (?, ?) \
-                           on conflict (tool) do update set enabled = excluded.enabled";
-                let query = sqlx::query(sql).bind(switch.tool).bind(switch.enabled);
-                let done = query.execute(&mut self.connection).await;
-                let _ = reply.send(self.answer(done.map(|_| ())).await);
-            }
-            Op::Register { tool, reply } => {
-                let sql = "insert into registered_tool (name, definition, registered_by, registered_at) \
-                           values (?, ?, ?, ?) on conflict (name) do update set definition = excluded.definition, \
-                           registered_by = excluded.registered_by, registered_at = excluded.registered_at";
-                let query = sqlx::query(sql).bind(tool.name).bind(tool.definition).bind(tool.by);
-                let done = query.bind(tool.at.as_millisecond()).execute(&mut self.connection).await;
-                let _ = reply.send(self.answer(done.map(|_| ())).await);
-            }
-            Op::Unregister { name, reply } => {
-                let query = sqlx::query("delete from registered_tool where name = ?").bind(name);
-                let done = query.execute(&mut self.connection).await;
-                let _ = reply.send(self.answer(done.map(|done| done.rows_affected() > 0)).await);
             }
             Op::Reserve { .. }
             | Op::Record { .. }
@@ -428,9 +465,9 @@ impl Task {
         }
     }
 
-    async fn answer<T>(&mut self, done: Result<T, sqlx::Error>) -> Result<T, Error> {
+    async fn answer(&mut self, done: Result<u64, sqlx::Error>) -> Result<u64, Error> {
         match self.present().and(done) {
-            Ok(value) => Ok(value),
+            Ok(rows) => Ok(rows),
             Err(error) => Err(self.failed(error).await),
         }
     }
