@@ -101,6 +101,7 @@ pub struct AppBuilder {
     manifest: Option<PathBuf>,
     listen: Option<String>,
     ledger: Option<String>,
+    accept_loss: bool,
     allow_open: bool,
     deny: Vec<String>,
     demo: bool,
@@ -152,6 +153,13 @@ impl AppBuilder {
         self
     }
 
+    /// Goes on with a ledger that has lost acknowledged commits, which [`AppBuilder::build`] else refuses.
+    #[must_use]
+    pub fn accept_loss(mut self) -> Self {
+        self.accept_loss = true;
+        self
+    }
+
     /// Lets the service listen beyond loopback although it has no callers.
     #[must_use]
     pub fn allow_open(mut self) -> Self {
@@ -199,7 +207,20 @@ impl AppBuilder {
     /// # Errors
     /// [`Error`]: what keeps the service from being built, with all findings of the manifest at once.
     pub async fn build(self) -> Result<App, Error> {
-        let Self { tools, services, manifest, listen, ledger, allow_open, deny, demo, clock, call_log, person } = self;
+        let Self {
+            tools,
+            services,
+            manifest,
+            listen,
+            ledger,
+            accept_loss,
+            allow_open,
+            deny,
+            demo,
+            clock,
+            call_log,
+            person,
+        } = self;
         let plan = Plan {
             manifest,
             program: tools.into_iter().chain(demo.then(builtin::demo).into_iter().flatten()).collect(),
@@ -212,10 +233,11 @@ impl AppBuilder {
         let manifest = outcome.map_err(Error::Manifest)?;
         let mut settings = manifest.server.clone();
         settings.allow_open |= allow_open;
-        let place = match ledger {
+        let mut place = match ledger {
             Some(url) => ledger::Settings { url, base: PathBuf::new(), ..manifest.ledger.clone() },
             None => manifest.ledger.clone(),
         };
+        place.accept_loss = accept_loss;
         let listen = listen.unwrap_or_else(|| manifest.listen.clone());
         let digest_key = manifest.digest_key.clone().map_or_else(DigestKey::random, Ok)?;
         let clock = clock.unwrap_or_else(Clock::system);

@@ -30,6 +30,8 @@ pub struct Settings {
     pub durability: Durability,
     /// How long calls are kept after they began; `None`: for good.
     pub retention: Option<Duration>,
+    /// Go on with a ledger that has lost acknowledged commits ([`Error::Missing`]).
+    pub accept_loss: bool,
 }
 
 /// Why the ledger failed.
@@ -52,6 +54,18 @@ pub enum Error {
         found: i64,
         /// Ours.
         known: i64,
+    },
+    /// What was acknowledged is not in it.
+    #[error(
+        "ledger {place}: {commits} acknowledged commits are missing. The file or its write-ahead log is damaged, or an \
+         older copy was put in its place; all files were left as they are. Restore a backup, or start once with \
+         --accept-loss to go on without them"
+    )]
+    Missing {
+        /// Which.
+        place: String,
+        /// How many.
+        commits: u64,
     },
     /// The file cannot be used.
     #[error("ledger {place}: {reason}")]
@@ -100,7 +114,7 @@ pub async fn open_watched(
     now: Timestamp,
     watch: Arc<dyn Watch>,
 ) -> Result<Arc<dyn Ledger>, Error> {
-    let ledger = sqlite::Sqlite::open(&sqlite_file(settings)?, settings.durability, now, watch).await?;
+    let ledger = sqlite::Sqlite::open(&sqlite_file(settings)?, settings, now, watch).await?;
     Ok(Arc::new(ledger))
 }
 

@@ -13,10 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
-use sqlx::{Connection, SqliteConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use uuid::Uuid;
 
 use super::super::Error;
+use super::head::{self, Mark};
 use super::{fault, open};
 
 /// SQLite asks about every so many of its instructions whether to go on: some milliseconds apart.
@@ -46,11 +48,12 @@ pub(super) async fn backup(from: &Path, to: &Path) -> Result<u64, Error> {
     let mut written = connect(&copy.path, &to, &copy.stop).await?;
     open::check_copy(&mut written).await.map_err(|reason| refused(&to, reason))?;
     let _ = written.close().await;
+    begin_anew(&copy.path).await.map_err(|error| refused(&to, fault::reason(&error)))?;
     copy.finish(&to).await
 }
 
 /// What stands beside a ledger's name in the names of its own files.
-const OWN_FILES: [&str; 4] = ["-wal", "-shm", "-journal", ".lock"];
+const OWN_FILES: [&str; 5] = ["-wal", "-shm", "-journal", ".lock", ".head"];
 
 /// Whether two names, of files that need not be there, are one.
 fn same(one: &Path, other: &Path) -> bool {
@@ -71,6 +74,21 @@ async fn connect(file: &Path, to: &Path, stop: &Arc<AtomicBool>) -> Result<Sqlit
     handle.set_progress_handler(ASK_EVERY, move || !stop.load(Ordering::Relaxed));
     drop(handle);
     Ok(connection)
+}
+
+/// Makes the copy a ledger of its own. It is nobody's yet: it needs no journal, and is brought to disk afterwards.
+async fn begin_anew(copy: &Path) -> Result<(), sqlx::Error> {
+    let options = SqliteConnectOptions::new()
+        .filename(copy)
+        .journal_mode(SqliteJournalMode::Off)
+        .synchronous(SqliteSynchronous::Off)
+        .disable_statement_logging();
+    let mut connection = SqliteConnection::connect_with(&options).await?;
+    // A ledger of an older release has no mark yet.
+    if Mark::of(&mut connection).await?.is_some() {
+        sqlx::query(head::ANEW).execute(&mut connection).await?;
+    }
+    connection.close().await
 }
 
 /// The copy under its working name; removed unless it is finished.

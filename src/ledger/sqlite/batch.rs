@@ -6,6 +6,7 @@ use serde::Serialize;
 use sqlx::SqliteConnection;
 
 use super::super::{AttemptRow, Reservation, Row, StoredResult};
+use super::head;
 use super::quota::{self, Counters, Open};
 use super::script::Script;
 use super::totals::Totals;
@@ -57,14 +58,14 @@ impl Batch {
         self.reserves.len() + ends + self.attempts.len() + self.results.len()
     }
 
-    /// Writes everything or nothing, and `durations` with it; answers each reservation, in order. After an error the
-    /// caller rolls back and forgets the counters.
+    /// Writes everything or nothing, and `durations` with it; answers each reservation, in order, and says which commit
+    /// this was. After an error the caller rolls back and forgets the counters.
     pub(super) async fn commit(
         &self,
         connection: &mut SqliteConnection,
         counters: &mut Counters,
         durations: &[impl Serialize],
-    ) -> Result<Vec<Reserved>, sqlx::Error> {
+    ) -> Result<(Vec<Reserved>, u64), sqlx::Error> {
         let mut script = Script::default();
         script.add("begin immediate");
         if quota::refund(self.settles.iter().flat_map(|(_, refunds)| refunds), &mut script) {
@@ -98,10 +99,11 @@ impl Batch {
         let rows: Vec<_> = self.results.iter().map(result_line).collect();
         script.add_with(DROP_EXPIRED, &rows);
         script.add_with(WRITE_RESULTS, &rows);
+        script.add(head::COUNT);
         script.add("commit");
-        script.fetch(connection).await?;
+        let commits = head::counted(&script.fetch(connection).await?)?;
         counters.remember(quota);
-        Ok(answers)
+        Ok((answers, commits))
     }
 
     /// The calls that have ended.

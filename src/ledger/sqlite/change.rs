@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use sqlx::{SqliteConnection, query};
 
 use super::super::{Registered, Switch};
-use super::prune;
+use super::{head, prune};
 
 /// See the ledger's trait.
 pub(super) enum Change {
@@ -22,8 +22,17 @@ impl Change {
         matches!(self, Self::Reset { .. } | Self::Prune { .. })
     }
 
-    /// Writes it; says how many rows it touched.
-    pub(super) async fn write(self, connection: &mut SqliteConnection) -> Result<u64, sqlx::Error> {
+    /// Writes it, in one commit; says how many rows it touched and which commit this was. After an error the caller rolls
+    /// back.
+    pub(super) async fn commit(self, connection: &mut SqliteConnection) -> Result<(u64, u64), sqlx::Error> {
+        query("begin immediate").execute(&mut *connection).await?;
+        let rows = self.write(connection).await?;
+        let commits = head::counted(&query(head::COUNT).fetch_all(&mut *connection).await?)?;
+        query("commit").execute(connection).await?;
+        Ok((rows, commits))
+    }
+
+    async fn write(self, connection: &mut SqliteConnection) -> Result<u64, sqlx::Error> {
         let query = match self {
             Self::Prune { before, at_most } => return prune::prune(connection, before, at_most).await,
             Self::Reset { tool, caller } => query(

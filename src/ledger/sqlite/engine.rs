@@ -11,12 +11,12 @@ use sqlx::SqlitePool;
 use tokio::sync::oneshot;
 
 use super::super::{
-    AttemptRow, Durability, Error, Found, Held, Ledger, Query, Registered, Reservation, ReserveError, Row,
+    AttemptRow, Durability, Error, Found, Held, Ledger, Query, Registered, Reservation, ReserveError, Row, Settings,
     StoredResult, Switch, UsageRow, Watch,
 };
 use super::change::Change;
-use super::writer::{Op, Then, Writer};
-use super::{backup, fault, list, open, read};
+use super::queue::{Op, Then, Writer};
+use super::{backup, fault, list, open, read, writer};
 use crate::call::{Charge, Charged, InvocationId};
 
 /// How long closing waits for questions under way.
@@ -34,15 +34,15 @@ pub(in crate::ledger) struct Sqlite {
 impl Sqlite {
     pub(in crate::ledger) async fn open(
         path: &Path,
-        durability: Durability,
+        settings: &Settings,
         now: Timestamp,
         watch: Arc<dyn Watch>,
     ) -> Result<Self, Error> {
-        let opened = open::open(path, now).await?;
+        let opened = open::open(path, now, settings.accept_loss).await?;
         Ok(Self {
             place: path.to_owned(),
-            durability,
-            writer: Writer::spawn(opened.connection, path, watch),
+            durability: settings.durability,
+            writer: writer::spawn(opened.connection, opened.head, path, watch),
             readers: opened.readers,
             _lock: Some(opened.lock),
         })

@@ -39,7 +39,8 @@ impl Fault {
             }
             Some(code) if IOERR_SHM.contains(&code) => false,
             Some(code) => matches!(code & 0xff, IOERR | CORRUPT | NOTADB),
-            None => matches!(error, sqlx::Error::WorkerCrashed),
+            // The thread with the connection is gone, or the head could not be brought to disk.
+            None => matches!(error, sqlx::Error::WorkerCrashed | sqlx::Error::Io(_)),
         };
         Self { reason: reason(error), is_final }
     }
@@ -63,6 +64,7 @@ pub(super) fn failed(error: sqlx::Error) -> Error {
 pub(super) fn reason(error: &sqlx::Error) -> String {
     match code(error) {
         Some(code) => reason_of(code, error),
+        None if matches!(error, sqlx::Error::Io(_)) => format!("the disk failed: {error}"),
         None => error.to_string(),
     }
 }

@@ -13,6 +13,8 @@ use sqlx::{ConnectOptions, Connection, SqlStr, SqliteConnection, SqlitePool};
 
 use super::super::Error;
 use super::fault::{failed, reason};
+use super::head::{Found, Head, Mark};
+use super::wal;
 
 /// Readers at once. A read takes microseconds; more would only hold file handles.
 const READERS: u32 = 4;
@@ -27,6 +29,7 @@ const OLDEST_SQLITE: (u32, u32, u32) = (3, 51, 3);
 
 pub(super) struct Opened {
     pub(super) connection: SqliteConnection,
+    pub(super) head: Head,
     pub(super) readers: SqlitePool,
     pub(super) lock: File,
 }
@@ -38,25 +41,50 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(BUSY)
         .foreign_keys(true)
+        // The writer does it: see `wal.rs`.
+        .pragma("wal_autocheckpoint", "0")
         .disable_statement_logging()
 }
 
-pub(super) async fn open(path: &Path, now: Timestamp) -> Result<Opened, Error> {
+pub(super) async fn open(path: &Path, now: Timestamp, accept_loss: bool) -> Result<Opened, Error> {
     let place = || path.display().to_string();
     create(path).map_err(|error| Error::Open { place: place(), reason: error.to_string() })?;
     let (lock, alone) = lock(path)?;
     let explain = |error: sqlx::Error| Error::Open { place: place(), reason: reason(&error) };
+    let is_marked = look(path, accept_loss).await.map_err(|error| match error {
+        Error::Failed(reason) => Error::Open { place: place(), reason },
+        other => other,
+    })?;
     let mut connection = SqliteConnection::connect_with(&options(path)).await.map_err(explain)?;
-    check_version(&mut connection).await?;
-    check_pages(&mut connection, path).await?;
-    check_owner(&mut connection, path).await?;
     migrate(&mut connection, path).await?;
     if alone {
         settle_interrupted(&mut connection, now).await.map_err(explain)?;
     }
+    if !is_marked {
+        // The id must not hang on the log, which is what it is there to tell about.
+        wal::empty(&mut connection).await.map_err(explain)?;
+    }
+    let mark = Mark::of(&mut connection).await.map_err(explain)?;
+    let mark = mark.ok_or_else(|| Error::Open { place: place(), reason: "it has no ledger_head".into() })?;
+    let head = Head::open(path, mark);
     // From here on others may open it too.
     lock.lock_shared().map_err(|error| Error::Open { place: place(), reason: error.to_string() })?;
-    Ok(Opened { connection, readers: readers(path).await?, lock })
+    Ok(Opened { connection, head, readers: readers(path).await?, lock })
+}
+
+/// Whether what is there may be used, before anything can change it: a connection that writes would, when it is closed,
+/// copy a damaged log into the database and remove it. Says whether the ledger has its mark already.
+async fn look(path: &Path, accept_loss: bool) -> Result<bool, Error> {
+    // First: another process may be counting on.
+    let found = Found::beside(path);
+    let mut connection = SqliteConnection::connect_with(&reading(path)).await.map_err(failed)?;
+    check_version(&mut connection).await?;
+    check_pages(&mut connection, path).await?;
+    let is_empty = check_owner(&mut connection, path).await?;
+    let mark = Mark::of(&mut connection).await.map_err(failed)?;
+    let _ = connection.close().await;
+    found.check(mark, is_empty, path, accept_loss)?;
+    Ok(mark.is_some())
 }
 
 /// How a ledger that is there is read. The journal mode is left as it is: setting it would be a write.
@@ -145,13 +173,13 @@ pub(super) async fn check_copy(connection: &mut SqliteConnection) -> Result<(), 
     }
 }
 
-/// A database that is not empty and not ours is somebody else's.
-async fn check_owner(connection: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
+/// A database that is not empty and not ours is somebody else's. Says whether it is empty.
+async fn check_owner(connection: &mut SqliteConnection, path: &Path) -> Result<bool, Error> {
     let id: i64 = sqlx::query_scalar("pragma application_id").fetch_one(&mut *connection).await.map_err(failed)?;
     let tables = "select count(*) from sqlite_schema where name not like 'sqlite_%'";
     let tables: i64 = sqlx::query_scalar(tables).fetch_one(connection).await.map_err(failed)?;
     if id == APPLICATION_ID || tables == 0 {
-        return Ok(());
+        return Ok(tables == 0);
     }
     let reason = "the file is another program's database; it was left as it is: name another file".into();
     Err(Error::Open { place: path.display().to_string(), reason })
@@ -166,6 +194,7 @@ fn migrations() -> Vec<Migration> {
         embed(1, "ledger", include_str!("../../../migrations/sqlite/0001_ledger.sql")),
         embed(2, "totals", include_str!("../../../migrations/sqlite/0002_totals.sql")),
         embed(3, "registered_tool", include_str!("../../../migrations/sqlite/0003_registered_tool.sql")),
+        embed(5, "head", include_str!("../../../migrations/sqlite/0005_head.sql")),
     ]
 }
 

@@ -12,20 +12,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use sqlx::{Connection, SqliteConnection};
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use super::super::{AttemptRow, Error, Held, Reservation, ReserveError, Row, StoredResult, Watch};
+use super::super::{Error, Held, Reservation, ReserveError, Watch};
 use super::batch::{Batch, Reserved};
-use super::change::Change;
 use super::fault::Fault;
+use super::head::Head;
+use super::queue::{Health, Op, Reply, Then, Writer, lost};
 use super::quota::{Counters, moved};
 use super::totals::Durations;
-use crate::call::{Charge, Charged};
+use super::wal;
 
 /// Operations that may wait. Senders wait for room: the queue bounds memory, not correctness.
 const QUEUE: usize = 1024;
@@ -35,119 +33,10 @@ const BATCH: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
 /// Rows kept for a later try while the disk is full.
 const BACKLOG: usize = 10_000;
+/// Commits between two looks at the log's length: a look costs a hop to SQLite's thread.
+const LOOK: u32 = 8;
 /// Pause between tries while nothing can be written.
 const PROBE: Duration = Duration::from_secs(1);
-
-type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
-/// What the writer can be asked.
-pub(super) enum Op {
-    Reserve { row: Row, charges: Vec<Charge>, reply: oneshot::Sender<Result<Reservation, ReserveError>> },
-    Record { row: Arc<Row>, then: Then },
-    Settle { row: Arc<Row>, refunds: Vec<Charged>, reply: Reply<()> },
-    Flush { reply: Reply<()> },
-    Attempt(AttemptRow),
-    Store(StoredResult),
-    Change { change: Change, reply: Reply<u64> },
-    Close { reply: Reply<()> },
-}
-
-/// What a commit is told to.
-pub(super) enum Then {
-    /// Who waits for it.
-    Reply(Reply<()>),
-    /// Nobody; this is dropped.
-    Drop(Held),
-}
-
-/// The handle on the task.
-pub(super) struct Writer {
-    queue: mpsc::Sender<Op>,
-    health: Arc<Health>,
-}
-
-/// How the writing goes.
-#[derive(Default)]
-struct Health {
-    /// Why nothing can be written, while that is so.
-    trouble: ArcSwapOption<String>,
-    /// It is so for good.
-    stopped: CancellationToken,
-}
-
-impl Health {
-    fn check(&self) -> Result<(), Error> {
-        match self.trouble.load_full() {
-            None => Ok(()),
-            Some(reason) if self.stopped.is_cancelled() => Err(Error::Stopped(reason.to_string())),
-            Some(reason) => Err(Error::Failed(reason.to_string())),
-        }
-    }
-}
-
-impl Writer {
-    pub(super) fn spawn(connection: SqliteConnection, file: &Path, watch: Arc<dyn Watch>) -> Self {
-        let (queue, asked) = mpsc::channel(QUEUE);
-        let health = Arc::<Health>::default();
-        let (file, inode) = (file.to_owned(), inode(file));
-        let (backlog, durations, counters) = (Batch::default(), Durations::default(), Counters::default());
-        let task = Task { connection, health: health.clone(), backlog, durations, counters, file, inode, watch };
-        tokio::spawn(task.run(asked));
-        Self { queue, health }
-    }
-
-    /// A writer that takes nothing.
-    pub(super) fn closed() -> Self {
-        Self { queue: mpsc::channel(1).0, health: Arc::default() }
-    }
-
-    pub(super) async fn send(&self, op: Op) -> Result<(), Error> {
-        self.queue.send(op).await.map_err(|_| self.gone())
-    }
-
-    /// Sends without waiting for room here. What waits is bounded by whoever hands over (`running.rs`).
-    pub(super) fn hand_over(&self, op: Op) {
-        match self.queue.try_send(op) {
-            Ok(()) => {}
-            Err(TrySendError::Full(op)) => {
-                let queue = self.queue.clone();
-                tokio::spawn(async move { queue.send(op).await.inspect_err(|unsent| lost(&unsent.0)) });
-            }
-            Err(TrySendError::Closed(op)) => lost(&op),
-        }
-    }
-
-    pub(super) fn health(&self) -> Result<(), String> {
-        self.health.check().map_err(|error| match error {
-            Error::Failed(reason) => reason,
-            stopped => stopped.to_string(),
-        })
-    }
-
-    /// Why it takes nothing any more.
-    pub(super) fn gone(&self) -> Error {
-        self.health.check().err().unwrap_or(Error::Closed)
-    }
-
-    /// Returns when it has stopped for good, with why.
-    pub(super) async fn failed(&self) -> Error {
-        self.health.stopped.cancelled().await;
-        self.gone()
-    }
-
-    pub(super) async fn close(&self) {
-        let (reply, closed) = oneshot::channel();
-        if self.send(Op::Close { reply }).await.is_ok() {
-            let _ = closed.await;
-        }
-    }
-}
-
-fn lost(op: &Op) {
-    if let Op::Record { row, .. } = op {
-        tracing::error!(id = %row.id, tool = %row.tool, "a call ended when nothing could be written any more: it is not on record");
-    }
-}
 
 /// Who waits for which part of a batch.
 #[derive(Default)]
@@ -160,6 +49,9 @@ struct Waiting {
 
 struct Task {
     connection: SqliteConnection,
+    head: Head,
+    /// Commits since the log's length was looked at.
+    unseen: u32,
     health: Arc<Health>,
     /// Rows of calls that ran and could not be written yet.
     backlog: Batch,
@@ -169,6 +61,19 @@ struct Task {
     /// Which file it was when it was opened.
     inode: Option<u64>,
     watch: Arc<dyn Watch>,
+}
+
+/// Starts the task.
+pub(super) fn spawn(connection: SqliteConnection, head: Head, file: &Path, watch: Arc<dyn Watch>) -> Writer {
+    let (queue, asked) = mpsc::channel(QUEUE);
+    let health = Arc::<Health>::default();
+    let (file, inode) = (file.to_owned(), inode(file));
+    let (backlog, durations, counters) = (Batch::default(), Durations::default(), Counters::default());
+    let unseen = 0;
+    let task =
+        Task { connection, head, unseen, health: health.clone(), backlog, durations, counters, file, inode, watch };
+    tokio::spawn(task.run(asked));
+    Writer::new(queue, health)
 }
 
 /// What tells a file from another of the same name.
@@ -207,6 +112,10 @@ impl Task {
                         rows = self.backlog.records.len() + self.backlog.settles.len(),
                         "rows of finished calls could not be written"
                     );
+                }
+                self.checkpoint().await;
+                if self.has_stopped() {
+                    return self.leave(asked);
                 }
                 let _ = self.connection.close().await;
                 let _ = reply.send(Ok(()));
@@ -304,6 +213,7 @@ impl Task {
                 for reply in waiting.ends {
                     let _ = reply.send(Ok(()));
                 }
+                self.shorten_log().await;
             }
             Err(error) => {
                 for reply in waiting.reserves {
@@ -336,7 +246,8 @@ impl Task {
             self.counters.forget();
             done = batch.commit(&mut self.connection, &mut self.counters, &lines).await;
         }
-        if done.is_ok() {
+        if let Ok((_, commits)) = done {
+            self.head.acknowledge(commits);
             if !lines.is_empty() {
                 self.durations.clear();
             }
@@ -348,7 +259,41 @@ impl Task {
         if done.is_ok() {
             self.watch.committed(batch.len(), took);
         }
-        done
+        done.map(|(answers, _)| answers)
+    }
+
+    /// Now and then, when everybody has been answered: copies the log into the database if it has grown long.
+    async fn shorten_log(&mut self) {
+        self.unseen += 1;
+        if self.unseen < LOOK {
+            return;
+        }
+        self.unseen = 0;
+        match wal::pages(&mut self.connection).await {
+            Ok(pages) if pages < wal::LONG => {}
+            Ok(_) => self.checkpoint().await,
+            Err(error) => self.not_copied(error).await,
+        }
+    }
+
+    async fn checkpoint(&mut self) {
+        let copied = match wal::checkpoint(&mut self.connection).await {
+            Ok(()) => self.head.sync().await.map_err(sqlx::Error::Io),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = copied {
+            self.not_copied(error).await;
+        }
+    }
+
+    /// What is in the log only is committed all the same: as long as the disk is only full, it can stay there.
+    async fn not_copied(&mut self, error: sqlx::Error) {
+        let fault = Fault::of(&error, &self.file);
+        if fault.is_final {
+            self.failed(error).await;
+        } else {
+            tracing::debug!(reason = fault.reason, "the write-ahead log could not be copied");
+        }
     }
 
     /// Writes the durations that wait, by themselves.
@@ -358,7 +303,10 @@ impl Task {
         }
         let lines = self.durations.lines();
         match Batch::default().commit(&mut self.connection, &mut self.counters, &lines).await {
-            Ok(_) => self.durations.clear(),
+            Ok((_, commits)) => {
+                self.head.acknowledge(commits);
+                self.durations.clear();
+            }
             Err(error) => drop(self.failed(error).await),
         }
     }
@@ -453,7 +401,7 @@ impl Task {
                 if change.moves_counters() {
                     self.counters.forget();
                 }
-                let done = change.write(&mut self.connection).await;
+                let done = change.commit(&mut self.connection).await;
                 let _ = reply.send(self.answer(done).await);
             }
             Op::Reserve { .. }
@@ -465,9 +413,12 @@ impl Task {
         }
     }
 
-    async fn answer(&mut self, done: Result<u64, sqlx::Error>) -> Result<u64, Error> {
+    async fn answer(&mut self, done: Result<(u64, u64), sqlx::Error>) -> Result<u64, Error> {
         match self.present().and(done) {
-            Ok(rows) => Ok(rows),
+            Ok((rows, commits)) => {
+                self.head.acknowledge(commits);
+                Ok(rows)
+            }
             Err(error) => Err(self.failed(error).await),
         }
     }
