@@ -22,6 +22,7 @@ use crate::log::CallLog;
 use crate::manifest::{self, Finding};
 use crate::metrics::{self, Metrics};
 use crate::middleware::cache::ResultCache;
+use crate::middleware::replay::Replays;
 use crate::registry::Registry;
 use crate::running::Running;
 use crate::secrets::Redactor;
@@ -245,6 +246,7 @@ impl AppBuilder {
         let ledger = ledger::open_watched(&place, clock.now(), metrics.commits()).await?;
         let shared = Shared {
             cache: ResultCache::new(manifest.cache_bytes, ledger.clone(), clock.clone()),
+            replays: Replays::default(),
             ledger,
             running: Running::default(),
             in_flight: Arc::new(Semaphore::new(settings.max_in_flight.min(Semaphore::MAX_PERMITS))),

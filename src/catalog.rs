@@ -156,6 +156,7 @@ impl Catalog {
         let tariff = Arc::new(Tariff::new(&name, &policy.limits, self.caller_limits.clone()));
         let parts = stack::Parts {
             name,
+            definition_hash: definition_hash.clone(),
             generation: digest([definition_hash.as_bytes(), &settings.generation]),
             policy: policy.clone(),
             rules: rules.clone(),

@@ -55,6 +55,6 @@ mod start;
 pub mod tools;
 
 pub use app::{App, AppBuilder, Error};
-pub use call::{Capture, Effect, Limit, LimitScope, Per, ToolContext, ToolError, ToolResult};
+pub use call::{Capture, Effect, Idempotency, Limit, LimitScope, Per, ToolContext, ToolError, ToolResult};
 pub use registry::Registry;
 pub use tools::Tool;

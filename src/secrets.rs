@@ -168,6 +168,11 @@ impl Redactor {
             }
             CallError::Forbidden { .. }
             | CallError::ToolDisabled { .. }
+            | CallError::KeyMissing { .. }
+            | CallError::IdempotencyInProgress { .. }
+            | CallError::IdempotencyMismatch { .. }
+            | CallError::OutcomeUnknown { .. }
+            | CallError::Replayed { .. }
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
             | CallError::Draining

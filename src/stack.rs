@@ -18,6 +18,7 @@ use crate::middleware::cache::{Cached, ResultCache};
 use crate::middleware::concurrency::ConcurrencyLimit;
 use crate::middleware::deadline::Deadline;
 use crate::middleware::record::{RecordLayer, Told};
+use crate::middleware::replay::{Replay, Replays};
 use crate::middleware::retry;
 use crate::middleware::run::Run;
 use crate::middleware::usage_limit::{Tariff, UsageLimit};
@@ -36,6 +37,8 @@ pub struct Shared {
     pub ledger: Arc<dyn Ledger>,
     /// Stored results.
     pub cache: ResultCache,
+    /// Ends of calls that the ledger keeps digests of.
+    pub replays: Replays,
     /// Calls under way.
     pub running: Running,
     /// The bound over all tools.
@@ -58,7 +61,9 @@ pub struct Shared {
 pub struct Parts {
     /// Its name.
     pub name: ToolName,
-    /// A hash of what it is and how it runs, references replaced: results stored under another are another tool's.
+    /// A hash of what callers see of it and how it runs.
+    pub definition_hash: String,
+    /// The same with references replaced: results stored under another are another tool's.
     pub generation: [u8; 32],
     /// What the operator decided.
     pub policy: Policy,
@@ -81,11 +86,25 @@ pub struct Parts {
 /// Builds a tool's stack, outermost layer first. Built once, when the tool is registered: a layer gets its numbers
 /// here, and a policy that is absent is a layer that is absent. Move a line only with its reason.
 pub fn build(tool: Parts, shared: &Shared) -> ToolService {
-    let Shared { ledger, cache, running, in_flight, redactor, clock, capture, digest_key, call_log, metrics } = shared;
-    let Parts { name, generation, policy, rules, output_schema, settings, grants, enabled, places, tariff } = tool;
+    let Shared { ledger, cache, replays, running, in_flight, redactor, clock, capture, digest_key, call_log, metrics } =
+        shared;
+    let Parts {
+        name,
+        definition_hash,
+        generation,
+        policy,
+        rules,
+        output_schema,
+        settings,
+        grants,
+        enabled,
+        places,
+        tariff,
+    } = tool;
     let runner = rules.runner.clone();
     let withholds = policy.capture.unwrap_or(*capture) == Capture::Digest;
     let digests = withholds.then(|| digest_key.clone());
+    let secret = (withholds || rules.schema.has_write_only()).then(|| digest_key.clone());
     // What must not be on record must not be in the ledger's stored results either, nor as a plain hash in their keys.
     let cache = if withholds || rules.schema.has_write_only() { &cache.in_memory() } else { cache };
     let metrics = metrics.tool(&name, policy.cache.is_some());
@@ -93,17 +112,19 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
 
     let stack = ServiceBuilder::new()
         // The call's one row, written whatever happens; sees refusals too.
-        .layer(RecordLayer::new(ledger, running, &policy, &rules.schema, digests, told))
+        .layer(RecordLayer::new(ledger, running, &policy, &rules.schema, digests, replays, told))
         // May this caller use this tool, and is it on?
         .layer(Authorize::layer(grants, enabled))
+        // An idempotency key seen before: the same answer again; above all that could refuse it now.
+        .option_layer(Replay::layer(ledger, &policy, &name, &definition_hash, secret, replays))
         // Arguments against the schema; a call that cannot run spends nothing below.
         .layer(Validate::layer(rules))
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
         .option_layer(Cached::layer(cache, &policy, runner.takes_context(), &name, generation))
         // One permit across all tries; full refuses before anything is reserved.
         .layer(ConcurrencyLimit::layer(policy.concurrency, places, in_flight.clone(), &metrics))
-        // Row and units in one commit before the tool runs; settled by `record`.
-        .option_layer(UsageLimit::layer(ledger, &tariff, policy.effect, clock))
+        // Row, units and key in one commit before the tool runs; settled by `record`.
+        .option_layer(UsageLimit::layer(ledger, &tariff, &policy, clock))
         // What is left of the whole call; below the limit, so that dropping the work never drops the settling.
         .layer(Deadline::layer())
         // tower's retry with our policy; only for what may be repeated.

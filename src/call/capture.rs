@@ -11,8 +11,9 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use super::error::{ErrorKind, Failure};
+use super::error::Failure;
 use super::json::{JsonObject, canonical};
+use super::kind::ErrorKind;
 
 /// What the ledger keeps of arguments and results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
@@ -124,6 +125,9 @@ impl ErrorKind {
             | Self::Forbidden
             | Self::UnknownTool
             | Self::ToolDisabled
+            | Self::IdempotencyInProgress
+            | Self::IdempotencyMismatch
+            | Self::OutcomeUnknown
             | Self::UsageLimitReached
             | Self::Overloaded
             | Self::Draining

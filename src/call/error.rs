@@ -1,4 +1,4 @@
-//! What can go wrong with a call: one closed vocabulary, free of HTTP.
+//! What can go wrong with a call, free of HTTP.
 //!
 //! A tool fails with a [`ToolError`]; the stack fails with a [`CallError`]; both say what happened in words that a
 //! model can act on. Which HTTP status a failure gets is decided in `http/problem.rs` and nowhere else.
@@ -9,123 +9,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::capture::Digest;
+use super::invocation::InvocationId;
+use super::kind::ErrorKind;
 use super::policy::{Effect, Per};
-
-/// The one vocabulary of failure, used by problems, ledger and docs alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorKind {
-    /// The request has the wrong shape.
-    InvalidRequest,
-    /// No key, or a bad one.
-    Unauthenticated,
-    /// The caller may not do this.
-    Forbidden,
-    /// No tool has this name.
-    UnknownTool,
-    /// The tool is switched off.
-    ToolDisabled,
-    /// The arguments break the tool's schema.
-    InvalidArguments,
-    /// A usage limit is reached.
-    UsageLimitReached,
-    /// Too many calls are running and waiting.
-    Overloaded,
-    /// The service is shutting down.
-    Draining,
-    /// The ledger cannot write.
-    LedgerUnavailable,
-    /// The tool's source is down.
-    ToolUnavailable,
-    /// The whole call took too long.
-    DeadlineExceeded,
-    /// The last try took too long.
-    AttemptTimedOut,
-    /// The call was cancelled.
-    Cancelled,
-    /// What the tool depends on failed.
-    UpstreamFailed,
-    /// The tool's output is not what it should be.
-    BadOutput,
-    /// A fault of the service.
-    Internal,
-}
-
-impl ErrorKind {
-    /// Every kind, in the order of the README's table.
-    pub const ALL: [Self; 17] = [
-        Self::InvalidRequest,
-        Self::Unauthenticated,
-        Self::Forbidden,
-        Self::UnknownTool,
-        Self::ToolDisabled,
-        Self::InvalidArguments,
-        Self::UsageLimitReached,
-        Self::Overloaded,
-        Self::Draining,
-        Self::LedgerUnavailable,
-        Self::ToolUnavailable,
-        Self::DeadlineExceeded,
-        Self::AttemptTimedOut,
-        Self::Cancelled,
-        Self::UpstreamFailed,
-        Self::BadOutput,
-        Self::Internal,
-    ];
-
-    /// The word used in problems, ledger and docs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidRequest => "invalid_request",
-            Self::Unauthenticated => "unauthenticated",
-            Self::Forbidden => "forbidden",
-            Self::UnknownTool => "unknown_tool",
-            Self::ToolDisabled => "tool_disabled",
-            Self::InvalidArguments => "invalid_arguments",
-            Self::UsageLimitReached => "usage_limit_reached",
-            Self::Overloaded => "overloaded",
-            Self::Draining => "draining",
-            Self::LedgerUnavailable => "ledger_unavailable",
-            Self::ToolUnavailable => "tool_unavailable",
-            Self::DeadlineExceeded => "deadline_exceeded",
-            Self::AttemptTimedOut => "attempt_timed_out",
-            Self::Cancelled => "cancelled",
-            Self::UpstreamFailed => "upstream_failed",
-            Self::BadOutput => "bad_output",
-            Self::Internal => "internal",
-        }
-    }
-
-    /// Who failed: the service that was asked, or the tool it asked in turn.
-    pub fn source(self) -> Source {
-        match self {
-            Self::ToolUnavailable | Self::AttemptTimedOut | Self::UpstreamFailed | Self::BadOutput => Source::Tool,
-            Self::InvalidRequest
-            | Self::Unauthenticated
-            | Self::Forbidden
-            | Self::UnknownTool
-            | Self::ToolDisabled
-            | Self::InvalidArguments
-            | Self::UsageLimitReached
-            | Self::Overloaded
-            | Self::Draining
-            | Self::LedgerUnavailable
-            | Self::DeadlineExceeded
-            | Self::Cancelled
-            | Self::Internal => Source::Service,
-        }
-    }
-}
-
-/// Whether the service failed the caller, or the tool did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Source {
-    /// Toolcrib itself refused or failed.
-    Service,
-    /// The tool, or what it depends on, failed.
-    Tool,
-}
 
 /// One place where arguments break the schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -228,6 +114,40 @@ pub enum CallError {
         /// What.
         tool: String,
     },
+    /// The tool wants an idempotency key, and the call has none.
+    #[error(
+        "tool `{tool}` wants an Idempotency-Key header: the same key with every repetition of a call, another for each new call"
+    )]
+    KeyMissing {
+        /// What.
+        tool: String,
+    },
+    /// The first call with this key still runs.
+    #[error("the call with this Idempotency-Key still runs")]
+    IdempotencyInProgress {
+        /// That call.
+        invocation: InvocationId,
+    },
+    /// The key belongs to another payload.
+    #[error("this Idempotency-Key was used for a call with other arguments, or the tool has changed since")]
+    IdempotencyMismatch {
+        /// The call it was used for.
+        invocation: InvocationId,
+    },
+    /// The first call with this key was a write that was interrupted.
+    #[error("the call with this Idempotency-Key was interrupted, and it is not known whether it had its effect")]
+    OutcomeUnknown {
+        /// That call.
+        invocation: InvocationId,
+    },
+    /// The first call with this key failed, and this is how.
+    #[error("{}", failure.detail)]
+    Replayed {
+        /// How.
+        failure: Box<Failure>,
+        /// That call.
+        invocation: InvocationId,
+    },
     /// Every violation at once.
     #[error("{}", count_violations(.0))]
     InvalidArguments(Vec<Violation>),
@@ -309,6 +229,11 @@ impl CallError {
         match self {
             Self::Forbidden { .. } => ErrorKind::Forbidden,
             Self::ToolDisabled { .. } => ErrorKind::ToolDisabled,
+            Self::KeyMissing { .. } => ErrorKind::InvalidRequest,
+            Self::IdempotencyInProgress { .. } => ErrorKind::IdempotencyInProgress,
+            Self::IdempotencyMismatch { .. } => ErrorKind::IdempotencyMismatch,
+            Self::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
+            Self::Replayed { failure, .. } => failure.kind,
             Self::InvalidArguments(_) => ErrorKind::InvalidArguments,
             Self::UsageLimitReached { .. } => ErrorKind::UsageLimitReached,
             Self::Overloaded { .. } => ErrorKind::Overloaded,
@@ -331,6 +256,11 @@ impl CallError {
             Self::AttemptTimedOut { .. } | Self::ToolUnavailable { .. } => true,
             Self::Forbidden { .. }
             | Self::ToolDisabled { .. }
+            | Self::KeyMissing { .. }
+            | Self::IdempotencyInProgress { .. }
+            | Self::IdempotencyMismatch { .. }
+            | Self::OutcomeUnknown { .. }
+            | Self::Replayed { .. }
             | Self::InvalidArguments(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
@@ -346,7 +276,11 @@ impl CallError {
     /// Whether the caller may send the same call again and hope: either nothing ran, or the failure may pass.
     pub fn is_retryable_by_caller(&self) -> bool {
         match self {
-            Self::Overloaded { .. } | Self::Draining | Self::LedgerUnavailable { started: false, .. } => true,
+            Self::Overloaded { .. }
+            | Self::Draining
+            | Self::IdempotencyInProgress { .. }
+            | Self::LedgerUnavailable { started: false, .. } => true,
+            Self::Replayed { failure, .. } => failure.retryable,
             Self::UsageLimitReached { resets_at, .. } => resets_at.is_some(),
             other => other.is_transient(),
         }
@@ -357,9 +291,11 @@ impl CallError {
         match self {
             Self::UsageLimitReached { retry_after, .. } | Self::UpstreamFailed { retry_after, .. } => *retry_after,
             Self::Overloaded { retry_after } => Some(*retry_after),
-            Self::Draining | Self::LedgerUnavailable { .. } | Self::ToolUnavailable { started: false, .. } => {
-                Some(Duration::from_secs(1))
-            }
+            Self::Draining
+            | Self::IdempotencyInProgress { .. }
+            | Self::LedgerUnavailable { .. }
+            | Self::ToolUnavailable { started: false, .. } => Some(Duration::from_secs(1)),
+            Self::Replayed { failure, .. } => failure.retry_after_ms.map(Duration::from_millis),
             _ => None,
         }
     }
@@ -369,10 +305,15 @@ impl CallError {
         match self {
             Self::Forbidden { .. }
             | Self::ToolDisabled { .. }
+            | Self::KeyMissing { .. }
+            | Self::IdempotencyInProgress { .. }
+            | Self::IdempotencyMismatch { .. }
+            | Self::OutcomeUnknown { .. }
             | Self::InvalidArguments(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
             | Self::Draining => true,
+            Self::Replayed { failure, .. } => !failure.started,
             Self::ToolUnavailable { started, .. } | Self::LedgerUnavailable { started, .. } => !started,
             Self::DeadlineExceeded { .. }
             | Self::AttemptTimedOut { .. }
@@ -383,11 +324,36 @@ impl CallError {
         }
     }
 
+    /// The call that is spoken of, when it is not the one that failed.
+    pub fn speaks_of(&self) -> Option<InvocationId> {
+        match self {
+            Self::IdempotencyInProgress { invocation }
+            | Self::IdempotencyMismatch { invocation }
+            | Self::OutcomeUnknown { invocation }
+            | Self::Replayed { invocation, .. } => Some(*invocation),
+            _ => None,
+        }
+    }
+
     /// The same said to a model, in one or two sentences.
     pub fn for_model(&self) -> String {
         match self {
             Self::Forbidden { tool, .. } => format!("You are not allowed to use `{tool}`. Try another tool."),
             Self::ToolDisabled { tool } => format!("The tool `{tool}` is switched off. Try another tool."),
+            Self::KeyMissing { .. } => {
+                "The tool did not run: the program that calls it must send an Idempotency-Key with this tool.".into()
+            }
+            Self::IdempotencyInProgress { .. } => {
+                "The same call is running already. Wait a moment, then ask for its result.".into()
+            }
+            Self::IdempotencyMismatch { .. } => {
+                "The tool did not run: its key belongs to an earlier call with other arguments. Make a new call.".into()
+            }
+            Self::OutcomeUnknown { .. } => {
+                "The same call was interrupted before. It may have had its effect; look before you call the tool again."
+                    .into()
+            }
+            Self::Replayed { failure, .. } => failure.for_model.clone(),
             Self::InvalidArguments(violations) => {
                 let said: Vec<&str> = violations.iter().take(10).map(|v| v.message.as_str()).collect();
                 format!("The arguments do not fit. {} Correct them and call the tool again.", said.join(" "))
@@ -447,6 +413,9 @@ impl Failure {
     /// The failure of a call of a tool with this effect. One that was tried and may have had an effect is nothing to
     /// repeat: the caller should look first.
     pub fn of(error: &CallError, effect: Effect) -> Self {
+        if let CallError::Replayed { failure, .. } = error {
+            return Self::clone(failure);
+        }
         let mut failure = Self::from(error);
         if failure.started && !effect.may_repeat() {
             failure.retryable = false;

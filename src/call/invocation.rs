@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::capture::Received;
 use super::definition::ToolName;
+use super::idempotency::IdempotencyKey;
 use super::json::JsonObject;
 use super::notes::Notes;
 
@@ -124,6 +125,8 @@ pub struct Invocation {
     pub context: Arc<JsonObject>,
     /// How the cache takes part.
     pub cache: CacheMode,
+    /// The caller's own name for this ask.
+    pub key: Option<IdempotencyKey>,
     /// When the whole call must be over. Only ever moved nearer.
     pub deadline: Option<Instant>,
     /// Which try this is, from 1. Written by the retry policy only.
@@ -157,6 +160,7 @@ impl Invocation {
             request_id: None,
             context: Arc::default(),
             cache: CacheMode::default(),
+            key: None,
             deadline: None,
             attempt: 1,
             started_at,

@@ -6,8 +6,10 @@ mod clock;
 mod context;
 mod definition;
 mod error;
+mod idempotency;
 mod invocation;
 pub mod json;
+mod kind;
 mod notes;
 mod policy;
 mod result;
@@ -18,10 +20,12 @@ pub use charge::{Charge, Charged};
 pub use clock::Clock;
 pub use context::{Services, ToolContext, ToolSettings};
 pub use definition::{Definition, EnvVar, Kind, NameError, Origin, ToolName};
-pub use error::{CallError, ErrorKind, Failure, Source, ToolError, Violation};
+pub use error::{CallError, Failure, ToolError, Violation};
+pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_KEPT};
 pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;
-pub use notes::{CacheStatus, Coercion, LimitUsage, Meta, Notes};
+pub use kind::{ErrorKind, Source};
+pub use notes::{CacheStatus, Coercion, Earlier, LimitUsage, Meta, Notes};
 pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };

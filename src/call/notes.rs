@@ -1,12 +1,14 @@
 //! What the layers note about a call while it passes, for the answer's `meta` and the ledger's row.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::capture::Digest;
 use super::charge::Charged;
+use super::idempotency::Fingerprint;
 use super::invocation::InvocationId;
 use super::policy::{LimitScope, Per};
 
@@ -95,6 +97,10 @@ pub struct Meta {
     pub usage: Vec<LimitUsage>,
     /// Arguments that were changed to fit the schema.
     pub coercions: Vec<Coercion>,
+    /// Stands for a result that is asked for again and was not kept (`capture: digest`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub result_digest: Option<Digest>,
     /// Set when the result was cut; null when it is whole.
     #[schema(required)]
     pub overflow: Option<Value>,
@@ -121,6 +127,21 @@ pub struct NotesInner {
     pub charged: Vec<Charged>,
     /// The call whose stored result answered this one.
     pub origin: Option<InvocationId>,
+    /// What is asked under the call's idempotency key, once that is to be claimed.
+    pub fingerprint: Option<Fingerprint>,
+    /// The call that this one only asks for again.
+    pub earlier: Option<Earlier>,
+}
+
+/// A call that has ended, and is asked for again by its idempotency key.
+#[derive(Debug, Clone)]
+pub struct Earlier {
+    /// The ledger's key.
+    pub invocation: InvocationId,
+    /// The model's id for it then.
+    pub tool_use_id: Option<Arc<str>>,
+    /// The answer's meta then.
+    pub meta: Meta,
 }
 
 impl Notes {

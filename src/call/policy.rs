@@ -9,6 +9,7 @@ use jiff::{Span, Timestamp, Unit, tz::TimeZone};
 use serde::{Deserialize, Serialize};
 
 use super::capture::Capture;
+use super::idempotency::Idempotency;
 use super::json::JsonObject;
 use super::result::ToolResult;
 use super::units::LONGEST_TIME;
@@ -269,6 +270,8 @@ pub struct Policy {
     pub concurrency: Concurrency,
     /// Absent: decided by the effect.
     pub on_disconnect: Option<OnDisconnect>,
+    /// Whether calls may or must carry an idempotency key.
+    pub idempotency: Idempotency,
     /// What the ledger keeps of its calls; `None`: what the service's own setting says.
     pub capture: Option<Capture>,
     /// No coercion of arguments.
@@ -289,6 +292,7 @@ impl Default for Policy {
             cache_when: None,
             concurrency: Concurrency::default(),
             on_disconnect: None,
+            idempotency: Idempotency::default(),
             capture: None,
             strict: false,
             enabled: true,

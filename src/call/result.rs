@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::invocation::InvocationId;
 use super::notes::Meta;
 
 /// One block of a result (MCP content block).
@@ -116,8 +117,14 @@ impl From<Value> for ToolResult {
 /// What comes out of a tool's stack: the result, shared with the cache, and what the layers noted on the way.
 #[derive(Debug, Clone)]
 pub struct Answer {
+    /// The call; the earlier one, when it was asked for again by its idempotency key.
+    pub invocation: InvocationId,
+    /// The model's id for it.
+    pub tool_use_id: Option<Arc<str>>,
     /// What the tool said.
     pub result: Arc<ToolResult>,
     /// How it came about.
     pub meta: Meta,
+    /// Answered before: this says the same again.
+    pub replayed: bool,
 }

@@ -16,8 +16,8 @@ use super::problem::{ApiError, Problem};
 use super::responses::{Always, Asking, Keyed, Naming, Recording};
 use super::wire::{InvocationView, InvokeAnswer};
 use crate::call::units::Time;
-use crate::call::{Answer, Digest, Failure, InvocationId, Meta, ToolResult};
-use crate::ledger::{AttemptRow, Found, LISTED_ARGUMENTS, Query, Row, State as CallState};
+use crate::call::{Answer, Digest, InvocationId};
+use crate::ledger::{AttemptRow, End, Found, LISTED_ARGUMENTS, Query, Row, State as CallState, Unreadable};
 use crate::registry::Registry;
 
 /// Calls on a page when nobody says otherwise.
@@ -36,6 +36,8 @@ pub(super) struct ListInvocations {
     caller: Option<String>,
     /// Of this run.
     run_id: Option<String>,
+    /// Asked for under this `Idempotency-Key`.
+    idempotency_key: Option<String>,
     /// In this state.
     state: Option<CallState>,
     /// Begun at or after this time (RFC 3339), or within this span (`15m`).
@@ -76,6 +78,7 @@ pub(super) async fn list(
         caller: if caller.admin { asked.caller } else { Some(caller.name.to_string()) },
         tool: asked.tool,
         run_id: asked.run_id,
+        idempotency_key: asked.idempotency_key,
         state: asked.state,
         since: asked.since.map(|text| since(&text, registry.shared().clock.now())).transpose()?,
         before: asked
@@ -225,25 +228,18 @@ fn result(
     row: &Row,
     origin_result: Option<Arc<str>>,
 ) -> Result<(Value, Option<Digest>), ApiError> {
-    let unreadable = |error: serde_json::Error| {
-        // Its text may quote what it could not read.
-        let (fault, column) = (error.classify(), error.column());
-        tracing::error!(id = %row.id, ?fault, column, "a stored result cannot be read");
-        ApiError::Internal
-    };
-    if row.kind.is_some() {
-        let Some(text) = &row.result else { return Ok((Value::Null, None)) };
-        let mut failure: Failure = serde_json::from_str(text).map_err(unreadable)?;
-        let digest = failure.digest.take().map(|digest| *digest);
-        return Ok((json!(Problem::of_failure(failure, Some(row.id))), digest));
-    }
-    let Some(text) = row.result.clone().or(origin_result) else { return Ok((Value::Null, None)) };
-    if let Some(digest) = Digest::from_column(&text) {
-        return Ok((Value::Null, Some(digest)));
-    }
-    let result: ToolResult = serde_json::from_str(&text).map_err(unreadable)?;
-    let meta: Meta = row.meta.as_deref().map(serde_json::from_str).transpose().map_err(unreadable)?.unwrap_or_default();
-    let as_answer = registry.get(&row.tool).is_some_and(|entry| entry.definition.result_as_answer);
-    let answer = Answer { result: Arc::new(result), meta };
-    Ok((json!(InvokeAnswer::new(row.id, &row.tool, row.tool_use_id.as_deref(), as_answer, &answer)), None))
+    Ok(match row.end(origin_result).map_err(|Unreadable| ApiError::Internal)? {
+        End::Open => (Value::Null, None),
+        End::Withheld(digest) => (Value::Null, Some(digest)),
+        End::Failed(mut failure) => {
+            let digest = failure.digest.take().map(|digest| *digest);
+            (json!(Problem::of_failure(failure, Some(row.id))), digest)
+        }
+        End::Answered { result, meta } => {
+            let as_answer = registry.get(&row.tool).is_some_and(|entry| entry.definition.result_as_answer);
+            let (result, tool_use_id) = (Arc::new(result), row.tool_use_id.clone());
+            let answer = Answer { invocation: row.id, tool_use_id, result, meta, replayed: false };
+            (json!(InvokeAnswer::new(&row.tool, as_answer, &answer)), None)
+        }
+    })
 }

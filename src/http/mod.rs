@@ -6,6 +6,7 @@ mod docs;
 mod etag;
 mod guard;
 mod health;
+mod idempotency;
 mod invocations;
 mod metrics;
 mod openapi;

@@ -80,8 +80,9 @@ impl Fixed {
         operation["description"] = description.as_str().into();
         operation["operationId"] = format!("invoke_{family}").into();
         operation["requestBody"]["content"]["application/json"]["schema"] = reference(&request);
-        if let Some(operation) = operation.as_object_mut() {
-            operation.remove("parameters");
+        if let Some(parameters) = operation["parameters"].as_array_mut() {
+            // The name is said by the path itself.
+            parameters.retain(|parameter| parameter["in"] != "path");
         }
         json!({"post": operation})
     }

@@ -19,10 +19,18 @@ const PROBLEMS: [(u16, &str, &str); 16] = [
     ),
     (404, "NotFound", "unknown_tool, invalid_request: nothing of that name is there."),
     (408, "SlowBody", "invalid_request: the body did not arrive in time."),
-    (409, "Conflict", "invalid_request: the name is another tool's."),
+    (
+        409,
+        "Conflict",
+        "invalid_request, idempotency_in_progress, outcome_unknown: the name is another tool's, or the key's first call still runs or was interrupted.",
+    ),
     (413, "TooLarge", "invalid_request: the body is too large."),
     (415, "MediaType", "invalid_request: the body is no JSON by its own word."),
-    (422, "InvalidArguments", "invalid_arguments: every place where the arguments break the tool's schema."),
+    (
+        422,
+        "InvalidArguments",
+        "invalid_arguments, idempotency_mismatch: every place where the arguments break the tool's schema, or a key that belongs to another call.",
+    ),
     (429, "UsageLimitReached", "usage_limit_reached: nothing ran and nothing was charged."),
     (431, "LargeHeader", "invalid_request: the header block is too large."),
     (499, "Cancelled", "cancelled: stopped by its caller."),
@@ -82,7 +90,7 @@ doing! {
     /// It asks the ledger.
     Recording: 503;
     /// It runs a tool.
-    Running: 422 429 499 502 503 504;
+    Running: 409 422 429 499 502 503 504;
 }
 
 fn referring(statuses: &[u16]) -> BTreeMap<String, RefOr<Response>> {

@@ -15,10 +15,11 @@ use utoipa::IntoParams;
 use super::auth::{Admin, Visit};
 use super::body::{Asked, PathPart, StrictJson};
 use super::etag::Tagged;
+use super::idempotency;
 use super::problem::{ApiError, Problem};
 use super::responses::{Always, Asking, Fitting, Keyed, Naming, Reading, Recording, Running};
 use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolList, ToolView, Validated};
-use crate::call::{CallError, Caller, Charged, Failure, Invocation, InvocationId, Origin};
+use crate::call::{CallError, Caller, Charged, Failure, Idempotency, Invocation, InvocationId, Origin};
 use crate::formats::Format;
 use crate::registry::{Catalog, Entry, Registry};
 
@@ -140,10 +141,13 @@ pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) 
 
 /// Run a tool.
 ///
-/// Answers 200 whenever the tool ran, also when it says no (`is_error`). Anything else is a problem.
+/// Answers 200 whenever the tool ran, also when it says no (`is_error`). Anything else is a problem. With an
+/// `Idempotency-Key` the tool runs once: for 24 hours after the call has ended, asking again gives the same answer, byte
+/// for byte, with `Idempotent-Replayed: true`, and costs nothing.
 #[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
-    params(("name" = String, Path, description = "The tool's name or alias")), responses(
-    (status = 200, description = "The tool ran", body = InvokeAnswer<'_>),
+    params(("name" = String, Path, description = "The tool's name or alias"), idempotency::Asking),
+    responses((status = 200, description = "The tool ran", body = InvokeAnswer<'_>,
+        headers(("idempotent-replayed" = bool, description = "True when the call with this key ran before."))),
     Always, Keyed, Naming, Reading, Running))]
 pub(super) async fn invoke(
     State(registry): Tools,
@@ -154,18 +158,29 @@ pub(super) async fn invoke(
     StrictJson(body): StrictJson,
 ) -> Result<Response, ApiError> {
     let entry = find(&catalog, &name, &caller)?;
+    let key = idempotency::key(&headers)?;
     let mut invocation = InvokeRequest::read(body)?.into_invocation(&registry, &entry, caller);
     invocation.request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
-    if headers.contains_key("idempotency-key") {
-        let warning = "Idempotency-Key is not built yet: this call was not protected by it";
+    if key.is_some() && entry.policy.idempotency == Idempotency::Off {
+        let warning = "this tool takes no Idempotency-Key (idempotency: off): the call was not protected by it";
         invocation.notes.lock().meta.warnings.push(warning.into());
+    } else {
+        invocation.key = key;
     }
-    let (id, tool_use_id) = (invocation.id, invocation.tool_use_id.clone());
+    let id = invocation.id;
     let answer = registry.invoke(&entry, invocation).await;
-    let answer = answer.map_err(|error| failed(&error, &entry, id))?;
-    let definition = &entry.definition;
-    let (name, as_answer) = (definition.name.as_str(), definition.result_as_answer);
-    Ok(Json(InvokeAnswer::new(id, name, tool_use_id.as_deref(), as_answer, &answer)).into_response())
+    let replayed = match &answer {
+        Ok(answer) => answer.replayed,
+        Err(error) => matches!(error, CallError::Replayed { .. }),
+    };
+    let mut response = match answer {
+        Ok(answer) => Json(InvokeAnswer::of(&entry, &answer)).into_response(),
+        Err(error) => failed(&error, &entry, id).into_response(),
+    };
+    if replayed {
+        idempotency::mark(&mut response);
+    }
+    Ok(response)
 }
 
 /// Calls a tool without a server, as the operator, and gives what the route would have answered: the answer or the
@@ -179,15 +194,15 @@ pub async fn call_in_process(registry: &Arc<Registry>, name: &str, arguments: Va
         let id = invocation.id;
         let answer = registry.invoke(&entry, invocation).await;
         let answer = answer.map_err(|error| failed(&error, &entry, id))?;
-        let definition = &entry.definition;
-        let body = InvokeAnswer::new(id, definition.name.as_str(), None, definition.result_as_answer, &answer);
-        Ok::<_, ApiError>((json!(body), !answer.result.is_error))
+        Ok::<_, ApiError>((json!(InvokeAnswer::of(&entry, &answer)), !answer.result.is_error))
     };
     called.await.unwrap_or_else(|error| (json!(Problem::from(error)), false))
 }
 
-/// The failure of a call. One that was turned away at the door has no row, so its id is not named.
+/// The failure of a call. One that was turned away at the door has no row, so its id is not named; one that speaks of
+/// another call names that.
 fn failed(error: &CallError, entry: &Entry, id: InvocationId) -> ApiError {
+    let id = error.speaks_of().unwrap_or(id);
     let turned_away = matches!(error, CallError::Draining | CallError::LedgerUnavailable { started: false, .. });
     ApiError::Call { failure: Failure::of(error, entry.policy.effect), invocation: (!turned_away).then_some(id) }
 }

@@ -11,9 +11,10 @@ use super::problem::ApiError;
 use crate::call::units::Time;
 use crate::call::{
     Answer, CacheMode, CacheScope, CacheStatus, Capture, Coercion, Content, Definition, Digest, Effect, EnvVar,
-    ErrorKind, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, ToolName, json as strict,
+    ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, ToolName,
+    json as strict,
 };
-use crate::catalog::definition_hash;
+use crate::catalog::{Entry, definition_hash};
 use crate::ledger::{Row, State};
 use crate::tools::Tool;
 
@@ -170,19 +171,18 @@ pub(super) struct InvokeAnswer<'a> {
 }
 
 impl<'a> InvokeAnswer<'a> {
+    /// The answer of a call of this tool.
+    pub(super) fn of(entry: &'a Entry, answer: &'a Answer) -> Self {
+        Self::new(entry.definition.name.as_str(), entry.definition.result_as_answer, answer)
+    }
+
     /// The answer of one call.
-    pub(super) fn new(
-        invocation_id: InvocationId,
-        tool: &'a str,
-        tool_use_id: Option<&'a str>,
-        result_as_answer: bool,
-        answer: &'a Answer,
-    ) -> Self {
+    pub(super) fn new(tool: &'a str, result_as_answer: bool, answer: &'a Answer) -> Self {
         let result = &*answer.result;
         Self {
-            invocation_id,
+            invocation_id: answer.invocation,
             tool,
-            tool_use_id,
+            tool_use_id: answer.tool_use_id.as_deref(),
             is_error: result.is_error,
             content: &result.content,
             structured_content: result.structured_content.as_ref(),
@@ -292,6 +292,8 @@ pub(super) struct PolicyView {
     pub concurrency: ConcurrencyView,
     /// When the caller leaves.
     pub on_disconnect: OnDisconnect,
+    /// Whether calls may or must carry an `Idempotency-Key`.
+    pub idempotency: Idempotency,
     /// What the ledger keeps of arguments and results.
     pub capture: Capture,
     /// No coercion.
@@ -321,6 +323,7 @@ impl PolicyView {
                 wait: text(policy.concurrency.wait),
             },
             on_disconnect: policy.on_disconnect(),
+            idempotency: policy.idempotency,
             capture: policy.capture.unwrap_or_default(),
             strict: policy.strict,
             enabled,
@@ -423,6 +426,9 @@ pub struct InvocationView {
     /// The model's id for the call.
     #[schema(required)]
     pub tool_use_id: Option<String>,
+    /// The caller's own name for the call.
+    #[schema(required)]
+    pub idempotency_key: Option<String>,
     /// Where it stands.
     pub state: State,
     /// Why it failed; null when the tool answered.
@@ -455,6 +461,7 @@ impl From<&Row> for InvocationView {
             caller: row.caller.to_string(),
             run_id: row.run_id.as_deref().map(str::to_owned),
             tool_use_id: row.tool_use_id.as_deref().map(str::to_owned),
+            idempotency_key: row.idempotency_key.as_deref().map(str::to_owned),
             state: row.state,
             kind: row.kind,
             cache: row.cache,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{Timestamp, ToSpan};
 
 use super::*;
-use crate::call::{CacheStatus, Effect, ErrorKind, LimitScope, Per};
+use crate::call::{CacheStatus, Charge, Effect, ErrorKind, InvocationId, LimitScope, Per};
 
 pub(super) fn now() -> Timestamp {
     "2026-06-15T12:00:30Z".parse().unwrap()
@@ -29,6 +29,9 @@ pub(super) fn row(tool: &str, caller: &str, at: Timestamp) -> Row {
         result: None,
         origin: None,
         meta: None,
+        idempotency_key: None,
+        fingerprint: None,
+        key_until: None,
     }
 }
 
@@ -213,11 +216,11 @@ async fn what_is_too_old_is_deleted_a_few_at_a_time(ledger: &dyn Ledger) {
     running.id = InvocationId::floor(early);
     ledger.reserve(running.clone(), vec![charge(9, Per::Lifetime)]).await.unwrap();
     let count = async || ledger.list(&Query { limit: 10, ..Query::default() }).await.unwrap().len();
-    ledger.prune(late, 3).await.unwrap();
+    ledger.prune(late, now(), 3).await.unwrap();
     assert_eq!(count().await, 4);
-    ledger.prune(late, 3).await.unwrap();
-    ledger.prune(late, 3).await.unwrap();
-    assert_eq!(ledger.prune(late, 3).await.unwrap(), 0);
+    ledger.prune(late, now(), 3).await.unwrap();
+    ledger.prune(late, now(), 3).await.unwrap();
+    assert_eq!(ledger.prune(late, now(), 3).await.unwrap(), 0);
     assert_eq!(count().await, 2);
     assert!(ledger.get(kept).await.unwrap().is_some());
     ledger.settle(ended(&running, State::Succeeded), vec![]).await.unwrap();
@@ -225,6 +228,48 @@ async fn what_is_too_old_is_deleted_a_few_at_a_time(ledger: &dyn Ledger) {
     let usage = ledger.usage(None).await.unwrap();
     assert_eq!((usage[0].calls, usage[0].succeeded), (7, 7), "totals are of all calls there were");
     assert_eq!(ledger.used(&[charge(9, Per::Lifetime)], late).await.unwrap()[0].used, 1, "counters stay");
+}
+
+async fn a_key_is_held_by_one_call_until_its_time_is_over(ledger: &dyn Ledger) {
+    let keyed = |caller: &str, at: Timestamp| {
+        let (key, print) = (Some("k".into()), Some("f".into()));
+        Row { idempotency_key: key, fingerprint: print, key_until: Some(Row::FOREVER), ..row("t", caller, at) }
+    };
+    let until = |row: &Row, until: Option<Timestamp>| {
+        Arc::new(Row { key_until: until, ..Row::clone(&ended(row, State::Succeeded)) })
+    };
+    let holder = async |caller: &str, at: Timestamp| {
+        ledger.claimed(caller, "t", "k", at).await.unwrap().map(|row| (row.id, row.fingerprint.unwrap().to_string()))
+    };
+    let first = keyed("a", now());
+    ledger.reserve(first.clone(), vec![charge(9, Per::Lifetime)]).await.unwrap();
+    let taken = ledger.reserve(keyed("a", now()), vec![charge(9, Per::Lifetime)]).await;
+    assert!(matches!(taken, Err(ReserveError::Claimed(id)) if id == first.id), "{taken:?}");
+    assert_eq!(ledger.used(&[charge(9, Per::Lifetime)], now()).await.unwrap()[0].used, 1, "and costs nothing");
+    ledger.reserve(keyed("b", now()), vec![]).await.unwrap();
+    ledger.settle(until(&first, Some(now() + 1.hour())), vec![]).await.unwrap();
+    assert_eq!(holder("a", now()).await, Some((first.id, "f".into())));
+    assert_eq!(holder("a", now() + 1.hour()).await, None);
+    // One that holds its key is not forgotten; two keys in one commit are two.
+    let (late, later) = (Timestamp::now() + 1.hour(), Timestamp::now() + 2.hours());
+    ledger.prune(late, now(), 100).await.unwrap();
+    assert!(ledger.get(first.id).await.unwrap().is_some());
+    let second = keyed("a", now() + 2.hours());
+    assert!(ledger.reserve(keyed("a", now() + 30.minutes()), vec![]).await.is_err());
+    ledger.reserve(second.clone(), vec![]).await.unwrap();
+    assert_eq!(holder("a", now() + 2.hours()).await.unwrap().0, second.id);
+    // Given up: free at once.
+    ledger.settle(until(&second, None), vec![]).await.unwrap();
+    let third = keyed("a", now() + 2.hours());
+    ledger.reserve(third.clone(), vec![]).await.unwrap();
+    ledger.settle(until(&third, Some(now() + 3.hours())), vec![]).await.unwrap();
+    let by_key = Query { idempotency_key: Some("k".into()), limit: 10, ..Query::default() };
+    assert_eq!(ledger.list(&by_key).await.unwrap().len(), 4);
+    let of_a = Query { caller: Some("a".into()), ..by_key };
+    let found = ledger.list(&of_a).await.unwrap();
+    assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), [third.id, second.id, first.id]);
+    ledger.prune(later, now() + 4.hours(), 100).await.unwrap();
+    assert!(ledger.get(first.id).await.unwrap().is_none());
 }
 
 async fn switches_are_kept(ledger: &dyn Ledger) {
@@ -260,7 +305,8 @@ macro_rules! contract {
     ($open:expr) => {
         contract!(@ $open, rows_settle_once, failed_tries_and_origins_are_found_with_their_call, limits_hold_to_the_unit,
             refunds_give_back_one_unit_of_their_own_window, lists_are_newest_first_filtered_and_paged,
-            results_are_kept_until_they_expire_or_are_purged, what_is_too_old_is_deleted_a_few_at_a_time,
+            results_are_kept_until_they_expire_or_are_purged, a_key_is_held_by_one_call_until_its_time_is_over,
+            what_is_too_old_is_deleted_a_few_at_a_time,
             switches_are_kept, registered_tools_are_kept_replaced_and_forgotten, closed_means_no_more_writes);
 
         #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,15 @@
 //! A ledger that forgets, for tests under a paused clock: SQLite's thread does not know about paused time.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
 
 use super::latency::Latencies;
 use super::*;
+use crate::call::{Charge, Charged, InvocationId};
 
 /// See the module.
 #[derive(Default)]
@@ -43,6 +48,12 @@ impl Tables {
         }
     }
 
+    fn holder(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Option<&Row> {
+        let held = |row: &&Row| row.key_until.is_some_and(|until| until > now);
+        let same = |row: &&Row| (&*row.caller, &*row.tool, row.idempotency_key.as_deref()) == (caller, tool, Some(key));
+        self.rows.values().filter(held).find(same)
+    }
+
     fn ended(&mut self, row: &Row) {
         let (total, latencies) = self.total(row);
         match row.state {
@@ -76,6 +87,11 @@ fn key(charge: &Charge) -> QuotaKey {
 impl Ledger for Memory {
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
         let mut tables = self.open_tables()?;
+        if let Some(holder) =
+            row.idempotency_key.as_ref().and_then(|key| tables.holder(&row.caller, &row.tool, key, row.started_at))
+        {
+            return Err(ReserveError::Claimed(holder.id));
+        }
         let at = |charge: &Charge| Charged::at(charge.clone(), tables.quota.get(&key(charge)).copied(), row.started_at);
         let mut charged: Vec<Charged> = charges.iter().map(at).collect();
         if let Some(full) = charged.iter().find(|charged| charged.used >= charged.charge.limit) {
@@ -113,7 +129,8 @@ impl Ledger for Memory {
         }
         if tables.rows.get(&row.id).is_some_and(|there| there.state == State::Reserved) {
             tables.ended(&row);
-            tables.rows.insert(row.id, Row::clone(&row));
+            let fingerprint = tables.rows.get(&row.id).and_then(|there| there.fingerprint.clone());
+            tables.rows.insert(row.id, Row { fingerprint, ..Row::clone(&row) });
         }
         Ok(())
     }
@@ -137,6 +154,10 @@ impl Ledger for Memory {
         let attempts = tables.attempts.iter().filter(|attempt| attempt.invocation == id).cloned().collect();
         let origin = row.origin.and_then(|origin| tables.rows.get(&origin));
         Ok(Some(Found { origin_result: origin.and_then(|row| row.result.clone()), row, attempts }))
+    }
+
+    async fn claimed(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error> {
+        Ok(self.tables().holder(caller, tool, key, now).cloned())
     }
 
     async fn list(&self, query: &Query) -> Result<Vec<Row>, Error> {
@@ -195,10 +216,11 @@ impl Ledger for Memory {
         Ok(())
     }
 
-    async fn prune(&self, before: Timestamp, at_most: u32) -> Result<u64, Error> {
+    async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
         let mut tables = self.open_tables()?;
         let old =
             tables.rows.values().filter(|row| row.id < InvocationId::floor(before) && row.state != State::Reserved);
+        let old = old.filter(|row| row.key_until.is_none_or(|until| until <= now));
         let old: Vec<InvocationId> = old.take(at_most as usize).map(|row| row.id).collect();
         for id in &old {
             tables.rows.remove(id);

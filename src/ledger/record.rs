@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use crate::call::{CacheStatus, Charged, Effect, ErrorKind, Invocation, InvocationId};
+use crate::call::{CacheStatus, Charged, Effect, ErrorKind, Fingerprint, IdempotencyKey, Invocation, InvocationId};
 
 /// Where a call stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -96,9 +96,18 @@ pub struct Row {
     pub origin: Option<InvocationId>,
     /// The answer's meta, as JSON.
     pub meta: Option<Arc<str>>,
+    /// The caller's own name for the ask.
+    pub idempotency_key: Option<Arc<str>>,
+    /// Tells what was asked under that name from anything else.
+    pub fingerprint: Option<Arc<str>>,
+    /// Until when the call holds its key, so that no other can have it; `None`: not, or not any more.
+    pub key_until: Option<Timestamp>,
 }
 
 impl Row {
+    /// Until when a call holds its key while it runs: the last second that there is.
+    pub const FOREVER: Timestamp = Timestamp::constant(253_402_207_200, 0);
+
     /// The row of a call that has not ended.
     pub fn begun(invocation: &Invocation, effect: Effect, state: State) -> Self {
         Self {
@@ -118,7 +127,18 @@ impl Row {
             result: None,
             origin: None,
             meta: None,
+            idempotency_key: invocation.key.as_ref().map(IdempotencyKey::shared),
+            fingerprint: None,
+            key_until: None,
         }
+    }
+
+    /// The row holds its key until then, for what was asked under it.
+    #[must_use]
+    pub fn holding(mut self, asked: Option<&Fingerprint>, until: Timestamp) -> Self {
+        self.fingerprint = asked.map(Fingerprint::shared);
+        self.key_until = asked.map(|_| until);
+        self
     }
 
     /// About how much memory it takes, in bytes.
@@ -170,6 +190,9 @@ pub enum ReserveError {
     /// This limit is used up.
     #[error("usage limit reached")]
     LimitReached(Charged),
+    /// This call holds the idempotency key.
+    #[error("the idempotency key is taken")]
+    Claimed(InvocationId),
     /// The ledger could not write.
     #[error(transparent)]
     Ledger(#[from] Error),
@@ -223,6 +246,8 @@ pub struct Query {
     pub caller: Option<String>,
     /// Of this run.
     pub run_id: Option<String>,
+    /// Asked for under this idempotency key.
+    pub idempotency_key: Option<String>,
     /// In this state.
     pub state: Option<State>,
     /// Begun at or after.
@@ -240,6 +265,7 @@ impl Query {
         same(&self.tool, Some(&row.tool))
             && same(&self.caller, Some(&row.caller))
             && same(&self.run_id, row.run_id.as_deref())
+            && same(&self.idempotency_key, row.idempotency_key.as_deref())
             && self.state.is_none_or(|state| state == row.state)
             && self.since.is_none_or(|since| row.started_at >= since)
             && self.before.is_none_or(|before| row.id < before)

@@ -26,8 +26,9 @@ pub async fn retain(ledger: Arc<dyn Ledger>, clock: Clock, keep: Duration) {
     loop {
         let began = Instant::now();
         // Further back than time goes, nothing is too old.
-        let pruned = match clock.now().checked_sub(keep) {
-            Ok(before) => ledger.prune(before, A_FEW).await,
+        let now = clock.now();
+        let pruned = match now.checked_sub(keep) {
+            Ok(before) => ledger.prune(before, now, A_FEW).await,
             Err(_) => Ok(0),
         };
         match pruned {

@@ -23,6 +23,8 @@ pub(super) struct Ended {
     pub(super) cache: CacheStatus,
     pub(super) attempts: u32,
     pub(super) duration_us: i64,
+    /// It ended before; this says the same again.
+    pub(super) replayed: bool,
 }
 
 impl Ended {
@@ -41,11 +43,12 @@ impl Ended {
             cache: row.cache,
             attempts: row.attempts,
             duration_us,
+            replayed: false,
         }
     }
 
     pub(super) fn level(&self) -> Level {
-        level_of(self.kind)
+        if self.replayed { Level::INFO } else { level_of(self.kind) }
     }
 
     pub(super) fn duration_ms(&self) -> f64 {
@@ -71,6 +74,7 @@ impl Ended {
                     cache = self.cache.as_str(),
                     attempts = self.attempts,
                     duration_ms = self.duration_ms(),
+                    replayed = self.replayed.then_some(true),
                     "call"
                 )
             };
@@ -94,7 +98,8 @@ pub(super) fn level_of(kind: Option<ErrorKind>) -> Level {
             | ErrorKind::DeadlineExceeded
             | ErrorKind::AttemptTimedOut
             | ErrorKind::UpstreamFailed
-            | ErrorKind::BadOutput,
+            | ErrorKind::BadOutput
+            | ErrorKind::OutcomeUnknown,
         ) => Level::WARN,
         None
         | Some(
@@ -104,6 +109,8 @@ pub(super) fn level_of(kind: Option<ErrorKind>) -> Level {
             | ErrorKind::UnknownTool
             | ErrorKind::ToolDisabled
             | ErrorKind::InvalidArguments
+            | ErrorKind::IdempotencyInProgress
+            | ErrorKind::IdempotencyMismatch
             | ErrorKind::UsageLimitReached
             | ErrorKind::Draining
             | ErrorKind::Cancelled,

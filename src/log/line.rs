@@ -43,6 +43,8 @@ struct Fields<'a> {
     cache: &'static str,
     attempts: u32,
     duration_ms: f64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    replayed: bool,
     target: &'static str,
 }
 
@@ -76,6 +78,7 @@ impl Format {
                     cache: ended.cache.as_str(),
                     attempts: ended.attempts,
                     duration_ms: ended.duration_ms(),
+                    replayed: ended.replayed,
                     target: TARGET,
                 },
             ),
@@ -127,6 +130,9 @@ fn human(out: &mut Vec<u8>, colour: bool, ended: &Ended) {
     if ended.attempts > 1 {
         let _ = write!(out, " attempts={}", ended.attempts);
     }
+    if ended.replayed {
+        out.extend_from_slice(b" replayed");
+    }
     let _ = write!(out, " caller={:?}", &*ended.caller.name);
     // Quoted: whatever a caller sends stays on its line and moves no cursor.
     for (name, id) in
@@ -163,6 +169,7 @@ mod tests {
             cache: CacheStatus::Miss,
             attempts: 3,
             duration_us: 12_400,
+            replayed: false,
         }
     }
 

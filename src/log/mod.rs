@@ -82,6 +82,16 @@ impl CallLog {
         }
     }
 
+    /// What this row says was said again.
+    pub fn replayed(&self, invocation: &Invocation, row: &Row) {
+        let ended = || Ended { replayed: true, ..Ended::new(invocation, row) };
+        match &self.0 {
+            To::Events => ended().emit(),
+            To::Lines { writer, least } if Level::INFO <= *least => writer.call(ended()),
+            To::Nobody | To::Lines { .. } => {}
+        }
+    }
+
     /// Lines that were lost because nobody read them.
     pub fn lost(&self) -> u64 {
         match &self.0 {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::call::units::{Size, Time};
-use crate::call::{CacheScope, Capture, Effect, EnvVar, Limit, OnDisconnect};
+use crate::call::{CacheScope, Capture, Effect, EnvVar, Idempotency, Limit, OnDisconnect};
 use crate::ledger::Durability;
 
 /// `server:`
@@ -98,14 +98,6 @@ pub(super) struct ConcurrencyEntry {
     pub(super) max: Option<usize>,
     pub(super) queue: Option<usize>,
     pub(super) wait: Option<Time>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Idempotency {
-    Off,
-    Optional,
-    Required,
 }
 
 /// Definition keys of every tool.

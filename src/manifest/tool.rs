@@ -12,7 +12,7 @@ use super::node::Node;
 use super::parameters;
 use super::references::{References, Source, refuse};
 use super::rule::Rule;
-use super::sections::{DefinitionEntry, Idempotency, NativeEntry, PolicyEntry};
+use super::sections::{DefinitionEntry, NativeEntry, PolicyEntry};
 use crate::call::json::{canonical, digest, pointer_token, pointer_tokens};
 use crate::call::{
     CachePolicy, CacheWhen, Concurrency, Effect, EnvVar, Kind, NameError, Origin, Policy, RetryPolicy, ToolName,
@@ -338,6 +338,7 @@ impl ToolReader<'_> {
             };
         }
         policy.on_disconnect = said.on_disconnect.or(policy.on_disconnect).or(defaults.on_disconnect);
+        policy.idempotency = said.idempotency.or(defaults.idempotency).unwrap_or(policy.idempotency);
         policy.strict = said.strict.or(defaults.strict).unwrap_or(policy.strict);
         policy.enabled = said.enabled.or(defaults.enabled).unwrap_or(policy.enabled);
         // A native tool knows best whether its results keep: the time now does not.
@@ -356,9 +357,6 @@ impl ToolReader<'_> {
     /// Policies that cannot be kept are errors; policies without an effect are warnings.
     fn check_policy(&mut self, policy: &Policy, said: &PolicyEntry, node: &Node, under: &str) {
         let key = |name: &str| vec![name.to_owned()];
-        if said.idempotency == Some(Idempotency::Required) {
-            self.findings.error(node, &key("idempotency"), under, "idempotency: required is not built yet");
-        }
         if policy.timeout.is_zero() {
             self.findings.error(node, &key("timeout"), under, "a timeout of nothing lets nothing run");
         }

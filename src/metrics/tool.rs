@@ -43,6 +43,7 @@ pub(super) struct ToolFamilies {
     calls: IntCounterVec,
     seconds: HistogramVec,
     retries: IntCounterVec,
+    replays: IntCounterVec,
     in_flight: IntGaugeVec,
     queued: IntGaugeVec,
 }
@@ -62,6 +63,11 @@ impl ToolFamilies {
                 &SECONDS,
             )?,
             retries: families.counters("toolcrib_retries_total", "Tries after a call's first.", &["tool"])?,
+            replays: families.counters(
+                "toolcrib_replays_total",
+                "Answers given again for an idempotency key; not counted as calls.",
+                &["tool"],
+            )?,
             in_flight: families.gauges("toolcrib_in_flight", "Calls that hold one of the tool's places.", &["tool"])?,
             queued: families.gauges("toolcrib_queued", "Calls that wait for a place.", &["tool"])?,
         })
@@ -80,6 +86,7 @@ impl ToolFamilies {
             others: self.calls.clone(),
             seconds: self.seconds.with_label_values(&[name]),
             retries: self.retries.with_label_values(&[name]),
+            replays: self.replays.with_label_values(&[name]),
             in_flight: self.in_flight.with_label_values(&[name]),
             queued: self.queued.with_label_values(&[name]),
             _alive: alive,
@@ -97,6 +104,7 @@ impl ToolFamilies {
         }
         let _ = self.seconds.remove_label_values(&[name]);
         let _ = self.retries.remove_label_values(&[name]);
+        let _ = self.replays.remove_label_values(&[name]);
         let _ = self.in_flight.remove_label_values(&[name]);
         let _ = self.queued.remove_label_values(&[name]);
     }
@@ -112,6 +120,7 @@ pub struct ToolMetrics {
     others: IntCounterVec,
     seconds: Histogram,
     retries: IntCounter,
+    replays: IntCounter,
     in_flight: IntGauge,
     queued: IntGauge,
     _alive: Arc<()>,
@@ -130,6 +139,11 @@ impl ToolMetrics {
         if attempts > 1 {
             self.retries.inc_by(u64::from(attempts - 1));
         }
+    }
+
+    /// An answer was given again.
+    pub fn replayed(&self) {
+        self.replays.inc();
     }
 
     /// Counts a call that holds a place, until dropped.

@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service};
 
 use super::Outcome;
+use super::replay::Replays;
 use crate::call::{
-    Answer, CallError, Charged, DigestKey, Effect, Failure, Invocation, InvocationId, Meta, OnDisconnect, Policy,
-    Received, ToolResult,
+    Answer, CallError, Charged, DigestKey, Earlier, Effect, Failure, Invocation, InvocationId, KEY_KEPT, Meta,
+    OnDisconnect, Policy, Received, ToolResult,
 };
 use crate::ledger::{Ledger, Row, State};
 use crate::log::CallLog;
@@ -38,6 +39,8 @@ struct Shared {
     schema: Arc<Schema>,
     /// Makes digests of what was said, for a tool of which no more is kept.
     digests: Option<DigestKey>,
+    /// Keeps what must not be on record, for who asks again.
+    replays: Replays,
     told: Told,
 }
 
@@ -57,6 +60,7 @@ impl RecordLayer {
         policy: &Policy,
         schema: &Arc<Schema>,
         digests: Option<DigestKey>,
+        replays: &Replays,
         told: Told,
     ) -> Self {
         Self(Arc::new(Shared {
@@ -67,6 +71,7 @@ impl RecordLayer {
             on_disconnect: policy.on_disconnect(),
             schema: schema.clone(),
             digests,
+            replays: replays.clone(),
             told,
         }))
     }
@@ -160,20 +165,36 @@ impl Shared {
     {
         let id = invocation.id;
         let outcome = run(inner, invocation.clone()).await;
-        let notes = std::mem::take(&mut *invocation.notes.lock());
+        let mut notes = std::mem::take(&mut *invocation.notes.lock());
         let duration = invocation.started.elapsed();
+        if let Some(earlier) = notes.earlier.take() {
+            // It has its row, of when it ran.
+            drop(running);
+            let took = i64::try_from(duration.as_micros()).ok();
+            return self.replayed(&invocation, outcome, earlier, took);
+        }
         let meta = Meta {
             duration_ms: (duration.as_secs_f64() * 1e6).round() / 1e3,
             usage: notes.charged.iter().map(Charged::usage).collect(),
             ..notes.meta
         };
-        let row = Arc::new(self.row(&invocation, &outcome, &meta, notes.origin));
-        running.ended(row.clone());
-        self.told.of(&invocation, &row);
+        let mut row = self.row(&invocation, &outcome, &meta, notes.origin);
         // Nothing of the tool ran, so nothing was used.
         let tried = meta.attempts > 0;
+        if notes.reserved && tried && keeps_key(row.state, self.effect) {
+            let end = invocation.started_at.checked_add(duration.saturating_add(KEY_KEPT)).unwrap_or(Row::FOREVER);
+            row = row.holding(notes.fingerprint.as_ref(), end);
+        }
+        let row = Arc::new(row);
+        running.ended(row.clone());
+        self.told.of(&invocation, &row);
         let refunds = if tried { Vec::new() } else { notes.charged };
-        let answer = outcome.map(|result| Answer { result, meta });
+        let tool_use_id = invocation.tool_use_id.clone();
+        let answer = outcome.map(|result| Answer { invocation: id, tool_use_id, result, meta, replayed: false });
+        if self.digests.is_some() && row.key_until.is_some() {
+            let failure = answer.as_ref().map_err(|error| Failure::of(error, self.effect));
+            self.replays.keep(id, failure.as_ref().copied()).await;
+        }
         // What waits for its commit behind its answer has a bound; beyond it, answers wait with it.
         let may_wait = !notes.reserved && !self.ledger.is_strict();
         if let Some(place) = may_wait.then(|| self.running.place_behind(&row)).flatten() {
@@ -191,6 +212,23 @@ impl Shared {
             unrecorded(&error, tried)
         })?;
         answer
+    }
+
+    /// Says again what was said.
+    fn replayed(
+        &self,
+        invocation: &Invocation,
+        outcome: Outcome,
+        earlier: Earlier,
+        took: Option<i64>,
+    ) -> Result<Answer, CallError> {
+        let Earlier { invocation: id, tool_use_id, meta } = earlier;
+        let state = state_of(&outcome, self.effect, meta.attempts);
+        let kind = outcome.as_ref().err().map(CallError::kind);
+        let row = Row { id, kind, duration_us: took, ..Row::begun(invocation, self.effect, state) };
+        self.told.log.replayed(invocation, &row);
+        self.told.metrics.replayed();
+        outcome.map(|result| Answer { invocation: id, tool_use_id, result, meta, replayed: true })
     }
 
     fn row(&self, invocation: &Invocation, outcome: &Outcome, meta: &Meta, origin: Option<InvocationId>) -> Row {
@@ -245,6 +283,16 @@ impl Told {
         let took = row.duration_us.filter(|_| row.state != State::Refused);
         let took = took.map(|us| std::time::Duration::from_micros(us.unsigned_abs()));
         self.metrics.ended(outcome, row.cache, took, row.attempts);
+    }
+}
+
+/// Whether a call that was tried and ended like this keeps its idempotency key. One that was stopped and may be
+/// repeated does not: who was cut off and asks again wants an answer, not to be told so.
+fn keeps_key(state: State, effect: Effect) -> bool {
+    match state {
+        State::Refused | State::Reserved | State::Running => false,
+        State::Cancelled => !effect.may_repeat(),
+        State::Succeeded | State::Failed | State::TimedOut | State::Unknown => true,
     }
 }
 

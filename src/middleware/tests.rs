@@ -19,6 +19,7 @@ use crate::ledger::{Ledger, Query, State};
 use crate::log::CallLog;
 use crate::metrics::Metrics;
 use crate::middleware::cache::ResultCache;
+use crate::middleware::replay::Replays;
 use crate::registry::Registry;
 use crate::running::Running;
 use crate::secrets::Redactor;
@@ -30,6 +31,7 @@ fn registry(tools: impl IntoIterator<Item = Tool>, in_flight: usize) -> Arc<Regi
     let clock = Clock::manual(Timestamp::UNIX_EPOCH).0;
     let shared = Shared {
         cache: ResultCache::new(1 << 20, ledger.clone(), clock.clone()),
+        replays: Replays::default(),
         ledger,
         running: Running::default(),
         in_flight: Arc::new(Semaphore::new(in_flight)),

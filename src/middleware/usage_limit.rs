@@ -1,7 +1,7 @@
-//! Calls that count: the row and its units are committed before the tool runs.
+//! Calls that count: the row, its units and its idempotency key are committed before the tool runs.
 //!
 //! Below the cache, so that a cached answer is free; above the deadline, so that dropping what runs never drops the
-//! settling. It reserves; the record layer settles, since only there the call has ended. Reads without a limit pass.
+//! settling. It reserves; the record layer settles, since only there the call has ended. Reads without a limit and a key pass.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
-use crate::call::{CallError, Charge, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per, ToolName};
+use crate::call::{
+    CallError, Charge, Charged, Clock, Effect, Idempotency, Invocation, Limit, LimitScope, Per, Policy, ToolName,
+};
 use crate::ledger::{Ledger, ReserveError, Row, State};
 
 /// What one tool's calls are charged to.
@@ -73,14 +75,15 @@ pub struct UsageLimit {
 }
 
 impl UsageLimit {
-    /// Charges by this tariff; `None` for a tool whose calls are never charged and have no effect.
+    /// Charges by this tariff; `None` for a tool whose calls are never charged, have no effect and no key.
     pub fn layer(
         ledger: &Arc<dyn Ledger>,
         tariff: &Arc<Tariff>,
-        effect: Effect,
+        policy: &Policy,
         clock: &Clock,
     ) -> Option<AroundLayer<Self>> {
-        let counts = effect != Effect::Read || !tariff.is_empty();
+        let effect = policy.effect;
+        let counts = effect != Effect::Read || !tariff.is_empty() || policy.idempotency != Idempotency::Off;
         let (ledger, tariff, clock) = (ledger.clone(), tariff.clone(), clock.clone());
         counts.then(|| AroundLayer::new(Self { ledger, tariff, effect, clock }))
     }
@@ -89,7 +92,8 @@ impl UsageLimit {
 impl Around for UsageLimit {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         let charges = self.tariff.charges(&invocation.caller.name, invocation.run_id.as_deref());
-        if !charges.is_empty() || self.effect != Effect::Read {
+        let claims = invocation.key.is_some();
+        if !charges.is_empty() || self.effect != Effect::Read || claims {
             self.reserve(&invocation, charges).await?;
         }
         // Nothing has started yet: whoever has left or cancelled by now wants nothing to.
@@ -103,7 +107,8 @@ impl Around for UsageLimit {
 impl UsageLimit {
     async fn reserve(&self, invocation: &Invocation, charges: Vec<Charge>) -> Result<(), CallError> {
         let _whole = invocation.notes.reserving.lock().await;
-        let row = Row::begun(invocation, self.effect, State::Reserved);
+        let asked = invocation.notes.lock().fingerprint.clone();
+        let row = Row::begun(invocation, self.effect, State::Reserved).holding(asked.as_ref(), Row::FOREVER);
         match self.ledger.reserve(row, charges).await {
             Ok(reservation) => {
                 let mut notes = invocation.notes.lock();
@@ -111,6 +116,8 @@ impl UsageLimit {
                 Ok(())
             }
             Err(ReserveError::LimitReached(full)) => Err(self.refusal(&full)),
+            // Another call with the key came between the look for it and this; it runs, or has ended by now.
+            Err(ReserveError::Claimed(invocation)) => Err(CallError::IdempotencyInProgress { invocation }),
             Err(ReserveError::Ledger(error)) => {
                 Err(CallError::LedgerUnavailable { reason: error.to_string(), started: false })
             }

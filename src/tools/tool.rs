@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::Runner;
 use crate::call::{
-    CachePolicy, CacheScope, CacheWhen, Capture, Concurrency, Definition, Effect, EnvVar, JsonObject, Kind, Limit,
-    NameError, OnDisconnect, Origin, Policy, RetryPolicy, Services, ToolName, ToolResult, ToolSettings,
+    CachePolicy, CacheScope, CacheWhen, Capture, Concurrency, Definition, Effect, EnvVar, Idempotency, JsonObject,
+    Kind, Limit, NameError, OnDisconnect, Origin, Policy, RetryPolicy, Services, ToolName, ToolResult, ToolSettings,
 };
 
 /// A named thing that a model may call: definition, policy and runner.
@@ -221,6 +221,12 @@ impl<R> Tool<R> {
     /// What happens when the caller leaves.
     pub fn on_disconnect(mut self, what: OnDisconnect) -> Self {
         self.policy.on_disconnect = Some(what);
+        self
+    }
+
+    /// Whether calls may or must carry an idempotency key. Default: they may.
+    pub fn idempotency(mut self, idempotency: Idempotency) -> Self {
+        self.policy.idempotency = idempotency;
         self
     }
 

@@ -59,7 +59,8 @@ async fn each_tool_has_an_operation_with_its_own_types() {
     assert_eq!(say["summary"], "Says a word");
     assert_eq!(say["description"], "Says a word. Use it when one is wanted.");
     assert_eq!(say["tags"], json!(["invoke", "words"]));
-    assert_eq!(say["parameters"], Value::Null, "the name is in the path");
+    let parameters: Vec<_> = say["parameters"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(parameters, ["idempotency-key"], "the name is in the path");
     assert_eq!(say["requestBody"]["content"]["application/json"]["schema"]["$ref"], "#/components/schemas/say_request");
     assert_eq!(
         schemas["say_request"]["properties"]["arguments"],

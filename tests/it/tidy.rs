@@ -130,6 +130,7 @@ fn layers_are_listed_in_the_order_of_the_stack() {
         "retry" => "retry::layer",
         "run" => "Run::new",
         "authorize" => "Authorize::layer",
+        "replay" => "Replay::layer",
         "validate" => "Validate::layer",
         "deadline" => "Deadline::layer",
         "attempt" => "Attempt::layer",
@@ -138,5 +139,5 @@ fn layers_are_listed_in_the_order_of_the_stack() {
     let places: Vec<usize> =
         names.iter().map(|name| stack.find(word(name)).unwrap_or_else(|| panic!("{name}"))).collect();
     assert!(places.is_sorted(), "middleware/mod.rs lists {names:?}, stack.rs has another order");
-    assert_eq!(names.len(), 10);
+    assert_eq!(names.len(), 11);
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use sqlx::SqliteConnection;
 
-use super::super::{AttemptRow, Reservation, Row, StoredResult};
+use super::super::{AttemptRow, Reservation, ReserveError, Row, StoredResult};
 use super::head;
+use super::keys::{self, Keys};
 use super::quota::{self, Counters, Open};
 use super::script::Script;
 use super::totals::Totals;
@@ -40,8 +41,8 @@ pub(super) struct Batch {
     pub(super) results: Vec<StoredResult>,
 }
 
-/// What became of a reservation: made, or stopped by this limit.
-pub(super) type Reserved = Result<Reservation, Charged>;
+/// What became of a reservation.
+pub(super) type Reserved = Result<Reservation, ReserveError>;
 
 impl Batch {
     pub(super) fn is_empty(&self) -> bool {
@@ -68,8 +69,12 @@ impl Batch {
     ) -> Result<(Vec<Reserved>, u64), sqlx::Error> {
         let mut script = Script::default();
         script.add("begin immediate");
-        if quota::refund(self.settles.iter().flat_map(|(_, refunds)| refunds), &mut script) {
+        if quota::refund(&self.settles, &mut script) {
             counters.forget();
+        }
+        let mut taken = Keys::default();
+        if keys::ask(&self.reserves, &mut script) {
+            taken = Keys::read(&std::mem::take(&mut script).fetch(connection).await?)?;
         }
         let mut quota = match counters.recall(&self.reserves, &mut script) {
             Some(known) => known,
@@ -79,7 +84,8 @@ impl Batch {
             }
         };
         let (answers, sets): (Vec<Reserved>, Vec<_>) =
-            self.reserves.iter().map(|(row, charges)| quota.admit(row, charges)).unzip();
+            self.reserves.iter().map(|(row, charges)| taken.claim(row, || quota.admit(row, charges))).unzip();
+        taken.release(&mut script);
         quota.write(&mut script);
 
         let admitted = self.reserves.iter().zip(&answers).zip(sets).filter(|((_, answer), _)| answer.is_ok());

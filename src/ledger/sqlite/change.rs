@@ -11,7 +11,7 @@ pub(super) enum Change {
     Reset { tool: String, caller: Option<String> },
     Purge { tool: Option<String> },
     Switch(Switch),
-    Prune { before: Timestamp, at_most: u32 },
+    Prune { before: Timestamp, now: Timestamp, at_most: u32 },
     Register(Registered),
     Unregister { name: String },
 }
@@ -34,7 +34,7 @@ impl Change {
 
     async fn write(self, connection: &mut SqliteConnection) -> Result<u64, sqlx::Error> {
         let query = match self {
-            Self::Prune { before, at_most } => return prune::prune(connection, before, at_most).await,
+            Self::Prune { before, now, at_most } => return prune::prune(connection, before, now, at_most).await,
             Self::Reset { tool, caller } => query(
                 "delete from quota where (tool = ?1 and (?2 is null or caller = ?2)) or (tool = '' and caller = ?2)",
             )

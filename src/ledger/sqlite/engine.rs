@@ -105,6 +105,10 @@ impl Ledger for Sqlite {
         read::get(&self.readers, id).await.map_err(fault::failed)
     }
 
+    async fn claimed(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error> {
+        read::claimed(&self.readers, caller, tool, key, now).await.map_err(fault::failed)
+    }
+
     async fn list(&self, query: &Query) -> Result<Vec<Row>, Error> {
         list::list(&self.readers, query).await.map_err(fault::failed)
     }
@@ -143,8 +147,8 @@ impl Ledger for Sqlite {
         self.change(Change::Switch(switch)).await.map(drop)
     }
 
-    async fn prune(&self, before: Timestamp, at_most: u32) -> Result<u64, Error> {
-        self.change(Change::Prune { before, at_most }).await
+    async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
+        self.change(Change::Prune { before, now, at_most }).await
     }
 
     async fn drift(&self) -> Result<u64, Error> {

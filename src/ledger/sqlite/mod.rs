@@ -1,8 +1,8 @@
 //! The ledger in one SQLite file: WAL, `synchronous=FULL`, one writer, a pool of readers.
 //!
 //! `engine.rs` is the trait, `open.rs` gets the file ready, `queue.rs` hands over to `writer.rs`, which groups commits.
-//! `batch.rs` says what one commit writes and `script.rs` takes it to SQLite, `change.rs` does what is rare, `quota.rs`
-//! and `totals.rs` count, `prune.rs` deletes what is too old, `read.rs` and `list.rs` answer questions, `backup.rs`
+//! `batch.rs` says what one commit writes and `script.rs` takes it to SQLite, `keys.rs` claims idempotency keys,
+//! `change.rs` does what is rare, `quota.rs` and `totals.rs` count, `prune.rs` deletes what is too old, `read.rs` and `list.rs` answer questions, `backup.rs`
 //! copies the whole. `fault.rs` says what an error means, `wal.rs` copies the log into the database, and `head.rs`
 //! notices when commits are missing.
 
@@ -12,6 +12,7 @@ mod change;
 mod engine;
 mod fault;
 mod head;
+mod keys;
 mod list;
 mod open;
 mod prune;

@@ -11,10 +11,11 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, SqlStr, SqliteConnection, SqlitePool};
 
-use super::super::Error;
+use super::super::{Error, Row};
 use super::fault::{failed, reason};
 use super::head::{Found, Head, Mark};
 use super::wal;
+use crate::call::KEY_KEPT;
 
 /// Readers at once. A read takes microseconds; more would only hold file handles.
 const READERS: u32 = 4;
@@ -194,6 +195,7 @@ fn migrations() -> Vec<Migration> {
         embed(1, "ledger", include_str!("../../../migrations/sqlite/0001_ledger.sql")),
         embed(2, "totals", include_str!("../../../migrations/sqlite/0002_totals.sql")),
         embed(3, "registered_tool", include_str!("../../../migrations/sqlite/0003_registered_tool.sql")),
+        embed(4, "idempotency", include_str!("../../../migrations/sqlite/0004_idempotency.sql")),
         embed(5, "head", include_str!("../../../migrations/sqlite/0005_head.sql")),
     ]
 }
@@ -209,15 +211,18 @@ async fn migrate(connection: &mut SqliteConnection, path: &Path) -> Result<(), E
     }
 }
 
-/// Calls that a dead process left reserved: whether they happened is not known, so they stay charged.
+/// Calls that a dead process left reserved: whether they happened is not known, so they stay charged. A write keeps its
+/// key, and with it is never run again; anything else may be.
 async fn settle_interrupted(connection: &mut SqliteConnection, now: Timestamp) -> Result<(), sqlx::Error> {
     let counted = "update usage_total set failed = failed + open.calls from \
         (select caller, tool, count(*) as calls from invocation where state = 'reserved' group by caller, tool) as open \
         where usage_total.caller = open.caller and usage_total.tool = open.tool";
-    let settled = "update invocation set state = 'unknown' where state = 'reserved'";
+    let settled = "update invocation set state = 'unknown', \
+        key_until = iif(effect = 'write' and key_until is not null, ?, null) where state = 'reserved'";
+    let key_until = now.checked_add(KEY_KEPT).unwrap_or(Row::FOREVER).as_millisecond();
     let mut change = connection.begin_with("begin immediate").await?;
     sqlx::query(counted).execute(&mut *change).await?;
-    let found = sqlx::query(settled).execute(&mut *change).await?.rows_affected();
+    let found = sqlx::query(settled).bind(key_until).execute(&mut *change).await?.rows_affected();
     change.commit().await?;
     if found > 0 {
         tracing::warn!(calls = found, "calls that were interrupted are now `unknown`");

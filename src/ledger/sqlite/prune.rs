@@ -5,11 +5,12 @@ use sqlx::SqliteConnection;
 
 use crate::call::InvocationId;
 
-/// Calls that began before; none that is still reserved, and not the newest: the next would get its place in the order.
+/// Calls that began before; none that is still reserved or holds a key, and not the newest: the next would get its place
+/// in the order.
 macro_rules! doomed {
     () => {
         "(select seq from invocation where id < ?1 and state != 'reserved' \
-          and seq < (select max(seq) from invocation) order by id limit ?2)"
+          and (key_until is null or key_until <= ?3) and seq < (select max(seq) from invocation) order by id limit ?2)"
     };
 }
 const CALLS: &str = concat!("delete from invocation where seq in ", doomed!());
@@ -27,19 +28,22 @@ const ATTEMPTS: &str = "delete from attempt where (invocation, attempt) in \
 const RUNS: &str = "delete from quota where (tool, caller, run, per) in \
     (select tool, caller, run, per from quota where per = 'run' and counted_at < ? limit ?)";
 
-/// Deletes at most `at_most` rows of each kind that are older than `before`; says how many. One commit of the caller's.
+/// Deletes at most `at_most` rows of each kind that are older than `before` and not held at `now`; says how many. One
+/// commit of the caller's.
 pub(super) async fn prune(
     connection: &mut SqliteConnection,
     before: Timestamp,
+    now: Timestamp,
     at_most: u32,
 ) -> Result<u64, sqlx::Error> {
     let oldest = InvocationId::floor(before).as_bytes().to_vec();
     let mut deleted = 0;
-    sqlx::query(CARRY).bind(oldest.clone()).bind(at_most).execute(&mut *connection).await?;
-    for sql in [CALLS, ATTEMPTS] {
-        let query = sqlx::query(sql).bind(oldest.clone()).bind(at_most);
-        deleted += query.execute(&mut *connection).await?.rows_affected();
-    }
+    let now = now.as_millisecond();
+    sqlx::query(CARRY).bind(oldest.clone()).bind(at_most).bind(now).execute(&mut *connection).await?;
+    let query = sqlx::query(CALLS).bind(oldest.clone()).bind(at_most).bind(now);
+    deleted += query.execute(&mut *connection).await?.rows_affected();
+    let query = sqlx::query(ATTEMPTS).bind(oldest).bind(at_most);
+    deleted += query.execute(&mut *connection).await?.rows_affected();
     let query = sqlx::query(RUNS).bind(before.as_millisecond()).bind(at_most);
     deleted += query.execute(&mut *connection).await?.rows_affected();
     Ok(deleted)

@@ -6,11 +6,12 @@
 //! can be millions.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
-use super::super::{Reservation, Row};
+use super::super::{Reservation, ReserveError, Row};
 use super::batch::Reserved;
 use super::script::Script;
 use crate::call::{Charge, Charged, Per};
@@ -24,15 +25,19 @@ const CHECK: &str = "insert into quota_moved select 1 from json_each(?) as known
     on q.tool = known.value->>0 and q.caller = known.value->>1 and q.run = known.value->>2 and q.per = known.value->>3 \
     where q.window_start is not known.value->>4 or q.used is not known.value->>5";
 /// A new window counts from the next row on.
-const WRITE: &str = "insert into quota (tool, caller, run, per, window_start, used, counted_at, id, from_seq) \
+const WRITE: &str = "insert into quota (tool, caller, run, per, window_start, used, counted_at, id, from_seq, calls) \
     select value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, \
-    (select coalesce(max(seq), 0) + 1 from invocation) from json_each(?) where true \
-    on conflict (tool, caller, run, per) do update set used = excluded.used, counted_at = excluded.counted_at, \
+    (select coalesce(max(seq), 0) + 1 from invocation), value->>8 from json_each(?) where true \
+    on conflict (tool, caller, run, per) do update set used = excluded.used, calls = excluded.calls, counted_at = excluded.counted_at, \
     from_seq = iif(window_start = excluded.window_start, from_seq, excluded.from_seq), \
     carried = iif(window_start = excluded.window_start, carried, 0), window_start = excluded.window_start";
-const REFUND: &str = "update quota set used = max(0, used - (back.value->>5)) from json_each(?) as back \
-    where tool = back.value->>0 and caller = back.value->>1 and run = back.value->>2 and per = back.value->>3 \
-    and window_start = back.value->>4";
+/// Each unit once: of calls that are reserved still, and counted in what the counter says now.
+const REFUND: &str = "update quota set used = quota.used - back.units from \
+    (select q.tool, q.caller, q.run, q.per, count(distinct i.id) as units from json_each(?) as one \
+    join invocation as i on i.id = unhex(one.value->>5) and i.state = 'reserved' \
+    join quota as q on q.tool = one.value->>0 and q.caller = one.value->>1 and q.run = one.value->>2 \
+    and q.per = one.value->>3 and q.window_start = one.value->>4 and q.from_seq <= i.seq group by 1, 2, 3, 4) as back \
+    where (quota.tool, quota.caller, quota.run, quota.per) = (back.tool, back.caller, back.run, back.per)";
 /// By how many units the counters differ from the rows charged to them. There are few different sets of counters that
 /// rows are charged to, and an index finds each without looking at the rows.
 pub(super) const DRIFT: &str = "with recursive charged (set_) as (select min(charged) from invocation \
@@ -81,7 +86,7 @@ impl Counters {
             (tool, caller, run, per.as_str(), counter.window_start, counter.used)
         };
         script.add_with(CHECK, &counters.iter().map(line).collect::<Vec<_>>());
-        Some(Open { counters, highest: 0, counted_at: HashMap::new() })
+        Some(Open { counters, highest: 0, counted: HashMap::new() })
     }
 
     /// They are written.
@@ -98,15 +103,16 @@ pub(super) fn ask(reserves: &[(Row, Vec<Charge>)], script: &mut Script) {
     script.add_with(READ, &keys(reserves));
 }
 
-/// Gives units back.
-pub(super) fn refund<'a>(charged: impl Iterator<Item = &'a Charged>, script: &mut Script) -> bool {
-    let mut sums: HashMap<(Words<'_>, i64), u64> = HashMap::new();
-    for charged in charged {
-        *sums.entry((key_of(&charged.charge), charged.window_start)).or_default() += 1;
-    }
-    let line = |(((tool, caller, run, per), start), units)| (tool, caller, run, per, start, units);
-    script.add_with(REFUND, &sums.iter().map(|(of, units)| (*of, *units)).map(line).collect::<Vec<_>>());
-    !sums.is_empty()
+/// Gives back what these calls were charged, before they end.
+pub(super) fn refund(settles: &[(Arc<Row>, Vec<Charged>)], script: &mut Script) -> bool {
+    let line = |(row, charged): (&Arc<Row>, &Charged)| {
+        let Charge { tool, caller, run, per, .. } = charged.charge.clone();
+        (tool, caller, run, per.as_str(), charged.window_start, hex::encode(row.id.as_bytes()))
+    };
+    let units = settles.iter().flat_map(|(row, refunds)| refunds.iter().map(move |charged| (row, charged)));
+    let lines: Vec<_> = units.map(line).collect();
+    script.add_with(REFUND, &lines);
+    !lines.is_empty()
 }
 
 /// Whether a commit failed because a remembered counter was not what it was.
@@ -119,8 +125,8 @@ pub(super) struct Open {
     counters: HashMap<Key, Counter>,
     /// Number given last.
     highest: i64,
-    /// When those that were counted on were.
-    counted_at: HashMap<Key, i64>,
+    /// When those that were counted on were, and under which limit.
+    counted: HashMap<Key, (i64, u64)>,
 }
 
 impl Open {
@@ -133,7 +139,7 @@ impl Open {
             Ok((key, Counter { id: row.try_get(6)?, window_start: row.try_get(4)?, used: used.unsigned_abs() }))
         };
         let counters = rows.iter().skip(1).map(read).collect::<Result<_, sqlx::Error>>()?;
-        Ok(Self { counters, highest, counted_at: HashMap::new() })
+        Ok(Self { counters, highest, counted: HashMap::new() })
     }
 
     /// Decides a reservation, counting; with it the numbers of the counters it is charged to.
@@ -144,7 +150,7 @@ impl Open {
         };
         let mut charged: Vec<Charged> = charges.iter().map(at).collect();
         if let Some(full) = charged.iter().find(|one| one.used >= one.charge.limit) {
-            return (Err(full.clone()), None);
+            return (Err(ReserveError::LimitReached(full.clone())), None);
         }
         let mut set = String::new();
         for one in &mut charged {
@@ -162,7 +168,7 @@ impl Open {
                 set.push_str(if set.is_empty() { "," } else { "" });
                 set.push_str(&format!("{id},"));
             }
-            self.counted_at.insert(key.clone(), row.started_at.as_millisecond());
+            self.counted.insert(key.clone(), (row.started_at.as_millisecond(), one.charge.limit));
             self.counters.insert(key, Counter { id, window_start: one.window_start, used: one.used });
         }
         (Ok(Reservation { charged }), (!set.is_empty()).then_some(set))
@@ -170,12 +176,12 @@ impl Open {
 
     /// Writes those that were counted on.
     pub(super) fn write(&self, script: &mut Script) {
-        let line = |(key, counted_at): (&Key, &i64)| {
+        let line = |(key, (counted_at, limit)): (&Key, &(i64, u64))| {
             let (tool, caller, run, per) = key.clone();
             let Counter { id, window_start, used } = *self.counters.get(key)?;
-            Some((tool, caller, run, per.as_str(), window_start, used, *counted_at, id))
+            Some((tool, caller, run, per.as_str(), window_start, used, *counted_at, id, *limit))
         };
-        let lines: Vec<_> = self.counted_at.iter().filter_map(line).collect();
+        let lines: Vec<_> = self.counted.iter().filter_map(line).collect();
         script.add_with(WRITE, &lines);
     }
 }

@@ -15,7 +15,7 @@ use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId}
 pub(super) type Result<T> = std::result::Result<T, sqlx::Error>;
 
 const COLUMNS: &str = "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
-    duration_us, arguments, result, origin, meta from invocation where true";
+    duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until from invocation where true";
 
 pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Found>> {
     let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
@@ -44,6 +44,19 @@ pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Fo
         None => None,
     };
     Ok(Some(Found { row, attempts, origin_result: origin_result.flatten().map(Into::into) }))
+}
+
+pub(super) async fn claimed(
+    pool: &SqlitePool,
+    caller: &str,
+    tool: &str,
+    key: &str,
+    now: Timestamp,
+) -> Result<Option<Row>> {
+    let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
+    query.push(" and idempotency_key = ").push_bind(key).push(" and caller = ").push_bind(caller);
+    query.push(" and tool = ").push_bind(tool).push(" and key_until > ").push_bind(now.as_millisecond());
+    query.build().fetch_optional(pool).await?.as_ref().map(decode).transpose()
 }
 
 /// Totals that are kept as calls come and go, and quantiles of their sketches: the number of rows does not matter.
@@ -143,10 +156,13 @@ pub(super) fn decode(row: &SqliteRow) -> Result<Row> {
         result: text(13)?,
         origin: row.try_get::<Option<Vec<u8>>, _>(14)?.map(id).transpose()?,
         meta: text(15)?,
+        idempotency_key: text(16)?,
+        fingerprint: text(17)?,
+        key_until: row.try_get::<Option<i64>, _>(18)?.map(time).transpose()?,
     })
 }
 
-fn id(bytes: Vec<u8>) -> Result<InvocationId> {
+pub(super) fn id(bytes: Vec<u8>) -> Result<InvocationId> {
     let bytes = <[u8; 16]>::try_from(bytes).map_err(|_| sqlx::Error::Decode("an id has 16 bytes".into()))?;
     Ok(InvocationId::from_bytes(bytes))
 }

@@ -15,14 +15,14 @@ use super::super::Row;
 /// it was charged.
 const WRITE_ROWS: [&str; 2] = [
     "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
-     duration_us, arguments, result, origin, meta, charged) select * from (values ",
+     duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, charged) select * from (values ",
     ") where column1 is not null on conflict (id) do update set state = excluded.state, kind = excluded.kind, \
      cache = excluded.cache, attempts = excluded.attempts, duration_us = excluded.duration_us, \
      result = excluded.result, origin = excluded.origin, meta = excluded.meta, \
-     charged = iif(excluded.charged = '', null, charged) \
+     key_until = excluded.key_until, charged = iif(excluded.charged = '', null, charged) \
      where invocation.state = 'reserved' and excluded.state != 'reserved'",
 ];
-const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 
 /// Statements and the values bound to them. The texts are constants of this folder, so joining them is safe; values
 /// are always bound.
@@ -89,7 +89,7 @@ impl Script {
     }
 }
 
-const COLUMNS: usize = 17;
+const COLUMNS: usize = 20;
 
 /// Bound values, in order.
 #[derive(Default)]
@@ -121,5 +121,8 @@ impl Values {
         self.push(row.result.clone());
         self.push(row.origin.map(|id| id.as_bytes().to_vec()));
         self.push(row.meta.clone());
+        self.push(row.idempotency_key.clone());
+        self.push(row.fingerprint.clone());
+        self.push(row.key_until.map(|until| until.as_millisecond()));
     }
 }

@@ -2,9 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use jiff::ToSpan;
+use jiff::{Timestamp, ToSpan};
 
 use super::super::contract::sqlite::{open, settings};
 use super::super::contract::{charge, ended, now, record_at, row};
@@ -81,7 +82,7 @@ async fn counters_are_what_the_rows_say_whatever_happens() {
         ledger.reserve(row.clone(), limits()).await.unwrap();
         ledger.settle(ended(&row, State::Succeeded), vec![]).await.unwrap();
     }
-    while ledger.prune(Timestamp::now() + 1.hour(), 7).await.unwrap() > 0 {}
+    while ledger.prune(Timestamp::now() + 1.hour(), now(), 7).await.unwrap() > 0 {}
     assert_eq!(ledger.drift().await.unwrap(), 0);
     ledger.reserve(row("t", "a", now()), limits()).await.unwrap();
     ledger.close().await;
@@ -361,7 +362,7 @@ async fn everything_acknowledged_is_counted_and_what_is_whole_is_opened() {
     grew("register");
     assert!(ledger.unregister("t").await.unwrap());
     grew("unregister");
-    ledger.prune(now(), 10).await.unwrap();
+    ledger.prune(now(), now(), 10).await.unwrap();
     grew("prune");
     // Another process counts on; the file may lag behind it and still be opened.
     let second = super::super::open(&settings, now()).await.unwrap();

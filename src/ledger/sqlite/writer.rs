@@ -208,7 +208,7 @@ impl Task {
             Ok(answers) => {
                 self.recovered();
                 for (reply, answer) in waiting.reserves.into_iter().zip(answers) {
-                    let _ = reply.send(answer.map_err(ReserveError::LimitReached));
+                    let _ = reply.send(answer);
                 }
                 for reply in waiting.ends {
                     let _ = reply.send(Ok(()));

@@ -28,6 +28,11 @@ pub struct Cached {
 impl Around for Cached {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         match invocation.cache {
+            // What is asked for under a key is asked for once, and its answer is kept with the key.
+            _ if invocation.key.is_some() => {
+                invocation.notes.lock().meta.cache = CacheStatus::Bypass;
+                inner.call(invocation).await
+            }
             CacheMode::Bypass => {
                 invocation.notes.lock().meta.cache = CacheStatus::Bypass;
                 inner.call(invocation).await

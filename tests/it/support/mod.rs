@@ -154,6 +154,18 @@ impl TestApp {
         self.get(&format!("/invocations/{id}")).await.1
     }
 
+    /// Waits, by asking, until there is a call that matches.
+    pub(crate) async fn until_newest_with(&self, query: &str) -> Value {
+        for _ in 0..2000 {
+            let (_, page) = self.get(&format!("/invocations?{query}")).await;
+            if let Some(newest) = page["invocations"].as_array().and_then(|calls| calls.first()) {
+                return newest.clone();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        panic!("no call ever was {query}");
+    }
+
     /// Waits, by asking, until the newest call is in this state.
     pub(crate) async fn until_newest_is(&self, state: &str) -> Value {
         for _ in 0..2000 {

@@ -1,0 +1,146 @@
+//! A caller's own name for one ask, so that asking again is not asking twice (IETF draft
+//! draft-ietf-httpapi-idempotency-key-header-06).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::capture::DigestKey;
+use super::json::{JsonObject, canonical, digest};
+
+/// How long a key is kept after its call has ended.
+pub const KEY_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Longest key, in bytes.
+const LONGEST: usize = 255;
+
+/// Whether calls of a tool may or must carry a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Idempotency {
+    /// A key is not looked at.
+    Off,
+    /// They may.
+    #[default]
+    Optional,
+    /// A call without one is refused.
+    Required,
+}
+
+/// A key, as the ledger keeps it. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(Arc<str>);
+
+impl IdempotencyKey {
+    /// Reads the header's value: a string of RFC 8941 (`"k-1"`) or the bare key. 1 to 255 visible ASCII characters.
+    ///
+    /// # Errors
+    /// What is wrong with it, as the rest of a sentence that begins with the header's name.
+    pub fn parse(value: &[u8]) -> Result<Self, &'static str> {
+        let bare = match value {
+            [b'"', quoted @ .., b'"'] => unescaped(quoted)?,
+            [b'"', ..] => return Err("begins with a quotation mark and does not end with one"),
+            bare => bare.to_vec(),
+        };
+        if !bare.iter().all(u8::is_ascii_graphic) {
+            return Err("consists of visible ASCII characters, without spaces");
+        }
+        if bare.is_empty() || bare.len() > LONGEST {
+            return Err("has 1 to 255 characters");
+        }
+        let text = String::from_utf8(bare).map_err(|_| "consists of visible ASCII characters, without spaces")?;
+        Ok(Self(text.into()))
+    }
+
+    /// The key.
+    pub fn shared(&self) -> Arc<str> {
+        self.0.clone()
+    }
+}
+
+/// RFC 8941, 3.3.3: a backslash stands before a quotation mark or a backslash, and nowhere else.
+fn unescaped(quoted: &[u8]) -> Result<Vec<u8>, &'static str> {
+    let wrong = "has a quotation mark or a backslash without a backslash before it";
+    let mut bytes = quoted.iter().copied();
+    let mut plain = Vec::with_capacity(quoted.len());
+    while let Some(byte) = bytes.next() {
+        plain.push(match byte {
+            b'\\' => bytes.next().filter(|next| matches!(next, b'"' | b'\\')).ok_or(wrong)?,
+            b'"' => return Err(wrong),
+            other => other,
+        });
+    }
+    Ok(plain)
+}
+
+/// Tells one payload from another: a digest of definition and arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fingerprint(Arc<str>);
+
+impl Fingerprint {
+    /// Of a call. `secret`: the arguments must not be found from their digest, so it is keyed.
+    pub fn new(definition_hash: &str, arguments: &JsonObject, secret: Option<&DigestKey>) -> Self {
+        Self(match secret {
+            None => hex::encode(digest([definition_hash.as_bytes(), &canonical(arguments)])).into(),
+            Some(key) => {
+                let name = key.digest(&"the name of this key").hmac_sha256;
+                let digest = key.digest(&(definition_hash, arguments)).hmac_sha256;
+                format!("{}:{digest}", &name[..16]).into()
+            }
+        })
+    }
+
+    /// As it stands in the ledger.
+    pub fn shared(&self) -> Arc<str> {
+        self.0.clone()
+    }
+
+    /// Whether `stored` may be of the same payload. What another key made, or none, cannot be compared: then the
+    /// caller's word holds, since running a call twice is worse than answering another payload with the first one's
+    /// answer.
+    pub fn may_be(&self, stored: &str) -> bool {
+        let name = |text: &str| text.split_once(':').map(|(name, _)| name.to_owned());
+        name(&self.0) != name(stored) || *self.0 == *stored
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_bare_or_a_structured_string() {
+        let long = "k".repeat(255);
+        for (value, key) in [
+            ("k-1", "k-1"),
+            (r#""k-1""#, "k-1"),
+            (r#""a\"b\\c""#, r#"a"b\c"#),
+            (long.as_str(), long.as_str()),
+            ("a\"b", "a\"b"),
+        ] {
+            assert_eq!(&*IdempotencyKey::parse(value.as_bytes()).unwrap().0, key, "{value}");
+        }
+        let too_long = "k".repeat(256);
+        for value in ["", r#""""#, "\"", r#""a"#, r#""a"b""#, r#""a\b""#, r#""a\"#, "a b", "\u{e9}", "a\tb", &too_long]
+        {
+            assert!(IdempotencyKey::parse(value.as_bytes()).is_err(), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_fingerprint_tells_payloads_apart_unless_another_key_made_it() {
+        let arguments = |value| json!({"n": value, "a": [1, 2.5]}).as_object().unwrap().clone();
+        let of = |value, key: Option<&DigestKey>| Fingerprint::new("hash", &arguments(value), key);
+        assert!(of(1, None).may_be(&of(1, None).0));
+        assert!(!of(1, None).may_be(&of(2, None).0));
+        assert!(!of(1, None).may_be(&Fingerprint::new("other", &arguments(1), None).0));
+        let (one, other) = (DigestKey::random().unwrap(), DigestKey::random().unwrap());
+        assert!(of(1, Some(&one)).may_be(&of(1, Some(&one)).0));
+        assert!(!of(1, Some(&one)).may_be(&of(2, Some(&one)).0));
+        assert!(of(1, Some(&one)).may_be(&of(2, Some(&other)).0));
+        assert!(of(1, Some(&one)).may_be(&of(1, None).0));
+    }
+}

@@ -1,0 +1,134 @@
+//! The one closed vocabulary of failure.
+
+use serde::{Deserialize, Serialize};
+
+/// The one vocabulary of failure, used by problems, ledger and docs alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// The request has the wrong shape.
+    InvalidRequest,
+    /// No key, or a bad one.
+    Unauthenticated,
+    /// The caller may not do this.
+    Forbidden,
+    /// No tool has this name.
+    UnknownTool,
+    /// The tool is switched off.
+    ToolDisabled,
+    /// The arguments break the tool's schema.
+    InvalidArguments,
+    /// The first call with this idempotency key still runs.
+    IdempotencyInProgress,
+    /// The idempotency key was used for another payload.
+    IdempotencyMismatch,
+    /// A usage limit is reached.
+    UsageLimitReached,
+    /// Too many calls are running and waiting.
+    Overloaded,
+    /// The service is shutting down.
+    Draining,
+    /// The ledger cannot write.
+    LedgerUnavailable,
+    /// The tool's source is down.
+    ToolUnavailable,
+    /// The whole call took too long.
+    DeadlineExceeded,
+    /// The last try took too long.
+    AttemptTimedOut,
+    /// The call was cancelled.
+    Cancelled,
+    /// What the tool depends on failed.
+    UpstreamFailed,
+    /// The tool's output is not what it should be.
+    BadOutput,
+    /// The first call with this idempotency key was a write that was interrupted: nobody knows whether it happened.
+    OutcomeUnknown,
+    /// A fault of the service.
+    Internal,
+}
+
+impl ErrorKind {
+    /// Every kind, in the order of the README's table.
+    pub const ALL: [Self; 20] = [
+        Self::InvalidRequest,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::UnknownTool,
+        Self::ToolDisabled,
+        Self::InvalidArguments,
+        Self::IdempotencyInProgress,
+        Self::IdempotencyMismatch,
+        Self::UsageLimitReached,
+        Self::Overloaded,
+        Self::Draining,
+        Self::LedgerUnavailable,
+        Self::ToolUnavailable,
+        Self::DeadlineExceeded,
+        Self::AttemptTimedOut,
+        Self::Cancelled,
+        Self::UpstreamFailed,
+        Self::BadOutput,
+        Self::OutcomeUnknown,
+        Self::Internal,
+    ];
+
+    /// The word used in problems, ledger and docs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidRequest => "invalid_request",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
+            Self::UnknownTool => "unknown_tool",
+            Self::ToolDisabled => "tool_disabled",
+            Self::InvalidArguments => "invalid_arguments",
+            Self::IdempotencyInProgress => "idempotency_in_progress",
+            Self::IdempotencyMismatch => "idempotency_mismatch",
+            Self::UsageLimitReached => "usage_limit_reached",
+            Self::Overloaded => "overloaded",
+            Self::Draining => "draining",
+            Self::LedgerUnavailable => "ledger_unavailable",
+            Self::ToolUnavailable => "tool_unavailable",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::AttemptTimedOut => "attempt_timed_out",
+            Self::Cancelled => "cancelled",
+            Self::UpstreamFailed => "upstream_failed",
+            Self::BadOutput => "bad_output",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// Who failed: the service that was asked, or the tool it asked in turn.
+    pub fn source(self) -> Source {
+        match self {
+            Self::ToolUnavailable | Self::AttemptTimedOut | Self::UpstreamFailed | Self::BadOutput => Source::Tool,
+            Self::InvalidRequest
+            | Self::Unauthenticated
+            | Self::Forbidden
+            | Self::UnknownTool
+            | Self::ToolDisabled
+            | Self::InvalidArguments
+            | Self::IdempotencyInProgress
+            | Self::IdempotencyMismatch
+            | Self::OutcomeUnknown
+            | Self::UsageLimitReached
+            | Self::Overloaded
+            | Self::Draining
+            | Self::LedgerUnavailable
+            | Self::DeadlineExceeded
+            | Self::Cancelled
+            | Self::Internal => Source::Service,
+        }
+    }
+}
+
+/// Whether the service failed the caller, or the tool did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// Toolcrib itself refused or failed.
+    Service,
+    /// The tool, or what it depends on, failed.
+    Tool,
+}

@@ -1,0 +1,41 @@
+//! The `Idempotency-Key` of a request, and `Idempotent-Replayed` of an answer.
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::Response;
+
+use super::problem::ApiError;
+use crate::call::IdempotencyKey;
+
+/// What a request may say of itself.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "`key` reads the header, and says more of what is none")]
+pub(super) struct Asking {
+    /// The caller's own name for this call: the same with every repetition, another for each new call.
+    #[param(rename = "idempotency-key", required = false, min_length = 1, max_length = 255)]
+    key: String,
+}
+
+/// Says that an answer was given before, byte for byte.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// The key of a request, if it has one.
+///
+/// # Errors
+/// 400, when it is none or there are several.
+pub(super) fn key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiError> {
+    let mut all = headers.get_all("idempotency-key").iter();
+    let (Some(value), None) = (all.next(), all.next()) else {
+        return match headers.contains_key("idempotency-key") {
+            true => Err(ApiError::Malformed("Idempotency-Key stands there more than once: send one".into())),
+            false => Ok(None),
+        };
+    };
+    let wrong = |why| ApiError::Malformed(format!("Idempotency-Key {why}; a random UUID is a good one"));
+    IdempotencyKey::parse(value.as_bytes()).map(Some).map_err(wrong)
+}
+
+/// Marks an answer that was given before.
+pub(super) fn mark(response: &mut Response) {
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+}

@@ -1,0 +1,59 @@
+//! How a call ended, read back from its row.
+
+use std::sync::Arc;
+
+use super::{Row, State};
+use crate::call::{Digest, Failure, Meta, ToolResult};
+
+/// How a call ended.
+#[derive(Debug)]
+pub enum End {
+    /// It runs, or it was interrupted and nobody knows.
+    Open,
+    /// The tool answered.
+    Answered {
+        /// What it said.
+        result: ToolResult,
+        /// How that came about.
+        meta: Meta,
+    },
+    /// The tool answered, and this stands for what it said.
+    Withheld(Digest),
+    /// It failed.
+    Failed(Failure),
+}
+
+/// A row that says something else than was written.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the row of this call cannot be read")]
+pub struct Unreadable;
+
+impl Row {
+    /// How the call ended. `origin_result`: what was said by the call that this one was answered from.
+    ///
+    /// # Errors
+    /// When what is stored is none of ours; that is logged here.
+    pub fn end(&self, origin_result: Option<Arc<str>>) -> Result<End, Unreadable> {
+        let unreadable = |error: serde_json::Error| {
+            // Its text may quote what it could not read.
+            let (fault, column) = (error.classify(), error.column());
+            tracing::error!(id = %self.id, ?fault, column, "a stored result cannot be read");
+            Unreadable
+        };
+        let Some(text) = self.result.clone().or(origin_result) else { return Ok(End::Open) };
+        if self.kind.is_some() {
+            return serde_json::from_str(&text).map(End::Failed).map_err(unreadable);
+        }
+        if let Some(digest) = Digest::from_column(&text) {
+            return Ok(End::Withheld(digest));
+        }
+        let result = serde_json::from_str(&text).map_err(unreadable)?;
+        let meta = self.meta.as_deref().map(serde_json::from_str).transpose().map_err(unreadable)?;
+        Ok(End::Answered { result, meta: meta.unwrap_or_default() })
+    }
+
+    /// Whether the tool answered, and said no.
+    pub fn said_no(&self) -> bool {
+        self.kind.is_none() && self.state == State::Failed
+    }
+}

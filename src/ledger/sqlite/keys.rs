@@ -1,0 +1,82 @@
+//! Claims on idempotency keys, decided in the commit that reserves. A unique index holds them apart whatever happens
+//! here; this decides who is told what.
+
+use std::collections::HashMap;
+
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteRow;
+
+use super::super::{ReserveError, Row};
+use super::batch::Reserved;
+use super::read;
+use super::script::Script;
+use crate::call::{Charge, InvocationId};
+
+/// Who holds these keys.
+const READ: &str = "select i.idempotency_key, i.caller, i.tool, i.id, i.key_until from json_each(?) as asked \
+    join invocation as i on i.idempotency_key = asked.value->>0 and i.caller = asked.value->>1 \
+    and i.tool = asked.value->>2 where i.key_until is not null";
+/// Gives up keys whose time is over.
+const RELEASE: &str = "update invocation set key_until = null where id in (select unhex(value) from json_each(?))";
+
+/// Key, caller, tool.
+type Key = (String, String, String);
+
+/// The keys that one batch asks for.
+#[derive(Default)]
+pub(super) struct Keys {
+    holders: HashMap<Key, (InvocationId, i64)>,
+    /// Calls that gave theirs up for one of this batch.
+    over: Vec<InvocationId>,
+}
+
+/// Asks who holds the keys of these reservations; says whether there are any.
+pub(super) fn ask(reserves: &[(Row, Vec<Charge>)], script: &mut Script) -> bool {
+    let asked: Vec<Key> = reserves.iter().filter_map(|(row, _)| key_of(row)).collect();
+    script.add_with(READ, &asked);
+    !asked.is_empty()
+}
+
+impl Keys {
+    /// As it was answered.
+    pub(super) fn read(rows: &[SqliteRow]) -> Result<Self, sqlx::Error> {
+        let read = |row: &SqliteRow| {
+            let key = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            Ok((key, (read::id(row.try_get(3)?)?, row.try_get(4)?)))
+        };
+        let holders = rows.iter().map(read).collect::<Result<_, sqlx::Error>>()?;
+        Ok(Self { holders, over: Vec::new() })
+    }
+
+    /// Reserves for this row, unless another holds its key.
+    pub(super) fn claim(
+        &mut self,
+        row: &Row,
+        reserve: impl FnOnce() -> (Reserved, Option<String>),
+    ) -> (Reserved, Option<String>) {
+        let Some(key) = key_of(row) else { return reserve() };
+        let holder = self.holders.get(&key).copied();
+        if let Some((holder, until)) = holder
+            && until > row.started_at.as_millisecond()
+        {
+            return (Err(ReserveError::Claimed(holder)), None);
+        }
+        let (answer, charged) = reserve();
+        if answer.is_ok() {
+            self.holders.insert(key, (row.id, Row::FOREVER.as_millisecond()));
+            self.over.extend(holder.map(|(holder, _)| holder));
+        }
+        (answer, charged)
+    }
+
+    /// Takes the keys from those whose time is over.
+    pub(super) fn release(&self, script: &mut Script) {
+        let over: Vec<String> = self.over.iter().map(|id| hex::encode(id.as_bytes())).collect();
+        script.add_with(RELEASE, &over);
+    }
+}
+
+fn key_of(row: &Row) -> Option<Key> {
+    let key = row.idempotency_key.as_ref()?;
+    row.key_until.map(|_| (key.to_string(), row.caller.to_string(), row.tool.to_string()))
+}

@@ -1,0 +1,141 @@
+//! An idempotency key that was seen before: the same answer again, or why there is none.
+//!
+//! Above validation and limits: who asks again is told what was said, whatever has been used up or changed since. The
+//! key itself is claimed further in, in the transaction that reserves (`usage_limit.rs`); this only looks.
+
+use std::sync::Arc;
+
+use moka::future::Cache;
+
+use super::Outcome;
+use super::around::{Around, AroundLayer, Inner};
+use crate::call::{
+    Answer, CallError, Digest, DigestKey, Earlier, Failure, Fingerprint, Idempotency, Invocation, InvocationId,
+    KEY_KEPT, Meta, Policy, ToolName, ToolResult,
+};
+use crate::ledger::{End, Ledger, Row, State, Unreadable};
+
+/// See the module.
+pub struct Replay {
+    ledger: Arc<dyn Ledger>,
+    tool: ToolName,
+    definition_hash: String,
+    /// Arguments must not be found from their fingerprints.
+    secret: Option<DigestKey>,
+    required: bool,
+    replays: Replays,
+}
+
+impl Replay {
+    /// Looks for the keys of one tool's calls; `None` if it does not look at keys.
+    pub fn layer(
+        ledger: &Arc<dyn Ledger>,
+        policy: &Policy,
+        tool: &ToolName,
+        definition_hash: &str,
+        secret: Option<DigestKey>,
+        replays: &Replays,
+    ) -> Option<AroundLayer<Self>> {
+        let required = policy.idempotency == Idempotency::Required;
+        let (ledger, tool, replays) = (ledger.clone(), tool.clone(), replays.clone());
+        let definition_hash = definition_hash.to_owned();
+        let looks = policy.idempotency != Idempotency::Off;
+        looks.then(|| AroundLayer::new(Self { ledger, tool, definition_hash, secret, required, replays }))
+    }
+}
+
+impl Around for Replay {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+        let Some(key) = &invocation.key else {
+            if self.required {
+                return Err(CallError::KeyMissing { tool: self.tool.to_string() });
+            }
+            return inner.call(invocation).await;
+        };
+        let asked = Fingerprint::new(&self.definition_hash, &invocation.arguments, self.secret.as_ref());
+        let (caller, tool, key) = (&invocation.caller.name, self.tool.as_str(), key.shared());
+        let holder = self.ledger.claimed(caller, tool, &key, invocation.started_at).await;
+        let holder =
+            holder.map_err(|error| CallError::LedgerUnavailable { reason: error.to_string(), started: false })?;
+        match holder {
+            None => {
+                invocation.notes.lock().fingerprint = Some(asked);
+                inner.call(invocation).await
+            }
+            Some(row) => self.again(row, &asked, &invocation).await,
+        }
+    }
+}
+
+impl Replay {
+    async fn again(&self, row: Row, asked: &Fingerprint, invocation: &Invocation) -> Outcome {
+        let id = row.id;
+        if row.fingerprint.as_ref().is_some_and(|stored| !asked.may_be(stored)) {
+            return Err(CallError::IdempotencyMismatch { invocation: id });
+        }
+        if row.state == State::Reserved {
+            return Err(CallError::IdempotencyInProgress { invocation: id });
+        }
+        let (outcome, meta) = match row.end(None).map_err(|Unreadable| CallError::Internal)? {
+            End::Open => return Err(CallError::OutcomeUnknown { invocation: id }),
+            End::Answered { result, meta } => (Ok(Arc::new(result)), meta),
+            End::Failed(failure) if failure.digest.is_none() => (Err(failure), Meta::default()),
+            End::Failed(failure) => match self.replays.0.get(&id).await {
+                Some(Kept { outcome, meta }) => (outcome, meta),
+                None => (Err(failure), Meta::default()),
+            },
+            End::Withheld(digest) => match self.replays.0.get(&id).await {
+                Some(Kept { outcome, meta }) => (outcome, meta),
+                None => not_kept(&row, digest),
+            },
+        };
+        let earlier = Earlier { invocation: id, tool_use_id: row.tool_use_id, meta };
+        invocation.notes.lock().earlier = Some(earlier);
+        outcome.map_err(|failure| CallError::Replayed { failure: Box::new(failure), invocation: id })
+    }
+}
+
+/// What is said in the place of an answer that only a digest is left of. Running the tool again is no way out.
+fn not_kept(row: &Row, digest: Digest) -> (Result<Arc<ToolResult>, Failure>, Meta) {
+    let said = "The tool was called with this key before and answered; what it said is not kept (capture: digest).";
+    let result = ToolResult { is_error: row.said_no(), ..ToolResult::text(said) };
+    (Ok(Arc::new(result)), Meta { attempts: row.attempts, result_digest: Some(digest), ..Meta::default() })
+}
+
+/// Ends of calls of which the ledger keeps digests only: in memory, for as long as their keys are kept or there is
+/// room. Clones share them.
+#[derive(Clone)]
+pub struct Replays(Cache<InvocationId, Kept>);
+
+#[derive(Clone)]
+struct Kept {
+    outcome: Result<Arc<ToolResult>, Failure>,
+    meta: Meta,
+}
+
+/// Memory for ends, in bytes of their JSON.
+const ROOM: u64 = 16 << 20;
+
+impl Default for Replays {
+    fn default() -> Self {
+        let weight = |_: &InvocationId, kept: &Kept| {
+            let said = match &kept.outcome {
+                Ok(result) => serde_json::to_vec(&**result).map_or(0, |json| json.len()),
+                Err(failure) => failure.detail.len() + failure.for_model.len(),
+            };
+            u32::try_from(said + 512).unwrap_or(u32::MAX)
+        };
+        Self(Cache::builder().max_capacity(ROOM).weigher(weight).time_to_live(KEY_KEPT).build())
+    }
+}
+
+impl Replays {
+    /// Keeps how a call ended.
+    pub async fn keep(&self, invocation: InvocationId, end: Result<&Answer, &Failure>) {
+        let kept = match end {
+            Ok(answer) => Kept { outcome: Ok(answer.result.clone()), meta: answer.meta.clone() },
+            Err(failure) => Kept { outcome: Err(failure.clone()), meta: Meta::default() },
+        };
+        self.0.insert(invocation, kept).await;
+    }
+}
