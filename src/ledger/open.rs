@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{Ledger, Watch, sqlite};
+use crate::call::InvocationId;
 
 /// When an answer may leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -86,6 +87,9 @@ pub enum Error {
     /// SQLite itself is too old to be trusted.
     #[error("SQLite {0} has the WAL-reset bug; 3.51.3 or newer is needed")]
     OldSqlite(String),
+    /// A row says something else than was written, so nobody can tell what it was.
+    #[error("the row of call {0} is damaged")]
+    Damaged(InvocationId),
     /// A statement failed.
     #[error("{0}")]
     Failed(String),

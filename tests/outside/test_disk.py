@@ -147,6 +147,39 @@ def test_flipped_bits_in_the_log(start):
     assert refusals > 15, "most bits of a log matter"
 
 
+def test_flipped_bits_in_the_database(start):
+    """Each start either refuses and says so, or no acknowledged call is missing and none is shown as something else than it was."""
+    crib = start({"tools": {"w": sh("echo $RANDOM $RANDOM $RANDOM", effect="write", limits=[{"calls": 100_000, "per": "lifetime"}])}})
+    for _ in range(120):
+        ok(crib.invoke("w"))
+    shown = {row["invocation_id"]: crib.get(f"/invocations/{row['invocation_id']}").json for row in crib.all_rows()}
+    crib.stop()
+    kept, dice, damaged, refusals = files(crib, "", ".head"), random.Random(7), 0, 0
+    for _ in range(30):
+        at = dice.randrange(len(kept[""]) * 8)
+        broken = bytearray(kept[""])
+        broken[at // 8] ^= 1 << at % 8
+        put_back(crib, dict(kept, **{"": bytes(broken)}))
+        try:
+            crib.start()
+        except AssertionError as ended:
+            assert "serve ended with 1" in str(ended) and "panicked" not in str(ended), ended
+            assert crib.ledger.read_bytes() == bytes(broken), "left as it was"
+            refusals += 1
+            continue
+        for one, was in shown.items():
+            reply = crib.get(f"/invocations/{one}")
+            if reply.status == 500:
+                problem(reply, 500, "internal")
+                poll(lambda: "damaged" in crib.stderr, what="a line that names it")
+                damaged += 1
+                continue
+            assert reply.status == 200 and reply.json == was, (at, was, reply)
+        crib.kill9()
+    print(f"{refusals} refused, {damaged} rows damaged")
+    assert refusals and damaged, (refusals, damaged)
+
+
 def test_a_loss_that_is_accepted(start):
     """The refusal says how many commits are missing and what to do; --accept-loss starts anyway, says so, and does so once."""
     crib, ids = killed(start)

@@ -10,15 +10,17 @@ use super::head;
 use super::keys::{self, Keys};
 use super::quota::{self, Counters, Open};
 use super::script::Script;
+use super::sum;
 use super::totals::Totals;
 use crate::call::{Charge, Charged};
 
 const WRITE_ATTEMPTS: &str = "insert or ignore into attempt (invocation, attempt, kind, message, duration_us) \
     select unhex(value->>0), value->>1, value->>2, value->>3, value->>4 from json_each(?)";
-const WRITE_RESULTS: &str = "insert into stored_result (key, tool, origin, result, stored_at, expires_at) \
-    select unhex(value->>0), value->>1, unhex(value->>2), value->>3, value->>4, value->>5 from json_each(?) \
+const WRITE_RESULTS: &str = "insert into stored_result (key, tool, origin, result, stored_at, expires_at, sum) \
+    select unhex(value->>0), value->>1, unhex(value->>2), value->>3, value->>4, value->>5, value->>6 from json_each(?) \
     where true on conflict (key) do update set tool = excluded.tool, origin = excluded.origin, \
-    result = excluded.result, stored_at = excluded.stored_at, expires_at = excluded.expires_at";
+    result = excluded.result, stored_at = excluded.stored_at, expires_at = excluded.expires_at, \
+    sum = excluded.sum";
 /// A few results that have expired go with every few that come, so that they never pile up.
 const DROP_EXPIRED: &str = "delete from stored_result where key in (select key from stored_result \
     where expires_at <= (select max(value->>4) from json_each(?)) limit 64)";
@@ -131,5 +133,6 @@ fn result_line(row: &StoredResult) -> impl Serialize + '_ {
         &row.result,
         row.stored_at.as_millisecond(),
         row.expires_at.as_millisecond(),
+        sum::of_result(row),
     )
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::super::Error;
+use super::sum::Damaged;
 
 // Result codes (sqlite.org/rescode.html); the lower byte of an extended one is its primary code.
 const BUSY: u32 = 5;
@@ -57,6 +58,11 @@ fn is_read_only(file: &Path) -> bool {
 
 /// A statement's failure, in words.
 pub(super) fn failed(error: sqlx::Error) -> Error {
+    if let sqlx::Error::Decode(source) = &error
+        && let Some(Damaged(id)) = source.downcast_ref()
+    {
+        return Error::Damaged(*id);
+    }
     Error::Failed(reason(&error))
 }
 

@@ -4,7 +4,7 @@
 //! `batch.rs` says what one commit writes and `script.rs` takes it to SQLite, `keys.rs` claims idempotency keys,
 //! `change.rs` does what is rare, `quota.rs` and `totals.rs` count, `prune.rs` deletes what is too old, `read.rs` and `list.rs` answer questions, `backup.rs`
 //! copies the whole. `fault.rs` says what an error means, `wal.rs` copies the log into the database, and `head.rs`
-//! notices when commits are missing.
+//! notices when commits are missing, `sum.rs` when a row says something else than was written.
 
 mod backup;
 mod batch;
@@ -20,6 +20,7 @@ mod queue;
 mod quota;
 mod read;
 mod script;
+mod sum;
 #[cfg(test)]
 mod tests;
 mod totals;

@@ -421,3 +421,63 @@ async fn the_log_is_copied_into_the_database_before_it_grows_long() {
     ledger.close().await;
     assert!(!folder.path().join("test.db-wal").exists());
 }
+
+#[tokio::test]
+async fn a_damaged_row_is_shown_to_nobody() {
+    let (ledger, folder) = open().await;
+    let url = format!("sqlite://{}", folder.path().join("test.db").display());
+    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.unwrap();
+    let key = |key: &str| Row {
+        idempotency_key: Some(key.into()),
+        fingerprint: Some("f".into()),
+        key_until: Some(Row::FOREVER),
+        ..row("t", "a", now())
+    };
+    for damage in [
+        "result = replace(result, 'false', 'fblse')",
+        "arguments = '{}'",
+        "state = 'failed'",
+        "state = 'lucceeded'",
+        "duration_us = 1501",
+        "started_at = started_at + 1",
+        "tool_use_id = ''",
+        "meta = null",
+        "caller = 'b'",
+        "attempts = 3",
+        "kind = 'internal'",
+        "result = cast(x'c328' as text)",
+    ] {
+        let (whole, broken) = (key("whole"), key(damage));
+        for row in [&whole, &broken] {
+            ledger.reserve(row.clone(), vec![]).await.unwrap();
+            let end = Row { key_until: Some(now() + 1.hour()), ..(*ended(row, State::Succeeded)).clone() };
+            ledger.settle(Arc::new(end), vec![]).await.unwrap();
+        }
+        let sql = format!(
+            "pragma ignore_check_constraints = on; drop trigger if exists invocation_ends_once; \
+             update invocation set {damage} where idempotency_key like '%=%'"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut other).await.unwrap();
+        assert!(ledger.get(whole.id).await.unwrap().is_some());
+        let read = ledger.get(broken.id).await;
+        assert!(matches!(read, Err(Error::Damaged(id)) if id == broken.id), "{damage}: {read:?}");
+        if !damage.starts_with("caller") {
+            let read = ledger.claimed("a", "t", damage, now()).await;
+            assert!(matches!(read, Err(Error::Damaged(_))), "{damage}: {read:?}");
+        }
+        sqlx::raw_sql("delete from invocation").execute(&mut other).await.unwrap();
+    }
+    let stored = StoredResult {
+        key: [7; 32],
+        tool: "t".into(),
+        origin: InvocationId::new(),
+        result: "{\"content\":[]}".into(),
+        stored_at: now(),
+        expires_at: now() + 1.hour(),
+    };
+    ledger.store(stored).await.unwrap();
+    ledger.flush().await.unwrap();
+    assert!(ledger.stored(&[7; 32], now()).await.unwrap().is_some());
+    sqlx::raw_sql("update stored_result set result = '{\"content\":{}}'").execute(&mut other).await.unwrap();
+    assert!(ledger.stored(&[7; 32], now()).await.unwrap().is_none(), "a miss, no wrong answer");
+}

@@ -6,3 +6,7 @@ create table ledger_head (
     commits      integer not null
 ) strict;
 insert into ledger_head values (1, randomblob(16), 0);
+
+-- CRC-32 over what a row says, written with its end: pages of the file have no checksum. Null: not ended, or older.
+alter table invocation add column sum integer;
+alter table stored_result add column sum integer;
