@@ -314,6 +314,7 @@ impl App {
         let watching = tokio::spawn(self.live.clone().watch(hangups));
         let shared = self.registry().shared().clone();
         let verifying = tokio::spawn(ledger::verify(shared.ledger.clone(), shared.metrics.commits()));
+        let clock = tokio::spawn(ledger::mind_the_clock(shared.clock.clone(), shared.metrics.commits()));
         if let Some(keep) = self.retention {
             // Ends when the ledger is closed.
             tokio::spawn(ledger::retain(shared.ledger.clone(), shared.clock.clone(), keep));
@@ -346,6 +347,7 @@ impl App {
         }
         watching.abort();
         verifying.abort();
+        clock.abort();
         ledger.close().await;
         shared.call_log.flush().await;
         if let Some(error) = ledger.failed().now_or_never() {

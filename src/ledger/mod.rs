@@ -22,5 +22,5 @@ pub use record::{
     AttemptRow, Found, LISTED_ARGUMENTS, Query, Registered, Reservation, ReserveError, Row, State, StoredResult,
     Switch, UsageRow,
 };
-pub use upkeep::{retain, verify};
+pub use upkeep::{mind_the_clock, retain, verify};
 pub use watch::Watch;

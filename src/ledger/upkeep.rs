@@ -1,9 +1,10 @@
-//! What goes on beside the calls: forgetting what is older than the operator wants to keep, and holding counters of
-//! limits against the rows that they count.
+//! What goes on beside the calls: forgetting what is older than the operator wants to keep, holding counters of
+//! limits against the rows that they count, and looking at the clock.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use tokio::time::{Instant, sleep};
 
 use super::{Error, Ledger, Watch};
@@ -16,6 +17,10 @@ const A_FEW: u32 = 200;
 const REST: u32 = 4;
 /// Pause when nothing is left to delete, at least and at most; in between a tenth of what is kept.
 const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+
+/// How far the wall clock may be set without a word, and how often that is looked at.
+const JUMP: Duration = Duration::from_secs(300);
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Pause between two looks. Each reads an index, not the rows.
 const VERIFY_EVERY: Duration = Duration::from_secs(60);
@@ -59,13 +64,61 @@ pub async fn verify(ledger: Arc<dyn Ledger>, watch: Arc<dyn Watch>) {
     }
 }
 
+/// Tells `watch` when the wall clock leaves the monotonic one by more than a few minutes at once. Windows of limits never
+/// go back and durations do not come from it, so nothing is set right: but a window that has begun early is worth knowing.
+pub async fn mind_the_clock(clock: Clock, watch: Arc<dyn Watch>) {
+    let mut before = (clock.now(), Instant::now());
+    loop {
+        sleep(LOOK_EVERY).await;
+        let now = (clock.now(), Instant::now());
+        let (wall, passed) = (now.0.duration_since(before.0), now.1 - before.1);
+        let jump = wall.saturating_sub(SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX));
+        if jump.unsigned_abs() > JUMP {
+            watch.clock_jumped();
+            let seconds = jump.as_secs();
+            tracing::warn!(
+                seconds,
+                "the clock jumped; windows of usage limits never go back, but may have begun early"
+            );
+        }
+        before = now;
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::super::memory::Memory;
     use super::super::{Query, contract};
     use super::*;
+
+    #[derive(Default)]
+    struct Jumps(AtomicU32);
+
+    impl Watch for Jumps {
+        fn committed(&self, _: usize, _: Duration) {}
+        fn failed(&self) {}
+        fn backlog(&self, _: usize) {}
+        fn drift(&self, _: u64) {}
+        fn clock_jumped(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_jumps_is_told_of_and_one_that_is_set_right_is_not() {
+        let (clock, hand) = Clock::manual("2026-06-15T12:00:00Z".parse().unwrap());
+        let jumps = Arc::new(Jumps::default());
+        tokio::spawn(mind_the_clock(clock, jumps.clone()));
+        for (moved, told) in [(10_000, 0), (3_600_000, 1), (10_000, 1), (-60_000, 1), (-86_400_000, 2), (10_000, 2)] {
+            sleep(LOOK_EVERY / 2).await;
+            hand.fetch_add(moved, Ordering::SeqCst);
+            sleep(LOOK_EVERY / 2).await;
+            tokio::task::yield_now().await;
+            assert_eq!(jumps.0.load(Ordering::SeqCst), told, "{moved}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_too_old_goes_and_nothing_else() {

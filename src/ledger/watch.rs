@@ -15,6 +15,9 @@ pub trait Watch: Send + Sync + 'static {
 
     /// Counters of limits differ from the rows by so many units.
     fn drift(&self, units: u64);
+
+    /// The wall clock was moved by minutes at once.
+    fn clock_jumped(&self);
 }
 
 /// Nobody does.
@@ -26,4 +29,6 @@ impl Watch for () {
     fn backlog(&self, _: usize) {}
 
     fn drift(&self, _: u64) {}
+
+    fn clock_jumped(&self) {}
 }

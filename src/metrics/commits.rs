@@ -20,12 +20,19 @@ pub struct CommitMetrics {
     seconds: Histogram,
     backlog: IntGauge,
     drift: IntGauge,
+    jumps: IntCounter,
 }
 
 impl CommitMetrics {
     pub(super) fn new(families: &Families) -> Result<Self, Error> {
         let commits = families.counters("toolcrib_ledger_commits_total", "Commits, by outcome.", &["outcome"])?;
+        let jumps = families.counters(
+            "toolcrib_clock_jumps_total",
+            "Times that the wall clock was moved by more than five minutes at once.",
+            &[],
+        )?;
         Ok(Self {
+            jumps: jumps.with_label_values::<&str>(&[]),
             done: commits.with_label_values(&["ok"]),
             failed: commits.with_label_values(&["failed"]),
             rows: families.histogram("toolcrib_ledger_batch_rows", "Rows written by one commit.", &ROWS)?,
@@ -60,5 +67,9 @@ impl Watch for CommitMetrics {
 
     fn drift(&self, units: u64) {
         self.drift.set(i64::try_from(units).unwrap_or(i64::MAX));
+    }
+
+    fn clock_jumped(&self) {
+        self.jumps.inc();
     }
 }

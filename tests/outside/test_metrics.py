@@ -10,6 +10,7 @@ from test_ledger import fill
 # Names as the parser gives them: a counter's without `_total`.
 FAMILIES = {
     "toolcrib_calls": "counter", "toolcrib_call_duration_seconds": "histogram", "toolcrib_retries": "counter",
+    "toolcrib_replays": "counter", "toolcrib_clock_jumps": "counter",
     "toolcrib_in_flight": "gauge", "toolcrib_queued": "gauge", "toolcrib_open_calls": "gauge",
     "toolcrib_cache_entries": "gauge", "toolcrib_cache_bytes": "gauge", "toolcrib_ledger_up": "gauge",
     "toolcrib_ledger_backlog_rows": "gauge", "toolcrib_quota_drift": "gauge", "toolcrib_ledger_commits": "counter", "toolcrib_ledger_batch_rows": "histogram",

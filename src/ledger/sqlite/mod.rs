@@ -14,6 +14,8 @@ mod fault;
 mod head;
 mod keys;
 mod list;
+#[cfg(test)]
+mod machine;
 mod open;
 mod prune;
 mod queue;
