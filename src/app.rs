@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use futures_util::FutureExt;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -28,6 +29,9 @@ use crate::secrets::Redactor;
 use crate::stack::Shared;
 use crate::start::{Person, Start};
 use crate::tools::{BuildError, Tool, builtin};
+
+/// For running tools to be killed and last answers to leave once the ledger has failed for good.
+const FAILED_TIME: Duration = Duration::from_millis(700);
 
 /// Why a service could not be built or started.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +102,7 @@ pub struct AppBuilder {
     manifest: Option<PathBuf>,
     listen: Option<String>,
     ledger: Option<String>,
+    accept_loss: bool,
     allow_open: bool,
     deny: Vec<String>,
     demo: bool,
@@ -149,6 +154,13 @@ impl AppBuilder {
         self
     }
 
+    /// Goes on with a ledger that has lost acknowledged commits, which [`AppBuilder::build`] else refuses.
+    #[must_use]
+    pub fn accept_loss(mut self) -> Self {
+        self.accept_loss = true;
+        self
+    }
+
     /// Lets the service listen beyond loopback although it has no callers.
     #[must_use]
     pub fn allow_open(mut self) -> Self {
@@ -196,7 +208,20 @@ impl AppBuilder {
     /// # Errors
     /// [`Error`]: what keeps the service from being built, with all findings of the manifest at once.
     pub async fn build(self) -> Result<App, Error> {
-        let Self { tools, services, manifest, listen, ledger, allow_open, deny, demo, clock, call_log, person } = self;
+        let Self {
+            tools,
+            services,
+            manifest,
+            listen,
+            ledger,
+            accept_loss,
+            allow_open,
+            deny,
+            demo,
+            clock,
+            call_log,
+            person,
+        } = self;
         let plan = Plan {
             manifest,
             program: tools.into_iter().chain(demo.then(builtin::demo).into_iter().flatten()).collect(),
@@ -209,10 +234,11 @@ impl AppBuilder {
         let manifest = outcome.map_err(Error::Manifest)?;
         let mut settings = manifest.server.clone();
         settings.allow_open |= allow_open;
-        let place = match ledger {
+        let mut place = match ledger {
             Some(url) => ledger::Settings { url, base: PathBuf::new(), ..manifest.ledger.clone() },
             None => manifest.ledger.clone(),
         };
+        place.accept_loss = accept_loss;
         let listen = listen.unwrap_or_else(|| manifest.listen.clone());
         let digest_key = manifest.digest_key.clone().map_or_else(DigestKey::random, Ok)?;
         let clock = clock.unwrap_or_else(Clock::system);
@@ -267,7 +293,8 @@ impl App {
     /// and closes the ledger. A second signal hurries. SIGHUP, or a change of the manifest's files, reloads it.
     ///
     /// # Errors
-    /// When the address cannot be listened on, or would be open to others without callers.
+    /// When the address cannot be listened on, or would be open to others without callers. [`ledger::Error::Stopped`]:
+    /// the disk failed so that nobody knows what is on it; running calls were cancelled, and the process should end.
     pub async fn serve(mut self) -> Result<(), Error> {
         let listen = &self.listen;
         let failed = |source| Error::Listen { listen: listen.clone(), source };
@@ -292,17 +319,40 @@ impl App {
             // Ends when the ledger is closed.
             tokio::spawn(ledger::retain(shared.ledger.clone(), shared.clock.clone(), keep));
         }
+        let ledger = &shared.ledger;
+        let stopped = async {
+            tokio::select! {
+                () = stop.next() => {}
+                _ = ledger.failed() => {}
+            }
+        };
         let hurried = async {
             // The first signal is the one that stops; this waits for the next.
-            hurry.next().await;
-            hurry.next().await;
+            let twice = async {
+                hurry.next().await;
+                hurry.next().await;
+            };
+            tokio::select! {
+                () = twice => {}
+                _ = ledger.failed() => {}
+            }
         };
-        http::serve(listener, self.router(), shared.running, &self.settings, stop.next(), hurried).await;
+        let at_most = async {
+            ledger.failed().await;
+            tokio::time::sleep(FAILED_TIME).await;
+        };
+        tokio::select! {
+            () = http::serve(listener, self.router(), shared.running.clone(), &self.settings, stopped, hurried) => {}
+            () = at_most => {}
+        }
         watching.abort();
         verifying.abort();
         clock.abort();
-        shared.ledger.close().await;
+        ledger.close().await;
         shared.call_log.flush().await;
+        if let Some(error) = ledger.failed().now_or_never() {
+            return Err(error.into());
+        }
         tracing::info!("stopped");
         Ok(())
     }

@@ -38,6 +38,9 @@ pub(super) enum Command {
         /// Where the ledger is: sqlite://FILE.
         #[arg(long, env = "TOOLCRIB_LEDGER")]
         ledger: Option<String>,
+        /// Start although the ledger has lost acknowledged commits.
+        #[arg(long)]
+        accept_loss: bool,
         /// Listen beyond loopback although there are no callers.
         #[arg(long)]
         allow_open: bool,

@@ -27,6 +27,9 @@ pub(super) struct CallArgs {
     /// Where the ledger is when the call runs in this process.
     #[arg(long, env = "TOOLCRIB_LEDGER")]
     ledger: Option<String>,
+    /// Go on although that ledger has lost acknowledged commits.
+    #[arg(long)]
+    accept_loss: bool,
 }
 
 /// Prints the answer or the problem; succeeds when the tool ran and did not say no.
@@ -45,6 +48,9 @@ pub(super) async fn call(args: CallArgs) -> Result<(), Failure> {
     let mut builder = args.manifest.builder()?;
     if let Some(ledger) = args.ledger {
         builder = builder.ledger(ledger);
+    }
+    if args.accept_loss {
+        builder = builder.accept_loss();
     }
     // The answer is what was asked for.
     let app = builder.call_log(CallLog::off()).build().await?;

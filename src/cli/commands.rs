@@ -19,6 +19,7 @@ pub(super) async fn serve(
     manifest: &ManifestArg,
     listen: Option<String>,
     ledger: Option<String>,
+    accept_loss: bool,
     allow_open: bool,
     log: &LogWriter,
 ) -> Result<(), Failure> {
@@ -31,6 +32,9 @@ pub(super) async fn serve(
     }
     if let Some(ledger) = ledger {
         builder = builder.ledger(ledger);
+    }
+    if accept_loss {
+        builder = builder.accept_loss();
     }
     if allow_open {
         builder = builder.allow_open();

@@ -240,6 +240,10 @@ impl From<ApiError> for Problem {
                 }
             }
             ApiError::Call { failure, invocation } => Self::of_failure(failure, invocation),
+            // Asking again would not help; the log names the row.
+            ApiError::Ledger(ledger::Error::Damaged(id)) => {
+                Self::of_failure(Failure::from(&CallError::Internal), Some(id))
+            }
             ApiError::Ledger(error) => {
                 let error = CallError::LedgerUnavailable { reason: error.to_string(), started: false };
                 Self::of_failure(Failure::from(&error), None)

@@ -329,7 +329,7 @@ pub(super) mod sqlite {
 
     pub(in crate::ledger) fn settings() -> Settings {
         let (url, durability) = ("sqlite://test.db".into(), Durability::Tiered);
-        Settings { url, base: std::path::PathBuf::new(), durability, retention: None }
+        Settings { url, base: std::path::PathBuf::new(), durability, retention: None, accept_loss: false }
     }
 
     pub(in crate::ledger) async fn open() -> (Arc<dyn Ledger>, tempfile::TempDir) {

@@ -98,7 +98,11 @@ pub trait Ledger: Send + Sync + 'static {
     /// Whether it can write now; if not, why.
     fn health(&self) -> Result<(), String>;
 
-    /// Writes everything that waits and closes the files.
+    /// Waits until nothing can be known or written any more, for good; why ([`Error::Stopped`](super::Error::Stopped)).
+    /// The process should end then.
+    async fn failed(&self) -> Error;
+
+    /// Writes everything that waits and closes the files; of a ledger that has failed it leaves them as they are.
     async fn close(&self);
 
     /// What it is, for people: engine and place.

@@ -255,6 +255,10 @@ impl Ledger for Memory {
         Ok(())
     }
 
+    async fn failed(&self) -> Error {
+        std::future::pending().await
+    }
+
     async fn close(&self) {
         self.tables().closed = true;
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{Ledger, Watch, sqlite};
+use crate::call::InvocationId;
 
 /// When an answer may leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -30,6 +31,8 @@ pub struct Settings {
     pub durability: Durability,
     /// How long calls are kept after they began; `None`: for good.
     pub retention: Option<Duration>,
+    /// Go on with a ledger that has lost acknowledged commits ([`Error::Missing`]).
+    pub accept_loss: bool,
 }
 
 /// Why the ledger failed.
@@ -53,6 +56,18 @@ pub enum Error {
         /// Ours.
         known: i64,
     },
+    /// What was acknowledged is not in it.
+    #[error(
+        "ledger {place}: {commits} acknowledged commits are missing. The file or its write-ahead log is damaged, or an \
+         older copy was put in its place; all files were left as they are. Restore a backup, or start once with \
+         --accept-loss to go on without them"
+    )]
+    Missing {
+        /// Which.
+        place: String,
+        /// How many.
+        commits: u64,
+    },
     /// The file cannot be used.
     #[error("ledger {place}: {reason}")]
     Open {
@@ -72,9 +87,15 @@ pub enum Error {
     /// SQLite itself is too old to be trusted.
     #[error("SQLite {0} has the WAL-reset bug; 3.51.3 or newer is needed")]
     OldSqlite(String),
+    /// A row says something else than was written, so nobody can tell what it was.
+    #[error("the row of call {0} is damaged")]
+    Damaged(InvocationId),
     /// A statement failed.
     #[error("{0}")]
     Failed(String),
+    /// The writing failed in a way that leaves open what is in the file: nothing is written any more.
+    #[error("the ledger has stopped: {0}")]
+    Stopped(String),
     /// The ledger was closed.
     #[error("closed")]
     Closed,
@@ -97,7 +118,7 @@ pub async fn open_watched(
     now: Timestamp,
     watch: Arc<dyn Watch>,
 ) -> Result<Arc<dyn Ledger>, Error> {
-    let ledger = sqlite::Sqlite::open(&sqlite_file(settings)?, settings.durability, now, watch).await?;
+    let ledger = sqlite::Sqlite::open(&sqlite_file(settings)?, settings, now, watch).await?;
     Ok(Arc::new(ledger))
 }
 

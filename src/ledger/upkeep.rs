@@ -38,7 +38,7 @@ pub async fn retain(ledger: Arc<dyn Ledger>, clock: Clock, keep: Duration) {
         };
         match pruned {
             Ok(rows) if rows >= u64::from(A_FEW) => sleep(began.elapsed() * REST).await,
-            Err(Error::Closed) => return,
+            Err(Error::Closed | Error::Stopped(_)) => return,
             // A ledger in trouble says so itself.
             Ok(_) | Err(_) => sleep(pause).await,
         }

@@ -32,7 +32,7 @@ impl Fixed {
     pub(super) fn changed(&self, now: &Self, plan: &Plan) -> Vec<&'static str> {
         let ServerSettings { max_body, max_in_flight, linger, drain, allowed_hosts, allowed_origins, allow_open } =
             &self.server;
-        let ledger::Settings { url, base, durability, retention } = &self.ledger;
+        let ledger::Settings { url, base, durability, retention, accept_loss: _ } = &self.ledger;
         let keys = [
             ("server.listen", !plan.listen_given && self.listen != now.listen),
             ("server.max_body", *max_body != now.server.max_body),

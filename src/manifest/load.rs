@@ -156,7 +156,8 @@ impl Loader<'_> {
             let base = if section.url.is_some() { base.clone() } else { PathBuf::new() };
             let url = section.url.unwrap_or_else(|| DEFAULT_LEDGER.into());
             let retention = section.retention.map(|time| time.0);
-            manifest.ledger = ledger::Settings { url, base, durability: section.durability, retention };
+            manifest.ledger =
+                ledger::Settings { url, base, durability: section.durability, retention, accept_loss: false };
         }
         if let Some(section) = self.section::<Cache>(&root, "cache", &base) {
             manifest.cache_bytes = section.max_bytes.map_or(manifest.cache_bytes, |size| size.0);

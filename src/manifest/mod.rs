@@ -78,6 +78,7 @@ impl Default for Manifest {
                 base: PathBuf::new(),
                 durability: ledger::Durability::default(),
                 retention: None,
+                accept_loss: false,
             },
             capture: Capture::default(),
             digest_key: None,

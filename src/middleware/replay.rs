@@ -13,7 +13,7 @@ use crate::call::{
     Answer, CallError, Digest, DigestKey, Earlier, Failure, Fingerprint, Idempotency, Invocation, InvocationId,
     KEY_KEPT, Meta, Policy, ToolName, ToolResult,
 };
-use crate::ledger::{End, Ledger, Row, State, Unreadable};
+use crate::ledger::{self, End, Ledger, Row, State, Unreadable};
 
 /// See the module.
 pub struct Replay {
@@ -55,8 +55,11 @@ impl Around for Replay {
         let asked = Fingerprint::new(&self.definition_hash, &invocation.arguments, self.secret.as_ref());
         let (caller, tool, key) = (&invocation.caller.name, self.tool.as_str(), key.shared());
         let holder = self.ledger.claimed(caller, tool, &key, invocation.started_at).await;
-        let holder =
-            holder.map_err(|error| CallError::LedgerUnavailable { reason: error.to_string(), started: false })?;
+        let holder = holder.map_err(|error| match error {
+            // Whatever it was answered, it must not run again.
+            ledger::Error::Damaged(_) => CallError::Internal,
+            error => CallError::LedgerUnavailable { reason: error.to_string(), started: false },
+        })?;
         match holder {
             None => {
                 invocation.notes.lock().fingerprint = Some(asked);

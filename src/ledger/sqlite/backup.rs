@@ -13,11 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
-use sqlx::{Connection, SqliteConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use uuid::Uuid;
 
 use super::super::Error;
-use super::open;
+use super::head::{self, Mark};
+use super::{fault, open};
 
 /// SQLite asks about every so many of its instructions whether to go on: some milliseconds apart.
 const ASK_EVERY: i32 = 100_000;
@@ -40,17 +42,18 @@ pub(super) async fn backup(from: &Path, to: &Path) -> Result<u64, Error> {
 
     let mut connection = connect(from, &to, &copy.stop).await?;
     let copied = sqlx::query("vacuum into ?").bind(name).execute(&mut connection).await;
-    copied.map_err(|error| refused(&to, open::reason(&error)))?;
+    copied.map_err(|error| refused(&to, fault::reason(&error)))?;
     let _ = connection.close().await;
 
     let mut written = connect(&copy.path, &to, &copy.stop).await?;
     open::check_copy(&mut written).await.map_err(|reason| refused(&to, reason))?;
     let _ = written.close().await;
+    begin_anew(&copy.path).await.map_err(|error| refused(&to, fault::reason(&error)))?;
     copy.finish(&to).await
 }
 
 /// What stands beside a ledger's name in the names of its own files.
-const OWN_FILES: [&str; 4] = ["-wal", "-shm", "-journal", ".lock"];
+const OWN_FILES: [&str; 5] = ["-wal", "-shm", "-journal", ".lock", ".head"];
 
 /// Whether two names, of files that need not be there, are one.
 fn same(one: &Path, other: &Path) -> bool {
@@ -64,13 +67,28 @@ fn refused(to: &Path, reason: impl ToString) -> Error {
 
 /// A connection that only reads `file` and gives up when it is told to.
 async fn connect(file: &Path, to: &Path, stop: &Arc<AtomicBool>) -> Result<SqliteConnection, Error> {
-    let explain = |error: sqlx::Error| refused(to, format!("{}: {}", file.display(), open::reason(&error)));
+    let explain = |error: sqlx::Error| refused(to, format!("{}: {}", file.display(), fault::reason(&error)));
     let mut connection = SqliteConnection::connect_with(&open::reading(file)).await.map_err(explain)?;
     let stop = stop.clone();
     let mut handle = connection.lock_handle().await.map_err(explain)?;
     handle.set_progress_handler(ASK_EVERY, move || !stop.load(Ordering::Relaxed));
     drop(handle);
     Ok(connection)
+}
+
+/// Makes the copy a ledger of its own. It is nobody's yet: it needs no journal, and is brought to disk afterwards.
+async fn begin_anew(copy: &Path) -> Result<(), sqlx::Error> {
+    let options = SqliteConnectOptions::new()
+        .filename(copy)
+        .journal_mode(SqliteJournalMode::Off)
+        .synchronous(SqliteSynchronous::Off)
+        .disable_statement_logging();
+    let mut connection = SqliteConnection::connect_with(&options).await?;
+    // A ledger of an older release has no mark yet.
+    if Mark::of(&mut connection).await?.is_some() {
+        sqlx::query(head::ANEW).execute(&mut connection).await?;
+    }
+    connection.close().await
 }
 
 /// The copy under its working name; removed unless it is finished.

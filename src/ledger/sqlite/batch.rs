@@ -6,18 +6,21 @@ use serde::Serialize;
 use sqlx::SqliteConnection;
 
 use super::super::{AttemptRow, Reservation, ReserveError, Row, StoredResult};
+use super::head;
 use super::keys::{self, Keys};
 use super::quota::{self, Counters, Open};
 use super::script::Script;
+use super::sum;
 use super::totals::Totals;
 use crate::call::{Charge, Charged};
 
 const WRITE_ATTEMPTS: &str = "insert or ignore into attempt (invocation, attempt, kind, message, duration_us) \
     select unhex(value->>0), value->>1, value->>2, value->>3, value->>4 from json_each(?)";
-const WRITE_RESULTS: &str = "insert into stored_result (key, tool, origin, result, stored_at, expires_at) \
-    select unhex(value->>0), value->>1, unhex(value->>2), value->>3, value->>4, value->>5 from json_each(?) \
+const WRITE_RESULTS: &str = "insert into stored_result (key, tool, origin, result, stored_at, expires_at, sum) \
+    select unhex(value->>0), value->>1, unhex(value->>2), value->>3, value->>4, value->>5, value->>6 from json_each(?) \
     where true on conflict (key) do update set tool = excluded.tool, origin = excluded.origin, \
-    result = excluded.result, stored_at = excluded.stored_at, expires_at = excluded.expires_at";
+    result = excluded.result, stored_at = excluded.stored_at, expires_at = excluded.expires_at, \
+    sum = excluded.sum";
 /// A few results that have expired go with every few that come, so that they never pile up.
 const DROP_EXPIRED: &str = "delete from stored_result where key in (select key from stored_result \
     where expires_at <= (select max(value->>4) from json_each(?)) limit 64)";
@@ -58,14 +61,14 @@ impl Batch {
         self.reserves.len() + ends + self.attempts.len() + self.results.len()
     }
 
-    /// Writes everything or nothing, and `durations` with it; answers each reservation, in order. After an error the
-    /// caller rolls back and forgets the counters.
+    /// Writes everything or nothing, and `durations` with it; answers each reservation, in order, and says which commit
+    /// this was. After an error the caller rolls back and forgets the counters.
     pub(super) async fn commit(
         &self,
         connection: &mut SqliteConnection,
         counters: &mut Counters,
         durations: &[impl Serialize],
-    ) -> Result<Vec<Reserved>, sqlx::Error> {
+    ) -> Result<(Vec<Reserved>, u64), sqlx::Error> {
         let mut script = Script::default();
         script.add("begin immediate");
         if quota::refund(&self.settles, &mut script) {
@@ -104,10 +107,11 @@ impl Batch {
         let rows: Vec<_> = self.results.iter().map(result_line).collect();
         script.add_with(DROP_EXPIRED, &rows);
         script.add_with(WRITE_RESULTS, &rows);
+        script.add(head::COUNT);
         script.add("commit");
-        script.fetch(connection).await?;
+        let commits = head::counted(&script.fetch(connection).await?)?;
         counters.remember(quota);
-        Ok(answers)
+        Ok((answers, commits))
     }
 
     /// The calls that have ended.
@@ -129,5 +133,6 @@ fn result_line(row: &StoredResult) -> impl Serialize + '_ {
         &row.result,
         row.stored_at.as_millisecond(),
         row.expires_at.as_millisecond(),
+        sum::of_result(row),
     )
 }

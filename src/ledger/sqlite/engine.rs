@@ -11,11 +11,12 @@ use sqlx::SqlitePool;
 use tokio::sync::oneshot;
 
 use super::super::{
-    AttemptRow, Durability, Error, Found, Held, Ledger, Query, Registered, Reservation, ReserveError, Row,
+    AttemptRow, Durability, Error, Found, Held, Ledger, Query, Registered, Reservation, ReserveError, Row, Settings,
     StoredResult, Switch, UsageRow, Watch,
 };
-use super::writer::{Op, Then, Writer};
-use super::{backup, list, open, read};
+use super::change::Change;
+use super::queue::{Op, Then, Writer};
+use super::{backup, fault, list, open, read, writer};
 use crate::call::{Charge, Charged, InvocationId};
 
 /// How long closing waits for questions under way.
@@ -33,15 +34,15 @@ pub(in crate::ledger) struct Sqlite {
 impl Sqlite {
     pub(in crate::ledger) async fn open(
         path: &Path,
-        durability: Durability,
+        settings: &Settings,
         now: Timestamp,
         watch: Arc<dyn Watch>,
     ) -> Result<Self, Error> {
-        let opened = open::open(path, now).await?;
+        let opened = open::open(path, now, settings.accept_loss).await?;
         Ok(Self {
             place: path.to_owned(),
-            durability,
-            writer: Writer::spawn(opened.connection, path, watch),
+            durability: settings.durability,
+            writer: writer::spawn(opened.connection, opened.head, path, watch),
             readers: opened.readers,
             _lock: Some(opened.lock),
         })
@@ -59,7 +60,12 @@ impl Sqlite {
     async fn committed<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Op) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
         self.writer.send(op(reply)).await?;
-        answer.await.map_err(|_| Error::Closed)?
+        answer.await.map_err(|_| self.writer.gone())?
+    }
+
+    /// The same for a change; says how many rows it touched.
+    async fn change(&self, change: Change) -> Result<u64, Error> {
+        self.committed(|reply| Op::Change { change, reply }).await
     }
 }
 
@@ -68,7 +74,7 @@ impl Ledger for Sqlite {
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
         let (reply, answer) = oneshot::channel();
         self.writer.send(Op::Reserve { row, charges, reply }).await?;
-        answer.await.map_err(|_| Error::Closed)?
+        answer.await.map_err(|_| self.writer.gone())?
     }
 
     async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
@@ -96,32 +102,32 @@ impl Ledger for Sqlite {
     }
 
     async fn get(&self, id: InvocationId) -> Result<Option<Found>, Error> {
-        read::get(&self.readers, id).await.map_err(open::failed)
+        read::get(&self.readers, id).await.map_err(fault::failed)
     }
 
     async fn claimed(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error> {
-        read::claimed(&self.readers, caller, tool, key, now).await.map_err(open::failed)
+        read::claimed(&self.readers, caller, tool, key, now).await.map_err(fault::failed)
     }
 
     async fn list(&self, query: &Query) -> Result<Vec<Row>, Error> {
-        list::list(&self.readers, query).await.map_err(open::failed)
+        list::list(&self.readers, query).await.map_err(fault::failed)
     }
 
     async fn usage(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
-        read::usage(&self.readers, caller).await.map_err(open::failed)
+        read::usage(&self.readers, caller).await.map_err(fault::failed)
     }
 
     async fn used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
-        read::used(&self.readers, charges, now).await.map_err(open::failed)
+        read::used(&self.readers, charges, now).await.map_err(fault::failed)
     }
 
     async fn reset(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
         let (tool, caller) = (tool.to_owned(), caller.map(str::to_owned));
-        self.committed(|reply| Op::Reset { tool, caller, reply }).await
+        self.change(Change::Reset { tool, caller }).await.map(drop)
     }
 
     async fn stored(&self, key: &[u8; 32], now: Timestamp) -> Result<Option<StoredResult>, Error> {
-        read::stored(&self.readers, key, now).await.map_err(open::failed)
+        read::stored(&self.readers, key, now).await.map_err(fault::failed)
     }
 
     async fn store(&self, result: StoredResult) -> Result<(), Error> {
@@ -130,36 +136,36 @@ impl Ledger for Sqlite {
 
     async fn purge(&self, tool: Option<&str>) -> Result<u64, Error> {
         let tool = tool.map(str::to_owned);
-        self.committed(|reply| Op::Purge { tool, reply }).await
+        self.change(Change::Purge { tool }).await
     }
 
     async fn switches(&self) -> Result<Vec<Switch>, Error> {
-        read::switches(&self.readers).await.map_err(open::failed)
+        read::switches(&self.readers).await.map_err(fault::failed)
     }
 
     async fn switch(&self, switch: Switch) -> Result<(), Error> {
-        self.committed(|reply| Op::Switch { switch, reply }).await
+        self.change(Change::Switch(switch)).await.map(drop)
     }
 
     async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
-        self.committed(|reply| Op::Prune { before, now, at_most, reply }).await
+        self.change(Change::Prune { before, now, at_most }).await
     }
 
     async fn drift(&self) -> Result<u64, Error> {
-        read::drift(&self.readers).await.map_err(open::failed)
+        read::drift(&self.readers).await.map_err(fault::failed)
     }
 
     async fn registered(&self) -> Result<Vec<Registered>, Error> {
-        read::registered(&self.readers).await.map_err(open::failed)
+        read::registered(&self.readers).await.map_err(fault::failed)
     }
 
     async fn register(&self, tool: Registered) -> Result<(), Error> {
-        self.committed(|reply| Op::Register { tool, reply }).await
+        self.change(Change::Register(tool)).await.map(drop)
     }
 
     async fn unregister(&self, name: &str) -> Result<bool, Error> {
         let name = name.to_owned();
-        self.committed(|reply| Op::Unregister { name, reply }).await
+        Ok(self.change(Change::Unregister { name }).await? > 0)
     }
 
     async fn backup(&self, to: &Path) -> Result<u64, Error> {
@@ -170,6 +176,10 @@ impl Ledger for Sqlite {
 
     fn health(&self) -> Result<(), String> {
         self.writer.health()
+    }
+
+    async fn failed(&self) -> Error {
+        self.writer.failed().await
     }
 
     async fn close(&self) {

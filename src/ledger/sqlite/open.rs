@@ -12,14 +12,20 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{ConnectOptions, Connection, SqlStr, SqliteConnection, SqlitePool};
 
 use super::super::{Error, Row};
+use super::fault::{failed, reason};
+use super::head::{Found, Head, Mark};
+use super::wal;
 use crate::call::KEY_KEPT;
 
 /// Readers at once. A read takes microseconds; more would only hold file handles.
 const READERS: u32 = 4;
 /// How long a statement waits for another process that writes.
 const BUSY: Duration = Duration::from_secs(5);
-/// Files up to this size are checked page by page at the start; it costs about a second per GiB.
+/// Files up to this size are checked page by page at the start: up to about 150 ms.
 const CHECKED_SIZE: u64 = 64 << 20;
+/// Up to this size indexes are held against their rows too, which takes four times as long: a key that an index has lost
+/// would be run again.
+const COMPARED_SIZE: u64 = 16 << 20;
 /// "TCRB", as the first migration writes it.
 const APPLICATION_ID: i64 = 0x5443_5242;
 /// First SQLite without the WAL-reset corruption bug (sqlite.org, release 3.51.3).
@@ -27,6 +33,7 @@ const OLDEST_SQLITE: (u32, u32, u32) = (3, 51, 3);
 
 pub(super) struct Opened {
     pub(super) connection: SqliteConnection,
+    pub(super) head: Head,
     pub(super) readers: SqlitePool,
     pub(super) lock: File,
 }
@@ -38,25 +45,50 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(BUSY)
         .foreign_keys(true)
+        // The writer does it: see `wal.rs`.
+        .pragma("wal_autocheckpoint", "0")
         .disable_statement_logging()
 }
 
-pub(super) async fn open(path: &Path, now: Timestamp) -> Result<Opened, Error> {
+pub(super) async fn open(path: &Path, now: Timestamp, accept_loss: bool) -> Result<Opened, Error> {
     let place = || path.display().to_string();
     create(path).map_err(|error| Error::Open { place: place(), reason: error.to_string() })?;
     let (lock, alone) = lock(path)?;
     let explain = |error: sqlx::Error| Error::Open { place: place(), reason: reason(&error) };
+    let is_marked = look(path, accept_loss).await.map_err(|error| match error {
+        Error::Failed(reason) => Error::Open { place: place(), reason },
+        other => other,
+    })?;
     let mut connection = SqliteConnection::connect_with(&options(path)).await.map_err(explain)?;
-    check_version(&mut connection).await?;
-    check_pages(&mut connection, path).await?;
-    check_owner(&mut connection, path).await?;
     migrate(&mut connection, path).await?;
     if alone {
         settle_interrupted(&mut connection, now).await.map_err(explain)?;
     }
+    if !is_marked {
+        // The id must not hang on the log, which is what it is there to tell about.
+        wal::empty(&mut connection).await.map_err(explain)?;
+    }
+    let mark = Mark::of(&mut connection).await.map_err(explain)?;
+    let mark = mark.ok_or_else(|| Error::Open { place: place(), reason: "it has no ledger_head".into() })?;
+    let head = Head::open(path, mark);
     // From here on others may open it too.
     lock.lock_shared().map_err(|error| Error::Open { place: place(), reason: error.to_string() })?;
-    Ok(Opened { connection, readers: readers(path).await?, lock })
+    Ok(Opened { connection, head, readers: readers(path).await?, lock })
+}
+
+/// Whether what is there may be used, before anything can change it: a connection that writes would, when it is closed,
+/// copy a damaged log into the database and remove it. Says whether the ledger has its mark already.
+async fn look(path: &Path, accept_loss: bool) -> Result<bool, Error> {
+    // First: another process may be counting on.
+    let found = Found::beside(path);
+    let mut connection = SqliteConnection::connect_with(&reading(path)).await.map_err(failed)?;
+    check_version(&mut connection).await?;
+    check_pages(&mut connection, path).await?;
+    let is_empty = check_owner(&mut connection, path).await?;
+    let mark = Mark::of(&mut connection).await.map_err(failed)?;
+    let _ = connection.close().await;
+    found.check(mark, is_empty, path, accept_loss)?;
+    Ok(mark.is_some())
 }
 
 /// How a ledger that is there is read. The journal mode is left as it is: setting it would be a write.
@@ -118,15 +150,17 @@ async fn check_version(connection: &mut SqliteConnection) -> Result<(), Error> {
 }
 
 async fn check_pages(connection: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
-    if std::fs::metadata(path).is_ok_and(|meta| meta.len() > CHECKED_SIZE) {
-        return Ok(());
-    }
+    let check = match std::fs::metadata(path).map_or(0, |meta| meta.len()) {
+        bytes if bytes <= COMPARED_SIZE => "pragma integrity_check(1)",
+        bytes if bytes <= CHECKED_SIZE => "pragma quick_check(1)",
+        _ => return Ok(()),
+    };
     let place = path.display().to_string();
     let damaged = |what: String| Error::Open {
         place: place.clone(),
         reason: format!("the file is damaged ({what}); it was left as it is: restore a backup or name another file"),
     };
-    match sqlx::query_scalar::<_, String>("pragma quick_check(1)").fetch_one(connection).await {
+    match sqlx::query_scalar::<_, String>(check).fetch_one(connection).await {
         Ok(verdict) if verdict == "ok" => Ok(()),
         Ok(verdict) => Err(damaged(verdict.lines().last().unwrap_or_default().to_owned())),
         Err(error) => Err(Error::Open { place: place.clone(), reason: reason(&error) }),
@@ -145,13 +179,13 @@ pub(super) async fn check_copy(connection: &mut SqliteConnection) -> Result<(), 
     }
 }
 
-/// A database that is not empty and not ours is somebody else's.
-async fn check_owner(connection: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
+/// A database that is not empty and not ours is somebody else's. Says whether it is empty.
+async fn check_owner(connection: &mut SqliteConnection, path: &Path) -> Result<bool, Error> {
     let id: i64 = sqlx::query_scalar("pragma application_id").fetch_one(&mut *connection).await.map_err(failed)?;
     let tables = "select count(*) from sqlite_schema where name not like 'sqlite_%'";
     let tables: i64 = sqlx::query_scalar(tables).fetch_one(connection).await.map_err(failed)?;
     if id == APPLICATION_ID || tables == 0 {
-        return Ok(());
+        return Ok(tables == 0);
     }
     let reason = "the file is another program's database; it was left as it is: name another file".into();
     Err(Error::Open { place: path.display().to_string(), reason })
@@ -167,6 +201,7 @@ fn migrations() -> Vec<Migration> {
         embed(2, "totals", include_str!("../../../migrations/sqlite/0002_totals.sql")),
         embed(3, "registered_tool", include_str!("../../../migrations/sqlite/0003_registered_tool.sql")),
         embed(4, "idempotency", include_str!("../../../migrations/sqlite/0004_idempotency.sql")),
+        embed(5, "damage", include_str!("../../../migrations/sqlite/0005_damage.sql")),
     ]
 }
 
@@ -204,24 +239,4 @@ async fn settle_interrupted(connection: &mut SqliteConnection, now: Timestamp) -
         .rows_affected();
     tracing::debug!(results = expired, "expired results deleted");
     Ok(())
-}
-
-/// A statement's failure, in words.
-pub(super) fn failed(error: sqlx::Error) -> Error {
-    Error::Failed(reason(&error))
-}
-
-/// SQLite's primary result code in words that say what would help (sqlite.org/rescode.html).
-pub(super) fn reason(error: &sqlx::Error) -> String {
-    let code = error.as_database_error().and_then(|db| db.code()).and_then(|code| code.parse::<u32>().ok());
-    match code.map(|code| code & 0xff) {
-        Some(5 | 6) => "another process keeps the file locked".into(),
-        Some(8) => "the file or its folder is read-only; make it writable or name another file".into(),
-        Some(10) => format!("the disk failed: {error}"),
-        Some(11) => "the file is damaged; it was left as it is: restore a backup or name another file".into(),
-        Some(13) => "the disk is full".into(),
-        Some(14) => "the file cannot be opened: is its folder there and writable?".into(),
-        Some(26) => "the file is not a SQLite database; it was left as it is: name another file".into(),
-        _ => error.to_string(),
-    }
 }

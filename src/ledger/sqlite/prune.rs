@@ -1,7 +1,7 @@
 //! Deleting what is older than the operator wants to keep, a few rows at a time.
 
 use jiff::Timestamp;
-use sqlx::{Connection, SqliteConnection};
+use sqlx::SqliteConnection;
 
 use crate::call::InvocationId;
 
@@ -28,7 +28,8 @@ const ATTEMPTS: &str = "delete from attempt where (invocation, attempt) in \
 const RUNS: &str = "delete from quota where (tool, caller, run, per) in \
     (select tool, caller, run, per from quota where per = 'run' and counted_at < ? limit ?)";
 
-/// Deletes at most `at_most` rows of each kind that are older than `before` and not held at `now`, in one commit; says how many.
+/// Deletes at most `at_most` rows of each kind that are older than `before` and not held at `now`; says how many. One
+/// commit of the caller's.
 pub(super) async fn prune(
     connection: &mut SqliteConnection,
     before: Timestamp,
@@ -36,16 +37,14 @@ pub(super) async fn prune(
     at_most: u32,
 ) -> Result<u64, sqlx::Error> {
     let oldest = InvocationId::floor(before).as_bytes().to_vec();
-    let mut change = connection.begin_with("begin immediate").await?;
     let mut deleted = 0;
     let now = now.as_millisecond();
-    sqlx::query(CARRY).bind(oldest.clone()).bind(at_most).bind(now).execute(&mut *change).await?;
+    sqlx::query(CARRY).bind(oldest.clone()).bind(at_most).bind(now).execute(&mut *connection).await?;
     let query = sqlx::query(CALLS).bind(oldest.clone()).bind(at_most).bind(now);
-    deleted += query.execute(&mut *change).await?.rows_affected();
+    deleted += query.execute(&mut *connection).await?.rows_affected();
     let query = sqlx::query(ATTEMPTS).bind(oldest).bind(at_most);
-    deleted += query.execute(&mut *change).await?.rows_affected();
+    deleted += query.execute(&mut *connection).await?.rows_affected();
     let query = sqlx::query(RUNS).bind(before.as_millisecond()).bind(at_most);
-    deleted += query.execute(&mut *change).await?.rows_affected();
-    change.commit().await?;
+    deleted += query.execute(&mut *connection).await?.rows_affected();
     Ok(deleted)
 }

@@ -10,18 +10,16 @@ use sqlx::{QueryBuilder, Row as _, Sqlite, SqlitePool};
 use super::super::latency::Latencies;
 use super::super::{AttemptRow, Found, Registered, Row, State, StoredResult, Switch, UsageRow};
 use super::quota::DRIFT;
+use super::sum::{self, Damaged};
 use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId};
 
 pub(super) type Result<T> = std::result::Result<T, sqlx::Error>;
 
 const COLUMNS: &str = "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
-    duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until from invocation where true";
+    duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum from invocation where true";
 
 pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Found>> {
-    let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
-    query.push(" and id = ").push_bind(id.as_bytes().to_vec());
-    let Some(row) = query.build().fetch_optional(pool).await? else { return Ok(None) };
-    let row = decode(&row)?;
+    let Some(row) = one(pool, id).await? else { return Ok(None) };
     let sql = "select attempt, kind, message, duration_us from attempt where invocation = ? order by attempt";
     let rows = sqlx::query(sql).bind(id.as_bytes().to_vec()).fetch_all(pool).await?;
     let attempt = |row: &SqliteRow| {
@@ -34,16 +32,31 @@ pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Fo
         })
     };
     let attempts = rows.iter().map(attempt).collect::<Result<Vec<_>>>()?;
-    let origin_result: Option<Option<String>> = match row.origin {
-        Some(origin) => {
-            sqlx::query_scalar("select result from invocation where id = ?")
-                .bind(origin.as_bytes().to_vec())
-                .fetch_optional(pool)
-                .await?
-        }
+    let origin = match row.origin {
+        Some(origin) => one(pool, origin).await?,
         None => None,
     };
-    Ok(Some(Found { row, attempts, origin_result: origin_result.flatten().map(Into::into) }))
+    Ok(Some(Found { row, attempts, origin_result: origin.and_then(|row| row.result) }))
+}
+
+async fn one(pool: &SqlitePool, id: InvocationId) -> Result<Option<Row>> {
+    let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
+    query.push(" and id = ").push_bind(id.as_bytes().to_vec());
+    query.build().fetch_optional(pool).await?.as_ref().map(whole).transpose()
+}
+
+/// A row as it was written, or an error: somebody may act on what it says.
+fn whole(row: &SqliteRow) -> Result<Row> {
+    let id = id(row.try_get(0)?)?;
+    let written: Option<u32> = row.try_get(19)?;
+    match decode(row) {
+        Ok(row) if written.is_none_or(|sum| sum == sum::of_row(&row)) => Ok(row),
+        read => {
+            let error = read.err();
+            tracing::error!(%id, error = error.map(tracing::field::display), "a row of the ledger is damaged: it is shown to nobody");
+            Err(sqlx::Error::Decode(Damaged(id).into()))
+        }
+    }
 }
 
 pub(super) async fn claimed(
@@ -56,7 +69,7 @@ pub(super) async fn claimed(
     let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
     query.push(" and idempotency_key = ").push_bind(key).push(" and caller = ").push_bind(caller);
     query.push(" and tool = ").push_bind(tool).push(" and key_until > ").push_bind(now.as_millisecond());
-    query.build().fetch_optional(pool).await?.as_ref().map(decode).transpose()
+    query.build().fetch_optional(pool).await?.as_ref().map(whole).transpose()
 }
 
 /// Totals that are kept as calls come and go, and quantiles of their sketches: the number of rows does not matter.
@@ -109,17 +122,22 @@ pub(super) async fn used(pool: &SqlitePool, charges: &[Charge], now: Timestamp) 
 }
 
 pub(super) async fn stored(pool: &SqlitePool, key: &[u8; 32], now: Timestamp) -> Result<Option<StoredResult>> {
-    let sql = "select tool, origin, result, stored_at, expires_at from stored_result where key = ? and expires_at > ?";
+    let sql = "select tool, origin, result, stored_at, expires_at, sum from stored_result \
+        where key = ? and expires_at > ?";
     let query = sqlx::query(sql).bind(key.to_vec()).bind(now.as_millisecond());
     let Some(row) = query.fetch_optional(pool).await? else { return Ok(None) };
-    Ok(Some(StoredResult {
-        key: *key,
-        tool: row.try_get(0)?,
-        origin: id(row.try_get(1)?)?,
-        result: row.try_get(2)?,
-        stored_at: time(row.try_get(3)?)?,
-        expires_at: time(row.try_get(4)?)?,
-    }))
+    let read = || {
+        let (stored_at, expires_at) = (time(row.try_get(3)?)?, time(row.try_get(4)?)?);
+        let (tool, origin, result) = (row.try_get(0)?, id(row.try_get(1)?)?, row.try_get(2)?);
+        let stored = StoredResult { key: *key, tool, origin, result, stored_at, expires_at };
+        let written: Option<u32> = row.try_get(5)?;
+        Ok::<_, sqlx::Error>(Some(stored).filter(|stored| written.is_none_or(|sum| sum == sum::of_result(stored))))
+    };
+    let stored = read().ok().flatten();
+    if stored.is_none() {
+        tracing::warn!(key = hex::encode(key), "a stored result is damaged: the tool is called instead");
+    }
+    Ok(stored)
 }
 
 pub(super) async fn switches(pool: &SqlitePool) -> Result<Vec<Switch>> {

@@ -8,21 +8,22 @@ use serde::Serialize;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, AssertSqlSafe, Encode, Sqlite, SqliteConnection, Type};
 
-use super::super::Row;
+use super::super::{Row, State};
+use super::sum;
 
 /// Writes whole rows: those of calls that begin, and those of calls that have ended. One that is there is ended if it
 /// was reserved, and else stays as it is: a call ends once. An empty set of counters gives back what
 /// it was charged.
 const WRITE_ROWS: [&str; 2] = [
     "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
-     duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, charged) select * from (values ",
+     duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, charged) select * from (values ",
     ") where column1 is not null on conflict (id) do update set state = excluded.state, kind = excluded.kind, \
      cache = excluded.cache, attempts = excluded.attempts, duration_us = excluded.duration_us, \
      result = excluded.result, origin = excluded.origin, meta = excluded.meta, \
-     key_until = excluded.key_until, charged = iif(excluded.charged = '', null, charged) \
+     key_until = excluded.key_until, sum = excluded.sum, charged = iif(excluded.charged = '', null, charged) \
      where invocation.state = 'reserved' and excluded.state != 'reserved'",
 ];
-const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 
 /// Statements and the values bound to them. The texts are constants of this folder, so joining them is safe; values
 /// are always bound.
@@ -89,7 +90,7 @@ impl Script {
     }
 }
 
-const COLUMNS: usize = 20;
+const COLUMNS: usize = 21;
 
 /// Bound values, in order.
 #[derive(Default)]
@@ -124,5 +125,6 @@ impl Values {
         self.push(row.idempotency_key.clone());
         self.push(row.fingerprint.clone());
         self.push(row.key_until.map(|until| until.as_millisecond()));
+        self.push((row.state != State::Reserved).then(|| sum::of_row(row)));
     }
 }

@@ -1,6 +1,7 @@
 //! What this engine promises beyond the contract: its file, its restarts, other processes on it.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +10,7 @@ use jiff::{Timestamp, ToSpan};
 use super::super::contract::sqlite::{open, settings};
 use super::super::contract::{charge, ended, now, record_at, row};
 use super::super::*;
-use crate::call::Per;
+use crate::call::{InvocationId, Per};
 
 #[tokio::test]
 async fn interrupted_calls_are_unknown_and_stay_charged_after_a_restart() {
@@ -240,4 +241,243 @@ async fn files_that_cannot_be_used_are_named_and_left_as_they_are() {
         let said = super::super::open(&settings, now()).await.err().unwrap().to_string();
         assert!(said.contains(says) && !said.contains("secret"), "{said}");
     }
+}
+
+#[tokio::test]
+async fn after_a_failure_that_leaves_the_file_in_doubt_nothing_is_written_any_more() {
+    let (ledger, folder) = open().await;
+    let running = row("t", "a", now());
+    ledger.reserve(running.clone(), vec![charge(9, Per::Lifetime)]).await.unwrap();
+    assert!(futures_util::poll!(ledger.failed()).is_pending());
+
+    let file = folder.path().join("test.db");
+    let mut other =
+        <sqlx::SqliteConnection as sqlx::Connection>::connect(&format!("sqlite://{}", file.display())).await.unwrap();
+    let damage = "pragma writable_schema = on; update sqlite_schema set sql = 'no sql' where name = 'quota'; \
+                  pragma schema_version = 99";
+    sqlx::raw_sql(damage).execute(&mut other).await.unwrap();
+
+    let waiting = ledger.reserve(row("t", "a", now()), vec![]);
+    assert!(matches!(waiting.await, Err(ReserveError::Ledger(Error::Stopped(_)))));
+    let Error::Stopped(reason) = ledger.failed().await else { panic!("it has stopped") };
+    assert!(reason.contains("damaged"), "{reason}");
+    assert!(ledger.health().is_err_and(|said| said.contains("stopped")));
+    sqlx::raw_sql("pragma writable_schema = reset").execute(&mut other).await.unwrap();
+    // Not tried again, whatever is asked.
+    let settled = ledger.settle(ended(&running, State::Succeeded), vec![]).await;
+    assert!(matches!(settled, Err(Error::Stopped(_))), "{settled:?}");
+    let switched = ledger.switch(Switch { tool: "t".into(), enabled: false }).await;
+    assert!(matches!(switched, Err(Error::Stopped(_))), "{switched:?}");
+    ledger.close().await;
+    assert!(std::fs::metadata(folder.path().join("test.db-wal")).unwrap().len() > 0, "left to the next start");
+}
+
+/// The files of a ledger whose process was killed: `calls` were recorded, each in a commit of its own, and the log was not
+/// copied into the database.
+async fn killed_after(calls: usize) -> (tempfile::TempDir, Vec<InvocationId>) {
+    let (ledger, folder) = open().await;
+    let copy = tempfile::tempdir().unwrap();
+    let mut ids = Vec::new();
+    for _ in 0..calls {
+        let row = row("t", "a", now());
+        ledger.record(ended(&row, State::Succeeded)).await.unwrap();
+        ids.push(row.id);
+    }
+    for name in ["test.db", "test.db-wal", "test.db.head"] {
+        std::fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+    }
+    (copy, ids)
+}
+
+fn all_files(folder: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
+    let made =
+        |name: &std::ffi::OsStr| name.to_string_lossy().ends_with("-shm") || name.to_string_lossy().ends_with(".lock");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap());
+    let mut files: Vec<_> = files
+        .filter(|file| !made(&file.file_name()))
+        .map(|file| (file.file_name(), std::fs::read(file.path()).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+#[tokio::test]
+async fn commits_that_are_gone_from_the_log_are_missed_and_the_files_left_as_they_are() {
+    let (folder, ids) = killed_after(10).await;
+    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let wal = folder.path().join("test.db-wal");
+    let mut bytes = std::fs::read(&wal).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(&wal, bytes).unwrap();
+    let before = all_files(folder.path());
+    for _ in 0..2 {
+        let Err(error) = super::super::open(&settings, now()).await else { panic!("a silent loss") };
+        let Error::Missing { commits, .. } = error else { panic!("{error}") };
+        assert!((1..10).contains(&commits), "{error}");
+        assert!(error.to_string().contains("--accept-loss"), "{error}");
+        assert_eq!(all_files(folder.path()), before);
+    }
+    // Who only reads may.
+    assert!(open_to_read(&settings).await.is_ok());
+
+    let accepting = Settings { accept_loss: true, ..settings.clone() };
+    let ledger = super::super::open(&accepting, now()).await.unwrap();
+    assert!(ledger.get(ids[0]).await.unwrap().is_some() && ledger.get(ids[9]).await.unwrap().is_none());
+    record_at(&*ledger, now()).await;
+    ledger.close().await;
+    super::super::open(&settings, now()).await.unwrap();
+}
+
+#[tokio::test]
+async fn everything_acknowledged_is_counted_and_what_is_whole_is_opened() {
+    let (folder, ids) = killed_after(3).await;
+    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let head = || std::fs::read_to_string(folder.path().join("test.db.head")).unwrap();
+    let count = || head().lines().find_map(|line| line.strip_prefix("commits ")?.parse::<u64>().ok()).unwrap();
+    let first = count();
+    let ledger = super::super::open(&settings, now()).await.unwrap();
+    for id in ids {
+        assert!(ledger.get(id).await.unwrap().is_some());
+    }
+    assert_eq!(count(), first);
+    let mut before = first;
+    let mut grew = |what: &str| {
+        let now = count();
+        assert!(now > std::mem::replace(&mut before, now), "{what} is acknowledged and not counted");
+    };
+    let row = row("t", "a", now());
+    ledger.reserve(row.clone(), vec![]).await.unwrap();
+    grew("reserve");
+    ledger.settle(ended(&row, State::Succeeded), vec![]).await.unwrap();
+    grew("settle");
+    ledger.reset("t", None).await.unwrap();
+    grew("reset");
+    ledger.purge(None).await.unwrap();
+    grew("purge");
+    ledger.switch(Switch { tool: "t".into(), enabled: false }).await.unwrap();
+    grew("switch");
+    let tool = Registered { name: "t".into(), definition: "{}".into(), by: "a".into(), at: now() };
+    ledger.register(tool).await.unwrap();
+    grew("register");
+    assert!(ledger.unregister("t").await.unwrap());
+    grew("unregister");
+    ledger.prune(now(), now(), 10).await.unwrap();
+    grew("prune");
+    // Another process counts on; the file may lag behind it and still be opened.
+    let second = super::super::open(&settings, now()).await.unwrap();
+    record_at(&*second, now()).await;
+    record_at(&*ledger, now()).await;
+    grew("another process");
+    let mode = std::fs::metadata(folder.path().join("test.db.head")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn files_that_people_have_moved_are_opened() {
+    let (folder, _) = killed_after(3).await;
+    let file = |name: &str| folder.path().join(name);
+    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    // No head: that of an older release, or removed.
+    std::fs::remove_file(file("test.db.head")).unwrap();
+    let ledger = super::super::open(&settings, now()).await.unwrap();
+    ledger.backup(&file("copy.db")).await.unwrap();
+    record_at(&*ledger, now()).await;
+    ledger.close().await;
+    drop(ledger);
+    // A backup in its place is another ledger, though it has counted less.
+    std::fs::rename(file("copy.db"), file("test.db")).unwrap();
+    let ledger = super::super::open(&settings, now()).await.unwrap();
+    record_at(&*ledger, now()).await;
+    ledger.close().await;
+    drop(ledger);
+    // Damaged.
+    std::fs::write(file("test.db.head"), "noise").unwrap();
+    super::super::open(&settings, now()).await.unwrap().close().await;
+    // Removed by hand, or emptied.
+    std::fs::remove_file(file("test.db")).unwrap();
+    super::super::open(&settings, now()).await.unwrap().close().await;
+    std::fs::write(file("test.db"), "").unwrap();
+    let ledger = super::super::open(&settings, now()).await.unwrap();
+    assert!(ledger.usage(None).await.unwrap().is_empty());
+    ledger.close().await;
+    // A folder in the head's place: calls go on without.
+    std::fs::remove_file(file("test.db.head")).unwrap();
+    std::fs::create_dir(file("test.db.head")).unwrap();
+    record_at(&*super::super::open(&settings, now()).await.unwrap(), now()).await;
+}
+
+#[tokio::test]
+async fn the_log_is_copied_into_the_database_before_it_grows_long() {
+    let (ledger, folder) = open().await;
+    let long = format!("\"{}\"", "x".repeat(100_000));
+    for _ in 0..200 {
+        let row = Row { arguments: long.as_str().into(), ..row("t", "a", now()) };
+        ledger.record(ended(&row, State::Succeeded)).await.unwrap();
+    }
+    let size = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().len();
+    assert!(size("test.db-wal") < 8 << 20, "{} of 20 MB written", size("test.db-wal"));
+    assert!(size("test.db") > 12 << 20, "{}", size("test.db"));
+    ledger.close().await;
+    assert!(!folder.path().join("test.db-wal").exists());
+}
+
+#[tokio::test]
+async fn a_damaged_row_is_shown_to_nobody() {
+    let (ledger, folder) = open().await;
+    let url = format!("sqlite://{}", folder.path().join("test.db").display());
+    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.unwrap();
+    let key = |key: &str| Row {
+        idempotency_key: Some(key.into()),
+        fingerprint: Some("f".into()),
+        key_until: Some(Row::FOREVER),
+        ..row("t", "a", now())
+    };
+    for damage in [
+        "result = replace(result, 'false', 'fblse')",
+        "arguments = '{}'",
+        "state = 'failed'",
+        "state = 'lucceeded'",
+        "duration_us = 1501",
+        "started_at = started_at + 1",
+        "tool_use_id = ''",
+        "meta = null",
+        "caller = 'b'",
+        "attempts = 3",
+        "kind = 'internal'",
+        "result = cast(x'c328' as text)",
+    ] {
+        let (whole, broken) = (key("whole"), key(damage));
+        for row in [&whole, &broken] {
+            ledger.reserve(row.clone(), vec![]).await.unwrap();
+            let end = Row { key_until: Some(now() + 1.hour()), ..(*ended(row, State::Succeeded)).clone() };
+            ledger.settle(Arc::new(end), vec![]).await.unwrap();
+        }
+        let sql = format!(
+            "pragma ignore_check_constraints = on; drop trigger if exists invocation_ends_once; \
+             update invocation set {damage} where idempotency_key like '%=%'"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut other).await.unwrap();
+        assert!(ledger.get(whole.id).await.unwrap().is_some());
+        let read = ledger.get(broken.id).await;
+        assert!(matches!(read, Err(Error::Damaged(id)) if id == broken.id), "{damage}: {read:?}");
+        if !damage.starts_with("caller") {
+            let read = ledger.claimed("a", "t", damage, now()).await;
+            assert!(matches!(read, Err(Error::Damaged(_))), "{damage}: {read:?}");
+        }
+        sqlx::raw_sql("delete from invocation").execute(&mut other).await.unwrap();
+    }
+    let stored = StoredResult {
+        key: [7; 32],
+        tool: "t".into(),
+        origin: InvocationId::new(),
+        result: "{\"content\":[]}".into(),
+        stored_at: now(),
+        expires_at: now() + 1.hour(),
+    };
+    ledger.store(stored).await.unwrap();
+    ledger.flush().await.unwrap();
+    assert!(ledger.stored(&[7; 32], now()).await.unwrap().is_some());
+    sqlx::raw_sql("update stored_result set result = '{\"content\":{}}'").execute(&mut other).await.unwrap();
+    assert!(ledger.stored(&[7; 32], now()).await.unwrap().is_none(), "a miss, no wrong answer");
 }

@@ -3,25 +3,27 @@
 //!
 //! When a commit fails nothing of it is written. Reservations are refused, so nothing runs without its row; rows of
 //! calls that have already run are kept and tried again, first thing with every batch and once a second.
+//!
+//! That is so while it is certain that nothing was written. When it is not (`fault.rs`) the writer stops for good and
+//! says so: what waits is answered as not recorded, nothing is tried again, the files are left to the next start.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
-use jiff::Timestamp;
 use sqlx::{Connection, SqliteConnection};
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::super::{AttemptRow, Error, Held, Registered, Reservation, ReserveError, Row, StoredResult, Switch, Watch};
+use super::super::{Error, Held, Reservation, ReserveError, Watch};
 use super::batch::{Batch, Reserved};
+use super::fault::Fault;
+use super::head::Head;
+use super::queue::{Health, Op, Reply, Then, Writer, lost};
 use super::quota::{Counters, moved};
 use super::totals::Durations;
-use super::{open, prune};
-use crate::call::{Charge, Charged};
+use super::wal;
 
 /// Operations that may wait. Senders wait for room: the queue bounds memory, not correctness.
 const QUEUE: usize = 1024;
@@ -31,93 +33,10 @@ const BATCH: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
 /// Rows kept for a later try while the disk is full.
 const BACKLOG: usize = 10_000;
+/// Commits between two looks at the log's length: a look costs a hop to SQLite's thread.
+const LOOK: u32 = 8;
 /// Pause between tries while nothing can be written.
 const PROBE: Duration = Duration::from_secs(1);
-
-type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
-/// What the writer can be asked.
-pub(super) enum Op {
-    Reserve { row: Row, charges: Vec<Charge>, reply: oneshot::Sender<Result<Reservation, ReserveError>> },
-    Record { row: Arc<Row>, then: Then },
-    Settle { row: Arc<Row>, refunds: Vec<Charged>, reply: Reply<()> },
-    Flush { reply: Reply<()> },
-    Attempt(AttemptRow),
-    Store(StoredResult),
-    Reset { tool: String, caller: Option<String>, reply: Reply<()> },
-    Purge { tool: Option<String>, reply: Reply<u64> },
-    Switch { switch: Switch, reply: Reply<()> },
-    Prune { before: Timestamp, now: Timestamp, at_most: u32, reply: Reply<u64> },
-    Register { tool: Registered, reply: Reply<()> },
-    Unregister { name: String, reply: Reply<bool> },
-    Close { reply: Reply<()> },
-}
-
-/// What a commit is told to.
-pub(super) enum Then {
-    /// Who waits for it.
-    Reply(Reply<()>),
-    /// Nobody; this is dropped.
-    Drop(Held),
-}
-
-/// The handle on the task.
-pub(super) struct Writer {
-    queue: mpsc::Sender<Op>,
-    /// Why nothing can be written, while that is so.
-    trouble: Arc<ArcSwapOption<String>>,
-}
-
-impl Writer {
-    pub(super) fn spawn(connection: SqliteConnection, file: &Path, watch: Arc<dyn Watch>) -> Self {
-        let (queue, asked) = mpsc::channel(QUEUE);
-        let trouble = Arc::new(ArcSwapOption::empty());
-        let (file, inode) = (file.to_owned(), inode(file));
-        let (backlog, durations, counters) = (Batch::default(), Durations::default(), Counters::default());
-        let task = Task { connection, trouble: trouble.clone(), backlog, durations, counters, file, inode, watch };
-        tokio::spawn(task.run(asked));
-        Self { queue, trouble }
-    }
-
-    /// A writer that takes nothing.
-    pub(super) fn closed() -> Self {
-        Self { queue: mpsc::channel(1).0, trouble: Arc::default() }
-    }
-
-    pub(super) async fn send(&self, op: Op) -> Result<(), Error> {
-        self.queue.send(op).await.map_err(|_| Error::Closed)
-    }
-
-    /// Sends without waiting for room here. What waits is bounded by whoever hands over (`running.rs`).
-    pub(super) fn hand_over(&self, op: Op) {
-        match self.queue.try_send(op) {
-            Ok(()) => {}
-            Err(TrySendError::Full(op)) => {
-                let queue = self.queue.clone();
-                tokio::spawn(async move { queue.send(op).await.inspect_err(|_| closed()) });
-            }
-            Err(TrySendError::Closed(_)) => closed(),
-        }
-    }
-
-    pub(super) fn health(&self) -> Result<(), String> {
-        match &*self.trouble.load() {
-            Some(reason) => Err(reason.to_string()),
-            None => Ok(()),
-        }
-    }
-
-    pub(super) async fn close(&self) {
-        let (reply, closed) = oneshot::channel();
-        if self.send(Op::Close { reply }).await.is_ok() {
-            let _ = closed.await;
-        }
-    }
-}
-
-fn closed() {
-    tracing::error!("a call ended after the ledger was closed: its row is lost");
-}
 
 /// Who waits for which part of a batch.
 #[derive(Default)]
@@ -130,7 +49,10 @@ struct Waiting {
 
 struct Task {
     connection: SqliteConnection,
-    trouble: Arc<ArcSwapOption<String>>,
+    head: Head,
+    /// Commits since the log's length was looked at.
+    unseen: u32,
+    health: Arc<Health>,
     /// Rows of calls that ran and could not be written yet.
     backlog: Batch,
     durations: Durations,
@@ -139,6 +61,19 @@ struct Task {
     /// Which file it was when it was opened.
     inode: Option<u64>,
     watch: Arc<dyn Watch>,
+}
+
+/// Starts the task.
+pub(super) fn spawn(connection: SqliteConnection, head: Head, file: &Path, watch: Arc<dyn Watch>) -> Writer {
+    let (queue, asked) = mpsc::channel(QUEUE);
+    let health = Arc::<Health>::default();
+    let (file, inode) = (file.to_owned(), inode(file));
+    let (backlog, durations, counters) = (Batch::default(), Durations::default(), Counters::default());
+    let unseen = 0;
+    let task =
+        Task { connection, head, unseen, health: health.clone(), backlog, durations, counters, file, inode, watch };
+    tokio::spawn(task.run(asked));
+    Writer::new(queue, health)
 }
 
 /// What tells a file from another of the same name.
@@ -150,7 +85,10 @@ impl Task {
     async fn run(mut self, mut asked: mpsc::Receiver<Op>) {
         let mut buffer = Vec::with_capacity(BATCH);
         loop {
-            let well = self.backlog.is_empty() && self.trouble.load().is_none();
+            if self.has_stopped() {
+                return self.leave(asked);
+            }
+            let well = self.backlog.is_empty() && self.health.trouble.load().is_none();
             let received = if well && self.durations.is_empty() {
                 asked.recv_many(&mut buffer, BATCH).await
             } else {
@@ -166,17 +104,42 @@ impl Task {
                 break;
             }
             if let Some(reply) = self.work(&mut buffer).await {
+                if self.has_stopped() {
+                    return self.leave(asked);
+                }
                 if !self.backlog.is_empty() {
                     tracing::error!(
                         rows = self.backlog.records.len() + self.backlog.settles.len(),
                         "rows of finished calls could not be written"
                     );
                 }
+                self.checkpoint().await;
+                if self.has_stopped() {
+                    return self.leave(asked);
+                }
                 let _ = self.connection.close().await;
                 let _ = reply.send(Ok(()));
                 break;
             }
         }
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.health.stopped.is_cancelled()
+    }
+
+    /// Leaves the files as they are. Who waits learns of it when the queue is dropped.
+    fn leave(self, mut asked: mpsc::Receiver<Op>) {
+        asked.close();
+        while let Ok(op) = asked.try_recv() {
+            lost(&op);
+        }
+        for row in self.backlog.ended() {
+            tracing::error!(id = %row.id, tool = %row.tool, "the end of a call is not on record");
+        }
+        // Closing the connection would have SQLite copy the write-ahead log into the database, and delete it. The
+        // process ends soon; until then this keeps one thread.
+        std::mem::forget(self.connection);
     }
 
     /// Carries out what was asked, in order; rows are grouped, anything else stands between groups.
@@ -230,12 +193,12 @@ impl Task {
         if batch.is_empty() {
             return;
         }
-        if !self.backlog.is_empty() {
+        if !self.backlog.is_empty() && !self.has_stopped() {
             self.probe().await;
         }
-        let committed = match self.trouble.load_full() {
+        let committed = match self.health.check() {
             // It has just been tried: another try would only wait once more.
-            Some(reason) if !self.backlog.is_empty() => Err(Error::Failed(reason.to_string())),
+            Err(error) if !self.backlog.is_empty() || self.has_stopped() => Err(error),
             _ => match self.timed(&batch).await {
                 Ok(answers) => Ok(answers),
                 Err(error) => Err(self.failed(error).await),
@@ -250,6 +213,7 @@ impl Task {
                 for reply in waiting.ends {
                     let _ = reply.send(Ok(()));
                 }
+                self.shorten_log().await;
             }
             Err(error) => {
                 for reply in waiting.reserves {
@@ -282,7 +246,8 @@ impl Task {
             self.counters.forget();
             done = batch.commit(&mut self.connection, &mut self.counters, &lines).await;
         }
-        if done.is_ok() {
+        if let Ok((_, commits)) = done {
+            self.head.acknowledge(commits);
             if !lines.is_empty() {
                 self.durations.clear();
             }
@@ -294,17 +259,54 @@ impl Task {
         if done.is_ok() {
             self.watch.committed(batch.len(), took);
         }
-        done
+        done.map(|(answers, _)| answers)
+    }
+
+    /// Now and then, when everybody has been answered: copies the log into the database if it has grown long.
+    async fn shorten_log(&mut self) {
+        self.unseen += 1;
+        if self.unseen < LOOK {
+            return;
+        }
+        self.unseen = 0;
+        match wal::pages(&mut self.connection).await {
+            Ok(pages) if pages < wal::LONG => {}
+            Ok(_) => self.checkpoint().await,
+            Err(error) => self.not_copied(error).await,
+        }
+    }
+
+    async fn checkpoint(&mut self) {
+        let copied = match wal::checkpoint(&mut self.connection).await {
+            Ok(()) => self.head.sync().await.map_err(sqlx::Error::Io),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = copied {
+            self.not_copied(error).await;
+        }
+    }
+
+    /// What is in the log only is committed all the same: as long as the disk is only full, it can stay there.
+    async fn not_copied(&mut self, error: sqlx::Error) {
+        let fault = Fault::of(&error, &self.file);
+        if fault.is_final {
+            self.failed(error).await;
+        } else {
+            tracing::debug!(reason = fault.reason, "the write-ahead log could not be copied");
+        }
     }
 
     /// Writes the durations that wait, by themselves.
     async fn write_durations(&mut self) {
-        if self.durations.is_empty() {
+        if self.durations.is_empty() || self.has_stopped() {
             return;
         }
         let lines = self.durations.lines();
         match Batch::default().commit(&mut self.connection, &mut self.counters, &lines).await {
-            Ok(_) => self.durations.clear(),
+            Ok((_, commits)) => {
+                self.head.acknowledge(commits);
+                self.durations.clear();
+            }
             Err(error) => drop(self.failed(error).await),
         }
     }
@@ -356,68 +358,51 @@ impl Task {
     }
 
     async fn failed(&mut self, error: sqlx::Error) -> Error {
+        let Fault { reason, is_final } = Fault::of(&error, &self.file);
+        self.watch.failed();
+        if is_final {
+            tracing::error!(
+                ledger = %self.file.display(),
+                %reason,
+                "the ledger stops and so must the service: whether its last commit is on disk is not known. Look after \
+                 the disk (dmesg), then start again: the write-ahead log says what was committed, and calls that were \
+                 interrupted become `unknown`"
+            );
+            self.health.trouble.store(Some(Arc::new(reason.clone())));
+            self.health.stopped.cancel();
+            return Error::Stopped(reason);
+        }
         // There may be no transaction to roll back; either way the next statement starts fresh.
         let _ = sqlx::query("rollback").execute(&mut self.connection).await;
         self.counters.forget();
-        let reason = open::reason(&error);
-        self.watch.failed();
-        if self.trouble.swap(Some(Arc::new(reason.clone()))).is_none() {
+        if self.health.trouble.swap(Some(Arc::new(reason.clone()))).is_none() {
             tracing::error!(%reason, "the ledger cannot write; calls are refused until it can");
         }
         Error::Failed(reason)
     }
 
     fn recovered(&self) {
-        if self.trouble.swap(None).is_some() {
+        if self.health.trouble.swap(None).is_some() {
             tracing::warn!("the ledger can write again");
         }
     }
 
     /// Operations that are rare and stand by themselves.
     async fn single(&mut self, op: Op) {
+        if self.has_stopped() {
+            return;
+        }
         match op {
             Op::Flush { reply } => {
                 self.write_durations().await;
-                let trouble = self.trouble.load_full();
-                let _ = reply.send(trouble.map_or(Ok(()), |reason| Err(Error::Failed(reason.to_string()))));
+                let _ = reply.send(self.health.check());
             }
-            Op::Reset { tool, caller, reply } => {
-                self.counters.forget();
-                let sql = "delete from quota where (tool = ?1 and (?2 is null or caller = ?2)) \
-                           or (tool = '' and caller = ?2)";
-                let query = sqlx::query(sql).bind(tool).bind(caller);
-                let done = query.execute(&mut self.connection).await;
-                let _ = reply.send(self.answer(done.map(|_| ())).await);
-            }
-            Op::Purge { tool, reply } => {
-                let query = sqlx::query("delete from stored_result where ?1 is null or tool = ?1").bind(tool);
-                let done = query.execute(&mut self.connection).await;
-                let _ = reply.send(self.answer(done.map(|done| done.rows_affected())).await);
-            }
-            Op::Prune { before, now, at_most, reply } => {
-                self.counters.forget();
-                let done = prune::prune(&mut self.connection, before, now, at_most).await;
+            Op::Change { change, reply } => {
+                if change.moves_counters() {
+                    self.counters.forget();
+                }
+                let done = change.commit(&mut self.connection).await;
                 let _ = reply.send(self.answer(done).await);
-            }
-            Op::Switch { switch, reply } => {
-                let sql = "insert into tool_switch (tool, enabled) values (?, ?) \
-                           on conflict (tool) do update set enabled = excluded.enabled";
-                let query = sqlx::query(sql).bind(switch.tool).bind(switch.enabled);
-                let done = query.execute(&mut self.connection).await;
-                let _ = reply.send(self.answer(done.map(|_| ())).await);
-            }
-            Op::Register { tool, reply } => {
-                let sql = "insert into registered_tool (name, definition, registered_by, registered_at) \
-                           values (?, ?, ?, ?) on conflict (name) do update set definition = excluded.definition, \
-                           registered_by = excluded.registered_by, registered_at = excluded.registered_at";
-                let query = sqlx::query(sql).bind(tool.name).bind(tool.definition).bind(tool.by);
-                let done = query.bind(tool.at.as_millisecond()).execute(&mut self.connection).await;
-                let _ = reply.send(self.answer(done.map(|_| ())).await);
-            }
-            Op::Unregister { name, reply } => {
-                let query = sqlx::query("delete from registered_tool where name = ?").bind(name);
-                let done = query.execute(&mut self.connection).await;
-                let _ = reply.send(self.answer(done.map(|done| done.rows_affected() > 0)).await);
             }
             Op::Reserve { .. }
             | Op::Record { .. }
@@ -428,9 +413,12 @@ impl Task {
         }
     }
 
-    async fn answer<T>(&mut self, done: Result<T, sqlx::Error>) -> Result<T, Error> {
+    async fn answer(&mut self, done: Result<(u64, u64), sqlx::Error>) -> Result<u64, Error> {
         match self.present().and(done) {
-            Ok(value) => Ok(value),
+            Ok((rows, commits)) => {
+                self.head.acknowledge(commits);
+                Ok(rows)
+            }
             Err(error) => Err(self.failed(error).await),
         }
     }

@@ -1,0 +1,63 @@
+//! What is changed rarely, each by itself: an admin's decisions, and what is forgotten.
+
+use jiff::Timestamp;
+use sqlx::{SqliteConnection, query};
+
+use super::super::{Registered, Switch};
+use super::{head, prune};
+
+/// See the ledger's trait.
+pub(super) enum Change {
+    Reset { tool: String, caller: Option<String> },
+    Purge { tool: Option<String> },
+    Switch(Switch),
+    Prune { before: Timestamp, now: Timestamp, at_most: u32 },
+    Register(Registered),
+    Unregister { name: String },
+}
+
+impl Change {
+    /// Whether counters of limits are others afterwards.
+    pub(super) fn moves_counters(&self) -> bool {
+        matches!(self, Self::Reset { .. } | Self::Prune { .. })
+    }
+
+    /// Writes it, in one commit; says how many rows it touched and which commit this was. After an error the caller rolls
+    /// back.
+    pub(super) async fn commit(self, connection: &mut SqliteConnection) -> Result<(u64, u64), sqlx::Error> {
+        query("begin immediate").execute(&mut *connection).await?;
+        let rows = self.write(connection).await?;
+        let commits = head::counted(&query(head::COUNT).fetch_all(&mut *connection).await?)?;
+        query("commit").execute(connection).await?;
+        Ok((rows, commits))
+    }
+
+    async fn write(self, connection: &mut SqliteConnection) -> Result<u64, sqlx::Error> {
+        let query = match self {
+            Self::Prune { before, now, at_most } => return prune::prune(connection, before, now, at_most).await,
+            Self::Reset { tool, caller } => query(
+                "delete from quota where (tool = ?1 and (?2 is null or caller = ?2)) or (tool = '' and caller = ?2)",
+            )
+            .bind(tool)
+            .bind(caller),
+            Self::Purge { tool } => query("delete from stored_result where ?1 is null or tool = ?1").bind(tool),
+            Self::Switch(switch) => query(
+                "insert into tool_switch (tool, enabled) values (?, ?) \
+                 on conflict (tool) do update set enabled = excluded.enabled",
+            )
+            .bind(switch.tool)
+            .bind(switch.enabled),
+            Self::Register(tool) => query(
+                "insert into registered_tool (name, definition, registered_by, registered_at) values (?, ?, ?, ?) \
+                 on conflict (name) do update set definition = excluded.definition, \
+                 registered_by = excluded.registered_by, registered_at = excluded.registered_at",
+            )
+            .bind(tool.name)
+            .bind(tool.definition)
+            .bind(tool.by)
+            .bind(tool.at.as_millisecond()),
+            Self::Unregister { name } => query("delete from registered_tool where name = ?").bind(name),
+        };
+        Ok(query.execute(connection).await?.rows_affected())
+    }
+}

@@ -1,0 +1,143 @@
+//! What SQLite's errors mean for the ledger: what would help, and whether anybody can still know what is in the file.
+
+use std::path::Path;
+
+use rustix::fs::{StatVfsMountFlags, statvfs};
+
+use super::super::Error;
+use super::sum::Damaged;
+
+// Result codes (sqlite.org/rescode.html); the lower byte of an extended one is its primary code.
+const BUSY: u32 = 5;
+const LOCKED: u32 = 6;
+const READONLY: u32 = 8;
+const IOERR: u32 = 10;
+const CORRUPT: u32 = 11;
+const FULL: u32 = 13;
+const CANTOPEN: u32 = 14;
+const NOTADB: u32 = 26;
+const IOERR_WRITE: u32 = IOERR | 3 << 8;
+/// SHMOPEN, SHMSIZE, SHMLOCK, SHMMAP: the index of the write-ahead log, which is made anew from it.
+const IOERR_SHM: [u32; 4] = [IOERR | 18 << 8, IOERR | 19 << 8, IOERR | 20 << 8, IOERR | 21 << 8];
+
+/// A failure of the writer.
+pub(super) struct Fault {
+    /// In words that say what would help.
+    pub(super) reason: String,
+    /// Whether going on would be guessing. After a failed fsync the kernel may have thrown away what was written and
+    /// calls the next fsync a success (Rebello and others, "Can Applications Recover from fsync Failures?", ATC 2020), and
+    /// what SQLite has rolled back may be found committed by the next who opens the file. Only a new start can tell.
+    pub(super) is_final: bool,
+}
+
+impl Fault {
+    /// Judges a failure of the connection that writes `file`.
+    pub(super) fn of(error: &sqlx::Error, file: &Path) -> Self {
+        let is_final = match code(error) {
+            // The frame that commits is written last: what could not be written whole is not committed.
+            Some(IOERR_WRITE) if is_read_only(file) => {
+                return Self { reason: reason_of(READONLY, error), is_final: false };
+            }
+            Some(code) if IOERR_SHM.contains(&code) => false,
+            Some(code) => matches!(code & 0xff, IOERR | CORRUPT | NOTADB),
+            // The thread with the connection is gone, or the head could not be brought to disk.
+            None => matches!(error, sqlx::Error::WorkerCrashed | sqlx::Error::Io(_)),
+        };
+        Self { reason: reason(error), is_final }
+    }
+}
+
+fn code(error: &sqlx::Error) -> Option<u32> {
+    error.as_database_error()?.code()?.parse().ok()
+}
+
+/// Whether the file system takes no writes: the kernel turns one read-only when it meets errors in it.
+fn is_read_only(file: &Path) -> bool {
+    statvfs(file).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
+/// A statement's failure, in words.
+pub(super) fn failed(error: sqlx::Error) -> Error {
+    if let sqlx::Error::Decode(source) = &error
+        && let Some(Damaged(id)) = source.downcast_ref()
+    {
+        return Error::Damaged(*id);
+    }
+    Error::Failed(reason(&error))
+}
+
+/// A failure in words that say what would help.
+pub(super) fn reason(error: &sqlx::Error) -> String {
+    match code(error) {
+        Some(code) => reason_of(code, error),
+        None if matches!(error, sqlx::Error::Io(_)) => format!("the disk failed: {error}"),
+        None => error.to_string(),
+    }
+}
+
+fn reason_of(code: u32, error: &sqlx::Error) -> String {
+    match code & 0xff {
+        BUSY | LOCKED => "another process keeps the file locked".into(),
+        READONLY => "the file or its folder is read-only; make it writable or name another file".into(),
+        IOERR => format!("the disk failed: {error}"),
+        CORRUPT => "the file is damaged; it was left as it is: restore a backup or name another file".into(),
+        FULL => "the disk is full".into(),
+        CANTOPEN => "the file cannot be opened: is its folder there and writable?".into(),
+        NOTADB => "the file is not a SQLite database; it was left as it is: name another file".into(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use sqlx::error::{DatabaseError, ErrorKind};
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("code {0}")]
+    struct Code(u32);
+
+    impl DatabaseError for Code {
+        fn message(&self) -> &str {
+            "it failed"
+        }
+
+        fn code(&self) -> Option<Cow<'_, str>> {
+            Some(self.0.to_string().into())
+        }
+
+        fn as_error(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+            self
+        }
+
+        fn as_error_mut(&mut self) -> &mut (dyn std::error::Error + Send + Sync + 'static) {
+            self
+        }
+
+        fn into_error(self: Box<Self>) -> Box<dyn std::error::Error + Send + Sync + 'static> {
+            self
+        }
+
+        fn kind(&self) -> ErrorKind {
+            ErrorKind::Other
+        }
+    }
+
+    #[test]
+    fn only_what_leaves_the_file_in_doubt_is_final() {
+        let judge = |code| Fault::of(&sqlx::Error::Database(Box::new(Code(code))), Path::new("."));
+        // Full, busy, locked, another process's snapshot, read-only, moved, no file, no room for the log's index.
+        for code in [13, 5, 6, 517, 8, 1032, 14, 4618, 4874, 5130, 5386] {
+            assert!(!judge(code).is_final, "{code}: {}", judge(code).reason);
+        }
+        // Read, short read, write, fsync, fsync of the folder, truncate, lock, corrupt, no database.
+        for code in [10, 266, 522, 778, 1034, 1290, 1546, 3850, 11, 267, 779, 26] {
+            assert!(judge(code).is_final, "{code}: {}", judge(code).reason);
+        }
+        assert!(Fault::of(&sqlx::Error::WorkerCrashed, Path::new(".")).is_final);
+        assert!(!Fault::of(&sqlx::Error::Configuration("gone".into()), Path::new(".")).is_final);
+    }
+}

@@ -1,0 +1,117 @@
+//! What the writer can be asked, and asking it.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::super::{AttemptRow, Error, Held, Reservation, ReserveError, Row, StoredResult};
+use super::change::Change;
+use crate::call::{Charge, Charged};
+
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// What the writer can be asked.
+pub(super) enum Op {
+    Reserve { row: Row, charges: Vec<Charge>, reply: oneshot::Sender<Result<Reservation, ReserveError>> },
+    Record { row: Arc<Row>, then: Then },
+    Settle { row: Arc<Row>, refunds: Vec<Charged>, reply: Reply<()> },
+    Flush { reply: Reply<()> },
+    Attempt(AttemptRow),
+    Store(StoredResult),
+    Change { change: Change, reply: Reply<u64> },
+    Close { reply: Reply<()> },
+}
+
+/// What a commit is told to.
+pub(super) enum Then {
+    /// Who waits for it.
+    Reply(Reply<()>),
+    /// Nobody; this is dropped.
+    Drop(Held),
+}
+
+/// The handle on the task.
+pub(super) struct Writer {
+    queue: mpsc::Sender<Op>,
+    health: Arc<Health>,
+}
+
+/// How the writing goes.
+#[derive(Default)]
+pub(super) struct Health {
+    /// Why nothing can be written, while that is so.
+    pub(super) trouble: ArcSwapOption<String>,
+    /// It is so for good.
+    pub(super) stopped: CancellationToken,
+}
+
+impl Health {
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self.trouble.load_full() {
+            None => Ok(()),
+            Some(reason) if self.stopped.is_cancelled() => Err(Error::Stopped(reason.to_string())),
+            Some(reason) => Err(Error::Failed(reason.to_string())),
+        }
+    }
+}
+
+impl Writer {
+    pub(super) fn new(queue: mpsc::Sender<Op>, health: Arc<Health>) -> Self {
+        Self { queue, health }
+    }
+
+    /// A writer that takes nothing.
+    pub(super) fn closed() -> Self {
+        Self { queue: mpsc::channel(1).0, health: Arc::default() }
+    }
+
+    pub(super) async fn send(&self, op: Op) -> Result<(), Error> {
+        self.queue.send(op).await.map_err(|_| self.gone())
+    }
+
+    /// Sends without waiting for room here. What waits is bounded by whoever hands over (`running.rs`).
+    pub(super) fn hand_over(&self, op: Op) {
+        match self.queue.try_send(op) {
+            Ok(()) => {}
+            Err(TrySendError::Full(op)) => {
+                let queue = self.queue.clone();
+                tokio::spawn(async move { queue.send(op).await.inspect_err(|unsent| lost(&unsent.0)) });
+            }
+            Err(TrySendError::Closed(op)) => lost(&op),
+        }
+    }
+
+    pub(super) fn health(&self) -> Result<(), String> {
+        self.health.check().map_err(|error| match error {
+            Error::Failed(reason) => reason,
+            stopped => stopped.to_string(),
+        })
+    }
+
+    /// Why it takes nothing any more.
+    pub(super) fn gone(&self) -> Error {
+        self.health.check().err().unwrap_or(Error::Closed)
+    }
+
+    /// Returns when it has stopped for good, with why.
+    pub(super) async fn failed(&self) -> Error {
+        self.health.stopped.cancelled().await;
+        self.gone()
+    }
+
+    pub(super) async fn close(&self) {
+        let (reply, closed) = oneshot::channel();
+        if self.send(Op::Close { reply }).await.is_ok() {
+            let _ = closed.await;
+        }
+    }
+}
+
+pub(super) fn lost(op: &Op) {
+    if let Op::Record { row, .. } = op {
+        tracing::error!(id = %row.id, tool = %row.tool, "a call ended when nothing could be written any more: it is not on record");
+    }
+}

@@ -1,0 +1,60 @@
+//! Checksums over what an answer is made of, since SQLite's pages have none: a flipped bit in a text is found neither by
+//! SQLite nor by its `integrity_check`.
+
+use crc32fast::Hasher;
+
+use super::super::{Row, StoredResult};
+use crate::call::InvocationId;
+
+/// A row says something else than was written.
+#[derive(Debug, thiserror::Error)]
+#[error("the row of call {0} is damaged")]
+pub(super) struct Damaged(pub(super) InvocationId);
+
+/// Over all that never changes once the call has ended.
+pub(super) fn of_row(row: &Row) -> u32 {
+    let mut sum = Sum::default();
+    sum.bytes(row.id.as_bytes());
+    for text in [&row.tool, &row.caller, &row.arguments] {
+        sum.bytes(text.as_bytes());
+    }
+    for text in [&row.run_id, &row.tool_use_id, &row.result, &row.meta, &row.idempotency_key] {
+        sum.maybe(text.as_ref().map(|text| text.as_bytes()));
+    }
+    for word in [row.state.as_str(), row.effect.as_str(), row.cache.as_str()] {
+        sum.bytes(word.as_bytes());
+    }
+    sum.maybe(row.kind.map(|kind| kind.as_str().as_bytes()));
+    sum.maybe(row.origin.as_ref().map(|id| &id.as_bytes()[..]));
+    sum.bytes(&row.attempts.to_le_bytes());
+    sum.bytes(&row.started_at.as_millisecond().to_le_bytes());
+    sum.maybe(row.duration_us.map(i64::to_le_bytes).as_ref().map(|bytes| &bytes[..]));
+    sum.0.finalize()
+}
+
+pub(super) fn of_result(stored: &StoredResult) -> u32 {
+    let mut sum = Sum::default();
+    sum.bytes(&stored.key);
+    sum.bytes(stored.tool.as_bytes());
+    sum.bytes(stored.origin.as_bytes());
+    sum.bytes(stored.result.as_bytes());
+    sum.bytes(&stored.stored_at.as_millisecond().to_le_bytes());
+    sum.bytes(&stored.expires_at.as_millisecond().to_le_bytes());
+    sum.0.finalize()
+}
+
+#[derive(Default)]
+struct Sum(Hasher);
+
+impl Sum {
+    /// With their length, so that what moves from one value to the next is seen.
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.update(&(bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+    }
+
+    fn maybe(&mut self, bytes: Option<&[u8]>) {
+        self.0.update(&[u8::from(bytes.is_some())]);
+        self.bytes(bytes.unwrap_or_default());
+    }
+}
