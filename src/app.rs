@@ -320,6 +320,7 @@ impl App {
             tokio::spawn(ledger::retain(shared.ledger.clone(), shared.clock.clone(), keep));
         }
         let ledger = &shared.ledger;
+        // A ledger that has failed for good ends the service as a signal does, and hurries it.
         let stopped = async {
             tokio::select! {
                 () = stop.next() => {}
@@ -327,23 +328,15 @@ impl App {
             }
         };
         let hurried = async {
-            // The first signal is the one that stops; this waits for the next.
-            let twice = async {
-                hurry.next().await;
-                hurry.next().await;
-            };
             tokio::select! {
-                () = twice => {}
+                () = hurry.second() => {}
                 _ = ledger.failed() => {}
             }
         };
-        let at_most = async {
-            ledger.failed().await;
-            tokio::time::sleep(FAILED_TIME).await;
-        };
+        let served = http::serve(listener, self.router(), shared.running.clone(), &self.settings, stopped, hurried);
         tokio::select! {
-            () = http::serve(listener, self.router(), shared.running.clone(), &self.settings, stopped, hurried) => {}
-            () = at_most => {}
+            () = served => {}
+            () = ledger.failed().then(|_| tokio::time::sleep(FAILED_TIME)) => {}
         }
         watching.abort();
         verifying.abort();
@@ -402,5 +395,11 @@ impl Signals {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
         }
+    }
+
+    /// The first is the one that stops; this waits for the next.
+    async fn second(&mut self) {
+        self.next().await;
+        self.next().await;
     }
 }

@@ -2,12 +2,12 @@
 
 use std::io::Read as _;
 
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::arguments::ManifestArg;
-use super::client::{ServerArgs, ask};
+use super::client::{ServerArgs, invoke};
 use super::{Failure, print_json};
+use crate::call::IdempotencyKey;
 use crate::call::json::parse_strict;
 use crate::http;
 use crate::log::CallLog;
@@ -20,6 +20,9 @@ pub(super) struct CallArgs {
     /// Its arguments as a JSON object; `-` reads them from standard input.
     #[arg(default_value = "{}")]
     json: String,
+    /// The caller's own name for this call: with the same one it is not run twice.
+    #[arg(long, value_parser = idempotency_key, value_name = "KEY")]
+    idempotency_key: Option<IdempotencyKey>,
     #[command(flatten)]
     manifest: ManifestArg,
     #[command(flatten)]
@@ -41,7 +44,8 @@ pub(super) async fn call(args: CallArgs) -> Result<(), Failure> {
             percent_encoding::utf8_percent_encode(&args.name, percent_encoding::NON_ALPHANUMERIC)
         );
         let (status, answer) =
-            ask(&args.server, server, Method::POST, &path, Some(&json!({"arguments": arguments}))).await?;
+            invoke(&args.server, server, &path, &json!({"arguments": arguments}), args.idempotency_key.as_ref())
+                .await?;
         print_json(&answer);
         return if status.is_success() && answer["is_error"] == json!(false) { Ok(()) } else { Err(Failure::No) };
     }
@@ -55,7 +59,7 @@ pub(super) async fn call(args: CallArgs) -> Result<(), Failure> {
     // The answer is what was asked for.
     let app = builder.call_log(CallLog::off()).build().await?;
     let (answer, ok) = tokio::select! {
-        answered = http::call_in_process(app.registry(), &args.name, arguments) => answered,
+        answered = http::call_in_process(app.registry(), &args.name, arguments, args.idempotency_key) => answered,
         stopped = app.stopped() => {
             stopped?;
             // What runs is ended with the call, and the row says so.
@@ -67,6 +71,10 @@ pub(super) async fn call(args: CallArgs) -> Result<(), Failure> {
     app.close().await;
     print_json(&answer);
     if ok { Ok(()) } else { Err(Failure::No) }
+}
+
+fn idempotency_key(text: &str) -> Result<IdempotencyKey, String> {
+    IdempotencyKey::parse(text.as_bytes()).map_err(|why| format!("a key {why}"))
 }
 
 fn read(text: &str) -> Result<Value, Failure> {

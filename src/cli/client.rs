@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use reqwest::{Method, StatusCode};
+use reqwest::StatusCode;
 use rustls::crypto::ring;
 use serde_json::Value;
 
 use super::Failure;
+use crate::call::IdempotencyKey;
 use crate::manifest::DEFAULT_LISTEN;
 
 /// A running server and the key to it.
@@ -35,21 +36,38 @@ fn client(timeout: Option<Duration>) -> Result<reqwest::Client, Failure> {
     built.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))
 }
 
-/// Sends a request and reads its JSON answer, whatever its status.
-pub(super) async fn ask(
+/// Reads what a server shows, whatever the status.
+pub(super) async fn look(args: &ServerArgs, server: &str, path: &str) -> Result<(StatusCode, Value), Failure> {
+    send(args, server, client(None)?.get(url(server, path))).await
+}
+
+/// Calls a tool on a server, under a key if there is one.
+pub(super) async fn invoke(
     args: &ServerArgs,
     server: &str,
-    method: Method,
     path: &str,
-    body: Option<&Value>,
+    body: &Value,
+    key: Option<&IdempotencyKey>,
 ) -> Result<(StatusCode, Value), Failure> {
-    let url = format!("{}{path}", server.trim_end_matches('/'));
-    let mut request = client(None)?.request(method, &url);
+    let mut request = client(None)?.post(url(server, path)).json(body);
+    if let Some(key) = key {
+        request = request.header("idempotency-key", &*key.shared());
+    }
+    send(args, server, request).await
+}
+
+fn url(server: &str, path: &str) -> String {
+    format!("{}{path}", server.trim_end_matches('/'))
+}
+
+/// Sends a request and reads its JSON answer, whatever its status.
+async fn send(
+    args: &ServerArgs,
+    server: &str,
+    mut request: reqwest::RequestBuilder,
+) -> Result<(StatusCode, Value), Failure> {
     if let Some(key) = &args.key {
         request = request.bearer_auth(key);
-    }
-    if let Some(body) = body {
-        request = request.json(body);
     }
     let unreachable = |error: reqwest::Error| {
         let mut said = format!("toolcrib: no answer from {server}");

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::client::{ServerArgs, ask};
+use super::client::{ServerArgs, look};
 use super::{Failure, print_json};
 use crate::http::{InvocationView, ToolUsage};
 use crate::ledger::{self, Query, State};
@@ -53,7 +52,7 @@ pub(super) struct InvocationArgs {
 }
 
 async fn from_server(from: &ServerArgs, server: &str, path: &str) -> Result<(), Failure> {
-    let (status, answer) = ask(from, server, Method::GET, path, None).await?;
+    let (status, answer) = look(from, server, path).await?;
     print_json(&answer);
     if status.is_success() { Ok(()) } else { Err(Failure::No) }
 }

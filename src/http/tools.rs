@@ -19,7 +19,7 @@ use super::idempotency;
 use super::problem::{ApiError, Problem};
 use super::responses::{Always, Asking, Fitting, Keyed, Naming, Reading, Recording, Running};
 use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolList, ToolView, Validated};
-use crate::call::{CallError, Caller, Charged, Failure, Idempotency, Invocation, InvocationId, Origin};
+use crate::call::{CallError, Caller, Charged, Failure, Idempotency, IdempotencyKey, Invocation, InvocationId, Origin};
 use crate::formats::Format;
 use crate::registry::{Catalog, Entry, Registry};
 
@@ -186,12 +186,18 @@ pub(super) async fn invoke(
 
 /// Calls a tool without a server, as the operator, and gives what the route would have answered: the answer or the
 /// problem, and whether the tool ran and did not say no.
-pub async fn call_in_process(registry: &Arc<Registry>, name: &str, arguments: Value) -> (Value, bool) {
+pub async fn call_in_process(
+    registry: &Arc<Registry>,
+    name: &str,
+    arguments: Value,
+    key: Option<IdempotencyKey>,
+) -> (Value, bool) {
     let caller = Arc::new(Caller::anonymous());
     let called = async {
         let entry = find(&registry.catalog(), name, &caller)?;
         let request = InvokeRequest::read(json!({"arguments": arguments}))?;
-        let invocation = request.into_invocation(registry, &entry, caller.clone());
+        let mut invocation = request.into_invocation(registry, &entry, caller.clone());
+        invocation.key = key.filter(|_| entry.policy.idempotency != Idempotency::Off);
         let id = invocation.id;
         let answer = registry.invoke(&entry, invocation).await;
         let answer = answer.map_err(|error| failed(&error, &entry, id))?;

@@ -129,8 +129,7 @@ impl Ledger for Memory {
         }
         if tables.rows.get(&row.id).is_some_and(|there| there.state == State::Reserved) {
             tables.ended(&row);
-            let fingerprint = tables.rows.get(&row.id).and_then(|there| there.fingerprint.clone());
-            tables.rows.insert(row.id, Row { fingerprint, ..Row::clone(&row) });
+            tables.rows.insert(row.id, Row::clone(&row));
         }
         Ok(())
     }

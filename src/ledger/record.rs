@@ -133,11 +133,11 @@ impl Row {
         }
     }
 
-    /// The row holds its key until then, for what was asked under it.
+    /// The row has claimed its key for what was asked under it, and holds it until then; `None`: not any more.
     #[must_use]
-    pub fn holding(mut self, asked: Option<&Fingerprint>, until: Timestamp) -> Self {
+    pub fn claiming(mut self, asked: Option<&Fingerprint>, until: Option<Timestamp>) -> Self {
         self.fingerprint = asked.map(Fingerprint::shared);
-        self.key_until = asked.map(|_| until);
+        self.key_until = asked.and(until);
         self
     }
 

@@ -185,9 +185,10 @@ impl Shared {
         let mut row = self.row(&invocation, &outcome, &meta, notes.origin);
         // Nothing of the tool ran, so nothing was used.
         let tried = meta.attempts > 0;
-        if notes.reserved && tried && keeps_key(row.state, self.effect) {
+        if notes.reserved {
             let end = invocation.started_at.checked_add(duration.saturating_add(KEY_KEPT)).unwrap_or(Row::FOREVER);
-            row = row.holding(notes.fingerprint.as_ref(), end);
+            let keeps = tried && keeps_key(row.state, self.effect);
+            row = row.claiming(notes.fingerprint.as_ref(), keeps.then_some(end));
         }
         let row = Arc::new(row);
         running.ended(row.clone());

@@ -108,7 +108,7 @@ impl UsageLimit {
     async fn reserve(&self, invocation: &Invocation, charges: Vec<Charge>) -> Result<(), CallError> {
         let _whole = invocation.notes.reserving.lock().await;
         let asked = invocation.notes.lock().fingerprint.clone();
-        let row = Row::begun(invocation, self.effect, State::Reserved).holding(asked.as_ref(), Row::FOREVER);
+        let row = Row::begun(invocation, self.effect, State::Reserved).claiming(asked.as_ref(), Some(Row::FOREVER));
         match self.ledger.reserve(row, charges).await {
             Ok(reservation) => {
                 let mut notes = invocation.notes.lock();

@@ -1,8 +1,8 @@
 //! Who is connected, what each connection is doing and since when, and who makes room for whom. Knows no sockets.
 //!
 //! A connection has earned its place while a request is under way on it, from the last byte of the request to the last
-//! byte of the answer. All others may be closed for a new one when places run out, those first that have never sent a
-//! header block. One task looks every half second who has taken too long; no connection has a timer of its own.
+//! byte of the answer. All others may be closed for a new one when places run out, those first that have never had
+//! an answer. One task looks every half second who has taken too long; no connection has a timer of its own.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,6 +59,8 @@ struct State {
     since: Instant,
     /// Its client was once waited for: until then, what it has sent may just not have been looked at.
     waited: bool,
+    /// It has had an answer: a client, not a flood.
+    served: bool,
     /// Since when the client has taken nothing of what is to be written.
     blocked: Option<Instant>,
     /// Told to leave: no request begins any more.
@@ -88,6 +90,7 @@ impl State {
             Doing::Request | Doing::Answer => None,
             Doing::Closing => Some((0, self.since)),
             Doing::Newcomer if self.waited => Some((1, self.since)),
+            Doing::Body if !self.served => Some((1, self.since)),
             Doing::Idle | Doing::Header | Doing::Body => Some((2, self.since)),
             Doing::Newcomer => Some((3, self.since)),
         }
@@ -103,7 +106,14 @@ pub(super) struct Connection {
 
 impl Connection {
     fn new() -> Self {
-        let state = State { doing: Doing::Newcomer, since: Instant::now(), waited: false, blocked: None, left: false };
+        let state = State {
+            doing: Doing::Newcomer,
+            since: Instant::now(),
+            waited: false,
+            served: false,
+            blocked: None,
+            left: false,
+        };
         Self { state: Mutex::new(state), ordered: Notify::new() }
     }
 
@@ -129,7 +139,8 @@ impl Connection {
 
     /// The answer's body is complete, or given up.
     pub(super) fn answered(&self) {
-        self.state().doing = Doing::Answer;
+        let mut state = self.state();
+        (state.doing, state.served) = (Doing::Answer, true);
     }
 
     /// Everything written so far is with the kernel.
@@ -240,9 +251,9 @@ impl Connections {
         Some(Place { id, crowded, connection, connections: self.clone() })
     }
 
-    /// Closes the connection that can best be missed.
-    pub(super) fn make_room(&self) {
-        self.table().make_room(|_| true);
+    /// Closes the connection that can best be missed; `None`: there is none.
+    pub(super) fn make_room(&self) -> Option<()> {
+        self.table().make_room(|_| true)
     }
 
     /// Closes those that have taken too long, for as long as it is polled.

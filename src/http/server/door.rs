@@ -20,6 +20,10 @@ use super::tally::Tally;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Connections that may wait to be accepted: with fewer, clients of a burst are dropped and try again a second later.
 const BACKLOG: i32 = 4096;
+/// The same when idle connections were closed for it.
+const SHORT_PAUSE: Duration = Duration::from_millis(5);
+/// Idle connections closed in one go when there are no file handles.
+const MISSED_AT_ONCE: usize = 8;
 /// Connections closed in one go while there are no file handles.
 const REFUSED_AT_ONCE: usize = 64;
 
@@ -43,6 +47,7 @@ impl Door {
 
     /// The next connection.
     pub(super) async fn next(&mut self, connections: &Connections) -> TcpStream {
+        let mut again = false;
         loop {
             let error = match self.listener.accept().await {
                 Ok((stream, _)) => {
@@ -59,9 +64,15 @@ impl Door {
             }
             let mut refused = 0;
             if [Some(Errno::MFILE), Some(Errno::NFILE)].contains(&Errno::from_io_error(&error)) {
-                connections.make_room();
+                // Whoever can be missed goes first, and the next try finds their handles.
+                if (0..MISSED_AT_ONCE).map_while(|_| connections.make_room()).count() > 0 && !again {
+                    again = true;
+                    sleep(SHORT_PAUSE).await;
+                    continue;
+                }
                 refused = self.refuse();
             }
+            again = false;
             if let Some(times) = self.failures.due() {
                 tracing::warn!(%error, times, refused, "connections could not be accepted");
             }

@@ -20,7 +20,7 @@ const WRITE_ROWS: [&str; 2] = [
     ") where column1 is not null on conflict (id) do update set state = excluded.state, kind = excluded.kind, \
      cache = excluded.cache, attempts = excluded.attempts, duration_us = excluded.duration_us, \
      result = excluded.result, origin = excluded.origin, meta = excluded.meta, \
-     key_until = excluded.key_until, sum = excluded.sum, charged = iif(excluded.charged = '', null, charged) \
+     fingerprint = excluded.fingerprint, key_until = excluded.key_until, sum = excluded.sum, charged = iif(excluded.charged = '', null, charged) \
      where invocation.state = 'reserved' and excluded.state != 'reserved'",
 ];
 const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";

@@ -18,7 +18,7 @@ pub(super) fn of_row(row: &Row) -> u32 {
     for text in [&row.tool, &row.caller, &row.arguments] {
         sum.bytes(text.as_bytes());
     }
-    for text in [&row.run_id, &row.tool_use_id, &row.result, &row.meta, &row.idempotency_key] {
+    for text in [&row.run_id, &row.tool_use_id, &row.result, &row.meta, &row.idempotency_key, &row.fingerprint] {
         sum.maybe(text.as_ref().map(|text| text.as_bytes()));
     }
     for word in [row.state.as_str(), row.effect.as_str(), row.cache.as_str()] {

@@ -69,7 +69,8 @@ pub(super) fn spawn(connection: SqliteConnection, head: Head, file: &Path, watch
     let health = Arc::<Health>::default();
     let (file, inode) = (file.to_owned(), inode(file));
     let (backlog, durations, counters) = (Batch::default(), Durations::default(), Counters::default());
-    let unseen = 0;
+    // The log may be long from the process before: it is looked at after the first commit.
+    let unseen = LOOK;
     let task =
         Task { connection, head, unseen, health: health.clone(), backlog, durations, counters, file, inode, watch };
     tokio::spawn(task.run(asked));
@@ -313,6 +314,11 @@ impl Task {
 
     /// Tries the backlog again, or, if there is none, whether anything can be written at all.
     async fn probe(&mut self) {
+        // A log that is copied begins anew, which is room on a full disk.
+        self.checkpoint().await;
+        if self.has_stopped() {
+            return;
+        }
         let tried = if let Err(gone) = self.present() {
             Err(gone)
         } else if self.backlog.is_empty() {
