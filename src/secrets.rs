@@ -172,7 +172,7 @@ impl Redactor {
             | CallError::IdempotencyInProgress { .. }
             | CallError::IdempotencyMismatch { .. }
             | CallError::OutcomeUnknown { .. }
-            | CallError::Replayed { .. }
+            | CallError::Kept { .. }
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
             | CallError::Draining

@@ -114,7 +114,7 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
         .option_layer(Cached::layer(cache, &policy, runner.takes_context(), &name, generation))
         // No try while the runner is down; a stored answer is still served.
-        .option_layer(CircuitBreaker::layer(breaker, &name, &metrics))
+        .option_layer(CircuitBreaker::layer(breaker, &name, &policy, &metrics))
         // One permit across all tries; full refuses before anything is reserved.
         .layer(ConcurrencyLimit::layer(policy.concurrency, places, in_flight.clone(), &metrics))
         // Row, units and key in one commit before the tool runs; settled by `record`.

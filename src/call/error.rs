@@ -69,13 +69,15 @@ pub enum CallError {
         /// That call.
         invocation: InvocationId,
     },
-    /// The first call with this key failed, and this is how.
+    /// The call with this key failed, and this is what its key says from now on.
     #[error("{}", failure.detail)]
-    Replayed {
+    Kept {
         /// How.
         failure: Box<Failure>,
         /// That call.
         invocation: InvocationId,
+        /// It is said again.
+        again: bool,
     },
     /// Every violation at once.
     #[error("{}", count_violations(.0))]
@@ -169,7 +171,7 @@ impl CallError {
             Self::IdempotencyInProgress { .. } => ErrorKind::IdempotencyInProgress,
             Self::IdempotencyMismatch { .. } => ErrorKind::IdempotencyMismatch,
             Self::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
-            Self::Replayed { failure, .. } => failure.kind,
+            Self::Kept { failure, .. } => failure.kind,
             Self::InvalidArguments(_) => ErrorKind::InvalidArguments,
             Self::UsageLimitReached { .. } => ErrorKind::UsageLimitReached,
             Self::Overloaded { .. } => ErrorKind::Overloaded,
@@ -196,7 +198,7 @@ impl CallError {
             | Self::IdempotencyInProgress { .. }
             | Self::IdempotencyMismatch { .. }
             | Self::OutcomeUnknown { .. }
-            | Self::Replayed { .. }
+            | Self::Kept { .. }
             | Self::InvalidArguments(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
@@ -216,7 +218,7 @@ impl CallError {
             | Self::Draining
             | Self::IdempotencyInProgress { .. }
             | Self::LedgerUnavailable { started: false, .. } => true,
-            Self::Replayed { failure, .. } => failure.retryable,
+            Self::Kept { failure, .. } => failure.retryable,
             Self::UsageLimitReached { resets_at, .. } => resets_at.is_some(),
             other => other.is_transient(),
         }
@@ -230,10 +232,10 @@ impl CallError {
             Self::ToolUnavailable { started: false, retry_after, .. } => {
                 Some(retry_after.unwrap_or(Duration::from_secs(1)))
             }
-            Self::Draining | Self::IdempotencyInProgress { .. } | Self::LedgerUnavailable { .. } => {
+            Self::Draining | Self::IdempotencyInProgress { .. } | Self::LedgerUnavailable { started: false, .. } => {
                 Some(Duration::from_secs(1))
             }
-            Self::Replayed { failure, .. } => failure.retry_after_ms.map(Duration::from_millis),
+            Self::Kept { failure, .. } => failure.retry_after_ms.map(Duration::from_millis),
             _ => None,
         }
     }
@@ -251,7 +253,7 @@ impl CallError {
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
             | Self::Draining => true,
-            Self::Replayed { failure, .. } => !failure.started,
+            Self::Kept { failure, .. } => !failure.started,
             Self::ToolUnavailable { started, .. } | Self::LedgerUnavailable { started, .. } => !started,
             Self::DeadlineExceeded { .. }
             | Self::AttemptTimedOut { .. }
@@ -268,7 +270,7 @@ impl CallError {
             Self::IdempotencyInProgress { invocation }
             | Self::IdempotencyMismatch { invocation }
             | Self::OutcomeUnknown { invocation }
-            | Self::Replayed { invocation, .. } => Some(*invocation),
+            | Self::Kept { invocation, .. } => Some(*invocation),
             _ => None,
         }
     }
@@ -291,7 +293,7 @@ impl CallError {
                 "The same call was interrupted before. It may have had its effect; look before you call the tool again."
                     .into()
             }
-            Self::Replayed { failure, .. } => failure.for_model.clone(),
+            Self::Kept { failure, .. } => failure.for_model.clone(),
             Self::InvalidArguments(violations) => {
                 let said: Vec<&str> = violations.iter().take(10).map(|v| v.message.as_str()).collect();
                 format!("The arguments do not fit. {} Correct them and call the tool again.", said.join(" "))
@@ -355,7 +357,7 @@ impl Failure {
     /// The failure of a call of a tool with this effect. One that was tried and may have had an effect is nothing to
     /// repeat: the caller should look first.
     pub fn of(error: &CallError, effect: Effect) -> Self {
-        if let CallError::Replayed { failure, .. } = error {
+        if let CallError::Kept { failure, .. } = error {
             return Self::clone(failure);
         }
         let mut failure = Self::from(error);

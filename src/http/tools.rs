@@ -172,7 +172,7 @@ pub(super) async fn invoke(
     let answer = registry.invoke(&entry, invocation).await;
     let replayed = match &answer {
         Ok(answer) => answer.replayed,
-        Err(error) => matches!(error, CallError::Replayed { .. }),
+        Err(error) => matches!(error, CallError::Kept { again: true, .. }),
     };
     let mut response = match answer {
         Ok(answer) => Json(InvokeAnswer::of(&entry, &answer)).into_response(),

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
-use crate::call::{CallError, Invocation, ToolName};
+use crate::call::{CallError, Invocation, Policy, ToolName};
 use crate::metrics::ToolMetrics;
 
 /// Failures in a row that open it.
@@ -104,9 +104,11 @@ enum Verdict {
     Unknown,
 }
 
-fn verdict(outcome: &Outcome) -> Verdict {
+/// `own`: the deadline that may have ended the call was the operator's, not a nearer one of the caller's.
+fn verdict(outcome: &Outcome, own: bool) -> Verdict {
     match outcome {
         Ok(_) => Verdict::Alive,
+        Err(CallError::DeadlineExceeded { started: true, .. }) if own => Verdict::Down,
         Err(error) => match error {
             CallError::ToolUnavailable { started: true, .. }
             | CallError::AttemptTimedOut { .. }
@@ -121,7 +123,7 @@ fn verdict(outcome: &Outcome) -> Verdict {
             | CallError::IdempotencyInProgress { .. }
             | CallError::IdempotencyMismatch { .. }
             | CallError::OutcomeUnknown { .. }
-            | CallError::Replayed { .. }
+            | CallError::Kept { .. }
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
             | CallError::Draining
@@ -249,14 +251,21 @@ impl Drop for Probe<'_> {
 pub struct CircuitBreaker {
     breaker: Arc<Breaker>,
     tool: ToolName,
+    /// The operator's, over all tries.
+    deadline: Option<Duration>,
     metrics: ToolMetrics,
 }
 
 impl CircuitBreaker {
     /// The layer with this breaker; `None` for a tool that has none.
-    pub fn layer(breaker: Option<Arc<Breaker>>, tool: &ToolName, metrics: &ToolMetrics) -> Option<AroundLayer<Self>> {
-        let (tool, metrics) = (tool.clone(), metrics.clone());
-        breaker.map(|breaker| AroundLayer::new(Self { breaker, tool, metrics }))
+    pub fn layer(
+        breaker: Option<Arc<Breaker>>,
+        tool: &ToolName,
+        policy: &Policy,
+        metrics: &ToolMetrics,
+    ) -> Option<AroundLayer<Self>> {
+        let (tool, deadline, metrics) = (tool.clone(), policy.deadline, metrics.clone());
+        breaker.map(|breaker| AroundLayer::new(Self { breaker, tool, deadline, metrics }))
     }
 
     fn tell(&self, change: Change) {
@@ -280,8 +289,9 @@ impl Around for CircuitBreaker {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         let began = invocation.started;
         let probe = self.breaker.enter().map_err(refusal)?;
+        let own = self.deadline.is_some_and(|deadline| invocation.deadline == Some(began + deadline));
         let outcome = inner.call(invocation).await;
-        let verdict = verdict(&outcome);
+        let verdict = verdict(&outcome, own);
         let change = match probe {
             Some(probe) => probe.ended(verdict),
             None => self.breaker.heard(verdict, began),

@@ -182,13 +182,18 @@ impl Shared {
             usage: notes.charged.iter().map(Charged::usage).collect(),
             ..notes.meta
         };
-        let mut row = self.row(&invocation, &outcome, &meta, notes.origin);
+        let state = state_of(&outcome, self.effect, meta.attempts);
         // Nothing of the tool ran, so nothing was used.
-        let tried = meta.attempts > 0;
+        let tried = meta.attempts > 0 && state != State::Refused;
+        let keeps_key = notes.reserved && notes.fingerprint.is_some() && tried && keeps_key(state, self.effect);
+        let outcome = match outcome {
+            Err(error) if keeps_key => Err(self.kept(id, &error)),
+            outcome => outcome,
+        };
+        let mut row = self.row(&invocation, &outcome, state, &meta, notes.origin);
         if notes.reserved {
             let end = invocation.started_at.checked_add(duration.saturating_add(KEY_KEPT)).unwrap_or(Row::FOREVER);
-            let keeps = tried && keeps_key(row.state, self.effect);
-            row = row.claiming(notes.fingerprint.as_ref(), keeps.then_some(end));
+            row = row.claiming(notes.fingerprint.as_ref(), keeps_key.then_some(end));
         }
         let row = Arc::new(row);
         running.ended(row.clone());
@@ -246,8 +251,20 @@ impl Shared {
         }
     }
 
-    fn row(&self, invocation: &Invocation, outcome: &Outcome, meta: &Meta, origin: Option<InvocationId>) -> Row {
-        let state = state_of(outcome, self.effect, meta.attempts);
+    /// A failure that its key repeats: asking again with that key is no way to another answer.
+    fn kept(&self, invocation: InvocationId, error: &CallError) -> CallError {
+        let failure = Failure { retryable: false, retry_after_ms: None, ..Failure::of(error, self.effect) };
+        CallError::Kept { failure: Box::new(failure), invocation, again: false }
+    }
+
+    fn row(
+        &self,
+        invocation: &Invocation,
+        outcome: &Outcome,
+        state: State,
+        meta: &Meta,
+        origin: Option<InvocationId>,
+    ) -> Row {
         let mut row = Row::begun(invocation, self.effect, state);
         row.cache = meta.cache;
         row.attempts = meta.attempts;

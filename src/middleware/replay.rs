@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use moka::future::Cache;
+use moka::policy::EvictionPolicy;
 
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
@@ -94,7 +95,7 @@ impl Replay {
         };
         let earlier = Earlier { invocation: id, tool_use_id: row.tool_use_id, meta };
         invocation.notes.lock().earlier = Some(earlier);
-        outcome.map_err(|failure| CallError::Replayed { failure: Box::new(failure), invocation: id })
+        outcome.map_err(|failure| CallError::Kept { failure: Box::new(failure), invocation: id, again: true })
     }
 }
 
@@ -128,7 +129,9 @@ impl Default for Replays {
             };
             u32::try_from(said + 512).unwrap_or(u32::MAX)
         };
-        Self(Cache::builder().max_capacity(ROOM).weigher(weight).time_to_live(KEY_KEPT).build())
+        // The newest are asked for again; what decides by how often something was asked for would not let them in.
+        let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).time_to_live(KEY_KEPT);
+        Self(cache.max_capacity(ROOM).weigher(weight).build())
     }
 }
 

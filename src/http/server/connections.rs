@@ -72,6 +72,15 @@ impl State {
         matches!(self.doing, Doing::Request | Doing::Answer)
     }
 
+    /// Whether an answer is owed: bytes of a request are here, or may be and were not looked for yet.
+    fn has_begun(&self) -> bool {
+        match self.doing {
+            Doing::Newcomer => !self.waited,
+            Doing::Header | Doing::Body | Doing::Request | Doing::Answer => true,
+            Doing::Idle | Doing::Closing => false,
+        }
+    }
+
     fn is_overdue(&self, now: Instant) -> bool {
         let limit = match self.doing {
             Doing::Newcomer | Doing::Header => Some(HEADER_TIME),
@@ -284,9 +293,9 @@ impl Connections {
         }
     }
 
-    /// Waits until no request is under way.
+    /// Waits until no request is under way, and none is on its way.
     pub(super) async fn answered(&self) {
-        while self.table().open.values().any(|open| open.state().has_request()) {
+        while self.table().open.values().any(|open| open.state().has_begun()) {
             sleep(LOOK).await;
         }
     }

@@ -55,10 +55,31 @@ impl Batch {
             && self.results.is_empty()
     }
 
+    /// How many rows of calls that have ended it has.
+    pub(super) fn ends(&self) -> usize {
+        self.records.len() + self.settles.len()
+    }
+
+    /// Takes so many of the ends and tries that came first.
+    pub(super) fn first(&mut self, mut at_most: usize) -> Self {
+        let mut first = Self::default();
+        move_first(&mut self.settles, &mut first.settles, &mut at_most);
+        move_first(&mut self.records, &mut first.records, &mut at_most);
+        move_first(&mut self.attempts, &mut first.attempts, &mut at_most);
+        first
+    }
+
+    /// Undoes [`Batch::first`].
+    pub(super) fn put_back(&mut self, mut first: Self) {
+        first.settles.append(&mut self.settles);
+        first.records.append(&mut self.records);
+        first.attempts.append(&mut self.attempts);
+        *self = first;
+    }
+
     /// How many rows it has.
     pub(super) fn len(&self) -> usize {
-        let ends = self.records.len() + self.settles.len();
-        self.reserves.len() + ends + self.attempts.len() + self.results.len()
+        self.reserves.len() + self.ends() + self.attempts.len() + self.results.len()
     }
 
     /// Writes everything or nothing, and `durations` with it; answers each reservation, in order, and says which commit
@@ -119,6 +140,12 @@ impl Batch {
         let settles = self.settles.iter().map(|(row, _)| row);
         self.records.iter().chain(settles).map(|row| &**row)
     }
+}
+
+fn move_first<T>(from: &mut Vec<T>, to: &mut Vec<T>, at_most: &mut usize) {
+    let count = from.len().min(*at_most);
+    *at_most -= count;
+    to.extend(from.drain(..count));
 }
 
 fn attempt_line(row: &AttemptRow) -> impl Serialize + '_ {

@@ -15,10 +15,15 @@ const IOERR: u32 = 10;
 const CORRUPT: u32 = 11;
 const FULL: u32 = 13;
 const CANTOPEN: u32 = 14;
+const TOOBIG: u32 = 18;
+const CONSTRAINT: u32 = 19;
+const MISMATCH: u32 = 20;
+const RANGE: u32 = 25;
 const NOTADB: u32 = 26;
 const IOERR_WRITE: u32 = IOERR | 3 << 8;
-/// SHMOPEN, SHMSIZE, SHMLOCK, SHMMAP: the index of the write-ahead log, which is made anew from it.
-const IOERR_SHM: [u32; 4] = [IOERR | 18 << 8, IOERR | 19 << 8, IOERR | 20 << 8, IOERR | 21 << 8];
+/// SHMOPEN, SHMLOCK: the index of the write-ahead log, before anything is written. (SHMSIZE and SHMMAP may come when the
+/// commit is on disk already.)
+const IOERR_SHM: [u32; 2] = [IOERR | 18 << 8, IOERR | 20 << 8];
 
 /// A failure of the writer.
 pub(super) struct Fault {
@@ -31,6 +36,11 @@ pub(super) struct Fault {
 }
 
 impl Fault {
+    /// Whether the database refuses what is written, whatever the state of the disk: a constraint, a value too big.
+    pub(super) fn is_of_a_row(error: &sqlx::Error) -> bool {
+        code(error).is_some_and(|code| matches!(code & 0xff, TOOBIG | CONSTRAINT | MISMATCH | RANGE))
+    }
+
     /// Judges a failure of the connection that writes `file`.
     pub(super) fn of(error: &sqlx::Error, file: &Path) -> Self {
         let is_final = match code(error) {
@@ -129,12 +139,13 @@ mod tests {
     #[test]
     fn only_what_leaves_the_file_in_doubt_is_final() {
         let judge = |code| Fault::of(&sqlx::Error::Database(Box::new(Code(code))), Path::new("."));
-        // Full, busy, locked, another process's snapshot, read-only, moved, no file, no room for the log's index.
-        for code in [13, 5, 6, 517, 8, 1032, 14, 4618, 4874, 5130, 5386] {
+        // Full, busy, locked, another process's snapshot, read-only, moved, no file, the log's index not opened, not locked.
+        for code in [13, 5, 6, 517, 8, 1032, 14, 4618, 5130] {
             assert!(!judge(code).is_final, "{code}: {}", judge(code).reason);
         }
-        // Read, short read, write, fsync, fsync of the folder, truncate, lock, corrupt, no database.
-        for code in [10, 266, 522, 778, 1034, 1290, 1546, 3850, 11, 267, 779, 26] {
+        // Read, short read, write, fsync, fsync of the folder, truncate, lock, no room for the log's index, corrupt, no
+        // database.
+        for code in [10, 266, 522, 778, 1034, 1290, 1546, 3850, 4874, 5386, 11, 267, 779, 26] {
             assert!(judge(code).is_final, "{code}: {}", judge(code).reason);
         }
         assert!(Fault::of(&sqlx::Error::WorkerCrashed, Path::new(".")).is_final);

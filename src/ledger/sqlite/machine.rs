@@ -17,11 +17,23 @@ const PERS: [Per; 4] = [Per::Minute, Per::Day, Per::Run, Per::Lifetime];
 const ENDS: [State; 6] =
     [State::Succeeded, State::Failed, State::TimedOut, State::Cancelled, State::Refused, State::Unknown];
 
+/// A call begins: whose, of what, with what effect, under which key, which limits it is charged to, and how many seconds
+/// after the one before.
+#[derive(Debug, Clone)]
+struct Begin {
+    caller: usize,
+    tool: usize,
+    write: bool,
+    key: Option<u8>,
+    limits: Vec<(usize, u64)>,
+    later: i32,
+}
+
 /// What may be asked.
 #[derive(Debug, Clone)]
 enum Ask {
-    /// A call begins: whose, of what, with what effect, under which key, and which limits it is charged to.
-    Reserve { caller: usize, tool: usize, write: bool, key: Option<u8>, limits: Vec<(usize, u64)> },
+    /// Calls begin, so soon after one another that one commit reserves for all.
+    Reserve(Vec<Begin>),
     /// One of the calls that there are ends, or is said to have ended once more: how, and whether it gives its units back.
     Settle { which: prop::sample::Index, state: State, refunds: bool },
     /// A call that was refused is recorded.
@@ -39,9 +51,10 @@ enum Ask {
 fn ask() -> impl Strategy<Value = Ask> {
     let (caller, tool, key) = (0..CALLERS.len(), 0..TOOLS.len(), proptest::option::of(0..3u8));
     let limits = proptest::collection::vec((0..PERS.len(), 1..5u64), 0..3);
+    let begin = (caller.clone(), tool.clone(), any::<bool>(), key.clone(), limits, -40..40i32)
+        .prop_map(|(caller, tool, write, key, limits, later)| Begin { caller, tool, write, key, limits, later });
     prop_oneof![
-        8 => (caller.clone(), tool.clone(), any::<bool>(), key.clone(), limits)
-            .prop_map(|(caller, tool, write, key, limits)| Ask::Reserve { caller, tool, write, key, limits }),
+        8 => proptest::collection::vec(begin, 1..4).prop_map(Ask::Reserve),
         8 => (any::<prop::sample::Index>(), proptest::sample::select(ENDS.to_vec()), any::<bool>())
             .prop_map(|(which, state, refunds)| Ask::Settle { which, state, refunds }),
         2 => (caller.clone(), tool.clone(), key).prop_map(|(caller, tool, key)| Ask::Refuse { caller, tool, key }),
@@ -202,29 +215,37 @@ struct Pair {
 }
 
 impl Pair {
+    fn begin(&mut self, Begin { caller, tool, write, key, limits, later }: Begin) -> (Row, Vec<Charge>) {
+        self.at += later.seconds();
+        let mut row = begins(tool, caller, self.at, key);
+        row.effect = if write { Effect::Write } else { Effect::Idempotent };
+        row.fingerprint = key.map(|_| "f".into());
+        row.key_until = key.map(|_| Row::FOREVER);
+        let mut charges: Vec<Charge> = Vec::new();
+        for (per, limit) in limits {
+            let charge = charge(TOOLS[tool], CALLERS[caller], PERS[per], limit);
+            if !charges.iter().any(|other| other.counts_with(&charge)) {
+                charges.push(charge);
+            }
+        }
+        (row, charges)
+    }
+
     async fn ask(&mut self, ask: Ask) {
         match ask {
-            Ask::Reserve { caller, tool, write, key, limits } => {
-                let mut row = begins(tool, caller, self.at, key);
-                row.effect = if write { Effect::Write } else { Effect::Idempotent };
-                row.fingerprint = key.map(|_| "f".into());
-                row.key_until = key.map(|_| Row::FOREVER);
-                let mut charges: Vec<Charge> = Vec::new();
-                for (per, limit) in limits {
-                    let charge = charge(TOOLS[tool], CALLERS[caller], PERS[per], limit);
-                    if !charges.iter().any(|other| other.counts_with(&charge)) {
-                        charges.push(charge);
+            Ask::Reserve(begins) => {
+                let reserves: Vec<_> = begins.into_iter().map(|begin| self.begin(begin)).collect();
+                let expected: Vec<_> = reserves.iter().map(|(row, charges)| self.model.reserve(row, charges)).collect();
+                let ids: Vec<InvocationId> = reserves.iter().map(|(row, _)| row.id).collect();
+                let asked = reserves.into_iter().map(|(row, charges)| self.ledger.reserve(row, charges));
+                let said = futures_util::future::join_all(asked).await;
+                for ((id, said), expected) in ids.iter().zip(said).zip(expected) {
+                    match (said, expected) {
+                        (Ok(made), Ok(())) => self.model.calls.get_mut(id).unwrap().charged = made.charged,
+                        (Err(ReserveError::Claimed(holder)), Err(Some(expected))) => assert_eq!(holder, expected),
+                        (Err(ReserveError::LimitReached(_)), Err(None)) => {}
+                        (said, expected) => panic!("{said:?} instead of {expected:?}"),
                     }
-                }
-                let expected = self.model.reserve(&row, &charges);
-                match (self.ledger.reserve(row.clone(), charges).await, expected) {
-                    (Ok(made), Ok(())) => {
-                        let call = self.model.calls.get_mut(&row.id).unwrap();
-                        call.charged = made.charged;
-                    }
-                    (Err(ReserveError::Claimed(holder)), Err(Some(expected))) => assert_eq!(holder, expected),
-                    (Err(ReserveError::LimitReached(_)), Err(None)) => {}
-                    (said, expected) => panic!("{said:?} instead of {expected:?}"),
                 }
             }
             Ask::Settle { which, state, refunds } => {

@@ -27,7 +27,7 @@ const CHECK: &str = "insert into quota_moved select 1 from json_each(?) as known
 /// A new window counts from the next row on.
 const WRITE: &str = "insert into quota (tool, caller, run, per, window_start, used, counted_at, id, from_seq, calls) \
     select value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, \
-    (select coalesce(max(seq), 0) + 1 from invocation), value->>8 from json_each(?) where true \
+    (select coalesce(max(seq), 0) + 1 from invocation) + (value->>9), value->>8 from json_each(?) where true \
     on conflict (tool, caller, run, per) do update set used = excluded.used, calls = excluded.calls, counted_at = excluded.counted_at, \
     from_seq = iif(window_start = excluded.window_start, from_seq, excluded.from_seq), \
     carried = iif(window_start = excluded.window_start, carried, 0), window_start = excluded.window_start";
@@ -86,7 +86,7 @@ impl Counters {
             (tool, caller, run, per.as_str(), counter.window_start, counter.used)
         };
         script.add_with(CHECK, &counters.iter().map(line).collect::<Vec<_>>());
-        Some(Open { counters, highest: 0, counted: HashMap::new() })
+        Some(Open { counters, highest: 0, counted: HashMap::new(), admitted: 0 })
     }
 
     /// They are written.
@@ -120,13 +120,24 @@ pub(super) fn moved(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.message().contains("quota_moved"))
 }
 
+/// A counter that a batch counted on.
+struct Counted {
+    /// When, Unix milliseconds.
+    at: i64,
+    /// Under which limit.
+    limit: u64,
+    /// If its window began in this batch: after so many of the batch's rows.
+    begun_after: u64,
+}
+
 /// The counters of one batch while it is decided.
 pub(super) struct Open {
     counters: HashMap<Key, Counter>,
     /// Number given last.
     highest: i64,
-    /// When those that were counted on were, and under which limit.
-    counted: HashMap<Key, (i64, u64)>,
+    counted: HashMap<Key, Counted>,
+    /// Rows of this batch so far.
+    admitted: u64,
 }
 
 impl Open {
@@ -139,7 +150,7 @@ impl Open {
             Ok((key, Counter { id: row.try_get(6)?, window_start: row.try_get(4)?, used: used.unsigned_abs() }))
         };
         let counters = rows.iter().skip(1).map(read).collect::<Result<_, sqlx::Error>>()?;
-        Ok(Self { counters, highest, counted: HashMap::new() })
+        Ok(Self { counters, highest, counted: HashMap::new(), admitted: 0 })
     }
 
     /// Decides a reservation, counting; with it the numbers of the counters it is charged to.
@@ -168,18 +179,36 @@ impl Open {
                 set.push_str(if set.is_empty() { "," } else { "" });
                 set.push_str(&format!("{id},"));
             }
-            self.counted.insert(key.clone(), (row.started_at.as_millisecond(), one.charge.limit));
+            let before = self.counters.get(&key).filter(|before| before.window_start == one.window_start);
+            let begun_after = match (before, self.counted.get(&key)) {
+                (Some(_), Some(counted)) => counted.begun_after,
+                _ => self.admitted,
+            };
+            let (at, limit) = (row.started_at.as_millisecond(), one.charge.limit);
+            self.counted.insert(key.clone(), Counted { at, limit, begun_after });
             self.counters.insert(key, Counter { id, window_start: one.window_start, used: one.used });
         }
+        self.admitted += 1;
         (Ok(Reservation { charged }), (!set.is_empty()).then_some(set))
     }
 
     /// Writes those that were counted on.
     pub(super) fn write(&self, script: &mut Script) {
-        let line = |(key, (counted_at, limit)): (&Key, &(i64, u64))| {
+        let line = |(key, counted): (&Key, &Counted)| {
             let (tool, caller, run, per) = key.clone();
             let Counter { id, window_start, used } = *self.counters.get(key)?;
-            Some((tool, caller, run, per.as_str(), window_start, used, *counted_at, id, *limit))
+            Some((
+                tool,
+                caller,
+                run,
+                per.as_str(),
+                window_start,
+                used,
+                counted.at,
+                id,
+                counted.limit.min(i64::MAX.unsigned_abs()),
+                counted.begun_after,
+            ))
         };
         let lines: Vec<_> = self.counted.iter().filter_map(line).collect();
         script.add_with(WRITE, &lines);

@@ -481,3 +481,31 @@ async fn a_damaged_row_is_shown_to_nobody() {
     sqlx::raw_sql("update stored_result set result = '{\"content\":{}}'").execute(&mut other).await.unwrap();
     assert!(ledger.stored(&[7; 32], now()).await.unwrap().is_none(), "a miss, no wrong answer");
 }
+
+#[tokio::test]
+async fn what_waits_for_a_disk_is_written_however_much_it_is() {
+    let (ledger, folder) = open().await;
+    let rows: Vec<Row> = (0..1100).map(|_| row("t", "a", now())).collect();
+    for row in &rows {
+        ledger.reserve(row.clone(), vec![]).await.unwrap();
+    }
+    let file = format!("sqlite://{}", folder.path().join("test.db").display());
+    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file).await.unwrap();
+    let run = async |other: &mut sqlx::SqliteConnection, sql: &'static str| {
+        sqlx::query(sql).execute(other).await.unwrap();
+    };
+    // Nothing can be written until the trigger is gone, as on a full disk.
+    let full = "create trigger full before update on invocation begin select abs(-9223372036854775808); end";
+    run(&mut other, full).await;
+    let ends = rows.iter().map(|row| ledger.settle(ended(row, State::Succeeded), vec![]));
+    assert!(futures_util::future::join_all(ends).await.iter().all(Result::is_err));
+    run(&mut other, "drop trigger full").await;
+    for _ in 0..100 {
+        if ledger.health().is_ok() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let left = Query { state: Some(State::Reserved), limit: 10, ..Query::default() };
+    assert_eq!(ledger.list(&left).await.unwrap().len(), 0);
+}

@@ -85,17 +85,23 @@ fn inode(file: &Path) -> Option<u64> {
 impl Task {
     async fn run(mut self, mut asked: mpsc::Receiver<Op>) {
         let mut buffer = Vec::with_capacity(BATCH);
+        let mut probe_at = Instant::now() + PROBE;
         loop {
             if self.has_stopped() {
                 return self.leave(asked);
             }
             let well = self.backlog.is_empty() && self.health.trouble.load().is_none();
             let received = if well && self.durations.is_empty() {
-                asked.recv_many(&mut buffer, BATCH).await
+                let received = asked.recv_many(&mut buffer, BATCH).await;
+                probe_at = Instant::now() + PROBE;
+                received
             } else {
+                // However much is asked meanwhile, it is looked once a second whether it works again.
                 tokio::select! {
-                    received = asked.recv_many(&mut buffer, BATCH) => received,
-                    () = tokio::time::sleep(PROBE) => {
+                    biased;
+                    received = asked.recv_many(&mut buffer, BATCH), if Instant::now() < probe_at => received,
+                    () = tokio::time::sleep_until(probe_at) => {
+                        probe_at = Instant::now() + PROBE;
                         if well { self.write_durations().await } else { self.probe().await }
                         continue
                     }
@@ -330,21 +336,43 @@ impl Task {
             }
             .map(|_| ())
         } else {
-            let backlog = std::mem::take(&mut self.backlog);
-            let done = self.timed(&backlog).await.map(|_| ());
-            self.backlog = backlog;
-            done
+            self.catch_up().await
         };
         match tried {
-            Ok(()) => {
-                self.backlog = Batch::default();
-                self.watch.backlog(0);
-                self.recovered();
-            }
+            Ok(()) => self.recovered(),
             Err(error) => {
                 self.failed(error).await;
             }
         }
+        self.watch.backlog(self.backlog.ends());
+    }
+
+    /// Writes the backlog, in commits of the usual size. A row that the database refuses for its own sake is set aside: it
+    /// must not keep all others from being written.
+    async fn catch_up(&mut self) -> Result<(), sqlx::Error> {
+        let mut at_most = BATCH;
+        while !self.backlog.is_empty() {
+            let piece = self.backlog.first(at_most);
+            match self.timed(&piece).await {
+                Ok(_) => {}
+                Err(error) if Fault::is_of_a_row(&error) => {
+                    sqlx::query("rollback").execute(&mut self.connection).await.ok();
+                    self.counters.forget();
+                    if at_most > 1 {
+                        self.backlog.put_back(piece);
+                        at_most = 1;
+                        continue;
+                    }
+                    let ids: Vec<String> = piece.ended().map(|row| row.id.to_string()).collect();
+                    tracing::error!(?ids, %error, "the end of a call cannot be written, and is given up");
+                }
+                Err(error) => {
+                    self.backlog.put_back(piece);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Keeps the rows of calls that have run.
@@ -360,7 +388,7 @@ impl Task {
         }
         // No more than calls were running when the trouble began: none is reserved since.
         kept.attempts.truncate(BACKLOG);
-        self.watch.backlog(kept.records.len() + kept.settles.len());
+        self.watch.backlog(kept.ends());
     }
 
     async fn failed(&mut self, error: sqlx::Error) -> Error {
