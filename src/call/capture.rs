@@ -190,7 +190,8 @@ mod tests {
     fn words_that_may_quote_the_call_are_withheld_and_others_kept() {
         let key = DigestKey::random().unwrap();
         let message = "no user Ann".into();
-        let said = CallError::UpstreamFailed { message, retryable: true, down: true, retry_after: None };
+        let said =
+            CallError::UpstreamFailed { message, retryable: true, down: true, untouched: false, retry_after: None };
         let kept = Failure::of(&said, Effect::Read).withheld(&key);
         assert!(!serde_json::to_string(&kept).unwrap().contains("Ann"));
         assert_eq!((kept.kind, kept.retryable), (ErrorKind::UpstreamFailed, true));

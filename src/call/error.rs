@@ -150,6 +150,8 @@ pub enum CallError {
         retryable: bool,
         /// It is down, for any call.
         down: bool,
+        /// Nothing of the call reached it: it cannot have had an effect.
+        untouched: bool,
         /// Not before this long, if the upstream said so.
         retry_after: Option<Duration>,
     },
@@ -264,6 +266,11 @@ impl CallError {
         }
     }
 
+    /// What the tool depends on was not reached: there can be no effect.
+    pub fn is_untouched(&self) -> bool {
+        matches!(self, Self::UpstreamFailed { untouched: true, .. })
+    }
+
     /// The call that is spoken of, when it is not the one that failed.
     pub fn speaks_of(&self) -> Option<InvocationId> {
         match self {
@@ -287,7 +294,9 @@ impl CallError {
                 "The same call is running already. Wait a moment, then ask for its result.".into()
             }
             Self::IdempotencyMismatch { .. } => {
-                "The tool did not run: its key belongs to an earlier call with other arguments. Make a new call.".into()
+                "The tool did not run: its key belongs to an earlier call with other arguments, or the tool has changed since. \
+                 Look what that call did before you make a new one."
+                    .into()
             }
             Self::OutcomeUnknown { .. } => {
                 "The same call was interrupted before. It may have had its effect; look before you call the tool again."
@@ -361,7 +370,7 @@ impl Failure {
             return Self::clone(failure);
         }
         let mut failure = Self::from(error);
-        if failure.started && !effect.may_repeat() {
+        if failure.started && !effect.may_repeat() && !error.is_untouched() {
             failure.retryable = false;
             if matches!(
                 error,

@@ -27,6 +27,8 @@ pub enum ToolError {
         retryable: bool,
         /// It is down, for any call: counts for the tool's circuit breaker.
         down: bool,
+        /// Nothing of the call reached it: it cannot have had an effect.
+        untouched: bool,
         /// Not before this long, if the upstream said so.
         retry_after: Option<Duration>,
     },
@@ -38,12 +40,21 @@ pub enum ToolError {
 impl ToolError {
     /// What the tool depends on is down: worth another try, and with enough of them a rest.
     pub fn upstream(message: impl Into<String>) -> Self {
-        Self::Upstream { message: message.into(), retryable: true, down: true, retry_after: None }
+        Self::Upstream { message: message.into(), retryable: true, down: true, untouched: false, retry_after: None }
     }
 
     /// A failure of what the tool depends on that another try would meet again.
     pub fn upstream_final(message: impl Into<String>) -> Self {
-        Self::Upstream { message: message.into(), retryable: false, down: false, retry_after: None }
+        Self::Upstream { message: message.into(), retryable: false, down: false, untouched: false, retry_after: None }
+    }
+
+    /// The same, and nothing of the call reached what the tool depends on.
+    #[must_use]
+    pub fn before_anything(mut self) -> Self {
+        if let Self::Upstream { untouched, .. } = &mut self {
+            *untouched = true;
+        }
+        self
     }
 }
 

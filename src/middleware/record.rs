@@ -185,7 +185,10 @@ impl Shared {
         let state = state_of(&outcome, self.effect, meta.attempts);
         // Nothing of the tool ran, so nothing was used.
         let tried = meta.attempts > 0 && state != State::Refused;
-        let keeps_key = notes.reserved && notes.fingerprint.is_some() && tried && keeps_key(state, self.effect);
+        // Of more tries one may have got further than the last.
+        let untouched = meta.attempts == 1 && outcome.as_ref().is_err_and(CallError::is_untouched);
+        let keeps_key =
+            !untouched && notes.reserved && notes.fingerprint.is_some() && tried && keeps_key(state, self.effect);
         let outcome = match outcome {
             Err(error) if keeps_key => Err(self.kept(id, &error)),
             outcome => outcome,
@@ -283,6 +286,10 @@ impl Shared {
                 let failure = Failure::of(error, self.effect);
                 let failure = self.digests.iter().fold(failure, |failure, key| failure.withheld(key));
                 row.kind = Some(failure.kind);
+                if error.speaks_of().is_some_and(|other| other != invocation.id) {
+                    // Who looks for the key looks for the call that holds it.
+                    row.idempotency_key = None;
+                }
                 row.result = json_text(&failure);
             }
         }

@@ -101,7 +101,8 @@ impl Replay {
 
 /// What is said in the place of an answer that only a digest is left of. Running the tool again is no way out.
 fn not_kept(row: &Row, digest: Digest) -> (Result<Arc<ToolResult>, Failure>, Meta) {
-    let said = "The tool was called with this key before and answered; what it said is not kept (capture: digest).";
+    let said = "The tool was called with this key before and answered. What it said is not kept (capture: digest), nor, without \
+        ledger.digest_key, whether it was asked the same.";
     let result = ToolResult { is_error: row.said_no(), ..ToolResult::text(said) };
     (Ok(Arc::new(result)), Meta { attempts: row.attempts, result_digest: Some(digest), ..Meta::default() })
 }

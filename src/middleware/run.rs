@@ -103,8 +103,8 @@ fn said_or_failed(error: ToolError) -> Result<ToolResult, CallError> {
         ToolError::Said(text) => return Ok(ToolResult::error(text)),
         ToolError::InvalidArguments(violations) => CallError::InvalidArguments(violations),
         ToolError::Unavailable(message) => CallError::ToolUnavailable { message, started: true, retry_after: None },
-        ToolError::Upstream { message, retryable, down, retry_after } => {
-            CallError::UpstreamFailed { message, retryable, down, retry_after }
+        ToolError::Upstream { message, retryable, down, untouched, retry_after } => {
+            CallError::UpstreamFailed { message, retryable, down, untouched, retry_after }
         }
         ToolError::BadOutput(message) => CallError::BadOutput(message),
     })

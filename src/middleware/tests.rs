@@ -117,7 +117,7 @@ async fn what_an_upstream_asks_for_is_waited_unless_the_call_ends_first() {
             let first = tries.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
                 let (message, retryable, down) = ("busy".to_owned(), true, false);
-                let busy = ToolError::Upstream { message, retryable, down, retry_after: Some(wait) };
+                let busy = ToolError::Upstream { message, retryable, down, untouched: false, retry_after: Some(wait) };
                 if first { Err(busy) } else { Ok("yes") }
             }
         })
@@ -249,7 +249,13 @@ fn down() -> Said {
 }
 
 fn limited(retryable: bool) -> Said {
-    Said::Fails(ToolError::Upstream { message: "429".into(), retryable, down: false, retry_after: None })
+    Said::Fails(ToolError::Upstream {
+        message: "429".into(),
+        retryable,
+        down: false,
+        untouched: false,
+        retry_after: None,
+    })
 }
 
 type Script = Arc<Mutex<Vec<Said>>>;

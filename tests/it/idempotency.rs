@@ -93,6 +93,8 @@ async fn failures_are_said_again_too() {
     for (key, n, status) in [("no", 0, 200), ("down", -1, 502), ("panics", -2, 200)] {
         let first = keyed(&app, "pay", key, json!({"n": n})).await;
         assert_eq!(first.status, status);
+        // Its key would only say the same again.
+        assert!(status == 200 || first.json()["retryable"] == false, "{:?}", first.json());
         assert_eq!(keyed(&app, "pay", key, json!({"n": n})).await, first.again());
     }
     assert_eq!(runs.load(Ordering::SeqCst), 3);
@@ -274,4 +276,29 @@ async fn answers_that_are_not_kept_are_said_again_while_the_process_lives() {
     assert_eq!(later.json()["meta"]["result_digest"]["hmac_sha256"].as_str().unwrap().len(), 64);
     assert_eq!(later.json()["invocation_id"], first.json()["invocation_id"]);
     assert_eq!(keyed(&app, "pay", "f", json!({"n": -1})).await.status, 502);
+}
+
+#[tokio::test]
+async fn a_key_is_free_when_nothing_was_reached() {
+    let manifest = "tools:\n  pay: {kind: http, description: d, request: {method: POST, url: \"http://127.0.0.1:1/\", \
+                    allow_private: true}}\n";
+    let app = TestApp::with_manifest(manifest, []).await;
+    let first = keyed(&app, "pay", "k", json!({})).await;
+    assert_eq!((first.status, &first.json()["retryable"]), (502, &json!(true)));
+    let second = keyed(&app, "pay", "k", json!({})).await;
+    assert_eq!((second.status, second.replayed), (502, false));
+    assert_ne!(second.json()["invocation_id"], first.json()["invocation_id"]);
+}
+
+#[tokio::test]
+async fn whoever_looks_for_a_key_finds_the_call_that_holds_it() {
+    let runs = Arc::default();
+    let app = TestApp::new([write(&runs)]).await;
+    let first = keyed(&app, "pay", "k", json!({"n": 5})).await;
+    for n in 6..9 {
+        assert_eq!(keyed(&app, "pay", "k", json!({"n": n})).await.status, 422);
+    }
+    let (_, page) = app.get("/invocations?idempotency_key=k").await;
+    let found: Vec<_> = page["invocations"].as_array().unwrap().iter().map(|call| &call["invocation_id"]).collect();
+    assert_eq!(found, [&first.json()["invocation_id"]]);
 }

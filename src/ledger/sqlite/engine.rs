@@ -15,8 +15,9 @@ use super::super::{
     StoredResult, Switch, UsageRow, Watch,
 };
 use super::change::Change;
+use super::fault::{self, Fault};
 use super::queue::{Op, Then, Writer};
-use super::{backup, fault, list, open, read, writer};
+use super::{backup, list, open, read, writer};
 use crate::call::{Charge, Charged, InvocationId};
 
 /// How long closing waits for questions under way.
@@ -54,6 +55,15 @@ impl Sqlite {
         open::check_readable(&readers, path).await?;
         let durability = Durability::default();
         Ok(Self { place: path.to_owned(), durability, writer: Writer::closed(), readers, _lock: None })
+    }
+
+    /// A question failed. A file that is damaged, or a disk that fails, does not get better: the service must not go on
+    /// writing to it.
+    fn unread(&self, error: &sqlx::Error) -> Error {
+        if let Some(reason) = Fault::of_a_reader(error) {
+            self.writer.stop(reason);
+        }
+        fault::failed(error)
     }
 
     /// Sends an operation and waits for its commit.
@@ -102,23 +112,23 @@ impl Ledger for Sqlite {
     }
 
     async fn get(&self, id: InvocationId) -> Result<Option<Found>, Error> {
-        read::get(&self.readers, id).await.map_err(fault::failed)
+        read::get(&self.readers, id).await.map_err(|error| self.unread(&error))
     }
 
     async fn claimed(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error> {
-        read::claimed(&self.readers, caller, tool, key, now).await.map_err(fault::failed)
+        read::claimed(&self.readers, caller, tool, key, now).await.map_err(|error| self.unread(&error))
     }
 
     async fn list(&self, query: &Query) -> Result<Vec<Row>, Error> {
-        list::list(&self.readers, query).await.map_err(fault::failed)
+        list::list(&self.readers, query).await.map_err(|error| self.unread(&error))
     }
 
     async fn usage(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
-        read::usage(&self.readers, caller).await.map_err(fault::failed)
+        read::usage(&self.readers, caller).await.map_err(|error| self.unread(&error))
     }
 
     async fn used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
-        read::used(&self.readers, charges, now).await.map_err(fault::failed)
+        read::used(&self.readers, charges, now).await.map_err(|error| self.unread(&error))
     }
 
     async fn reset(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
@@ -127,7 +137,7 @@ impl Ledger for Sqlite {
     }
 
     async fn stored(&self, key: &[u8; 32], now: Timestamp) -> Result<Option<StoredResult>, Error> {
-        read::stored(&self.readers, key, now).await.map_err(fault::failed)
+        read::stored(&self.readers, key, now).await.map_err(|error| self.unread(&error))
     }
 
     async fn store(&self, result: StoredResult) -> Result<(), Error> {
@@ -140,7 +150,7 @@ impl Ledger for Sqlite {
     }
 
     async fn switches(&self) -> Result<Vec<Switch>, Error> {
-        read::switches(&self.readers).await.map_err(fault::failed)
+        read::switches(&self.readers).await.map_err(|error| self.unread(&error))
     }
 
     async fn switch(&self, switch: Switch) -> Result<(), Error> {
@@ -152,11 +162,11 @@ impl Ledger for Sqlite {
     }
 
     async fn drift(&self) -> Result<u64, Error> {
-        read::drift(&self.readers).await.map_err(fault::failed)
+        read::drift(&self.readers).await.map_err(|error| self.unread(&error))
     }
 
     async fn registered(&self) -> Result<Vec<Registered>, Error> {
-        read::registered(&self.readers).await.map_err(fault::failed)
+        read::registered(&self.readers).await.map_err(|error| self.unread(&error))
     }
 
     async fn register(&self, tool: Registered) -> Result<(), Error> {

@@ -36,6 +36,12 @@ pub(super) struct Fault {
 }
 
 impl Fault {
+    /// Why nothing can be read any more, if that is so.
+    pub(super) fn of_a_reader(error: &sqlx::Error) -> Option<String> {
+        let is_final = |code: u32| matches!(code & 0xff, IOERR | CORRUPT | NOTADB) && !IOERR_SHM.contains(&code);
+        code(error).is_some_and(is_final).then(|| reason(error))
+    }
+
     /// Whether the database refuses what is written, whatever the state of the disk: a constraint, a value too big.
     pub(super) fn is_of_a_row(error: &sqlx::Error) -> bool {
         code(error).is_some_and(|code| matches!(code & 0xff, TOOBIG | CONSTRAINT | MISMATCH | RANGE))
@@ -67,13 +73,13 @@ fn is_read_only(file: &Path) -> bool {
 }
 
 /// A statement's failure, in words.
-pub(super) fn failed(error: sqlx::Error) -> Error {
-    if let sqlx::Error::Decode(source) = &error
+pub(super) fn failed(error: &sqlx::Error) -> Error {
+    if let sqlx::Error::Decode(source) = error
         && let Some(Damaged(id)) = source.downcast_ref()
     {
         return Error::Damaged(*id);
     }
-    Error::Failed(reason(&error))
+    Error::Failed(reason(error))
 }
 
 /// A failure in words that say what would help.

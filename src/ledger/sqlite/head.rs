@@ -142,7 +142,10 @@ pub(super) struct Head {
 impl Head {
     /// Opens or makes the file, and writes the mark.
     pub(super) fn open(database: &Path, mark: Mark) -> Self {
-        let path = beside(database);
+        Self::open_at(beside(database), mark)
+    }
+
+    fn open_at(path: PathBuf, mark: Mark) -> Self {
         let made = || {
             let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
             file.set_len(LENGTH as u64)?;
@@ -174,8 +177,12 @@ impl Head {
         }
     }
 
-    /// Brings what was written to the disk.
-    pub(super) async fn sync(&self) -> io::Result<()> {
+    /// Brings what was written to the disk. A file that was taken away is made again.
+    pub(super) async fn sync(&mut self) -> io::Result<()> {
+        if self.file.is_some() && !self.path.exists() {
+            tracing::warn!(head = %self.path.display(), "the ledger's head was removed; it is written again");
+            *self = Self::open_at(self.path.clone(), self.mark);
+        }
         let Some(file) = self.file.clone() else { return Ok(()) };
         tokio::task::spawn_blocking(move || file.sync_data()).await.map_err(io::Error::other)?
     }

@@ -52,6 +52,9 @@ fn options(path: &Path) -> SqliteConnectOptions {
 
 pub(super) async fn open(path: &Path, now: Timestamp, accept_loss: bool) -> Result<Opened, Error> {
     let place = || path.display().to_string();
+    if !accept_loss {
+        check_log_left(path)?;
+    }
     create(path).map_err(|error| Error::Open { place: place(), reason: error.to_string() })?;
     let (lock, alone) = lock(path)?;
     let explain = |error: sqlx::Error| Error::Open { place: place(), reason: reason(&error) };
@@ -76,16 +79,29 @@ pub(super) async fn open(path: &Path, now: Timestamp, accept_loss: bool) -> Resu
     Ok(Opened { connection, head, readers: readers(path).await?, lock })
 }
 
+/// A log without its file holds commits that a new file would throw away.
+fn check_log_left(path: &Path) -> Result<(), Error> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let is_left = std::fs::metadata(&log).is_ok_and(|log| log.len() > 0);
+    if path.exists() || !is_left {
+        return Ok(());
+    }
+    let log = Path::new(&log).display();
+    let reason = format!("the file is gone, and its write-ahead log {log} is not: put it back, or remove that too");
+    Err(Error::Open { place: path.display().to_string(), reason })
+}
+
 /// Whether what is there may be used, before anything can change it: a connection that writes would, when it is closed,
 /// copy a damaged log into the database and remove it. Says whether the ledger has its mark already.
 async fn look(path: &Path, accept_loss: bool) -> Result<bool, Error> {
     // First: another process may be counting on.
     let found = Found::beside(path);
-    let mut connection = SqliteConnection::connect_with(&reading(path)).await.map_err(failed)?;
+    let mut connection = SqliteConnection::connect_with(&reading(path)).await.map_err(|error| failed(&error))?;
     check_version(&mut connection).await?;
     check_pages(&mut connection, path).await?;
     let is_empty = check_owner(&mut connection, path).await?;
-    let mark = Mark::of(&mut connection).await.map_err(failed)?;
+    let mark = Mark::of(&mut connection).await.map_err(|error| failed(&error))?;
     let _ = connection.close().await;
     found.check(mark, is_empty, path, accept_loss)?;
     Ok(mark.is_some())
@@ -143,7 +159,8 @@ fn lock(path: &Path) -> Result<(File, bool), Error> {
 }
 
 async fn check_version(connection: &mut SqliteConnection) -> Result<(), Error> {
-    let version: String = sqlx::query_scalar("select sqlite_version()").fetch_one(connection).await.map_err(failed)?;
+    let version: String =
+        sqlx::query_scalar("select sqlite_version()").fetch_one(connection).await.map_err(|error| failed(&error))?;
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let mut next = || parts.next().unwrap_or(0);
     if (next(), next(), next()) < OLDEST_SQLITE { Err(Error::OldSqlite(version)) } else { Ok(()) }
@@ -181,9 +198,12 @@ pub(super) async fn check_copy(connection: &mut SqliteConnection) -> Result<(), 
 
 /// A database that is not empty and not ours is somebody else's. Says whether it is empty.
 async fn check_owner(connection: &mut SqliteConnection, path: &Path) -> Result<bool, Error> {
-    let id: i64 = sqlx::query_scalar("pragma application_id").fetch_one(&mut *connection).await.map_err(failed)?;
+    let id: i64 = sqlx::query_scalar("pragma application_id")
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(|error| failed(&error))?;
     let tables = "select count(*) from sqlite_schema where name not like 'sqlite_%'";
-    let tables: i64 = sqlx::query_scalar(tables).fetch_one(connection).await.map_err(failed)?;
+    let tables: i64 = sqlx::query_scalar(tables).fetch_one(connection).await.map_err(|error| failed(&error))?;
     if id == APPLICATION_ID || tables == 0 {
         return Ok(tables == 0);
     }

@@ -96,6 +96,15 @@ impl Writer {
         self.health.check().err().unwrap_or(Error::Closed)
     }
 
+    /// Stops it for good.
+    pub(super) fn stop(&self, reason: String) {
+        if !self.health.stopped.is_cancelled() {
+            tracing::error!(%reason, "the ledger stops and so must the service: its file cannot be read");
+            self.health.trouble.store(Some(Arc::new(reason)));
+            self.health.stopped.cancel();
+        }
+    }
+
     /// Returns when it has stopped for good, with why.
     pub(super) async fn failed(&self) -> Error {
         self.health.stopped.cancelled().await;

@@ -509,3 +509,40 @@ async fn what_waits_for_a_disk_is_written_however_much_it_is() {
     let left = Query { state: Some(State::Reserved), limit: 10, ..Query::default() };
     assert_eq!(ledger.list(&left).await.unwrap().len(), 0);
 }
+
+#[tokio::test]
+async fn a_log_that_is_taken_away_is_noticed_before_anything_runs() {
+    let (ledger, folder) = open().await;
+    ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
+    std::fs::remove_file(folder.path().join("test.db-wal")).unwrap();
+    let said = ledger.reserve(row("t", "a", now()), vec![]).await;
+    assert!(matches!(said, Err(ReserveError::Ledger(_))), "{said:?}");
+    assert!(ledger.health().is_err());
+}
+
+#[tokio::test]
+async fn a_log_without_its_file_is_not_thrown_away() {
+    let (ledger, folder) = open().await;
+    ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
+    let (file, log) = (folder.path().join("test.db"), folder.path().join("test.db-wal"));
+    let left = std::fs::read(&log).unwrap();
+    ledger.close().await;
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&log, &left).unwrap();
+    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let Err(error) = super::super::open(&settings, now()).await else { panic!("a log was thrown away") };
+    assert!(error.to_string().contains("-wal"), "{error}");
+    assert_eq!((std::fs::read(&log).unwrap(), file.exists()), (left, false));
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_any_more_stops_the_service() {
+    let (ledger, folder) = open().await;
+    let first = row("t", "a", now());
+    ledger.reserve(first.clone(), vec![]).await.unwrap();
+    std::fs::OpenOptions::new().write(true).open(folder.path().join("test.db-wal")).unwrap().set_len(0).unwrap();
+    assert!(ledger.get(first.id).await.is_err());
+    let stopped = tokio::time::timeout(std::time::Duration::from_secs(5), ledger.failed()).await;
+    assert!(matches!(stopped, Ok(Error::Stopped(_))), "{stopped:?}");
+    assert!(ledger.health().is_err());
+}

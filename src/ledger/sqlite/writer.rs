@@ -60,6 +60,9 @@ struct Task {
     file: PathBuf,
     /// Which file it was when it was opened.
     inode: Option<u64>,
+    /// The write-ahead log; and which it was, once it is there.
+    log: PathBuf,
+    log_inode: Option<u64>,
     watch: Arc<dyn Watch>,
 }
 
@@ -68,11 +71,26 @@ pub(super) fn spawn(connection: SqliteConnection, head: Head, file: &Path, watch
     let (queue, asked) = mpsc::channel(QUEUE);
     let health = Arc::<Health>::default();
     let (file, inode) = (file.to_owned(), inode(file));
+    let mut log = file.clone().into_os_string();
+    log.push("-wal");
+    let (log, log_inode) = (log.into(), None);
     let (backlog, durations, counters) = (Batch::default(), Durations::default(), Counters::default());
     // The log may be long from the process before: it is looked at after the first commit.
     let unseen = LOOK;
-    let task =
-        Task { connection, head, unseen, health: health.clone(), backlog, durations, counters, file, inode, watch };
+    let task = Task {
+        connection,
+        head,
+        unseen,
+        health: health.clone(),
+        backlog,
+        durations,
+        counters,
+        file,
+        inode,
+        log,
+        log_inode,
+        watch,
+    };
     tokio::spawn(task.run(asked));
     Writer::new(queue, health)
 }
@@ -234,12 +252,17 @@ impl Task {
         }
     }
 
-    /// Whether the file is still the one that was opened: SQLite would go on writing into one that nobody can find.
-    fn present(&self) -> Result<(), sqlx::Error> {
-        if inode(&self.file) == self.inode {
+    /// Whether file and log are still those that were opened: SQLite would go on writing into one that nobody can find.
+    fn present(&mut self) -> Result<(), sqlx::Error> {
+        let log = inode(&self.log);
+        // It is made by the first who reads or writes, and then stays until the last closes.
+        self.log_inode = self.log_inode.or(log);
+        if inode(&self.file) == self.inode && self.log_inode == log {
             return Ok(());
         }
-        Err(sqlx::Error::Configuration("the ledger's file was removed or replaced; restart the service".into()))
+        Err(sqlx::Error::Configuration(
+            "the ledger's file or its log was removed or replaced; restart the service".into(),
+        ))
     }
 
     async fn timed(&mut self, batch: &Batch) -> Result<Vec<Reserved>, sqlx::Error> {

@@ -89,6 +89,7 @@ impl CommandRunner {
             WouldBlock | OutOfMemory | ExecutableFileBusy => ToolError::upstream(message),
             _ => ToolError::upstream_final(message),
         }
+        .before_anything()
     }
 }
 
@@ -96,7 +97,9 @@ impl CommandRunner {
 impl Runner for CommandRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
         let Some(path) = &self.path else {
-            return Err(ToolError::upstream_final(format!("cannot start {}: no such program", self.program)));
+            return Err(
+                ToolError::upstream_final(format!("cannot start {}: no such program", self.program)).before_anything()
+            );
         };
         let mark = sweep::Mark::new(&context);
         let tree = tree::ProcessTree::spawn(&mut self.command(path, &arguments, &context), mark, &self.sweeps)

@@ -107,7 +107,7 @@ pub(super) fn failure(host: &str, error: reqwest::Error) -> ToolError {
     let error = error.without_url();
     let causes = || causes(&error);
     if let Some(denied) = causes().find_map(|cause| cause.downcast_ref::<Denied>()) {
-        return ToolError::upstream_final(denied.to_string());
+        return ToolError::upstream_final(denied.to_string()).before_anything();
     }
     if let Some(refused) = causes().find_map(|cause| cause.downcast_ref::<rustls::Error>()) {
         let message = format!("`{host}`: no TLS connection: {refused}");
@@ -118,7 +118,8 @@ pub(super) fn failure(host: &str, error: reqwest::Error) -> ToolError {
     }
     let cause = causes().last().map(ToString::to_string).unwrap_or_default();
     let seconds = CONNECT_TIMEOUT.as_secs();
-    ToolError::upstream(match &error {
+    let is_untouched = error.is_connect() || error.is_dns();
+    let failure = ToolError::upstream(match &error {
         error if error.is_connect() && error.is_timeout() => {
             format!("`{host}`: no connection within {seconds} seconds")
         }
@@ -129,7 +130,8 @@ pub(super) fn failure(host: &str, error: reqwest::Error) -> ToolError {
             return ToolError::upstream_final(format!("`{host}`: not a request: {cause}"));
         }
         _ => format!("`{host}`: the connection failed: {cause}"),
-    })
+    });
+    if is_untouched { failure.before_anything() } else { failure }
 }
 
 /// The error and everything behind it. An [`io::Error`] hides what it wraps from `source`, so it is opened.

@@ -95,7 +95,7 @@ impl Reading {
                 let message = format!("`{host}` answered HTTP {status}");
                 // One that asks for fewer calls is up.
                 let (down, retry_after) = (status != StatusCode::TOO_MANY_REQUESTS, retry_after(&response));
-                Err(ToolError::Upstream { message, retryable: true, down, retry_after })
+                Err(ToolError::Upstream { message, retryable: true, down, untouched: false, retry_after })
             }
             400..=499 => Ok(refusal(response, status, &host).await),
             _ => {
