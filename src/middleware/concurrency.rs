@@ -71,9 +71,15 @@ impl ConcurrencyLimit {
         if invocation.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Err(CallError::DeadlineExceeded { after: invocation.allowed(), started: false });
         }
-        if let (Ok(tool), Ok(all)) = (self.tool.clone().try_acquire_owned(), self.all.clone().try_acquire_owned()) {
-            return Ok([tool, all]);
-        }
+        // One after the other: who has no place in its tool must not hold, even for a moment, one among all that another
+        // call looks for.
+        let held = match self.tool.clone().try_acquire_owned() {
+            Ok(tool) => match self.all.clone().try_acquire_owned() {
+                Ok(all) => return Ok([tool, all]),
+                Err(_) => Some(tool),
+            },
+            Err(_) => None,
+        };
         let before = self.waiting.fetch_add(1, Ordering::AcqRel);
         let _waiting = Waiting(&self.waiting);
         if before >= self.settings.queue {
@@ -84,7 +90,10 @@ impl ConcurrencyLimit {
         let until = invocation.deadline.map_or(patience, |deadline| deadline.min(patience));
         let both = async {
             // The tool's place first: a call that waits for its own tool takes nothing from the others.
-            let tool = self.tool.clone().acquire_owned().await;
+            let tool = match held {
+                Some(tool) => Ok(tool),
+                None => self.tool.clone().acquire_owned().await,
+            };
             let all = self.all.clone().acquire_owned().await;
             (tool, all)
         };
