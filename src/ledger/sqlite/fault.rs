@@ -36,6 +36,11 @@ pub(super) struct Fault {
 }
 
 impl Fault {
+    /// Whether there is no room.
+    pub(super) fn is_full(error: &sqlx::Error) -> bool {
+        code(error).is_some_and(|code| code & 0xff == FULL)
+    }
+
     /// Why nothing can be read any more, if that is so.
     pub(super) fn of_a_reader(error: &sqlx::Error) -> Option<String> {
         let is_final = |code: u32| matches!(code & 0xff, IOERR | CORRUPT | NOTADB) && !IOERR_SHM.contains(&code);

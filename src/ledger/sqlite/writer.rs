@@ -224,7 +224,7 @@ impl Task {
         let committed = match self.health.check() {
             // It has just been tried: another try would only wait once more.
             Err(error) if !self.backlog.is_empty() || self.has_stopped() => Err(error),
-            _ => match self.timed(&batch).await {
+            _ => match self.written(&batch).await {
                 Ok(answers) => Ok(answers),
                 Err(error) => Err(self.failed(error).await),
             },
@@ -263,6 +263,20 @@ impl Task {
         Err(sqlx::Error::Configuration(
             "the ledger's file or its log was removed or replaced; restart the service".into(),
         ))
+    }
+
+    /// Writes a batch; on a full disk once more, when the log was copied: it then begins anew and needs no more room.
+    async fn written(&mut self, batch: &Batch) -> Result<Vec<Reserved>, sqlx::Error> {
+        match self.timed(batch).await {
+            Err(error) if Fault::is_full(&error) => {
+                // Nothing of it is written.
+                let _ = sqlx::query("rollback").execute(&mut self.connection).await;
+                self.counters.forget();
+                self.checkpoint().await;
+                if self.has_stopped() { Err(error) } else { self.timed(batch).await }
+            }
+            done => done,
+        }
     }
 
     async fn timed(&mut self, batch: &Batch) -> Result<Vec<Reserved>, sqlx::Error> {
