@@ -98,7 +98,7 @@ pub trait Ledger: Send + Sync + 'static {
     /// Whether it can write now; if not, why.
     fn health(&self) -> Result<(), String>;
 
-    /// Waits until nothing can be known or written any more, for good; why ([`Error::Stopped`](super::Error::Stopped)).
+    /// Waits until nothing can be known or written any more, for good; why ([`Error::Stopped`]).
     /// The process should end then.
     async fn failed(&self) -> Error;
 
