@@ -1,6 +1,6 @@
 //! What can go wrong with a call, free of HTTP.
 //!
-//! A tool fails with a [`ToolError`]; the stack fails with a [`CallError`]; both say what happened in words that a
+//! A tool fails with a [`ToolError`](super::ToolError); the stack fails with a [`CallError`]; both say what happened in words that a
 //! model can act on. Which HTTP status a failure gets is decided in `http/problem.rs` and nowhere else.
 
 use std::time::Duration;

@@ -46,7 +46,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// The call that holds this idempotency key of the caller and the tool at `now`.
     async fn claimed(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error>;
 
-    /// Calls that match, newest first, without their results; arguments over [`LISTED_ARGUMENTS`] are `null`.
+    /// Calls that match, newest first, without their results; arguments over
+    /// [`LISTED_ARGUMENTS`](super::LISTED_ARGUMENTS) are `null`.
     async fn list(&self, query: &Query) -> Result<Vec<Row>, Error>;
 
     /// Totals per tool and caller; of one caller only, if named.
