@@ -43,8 +43,7 @@ impl Fault {
 
     /// Why nothing can be read any more, if that is so.
     pub(super) fn of_a_reader(error: &sqlx::Error) -> Option<String> {
-        let is_final = |code: u32| matches!(code & 0xff, IOERR | CORRUPT | NOTADB) && !IOERR_SHM.contains(&code);
-        code(error).is_some_and(is_final).then(|| reason(error))
+        code(error).is_some_and(leaves_doubt).then(|| reason(error))
     }
 
     /// Whether the database refuses what is written, whatever the state of the disk: a constraint, a value too big.
@@ -59,13 +58,16 @@ impl Fault {
             Some(IOERR_WRITE) if is_read_only(file) => {
                 return Self { reason: reason_of(READONLY, error), is_final: false };
             }
-            Some(code) if IOERR_SHM.contains(&code) => false,
-            Some(code) => matches!(code & 0xff, IOERR | CORRUPT | NOTADB),
+            Some(code) => leaves_doubt(code),
             // The thread with the connection is gone, or the head could not be brought to disk.
             None => matches!(error, sqlx::Error::WorkerCrashed | sqlx::Error::Io(_)),
         };
         Self { reason: reason(error), is_final }
     }
+}
+
+fn leaves_doubt(code: u32) -> bool {
+    matches!(code & 0xff, IOERR | CORRUPT | NOTADB) && !IOERR_SHM.contains(&code)
 }
 
 fn code(error: &sqlx::Error) -> Option<u32> {

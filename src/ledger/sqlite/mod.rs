@@ -26,6 +26,8 @@ mod sum;
 #[cfg(test)]
 mod tests;
 mod totals;
+#[cfg(test)]
+mod trouble;
 mod wal;
 mod writer;
 

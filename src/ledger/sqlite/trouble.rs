@@ -1,0 +1,70 @@
+//! What this engine does when the disk, or somebody's hand, takes something away.
+
+use super::super::contract::sqlite::{open, settings};
+use super::super::contract::{ended, now, row};
+use super::super::*;
+
+#[tokio::test]
+async fn what_waits_for_a_disk_is_written_however_much_it_is() {
+    let (ledger, folder) = open().await;
+    let rows: Vec<Row> = (0..1100).map(|_| row("t", "a", now())).collect();
+    for row in &rows {
+        ledger.reserve(row.clone(), vec![]).await.unwrap();
+    }
+    let file = format!("sqlite://{}", folder.path().join("test.db").display());
+    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file).await.unwrap();
+    let run = async |other: &mut sqlx::SqliteConnection, sql: &'static str| {
+        sqlx::query(sql).execute(other).await.unwrap();
+    };
+    // Nothing can be written until the trigger is gone, as on a full disk.
+    let full = "create trigger full before update on invocation begin select abs(-9223372036854775808); end";
+    run(&mut other, full).await;
+    let ends = rows.iter().map(|row| ledger.settle(ended(row, State::Succeeded), vec![]));
+    assert!(futures_util::future::join_all(ends).await.iter().all(Result::is_err));
+    run(&mut other, "drop trigger full").await;
+    for _ in 0..100 {
+        if ledger.health().is_ok() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let left = Query { state: Some(State::Reserved), limit: 10, ..Query::default() };
+    assert_eq!(ledger.list(&left).await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_log_that_is_taken_away_is_noticed_before_anything_runs() {
+    let (ledger, folder) = open().await;
+    ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
+    std::fs::remove_file(folder.path().join("test.db-wal")).unwrap();
+    let said = ledger.reserve(row("t", "a", now()), vec![]).await;
+    assert!(matches!(said, Err(ReserveError::Ledger(_))), "{said:?}");
+    assert!(ledger.health().is_err());
+}
+
+#[tokio::test]
+async fn a_log_without_its_file_is_not_thrown_away() {
+    let (ledger, folder) = open().await;
+    ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
+    let (file, log) = (folder.path().join("test.db"), folder.path().join("test.db-wal"));
+    let left = std::fs::read(&log).unwrap();
+    ledger.close().await;
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&log, &left).unwrap();
+    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let Err(error) = super::super::open(&settings, now()).await else { panic!("a log was thrown away") };
+    assert!(error.to_string().contains("-wal"), "{error}");
+    assert_eq!((std::fs::read(&log).unwrap(), file.exists()), (left, false));
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_any_more_stops_the_service() {
+    let (ledger, folder) = open().await;
+    let first = row("t", "a", now());
+    ledger.reserve(first.clone(), vec![]).await.unwrap();
+    std::fs::OpenOptions::new().write(true).open(folder.path().join("test.db-wal")).unwrap().set_len(0).unwrap();
+    assert!(ledger.get(first.id).await.is_err());
+    let stopped = tokio::time::timeout(std::time::Duration::from_secs(5), ledger.failed()).await;
+    assert!(matches!(stopped, Ok(Error::Stopped(_))), "{stopped:?}");
+    assert!(ledger.health().is_err());
+}
