@@ -34,6 +34,7 @@ pub mod callers;
 pub mod catalog;
 pub mod changes;
 pub mod cli;
+pub mod dialect;
 pub mod expression;
 pub mod file_handles;
 pub mod formats;

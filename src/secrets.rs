@@ -150,6 +150,10 @@ impl Redactor {
             match block {
                 Content::Text { text } => self.string(text),
                 Content::Image { data, .. } | Content::Audio { data, .. } => self.string(data),
+                Content::Resource { resource } => {
+                    self.string(&mut resource.uri);
+                    resource.text.iter_mut().chain(&mut resource.blob).for_each(|held| self.string(held));
+                }
             }
         }
         if let Some(value) = &mut result.structured_content {

@@ -30,5 +30,5 @@ pub use notes::{CacheStatus, Coercion, Earlier, LimitUsage, Meta, Notes};
 pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
-pub use result::{Answer, Content, ToolResult};
+pub use result::{Answer, Content, Resource, ToolResult};
 pub use tool_error::ToolError;

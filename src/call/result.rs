@@ -36,6 +36,31 @@ pub enum Content {
         #[serde(rename = "mimeType")]
         mime_type: String,
     },
+    /// A document or another file.
+    #[schema(title = "EmbeddedResource")]
+    Resource {
+        /// The file.
+        resource: Resource,
+    },
+}
+
+/// A file inside a result (MCP `TextResourceContents`, `BlobResourceContents`).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Resource {
+    /// Where it is from; its last segment is its name.
+    pub uri: String,
+    /// Media type, e.g. `application/pdf`.
+    #[serde(rename = "mimeType", default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub mime_type: Option<String>,
+    /// What it holds, if that is text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub text: Option<String>,
+    /// What it holds, as base64, if that is bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub blob: Option<String>,
 }
 
 impl Content {
@@ -89,7 +114,7 @@ impl ToolResult {
             .iter()
             .filter_map(|block| match block {
                 Content::Text { text } => Some(text.as_str()),
-                Content::Image { .. } | Content::Audio { .. } => None,
+                Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => None,
             })
             .collect();
         texts.join("\n")

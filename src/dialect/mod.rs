@@ -1,0 +1,8 @@
+//! What models say when they call tools, and what they want to hear: a provider's message in, calls out; results in, the
+//! messages to append out.
+//!
+//! Nothing here runs a tool or knows one.
+
+mod message;
+
+pub use message::{Ask, Dialect, Message, Misread, Said, Written};
