@@ -1,5 +1,6 @@
 //! The nouns of a tool call. Everything else in the crate speaks in these; this module imports nothing from it.
 
+mod calls;
 mod capture;
 mod charge;
 mod clock;
@@ -16,6 +17,7 @@ mod result;
 mod tool_error;
 pub mod units;
 
+pub use calls::{CallSettings, NameMatching};
 pub use capture::{Capture, Digest, DigestKey, Received, WITHHELD};
 pub use charge::{Charge, Charged};
 pub use clock::Clock;
