@@ -171,6 +171,7 @@ impl Redactor {
                 violations.iter_mut().for_each(|violation| self.string(&mut violation.message));
             }
             CallError::Forbidden { .. }
+            | CallError::Denied { .. }
             | CallError::ToolDisabled { .. }
             | CallError::KeyMissing { .. }
             | CallError::IdempotencyInProgress { .. }

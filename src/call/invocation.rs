@@ -128,6 +128,8 @@ pub struct Invocation {
     pub cache: CacheMode,
     /// Which part of a long result it wants to see.
     pub page: Option<Page>,
+    /// Whoever asks wants this tool denied to the model for now.
+    pub denied: bool,
     /// The caller's own name for this ask.
     pub key: Option<IdempotencyKey>,
     /// When the whole call must be over. Only ever moved nearer.
@@ -164,6 +166,7 @@ impl Invocation {
             context: Arc::default(),
             cache: CacheMode::default(),
             page: None,
+            denied: false,
             key: None,
             deadline: None,
             attempt: 1,

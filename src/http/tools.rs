@@ -97,7 +97,7 @@ fn view(entry: &Entry) -> ToolView<'_> {
 }
 
 /// The tool of a path, for a caller who may use it.
-fn find(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
+pub(super) fn find(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
     catalog.get(name).cloned().ok_or_else(|| ApiError::UnknownTool {
         name: name.to_owned(),
         did_you_mean: catalog.did_you_mean(name, caller),
@@ -208,7 +208,7 @@ pub async fn call_in_process(
 
 /// The failure of a call. One that was turned away at the door has no row, so its id is not named; one that speaks of
 /// another call names that.
-fn failed(error: &CallError, entry: &Entry, id: InvocationId) -> ApiError {
+pub(super) fn failed(error: &CallError, entry: &Entry, id: InvocationId) -> ApiError {
     let id = error.speaks_of().unwrap_or(id);
     let turned_away = matches!(error, CallError::Draining | CallError::LedgerUnavailable { started: false, .. });
     ApiError::Call { failure: Failure::of(error, entry.policy.effect), invocation: (!turned_away).then_some(id) }
