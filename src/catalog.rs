@@ -14,7 +14,7 @@ use crate::call::json::{canonical, digest};
 use crate::call::{CallSettings, Caller, Definition, Kind, Limit, Origin, Policy, Services, ToolName};
 use crate::callers::{Callers, Grants};
 use crate::changes::Changes;
-use crate::formats::{self, Format};
+use crate::formats::{self, Format, Offer};
 use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
 use crate::middleware::concurrency::ConcurrencyLimit;
 use crate::middleware::usage_limit::Tariff;
@@ -65,6 +65,11 @@ impl Entry {
     /// How its circuit breaker stands; `None` if it has none.
     pub fn breaker(&self) -> Option<BreakerStatus> {
         self.breaker.as_ref().map(|breaker| breaker.status())
+    }
+
+    /// What formats show of it.
+    fn offer(&self) -> Offer<'_> {
+        Offer { definition: &self.definition, effect: self.policy.effect, enabled: self.is_enabled() }
     }
 
     /// Its name and its aliases.
@@ -253,9 +258,13 @@ impl Catalog {
 
     /// The schemas that this caller may use and that are on, ready to paste into a model API.
     pub fn schemas(&self, format: Format, caller: &Caller) -> Value {
-        let entries = self.list(caller);
-        let usable = entries.iter().filter(|entry| entry.is_enabled()).map(|entry| &entry.definition);
-        formats::render(format, usable)
+        self.render(format, &self.list(caller))
+    }
+
+    /// Some of its tools in that format, as far as they are on.
+    pub fn render(&self, format: Format, entries: &[Arc<Entry>]) -> Value {
+        let all = self.by_name.values().map(|entry| &entry.definition);
+        formats::render(format, entries.iter().map(|entry| entry.offer()), all)
     }
 
     /// Names that were probably meant by one that does not exist; only such as this caller may use.

@@ -48,8 +48,20 @@ pub(super) struct ListTools {
 enum Listed<'a> {
     /// Toolcrib's own shape.
     Native(ToolList<'a>),
+    /// Definitions in another API's shape: openai, openai-responses, anthropic, gemini.
+    List(Vec<HashMap<String, Value>>),
+    /// The same where that API has a list inside an object: bedrock, mcp.
+    Inside(Inside),
+}
+
+/// A list of definitions, inside an object.
+#[derive(utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ForeignTools)]
+#[expect(dead_code, reason = "what is answered in another format is known to its renderer only")]
+struct Inside {
     /// Definitions in another API's shape.
-    Other(Vec<HashMap<String, Value>>),
+    tools: Vec<HashMap<String, Value>>,
 }
 
 /// The caller's tools.
@@ -83,10 +95,7 @@ pub(super) async fn list(
             let tools: Vec<ToolView<'_>> = entries.iter().map(|entry| view(entry)).collect();
             json!(ToolList { tools, next_cursor: None })
         }
-        other => {
-            let usable = entries.iter().filter(|entry| entry.is_enabled()).map(|entry| &entry.definition);
-            crate::formats::render(other, usable)
-        }
+        other => catalog.render(other, &entries),
     };
     Ok(Tagged::new(&body).answer(&headers))
 }

@@ -30,6 +30,7 @@ use super::rule::Rule;
 /// Everything that the lints find.
 pub(super) fn lint(written: &Written, source: &dyn Source) -> Vec<Finding> {
     let mut lints = Lints::default();
+    refused::names(&written.tools, &mut lints);
     for tool in &written.tools {
         tool_lints(tool, source, &mut lints);
     }
@@ -48,7 +49,6 @@ pub(super) fn lint(written: &Written, source: &dyn Source) -> Vec<Finding> {
 /// What is said of one tool.
 fn tool_lints(tool: &WrittenTool, source: &dyn Source, lints: &mut Lints) {
     let under = join("tools", std::slice::from_ref(&tool.key.text));
-    refused::name(&tool.key, &under, lints);
     descriptions::of_tool(tool, &under, lints);
     for schema in ToolSchema::of(&tool.entry, &under) {
         let parts = schema.parts();
