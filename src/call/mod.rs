@@ -12,6 +12,7 @@ mod invocation;
 pub mod json;
 mod kind;
 mod notes;
+mod page;
 mod policy;
 mod result;
 mod tool_error;
@@ -29,6 +30,7 @@ pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;
 pub use kind::{ErrorKind, Source};
 pub use notes::{CacheStatus, Coercion, Earlier, LimitUsage, Meta, Notes};
+pub use page::{Detail, Overflow, Page, Unit};
 pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
