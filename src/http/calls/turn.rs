@@ -12,7 +12,7 @@ use crate::call::{Answer, Caller, Effect, Idempotency, IdempotencyKey, Invocatio
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Ask, Message, Misread, Said};
 use crate::http::problem::{ApiError, Problem};
-use crate::http::tools::{failed, find};
+use crate::http::tools::{failed, resolve};
 use crate::http::wire::InvokeAnswer;
 use crate::registry::Registry;
 
@@ -102,7 +102,7 @@ impl Turn {
     }
 
     async fn run(&self, index: usize, ask: &Ask, id: Option<&Arc<str>>, asked: &Asked) -> Result<Came, ApiError> {
-        let entry = find(&self.catalog, &ask.name, &self.caller)?;
+        let (entry, how) = resolve(&self.catalog, &ask.name, &self.caller)?;
         let may_close = entry.policy.effect != Effect::Write;
         let mended = dialect::arguments(&ask.arguments, ask.cut_off, may_close);
         let mended = mended.map_err(|unreadable| ApiError::Misread {
@@ -123,8 +123,9 @@ impl Turn {
         if entry.policy.idempotency != Idempotency::Off {
             invocation.key = self.key.as_ref().map(|key| key_of_call(key, index, id));
         }
-        if !mended.repairs.is_empty() {
-            invocation.notes.lock().meta.warnings.extend(mended.repairs);
+        let spelled = how.warning(&ask.name, &entry);
+        if spelled.is_some() || !mended.repairs.is_empty() {
+            invocation.notes.lock().meta.warnings.extend(spelled.into_iter().chain(mended.repairs));
         }
         let invocation_id = invocation.id;
         match self.registry.invoke(&entry, invocation).await {
