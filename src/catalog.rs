@@ -15,6 +15,7 @@ use crate::call::{Caller, Definition, Kind, Limit, Origin, Policy, Services, Too
 use crate::callers::{Callers, Grants};
 use crate::changes::Changes;
 use crate::formats::{self, Format};
+use crate::middleware::cache::Shelf;
 use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
 use crate::middleware::concurrency::ConcurrencyLimit;
 use crate::middleware::usage_limit::Tariff;
@@ -40,6 +41,8 @@ pub struct Entry {
     pub rules: Arc<ArgumentRules>,
     pub(crate) tariff: Arc<Tariff>,
     pub(crate) service: ToolService,
+    /// Its stored results.
+    pub(crate) shelf: Option<Arc<Shelf>>,
     settings: Settings,
     grants: Arc<Grants>,
     enabled: Arc<AtomicBool>,
@@ -178,7 +181,7 @@ impl Catalog {
             places: places.clone(),
             tariff: tariff.clone(),
         };
-        let service = stack::build(parts, bench.shared);
+        let (service, shelf) = stack::build(parts, bench.shared);
         Ok(Arc::new(Entry {
             definition,
             kind,
@@ -188,6 +191,7 @@ impl Catalog {
             rules,
             tariff,
             service,
+            shelf,
             settings,
             grants,
             enabled,

@@ -13,6 +13,7 @@ mod kind;
 mod notes;
 mod policy;
 mod result;
+mod stored;
 mod tool_error;
 pub mod units;
 
@@ -31,4 +32,5 @@ pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
 pub use result::{Answer, Content, Resource, ToolResult};
+pub use stored::{NotStored, StoredResults};
 pub use tool_error::ToolError;
