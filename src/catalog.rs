@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::call::json::{canonical, digest};
-use crate::call::{Caller, Definition, Kind, Limit, Origin, Policy, Services, ToolName};
+use crate::call::{CallSettings, Caller, Definition, Kind, Limit, Origin, Policy, Services, ToolName};
 use crate::callers::{Callers, Grants};
 use crate::changes::Changes;
 use crate::formats::{self, Format};
@@ -105,6 +105,7 @@ pub struct Catalog {
     aliases: HashMap<ToolName, ToolName>,
     callers: Arc<Callers>,
     caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>,
+    calls: CallSettings,
 }
 
 /// What entries are built with.
@@ -120,9 +121,14 @@ pub(crate) struct Bench<'a> {
 
 impl Catalog {
     /// No tools yet.
-    pub fn new(callers: Arc<Callers>) -> Self {
+    pub fn new(callers: Arc<Callers>, calls: CallSettings) -> Self {
         let caller_limits = Arc::new(callers.limits());
-        Self { callers, caller_limits, ..Self::default() }
+        Self { callers, caller_limits, calls, ..Self::default() }
+    }
+
+    /// How messages of models are treated.
+    pub fn calls(&self) -> &CallSettings {
+        &self.calls
     }
 
     /// Who may call.

@@ -8,7 +8,9 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use crate::blocking;
-use crate::call::{Answer, CallError, Caller, Charged, Invocation, JsonObject, Origin, Services, StoredResults};
+use crate::call::{
+    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, Services, StoredResults,
+};
 use crate::callers::Callers;
 use crate::catalog::Bench;
 pub use crate::catalog::{Catalog, Entry};
@@ -63,7 +65,7 @@ pub struct Aside {
 impl Registry {
     /// An empty registry; `services` reach every native tool.
     pub fn new(shared: Shared, callers: Arc<Callers>, mut services: Services) -> Self {
-        let current = Arc::new(ArcSwap::from_pointee(Catalog::new(callers)));
+        let current = Arc::new(ArcSwap::from_pointee(Catalog::new(callers, CallSettings::default())));
         services.insert::<Arc<dyn StoredResults>>(Arc::new(Shelves(Arc::downgrade(&current))));
         Self { shared, services, current, added: Mutex::default(), deciding: tokio::sync::Mutex::default() }
     }
@@ -105,7 +107,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Puts a new world in place of the current one, in one step: these callers, these tools of program and manifest
+    /// Puts a new world in place of the current one, in one step: these callers and settings, these tools of program and manifest
     /// (and what [`Registry::register`] added), and of the `registered` ones all that are in nobody's way. Admins'
     /// switches are applied before. Calls under way go on in their stacks.
     ///
@@ -114,6 +116,7 @@ impl Registry {
     pub async fn replace(
         self: &Arc<Self>,
         callers: Callers,
+        calls: CallSettings,
         tools: Vec<Tool>,
         registered: Vec<Tool>,
     ) -> Result<Vec<Aside>, ChangeError> {
@@ -124,7 +127,7 @@ impl Registry {
             let added = registry.added();
             let before = registry.catalog();
             let bench = registry.bench(&before, &switches);
-            let mut next = Catalog::new(Arc::new(callers));
+            let mut next = Catalog::new(Arc::new(callers), calls);
             for tool in tools.into_iter().chain(added.iter().cloned()) {
                 let entry = next.build(tool, &bench)?;
                 next.insert(entry)?;

@@ -222,6 +222,7 @@ impl InvokeRequest {
         invocation.tool_use_id = self.tool_use_id.map(Into::into);
         invocation.context = Arc::new(self.context);
         invocation.cache = self.cache;
+        invocation.page = self.page;
         // A time that reaches beyond the clock is no limit.
         if let Some(end) = self.timeout.and_then(|timeout| invocation.started.checked_add(timeout)) {
             invocation.shorten_deadline(end);
