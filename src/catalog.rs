@@ -17,6 +17,7 @@ use crate::call::{
 use crate::callers::{Callers, Grants};
 use crate::changes::Changes;
 use crate::formats::{self, Format, Offer};
+use crate::middleware::cache::Shelf;
 use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
 use crate::middleware::concurrency::ConcurrencyLimit;
 use crate::middleware::usage_limit::Tariff;
@@ -45,6 +46,8 @@ pub struct Entry {
     pub rules: Arc<ArgumentRules>,
     pub(crate) tariff: Arc<Tariff>,
     pub(crate) service: ToolService,
+    /// Its stored results.
+    pub(crate) shelf: Option<Arc<Shelf>>,
     settings: Settings,
     grants: Arc<Grants>,
     enabled: Arc<AtomicBool>,
@@ -222,7 +225,7 @@ impl Catalog {
             places: places.clone(),
             tariff: tariff.clone(),
         };
-        let service = stack::build(parts, bench.shared);
+        let (service, shelf) = stack::build(parts, bench.shared);
         Ok(Arc::new(Entry {
             definition,
             kind,
@@ -232,6 +235,7 @@ impl Catalog {
             rules,
             tariff,
             service,
+            shelf,
             settings,
             grants,
             enabled,

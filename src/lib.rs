@@ -55,6 +55,7 @@ pub mod secrets;
 pub mod similar;
 pub mod stack;
 mod start;
+mod stored;
 pub mod tools;
 
 pub use app::{App, AppBuilder, Error};

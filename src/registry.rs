@@ -8,20 +8,23 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use crate::blocking;
-use crate::call::{Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, Services};
+use crate::call::{
+    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, Services, StoredResults,
+};
 use crate::callers::Callers;
 use crate::catalog::Bench;
 pub use crate::catalog::{Catalog, Entry, How, NotFound};
 use crate::formats::Format;
 use crate::ledger::{Error, Registered, Switch};
 use crate::stack::Shared;
+use crate::stored::Shelves;
 use crate::tools::{BuildError, Tool};
 
 /// The tools of one service.
 pub struct Registry {
     shared: Shared,
     services: Services,
-    current: ArcSwap<Catalog>,
+    current: Arc<ArcSwap<Catalog>>,
     /// Tools that the program added after the start; held while the current catalog is replaced.
     added: Mutex<Vec<Tool>>,
     /// So that ledger and memory say the same of switches and registered tools.
@@ -61,8 +64,9 @@ pub struct Aside {
 
 impl Registry {
     /// An empty registry; `services` reach every native tool.
-    pub fn new(shared: Shared, callers: Arc<Callers>, services: Services) -> Self {
-        let current = ArcSwap::from_pointee(Catalog::new(callers, CallSettings::default()));
+    pub fn new(shared: Shared, callers: Arc<Callers>, mut services: Services) -> Self {
+        let current = Arc::new(ArcSwap::from_pointee(Catalog::new(callers, CallSettings::default())));
+        services.insert::<Arc<dyn StoredResults>>(Arc::new(Shelves(Arc::downgrade(&current))));
         Self { shared, services, current, added: Mutex::default(), deciding: tokio::sync::Mutex::default() }
     }
 

@@ -15,6 +15,7 @@ mod notes;
 mod page;
 mod policy;
 mod result;
+mod stored;
 mod tool_error;
 pub mod units;
 
@@ -35,4 +36,5 @@ pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
 pub use result::{Answer, Content, Resource, ToolResult};
+pub use stored::{NotStored, StoredResults};
 pub use tool_error::ToolError;

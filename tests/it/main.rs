@@ -6,6 +6,7 @@
 mod support;
 
 mod breaker;
+mod builtins; // stored answers read again, pictures
 mod cache; // stored results, single flight, whose result is whose
 mod calls; // what a tool gets and what its answer comes to
 mod cancel; // the caller leaves
