@@ -12,6 +12,7 @@ pub mod json;
 mod kind;
 mod notes;
 mod policy;
+mod progress;
 mod result;
 mod tool_error;
 pub mod units;
@@ -30,5 +31,6 @@ pub use notes::{CacheStatus, Coercion, Earlier, LimitUsage, Meta, Notes};
 pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
+pub use progress::{Clean, Event, Listener, Progress, ProgressSink, Reporter};
 pub use result::{Answer, Content, Resource, ToolResult};
 pub use tool_error::ToolError;
