@@ -14,7 +14,7 @@ use crate::log::CallLog;
 use crate::metrics::Metrics;
 use crate::middleware::attempt::Attempt;
 use crate::middleware::authorize::Authorize;
-use crate::middleware::cache::{Cached, ResultCache};
+use crate::middleware::cache::{Cached, ResultCache, Shelf};
 use crate::middleware::circuit_breaker::{Breaker, CircuitBreaker};
 use crate::middleware::concurrency::ConcurrencyLimit;
 use crate::middleware::deadline::Deadline;
@@ -87,8 +87,9 @@ pub struct Parts {
 }
 
 /// Builds a tool's stack, outermost layer first. Built once, when the tool is registered: a layer gets its numbers
-/// here, and a policy that is absent is a layer that is absent. Move a line only with its reason.
-pub fn build(tool: Parts, shared: &Shared) -> ToolService {
+/// here, and a policy that is absent is a layer that is absent. Move a line only with its reason. Beside it the tool's
+/// stored results, for whoever reads them without a call.
+pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) {
     let Shared { ledger, cache, replays, running, in_flight, redactor, clock, capture, digest_key, call_log, metrics } =
         shared;
     let Parts { name, definition_hash, generation, policy, rules, output_schema, settings, grants, enabled, .. } = tool;
@@ -99,6 +100,7 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
     let secret = (withholds || rules.schema.has_write_only()).then(|| digest_key.clone());
     // What must not be on record must not be in the ledger's stored results either, nor as a plain hash in their keys.
     let cache = if withholds || rules.schema.has_write_only() { &cache.in_memory() } else { cache };
+    let shelf = Shelf::of(cache, &policy, &*runner, &name, generation);
     let metrics = metrics.tool(&name, policy.cache.is_some());
     let told = Told { log: call_log.clone(), metrics: metrics.clone() };
 
@@ -112,7 +114,7 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         // Arguments against the schema; a call that cannot run spends nothing below.
         .layer(Validate::layer(rules))
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
-        .option_layer(Cached::layer(cache, &policy, runner.takes_context(), &name, generation))
+        .option_layer(Cached::layer(shelf.as_ref(), &policy))
         // No try while the runner is down; a stored answer is still served.
         .option_layer(CircuitBreaker::layer(breaker, &name, &policy, &metrics))
         // One permit across all tries; full refuses before anything is reserved.
@@ -127,5 +129,5 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         .layer(Attempt::layer(ledger, redactor, policy.timeout, withholds))
         // The tool; secrets leave its words here.
         .service(Run::new(runner, settings, output_schema, redactor.clone(), policy.timeout));
-    BoxCloneSyncService::new(stack)
+    (BoxCloneSyncService::new(stack), shelf)
 }

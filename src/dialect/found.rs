@@ -83,7 +83,7 @@ impl Found {
         let ids = self.asks.iter().filter_map(id_of).filter_map(Value::as_str);
         let twice: Vec<String> = ids.filter(|id| !seen.insert(*id)).map(str::to_owned).collect();
         self.warnings.extend(twice.iter().map(|id| format!("more than one call has the id `{id}`")));
-        Message { dialect: self.dialect, asks: self.asks, warnings: self.warnings }
+        Message { dialect: self.dialect, asks: self.asks, warnings: self.warnings, form: super::Form::default() }
     }
 }
 

@@ -11,6 +11,7 @@ mod found;
 mod gemini;
 mod guess;
 mod mcp;
+pub mod mend;
 mod message;
 mod native;
 mod openai;
@@ -19,9 +20,10 @@ mod reply;
 mod responses;
 #[cfg(test)]
 mod tests;
-mod text;
+pub mod text;
 mod words;
 
-pub use message::{Ask, Dialect, Message, Misread, Said, Written};
+pub use mend::arguments;
+pub use message::{Ask, Dialect, Form, Message, Misread, Said, Written};
 pub use read::{Unread, read};
 pub use reply::reply;

@@ -86,6 +86,11 @@ impl ToolReader<'_> {
         let env: BTreeMap<&String, &String> = tool.settings.env.iter().collect();
         tool.settings.generation = digest([canonical(&replaced).as_slice(), &canonical(&env)]);
         self.govern(kind, &mut tool.policy, &policy, &node, &under);
+        if policy.cache.is_some() && !tool.runner.keeps() {
+            let message = "has no effect: this tool's answers are not stored, for they are somebody's and end with what \
+                           they are of";
+            self.findings.warning(&node, &["cache".into()], &under, message);
+        }
         (self.findings.0.len() == errors_before || !self.has_errors_since(errors_before)).then_some(tool)
     }
 
