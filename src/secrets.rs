@@ -177,6 +177,7 @@ impl Redactor {
             | CallError::IdempotencyMismatch { .. }
             | CallError::OutcomeUnknown { .. }
             | CallError::Kept { .. }
+            | CallError::RepeatedCall { .. }
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
             | CallError::Draining
