@@ -166,6 +166,7 @@ impl Redactor {
             | CallError::IdempotencyMismatch { .. }
             | CallError::OutcomeUnknown { .. }
             | CallError::Kept { .. }
+            | CallError::RepeatedCall { .. }
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
             | CallError::Draining

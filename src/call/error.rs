@@ -85,6 +85,16 @@ pub enum CallError {
         /// It is said again.
         again: bool,
     },
+    /// The call that was answered last in this run, once more.
+    #[error(
+        "tool `{tool}` was called with the same arguments just before in this run, and answered (invocation {earlier})"
+    )]
+    RepeatedCall {
+        /// What.
+        tool: String,
+        /// The call that was answered.
+        earlier: InvocationId,
+    },
     /// Every violation at once.
     #[error("{}", count_violations(.0))]
     InvalidArguments(Vec<Violation>),
@@ -180,6 +190,7 @@ impl CallError {
             Self::IdempotencyMismatch { .. } => ErrorKind::IdempotencyMismatch,
             Self::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
             Self::Kept { failure, .. } => failure.kind,
+            Self::RepeatedCall { .. } => ErrorKind::RepeatedCall,
             Self::InvalidArguments(_) => ErrorKind::InvalidArguments,
             Self::UsageLimitReached { .. } => ErrorKind::UsageLimitReached,
             Self::Overloaded { .. } => ErrorKind::Overloaded,
@@ -208,6 +219,7 @@ impl CallError {
             | Self::IdempotencyMismatch { .. }
             | Self::OutcomeUnknown { .. }
             | Self::Kept { .. }
+            | Self::RepeatedCall { .. }
             | Self::InvalidArguments(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
@@ -259,6 +271,7 @@ impl CallError {
             | Self::IdempotencyInProgress { .. }
             | Self::IdempotencyMismatch { .. }
             | Self::OutcomeUnknown { .. }
+            | Self::RepeatedCall { .. }
             | Self::InvalidArguments(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
@@ -311,6 +324,10 @@ impl CallError {
                     .into()
             }
             Self::Kept { failure, .. } => failure.for_model.clone(),
+            Self::RepeatedCall { tool, .. } => format!(
+                "You have called `{tool}` with the same arguments just before, and have its answer: use that. To get \
+                 on, change the arguments or try something else."
+            ),
             Self::InvalidArguments(violations) => {
                 let said: Vec<&str> = violations.iter().take(10).map(|v| v.message.as_str()).collect();
                 format!("The arguments do not fit. {} Correct them and call the tool again.", said.join(" "))

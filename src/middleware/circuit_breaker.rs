@@ -125,6 +125,7 @@ fn verdict(outcome: &Outcome, own: bool) -> Verdict {
             | CallError::IdempotencyMismatch { .. }
             | CallError::OutcomeUnknown { .. }
             | CallError::Kept { .. }
+            | CallError::RepeatedCall { .. }
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
             | CallError::Draining

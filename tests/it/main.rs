@@ -22,4 +22,5 @@ mod openapi; // the committed document, and what is served to whom
 mod problems; // every kind of failure, in README and over the wire
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs
+mod repeats; // the same call twice in a row within a run
 mod tidy; // ARCHITECTURE.md's invariants
