@@ -26,6 +26,24 @@ pub struct Violation {
     pub schema_pointer: String,
 }
 
+/// Arguments that are no JSON object, or must not be taken for one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// What is wrong, for people: a sentence without its full stop.
+    pub what: String,
+    /// What to do about it, for the model: whole sentences.
+    pub correction: String,
+}
+
+impl Unreadable {
+    /// The same without a word of what was written.
+    pub fn without_words() -> Self {
+        let correction = "The arguments could not be read, so the tool did not run. Send the whole call again, its \
+                          arguments as one strict JSON object.";
+        Self { what: "they are no JSON object".into(), correction: correction.into() }
+    }
+}
+
 /// How a call fails. `Display` is the problem's `detail`.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CallError {
@@ -95,6 +113,9 @@ pub enum CallError {
         /// The call that was answered.
         earlier: InvocationId,
     },
+    /// What the model wrote is no object that could be held against the schema.
+    #[error("the arguments cannot be read: {}", .0.what)]
+    UnreadableArguments(Unreadable),
     /// Every violation at once.
     #[error("{}", count_violations(.0))]
     InvalidArguments(Vec<Violation>),
@@ -191,7 +212,7 @@ impl CallError {
             Self::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
             Self::Kept { failure, .. } => failure.kind,
             Self::RepeatedCall { .. } => ErrorKind::RepeatedCall,
-            Self::InvalidArguments(_) => ErrorKind::InvalidArguments,
+            Self::InvalidArguments(_) | Self::UnreadableArguments(_) => ErrorKind::InvalidArguments,
             Self::UsageLimitReached { .. } => ErrorKind::UsageLimitReached,
             Self::Overloaded { .. } => ErrorKind::Overloaded,
             Self::Draining => ErrorKind::Draining,
@@ -221,6 +242,7 @@ impl CallError {
             | Self::Kept { .. }
             | Self::RepeatedCall { .. }
             | Self::InvalidArguments(_)
+            | Self::UnreadableArguments(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
             | Self::Draining
@@ -273,6 +295,7 @@ impl CallError {
             | Self::OutcomeUnknown { .. }
             | Self::RepeatedCall { .. }
             | Self::InvalidArguments(_)
+            | Self::UnreadableArguments(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
             | Self::Draining => true,
@@ -328,6 +351,7 @@ impl CallError {
                 "You have called `{tool}` with the same arguments just before, and have its answer: use that. To get \
                  on, change the arguments or try something else."
             ),
+            Self::UnreadableArguments(unreadable) => unreadable.correction.clone(),
             Self::InvalidArguments(violations) => {
                 let said: Vec<&str> = violations.iter().take(10).map(|v| v.message.as_str()).collect();
                 format!("The arguments do not fit. {} Correct them and call the tool again.", said.join(" "))

@@ -17,7 +17,7 @@ use crate::ledger;
 pub enum ApiError {
     /// Not JSON, or JSON of the wrong shape: 400.
     Malformed(String),
-    /// A model's call cannot be read: 400.
+    /// A model's call cannot be read: 422.
     Misread {
         /// What is wrong with it.
         detail: String,
@@ -198,7 +198,9 @@ impl From<ApiError> for Problem {
         match error {
             ApiError::Malformed(detail) => invalid(StatusCode::BAD_REQUEST, detail),
             ApiError::Misread { detail, correction } => {
-                Self { content: vec![Content::text(correction)], ..invalid(StatusCode::BAD_REQUEST, detail) }
+                let status = status_of(ErrorKind::InvalidArguments, false);
+                let content = vec![Content::text(correction)];
+                Self { content, ..Self::plain(ErrorKind::InvalidArguments, status, detail) }
             }
             ApiError::Definition { detail, violations } => {
                 Self { violations, ..invalid(StatusCode::BAD_REQUEST, detail) }
