@@ -187,6 +187,6 @@ mod tests {
         assert!(of("parallel", json!(0)).contains("from 1 to 64"));
         assert!(of("deny", json!("a")).contains("a list"));
         assert!(of("timeout", json!("soon")).contains("timeout"));
-        assert!(of("cache", json!("no")).contains("\"bypass\""));
+        assert!(of("cache", json!("no")).contains("bypass"));
     }
 }
