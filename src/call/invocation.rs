@@ -15,6 +15,7 @@ use super::definition::ToolName;
 use super::idempotency::IdempotencyKey;
 use super::json::JsonObject;
 use super::notes::Notes;
+use super::page::Page;
 
 /// The ledger's key: a UUIDv7 (RFC 9562), so ids sort by the time the calls began.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -125,6 +126,8 @@ pub struct Invocation {
     pub context: Arc<JsonObject>,
     /// How the cache takes part.
     pub cache: CacheMode,
+    /// Which part of a long result it wants to see.
+    pub page: Option<Page>,
     /// The caller's own name for this ask.
     pub key: Option<IdempotencyKey>,
     /// When the whole call must be over. Only ever moved nearer.
@@ -160,6 +163,7 @@ impl Invocation {
             request_id: None,
             context: Arc::default(),
             cache: CacheMode::default(),
+            page: None,
             key: None,
             deadline: None,
             attempt: 1,

@@ -1,5 +1,6 @@
 //! The nouns of a tool call. Everything else in the crate speaks in these; this module imports nothing from it.
 
+mod calls;
 mod capture;
 mod charge;
 mod clock;
@@ -11,11 +12,13 @@ mod invocation;
 pub mod json;
 mod kind;
 mod notes;
+mod page;
 mod policy;
 mod result;
 mod tool_error;
 pub mod units;
 
+pub use calls::{CallSettings, NameMatching};
 pub use capture::{Capture, Digest, DigestKey, Received, WITHHELD};
 pub use charge::{Charge, Charged};
 pub use clock::Clock;
@@ -27,6 +30,7 @@ pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;
 pub use kind::{ErrorKind, Source};
 pub use notes::{CacheStatus, Coercion, Earlier, LimitUsage, Meta, Notes};
+pub use page::{Detail, Overflow, Page, Unit};
 pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };

@@ -11,7 +11,7 @@ use super::problem::ApiError;
 use crate::call::units::Time;
 use crate::call::{
     Answer, CacheMode, CacheScope, CacheStatus, Capture, Coercion, Content, Definition, Digest, Effect, EnvVar,
-    ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, ToolName,
+    ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, Page, ToolName,
     json as strict,
 };
 use crate::catalog::{Entry, definition_hash};
@@ -39,6 +39,9 @@ pub(super) struct InvokeRequest {
     /// Shortens the call's deadline, e.g. `5s`.
     #[schema(value_type = String, required = false)]
     pub timeout: Option<Duration>,
+    /// Which part of a long result to show.
+    #[schema(required = false)]
+    pub page: Option<Page>,
 }
 
 /// What `arguments` may be.
@@ -101,7 +104,7 @@ impl InvokeRequest {
                     Value::Null => {}
                     _ => return Err(bad("timeout is a text with a unit, e.g. \"5s\"".into())),
                 },
-                "page" => return Err(bad("page is not built yet".into())),
+                "page" => request.page = Page::read(value).map_err(bad)?,
                 other => {
                     return Err(bad(format!(
                         "unknown field `{other}`: a tool's arguments go inside `arguments`, like \

@@ -34,6 +34,8 @@ rules! {
     UnknownKey "unknown-key" "error: a key that nothing reads",
     DuplicateName "duplicate-name" "error: a name that is there twice",
     MissingSecret "missing-secret" "error: a variable or file that is referred to and not there",
+    // Names.
+    AmbiguousName "ambiguous-name" "names of two tools that differ in spelling only",
     // Descriptions.
     MissingDescription "missing-description" "a tool that a model cannot know when to use",
     VagueDescription "vague-description" "a description that says no more than the tool's name, or is a placeholder",

@@ -10,6 +10,7 @@ mod bulkheads;
 mod callers;
 mod descriptions;
 mod limits;
+mod names;
 mod objects;
 mod policy;
 mod refused;
@@ -34,6 +35,7 @@ pub(super) fn lint(written: &Written, source: &dyn Source) -> Vec<Finding> {
     for tool in &written.tools {
         tool_lints(tool, source, &mut lints);
     }
+    names::look(&written.tools, &mut lints);
     if let Some(root) = &written.root {
         let base = super::load::folder(root.place.file.as_ref() as &Path);
         secrets::short(root, "", &base, source, &mut lints);
