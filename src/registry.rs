@@ -13,7 +13,7 @@ use crate::call::{
 };
 use crate::callers::Callers;
 use crate::catalog::Bench;
-pub use crate::catalog::{Catalog, Entry};
+pub use crate::catalog::{Catalog, Entry, How, NotFound};
 use crate::formats::Format;
 use crate::ledger::{Error, Registered, Switch};
 use crate::stack::Shared;
@@ -259,13 +259,17 @@ impl Registry {
     }
 }
 
-/// The catalog with a registered tool in it, in place of one of its name, unless somebody else has one of its names.
+/// The catalog with a registered tool in it, in place of one of its name, unless somebody else has one of its names, or
+/// it would take a spelling away from a tool that no API changes.
 fn with(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
     let own = &entry.definition.name;
     for name in entry.names() {
         if let Some(holder) = catalog.get(name.as_str())
             && !(holder.origin == Origin::Registered && holder.definition.name == *own)
         {
+            return Err(ChangeError::Taken { name: name.to_string(), whose: whose(name.as_str(), holder) });
+        }
+        if let Some(holder) = catalog.shadowed_by(name) {
             return Err(ChangeError::Taken { name: name.to_string(), whose: whose(name.as_str(), holder) });
         }
     }
@@ -278,7 +282,11 @@ fn with(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
 /// Who has a name, as the rest of a sentence.
 fn whose(name: &str, holder: &Entry) -> String {
     let real = holder.definition.name.as_str();
-    let what = if real == name { "is a tool".to_owned() } else { format!("is an alias of `{real}`, a tool") };
+    let what = match real == name {
+        true => "is a tool".to_owned(),
+        false if holder.names().any(|own| own.as_str() == name) => format!("is an alias of `{real}`, a tool"),
+        false => format!("is another spelling of `{real}`, a tool"),
+    };
     match holder.origin {
         Origin::Manifest => format!("{what} of the manifest, which the API does not change"),
         Origin::Program => format!("{what} of the program, which the API does not change"),

@@ -46,6 +46,8 @@ fn lower_escapes(encoded: &str) -> String {
 #[derive(Default)]
 pub struct Redactor {
     forms: ArcSwapOption<AhoCorasick>,
+    /// The lines of secrets that have several, for what is told line by line.
+    lines: ArcSwapOption<AhoCorasick>,
     /// The values, those that were learnt last at the end.
     known: Mutex<VecDeque<String>>,
     least: usize,
@@ -77,6 +79,10 @@ impl Redactor {
         known.drain(..forgotten);
         known.extend(secrets.into_iter().map(str::to_owned));
         self.forms.store(Self::automaton(known.iter().map(String::as_str)).map(Arc::new));
+        let lines = known.iter().filter(|secret| secret.contains('\n')).flat_map(|secret| secret.lines());
+        // What a PEM file begins and ends with is no secret, nor is a word.
+        let lines = lines.map(str::trim).filter(|line| line.len() >= SHORTEST && !line.starts_with("-----"));
+        self.lines.store(Self::automaton(lines).map(Arc::new));
     }
 
     /// Finds every form of these values in one pass.
@@ -106,17 +112,7 @@ impl Redactor {
 
     /// The text without secrets.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        match &*self.forms.load() {
-            Some(forms) if forms.is_match(text) => {
-                let mut out = String::with_capacity(text.len());
-                forms.replace_all_with(text, &mut out, |_, _, out| {
-                    out.push_str(REDACTED);
-                    true
-                });
-                Cow::Owned(out)
-            }
-            _ => Cow::Borrowed(text),
-        }
+        replaced(&self.forms, text)
     }
 
     /// Takes secrets out of a text in its place.
@@ -126,19 +122,11 @@ impl Redactor {
         }
     }
 
-    fn value(&self, value: &mut Value) {
-        match value {
-            Value::String(text) => self.string(text),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
-            Value::Object(object) => {
-                object.values_mut().for_each(|inner| self.value(inner));
-                if object.keys().any(|key| matches!(self.text(key), Cow::Owned(_))) {
-                    let old = std::mem::take(object);
-                    object.extend(old.into_iter().map(|(key, value)| (self.text(&key).into_owned(), value)));
-                }
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
+    /// Takes secrets out of what a tool tells while it runs. A program tells it line by line, so a secret of several
+    /// lines never stands there as a whole: each of its lines is looked for.
+    pub fn progress(&self, data: &mut Value) {
+        replace_in(&self.forms, data);
+        replace_in(&self.lines, data);
     }
 
     /// Takes secrets out of a result.
@@ -157,7 +145,7 @@ impl Redactor {
             }
         }
         if let Some(value) = &mut result.structured_content {
-            self.value(value);
+            replace_in(&self.forms, value);
         }
     }
 
@@ -171,6 +159,7 @@ impl Redactor {
                 violations.iter_mut().for_each(|violation| self.string(&mut violation.message));
             }
             CallError::Forbidden { .. }
+            | CallError::Denied { .. }
             | CallError::ToolDisabled { .. }
             | CallError::KeyMissing { .. }
             | CallError::IdempotencyInProgress { .. }
@@ -186,6 +175,39 @@ impl Redactor {
             | CallError::Cancelled { .. }
             | CallError::Internal => {}
         }
+    }
+}
+
+fn replaced<'t>(forms: &ArcSwapOption<AhoCorasick>, text: &'t str) -> Cow<'t, str> {
+    match &*forms.load() {
+        Some(forms) if forms.is_match(text) => {
+            let mut out = String::with_capacity(text.len());
+            forms.replace_all_with(text, &mut out, |_, _, out| {
+                out.push_str(REDACTED);
+                true
+            });
+            Cow::Owned(out)
+        }
+        _ => Cow::Borrowed(text),
+    }
+}
+
+fn replace_in(forms: &ArcSwapOption<AhoCorasick>, value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(clean) = replaced(forms, text) {
+                *text = clean;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| replace_in(forms, item)),
+        Value::Object(object) => {
+            object.values_mut().for_each(|inner| replace_in(forms, inner));
+            if object.keys().any(|key| matches!(replaced(forms, key), Cow::Owned(_))) {
+                let old = std::mem::take(object);
+                object.extend(old.into_iter().map(|(key, value)| (replaced(forms, &key).into_owned(), value)));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -218,6 +240,17 @@ mod tests {
         redactor.learn(["another-secret"]);
         assert_eq!(redactor.text("first-secret another-secret"), "first-secret [redacted]");
         assert_eq!(redactor.text("rotated-00000000"), "[redacted]");
+    }
+
+    #[test]
+    fn a_secret_of_several_lines_is_found_line_by_line_in_what_is_told_on_the_way() {
+        let redactor =
+            Redactor::new(["-----BEGIN KEY-----\nMIIEvQIBADANBg\n  kqhkiG9w0BAQEF\nAA==\n-----END KEY-----"]);
+        let mut told = serde_json::json!({"stderr": "KEY=MIIEvQIBADANBg", "lines": ["-----BEGIN KEY-----", "kqhkiG9w0BAQEF", "AA=="]});
+        redactor.progress(&mut told);
+        let clean = serde_json::json!({"stderr": "KEY=[redacted]", "lines": ["-----BEGIN KEY-----", REDACTED, "AA=="]});
+        assert_eq!(told, clean);
+        assert_eq!(redactor.text("MIIEvQIBADANBg"), "MIIEvQIBADANBg", "a result is looked at as a whole");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::definition::ToolName;
 use super::invocation::{Caller, Invocation, InvocationId};
 use super::json::JsonObject;
 use super::notes::Notes;
+use super::progress::Reporter;
 
 /// Values that the embedding program shares with its tools, one of each type: a pool, a client, a project root.
 #[derive(Clone, Default)]
@@ -66,6 +67,7 @@ pub struct ToolContext {
     pub cancelled: CancellationToken,
     notes: Arc<Notes>,
     settings: Arc<ToolSettings>,
+    reporter: Option<Reporter>,
 }
 
 impl ToolContext {
@@ -83,7 +85,14 @@ impl ToolContext {
             cancelled: invocation.cancel.clone(),
             notes: invocation.notes.clone(),
             settings,
+            reporter: None,
         }
+    }
+
+    /// The same with a way to tell how far the tool is.
+    #[must_use]
+    pub fn reporting(self, reporter: Option<Reporter>) -> Self {
+        Self { reporter, ..self }
     }
 
     /// A setting from the manifest's `with:`.
@@ -104,6 +113,25 @@ impl ToolContext {
     /// A value that the embedding program shares with its tools.
     pub fn service<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.settings.services.get()
+    }
+
+    /// Tells whoever listens how far the tool is, in whatever words or numbers fit: a `progress` event of the caller's
+    /// stream. Never waits, goes nowhere when nobody listens, and is on no record. Secrets of the manifest are taken
+    /// out, texts end after 4 KiB, and data of more than 16 KiB is left out.
+    pub fn progress(&self, data: impl Into<Value>) {
+        self.progress_after(0, data);
+    }
+
+    /// The same, with how much the tool left out since it last told.
+    pub(crate) fn progress_after(&self, missed: u64, data: impl Into<Value>) {
+        if let Some(reporter) = self.reporter.as_ref().filter(|reporter| reporter.is_heard()) {
+            reporter.report(data.into(), missed);
+        }
+    }
+
+    /// Whether anybody listens to [`ToolContext::progress`]: for what is costly to find out.
+    pub fn is_watched(&self) -> bool {
+        self.reporter.as_ref().is_some_and(Reporter::is_heard)
     }
 
     /// Adds a sentence to the answer's `meta.warnings`.

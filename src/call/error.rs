@@ -37,6 +37,12 @@ pub enum CallError {
         /// What.
         tool: String,
     },
+    /// The request itself denies this tool.
+    #[error("the request denies tool `{tool}`")]
+    Denied {
+        /// What.
+        tool: String,
+    },
     /// Switched off by the manifest or an admin.
     #[error("tool `{tool}` is switched off")]
     ToolDisabled {
@@ -167,7 +173,7 @@ impl CallError {
     /// The word for it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Forbidden { .. } => ErrorKind::Forbidden,
+            Self::Forbidden { .. } | Self::Denied { .. } => ErrorKind::Forbidden,
             Self::ToolDisabled { .. } => ErrorKind::ToolDisabled,
             Self::KeyMissing { .. } => ErrorKind::InvalidRequest,
             Self::IdempotencyInProgress { .. } => ErrorKind::IdempotencyInProgress,
@@ -195,6 +201,7 @@ impl CallError {
             Self::UpstreamFailed { retryable, .. } => *retryable,
             Self::AttemptTimedOut { .. } | Self::ToolUnavailable { .. } => true,
             Self::Forbidden { .. }
+            | Self::Denied { .. }
             | Self::ToolDisabled { .. }
             | Self::KeyMissing { .. }
             | Self::IdempotencyInProgress { .. }
@@ -246,6 +253,7 @@ impl CallError {
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Forbidden { .. }
+            | Self::Denied { .. }
             | Self::ToolDisabled { .. }
             | Self::KeyMissing { .. }
             | Self::IdempotencyInProgress { .. }
@@ -285,7 +293,7 @@ impl CallError {
     /// The same said to a model, in one or two sentences.
     pub fn for_model(&self) -> String {
         match self {
-            Self::Forbidden { tool, .. } => format!("You are not allowed to use `{tool}`. Try another tool."),
+            Self::Forbidden { tool, .. } | Self::Denied { tool } => format!("You are not allowed to use `{tool}`. Try another tool."),
             Self::ToolDisabled { tool } => format!("The tool `{tool}` is switched off. Try another tool."),
             Self::KeyMissing { .. } => {
                 "The tool did not run: the program that calls it must send an Idempotency-Key with this tool.".into()

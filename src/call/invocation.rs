@@ -16,6 +16,7 @@ use super::idempotency::IdempotencyKey;
 use super::json::JsonObject;
 use super::notes::Notes;
 use super::page::Page;
+use super::progress::ProgressSink;
 
 /// The ledger's key: a UUIDv7 (RFC 9562), so ids sort by the time the calls began.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -128,6 +129,8 @@ pub struct Invocation {
     pub cache: CacheMode,
     /// Which part of a long result it wants to see.
     pub page: Option<Page>,
+    /// Whoever asks wants this tool denied to the model for now.
+    pub denied: bool,
     /// The caller's own name for this ask.
     pub key: Option<IdempotencyKey>,
     /// When the whole call must be over. Only ever moved nearer.
@@ -142,6 +145,12 @@ pub struct Invocation {
     pub cancel: CancellationToken,
     /// Tripped when the caller has left: what has not started then never does.
     pub left: CancellationToken,
+    /// Tripped when the tool is tried for the first time, for who waits for that.
+    pub begun: Option<CancellationToken>,
+    /// Nobody waits for the answer: it is looked up. The call is on record before it runs, whatever its tool.
+    pub detached: bool,
+    /// Where the tool tells how far it is; absent when nobody listens.
+    pub progress: Option<ProgressSink>,
     /// What the layers note on the way.
     pub notes: Arc<Notes>,
 }
@@ -164,6 +173,7 @@ impl Invocation {
             context: Arc::default(),
             cache: CacheMode::default(),
             page: None,
+            denied: false,
             key: None,
             deadline: None,
             attempt: 1,
@@ -171,6 +181,9 @@ impl Invocation {
             started: Instant::now(),
             cancel: CancellationToken::new(),
             left: CancellationToken::new(),
+            begun: None,
+            detached: false,
+            progress: None,
             notes: Arc::default(),
         }
     }

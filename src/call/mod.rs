@@ -14,6 +14,7 @@ mod kind;
 mod notes;
 mod page;
 mod policy;
+mod progress;
 mod result;
 mod stored;
 mod tool_error;
@@ -35,6 +36,7 @@ pub use page::{Detail, Overflow, Page, Unit};
 pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
+pub use progress::{Clean, Event, Listener, Progress, ProgressSink, Reporter};
 pub use result::{Answer, Content, Resource, ToolResult};
 pub use stored::{NotStored, StoredResults};
 pub use tool_error::ToolError;

@@ -17,6 +17,13 @@ use crate::ledger;
 pub enum ApiError {
     /// Not JSON, or JSON of the wrong shape: 400.
     Malformed(String),
+    /// A model's call cannot be read: 400.
+    Misread {
+        /// What is wrong with it.
+        detail: String,
+        /// What to do about it, for the model.
+        correction: String,
+    },
     /// Nothing is there: 404.
     NotFound(String),
     /// A tool's definition cannot be used: 400.
@@ -189,6 +196,9 @@ impl From<ApiError> for Problem {
         let invalid = |status, detail| Self::plain(ErrorKind::InvalidRequest, status, detail);
         match error {
             ApiError::Malformed(detail) => invalid(StatusCode::BAD_REQUEST, detail),
+            ApiError::Misread { detail, correction } => {
+                Self { content: vec![Content::text(correction)], ..invalid(StatusCode::BAD_REQUEST, detail) }
+            }
             ApiError::Definition { detail, violations } => {
                 Self { violations, ..invalid(StatusCode::BAD_REQUEST, detail) }
             }

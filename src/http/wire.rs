@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
+use super::fields;
 use super::problem::ApiError;
-use crate::call::units::Time;
 use crate::call::{
     Answer, CacheMode, CacheScope, CacheStatus, Capture, Coercion, Content, Definition, Digest, Effect, EnvVar,
     ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, Page, ToolName,
@@ -60,9 +60,6 @@ enum Arguments {
 #[expect(dead_code, reason = "gives the shape a name of its own, for generated clients")]
 struct Context(HashMap<String, Value>);
 
-/// Longest `run_id` and `tool_use_id`.
-const MAX_ID: usize = 256;
-
 impl InvokeRequest {
     /// Reads a request's body.
     ///
@@ -81,29 +78,11 @@ impl InvokeRequest {
         for (field, value) in body {
             match field.as_str() {
                 "arguments" => arguments = Some(read_arguments(value)?),
-                "tool_use_id" => request.tool_use_id = read_id(&field, value)?,
-                "run_id" => request.run_id = read_id(&field, value)?,
-                "context" => match value {
-                    Value::Object(context) => request.context = context,
-                    Value::Null => {}
-                    other => return Err(bad(format!("context is an object, not {}", strict::type_name(&other)))),
-                },
-                "cache" if value.is_null() => {}
-                "cache" => {
-                    request.cache = serde_json::from_value(value)
-                        .map_err(|_| bad("cache is one of \"use\", \"refresh\", \"bypass\"".into()))?;
-                }
-                "timeout" => match value {
-                    Value::String(text) => {
-                        let time = Time::parse(&text).map_err(|error| bad(format!("timeout: {error}")))?;
-                        if time.0.is_zero() {
-                            return Err(bad("timeout: a call cannot be done in no time".into()));
-                        }
-                        request.timeout = Some(time.0);
-                    }
-                    Value::Null => {}
-                    _ => return Err(bad("timeout is a text with a unit, e.g. \"5s\"".into())),
-                },
+                "tool_use_id" => request.tool_use_id = fields::id(&field, value)?,
+                "run_id" => request.run_id = fields::id(&field, value)?,
+                "context" => request.context = fields::context(value)?,
+                "cache" => request.cache = fields::cache(value)?,
+                "timeout" => request.timeout = fields::timeout(value)?,
                 "page" => request.page = Page::read(value).map_err(bad)?,
                 other => {
                     return Err(bad(format!(
@@ -137,15 +116,6 @@ fn read_arguments(value: Value) -> Result<JsonObject, ApiError> {
             "`arguments` is an object or the JSON text of one, not {}",
             strict::type_name(&other)
         ))),
-    }
-}
-
-fn read_id(field: &str, value: Value) -> Result<Option<String>, ApiError> {
-    match value {
-        Value::Null => Ok(None),
-        Value::String(text) if text.len() <= MAX_ID => Ok(Some(text)),
-        Value::String(_) => Err(ApiError::Malformed(format!("{field} has at most {MAX_ID} bytes"))),
-        other => Err(ApiError::Malformed(format!("{field} is a text, not {}", strict::type_name(&other)))),
     }
 }
 

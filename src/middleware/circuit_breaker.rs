@@ -118,6 +118,7 @@ fn verdict(outcome: &Outcome, own: bool) -> Verdict {
             | CallError::InvalidArguments(_) => Verdict::Alive,
             CallError::ToolUnavailable { started: false, .. }
             | CallError::Forbidden { .. }
+            | CallError::Denied { .. }
             | CallError::ToolDisabled { .. }
             | CallError::KeyMissing { .. }
             | CallError::IdempotencyInProgress { .. }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tower::Service;
 
 use super::{CallFuture, Outcome};
-use crate::call::{CallError, Invocation, ToolContext, ToolError, ToolResult, ToolSettings};
+use crate::call::{CallError, Clean, Invocation, Reporter, ToolContext, ToolError, ToolResult, ToolSettings};
 use crate::schema::Schema;
 use crate::secrets::Redactor;
 use crate::tools::Runner;
@@ -56,7 +56,8 @@ impl Service<Invocation> for Run {
         async move {
             let end = Instant::now() + inner.timeout;
             let end = invocation.deadline.map_or(end, |deadline| deadline.min(end));
-            let context = ToolContext::new(&invocation, end, inner.settings.clone());
+            let reporter = Reporter::of(&invocation, || inner.clean());
+            let context = ToolContext::new(&invocation, end, inner.settings.clone()).reporting(reporter);
             let notes = invocation.notes.clone();
             let said = inner.runner.call(invocation.arguments, context).await;
             for warning in &mut notes.lock().meta.warnings {
@@ -69,6 +70,12 @@ impl Service<Invocation> for Run {
 }
 
 impl Inner {
+    /// Secrets leave what the tool says on the way too.
+    fn clean(&self) -> Clean {
+        let redactor = self.redactor.clone();
+        Box::new(move |data| redactor.progress(data))
+    }
+
     fn judge(&self, said: Result<ToolResult, ToolError>) -> Outcome {
         let outcome = said.or_else(said_or_failed);
         match outcome {

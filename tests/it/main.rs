@@ -15,7 +15,9 @@ mod examples; // every example manifest loads, and is called
 mod idempotency; // asking again is not asking twice
 mod limits; // usage limits under a clock that we move
 mod log; // the event of each call, and the ids of requests
+mod messages; // a model's tool calls in, its results out
 mod metrics; // what GET /metrics says after known traffic
+mod names; // which names find which tool
 mod openapi; // the committed document, and what is served to whom
 mod problems; // every kind of failure, in README and over the wire
 mod registration; // tools over HTTP

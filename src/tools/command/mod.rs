@@ -5,10 +5,11 @@
 //! declared one and nothing else. When a try ends, for whatever reason, so does all that it started.
 //!
 //! `config` checks the manifest's part, `argv` turns arguments into argv items, `run` holds the pipes, `tree` and
-//! `sweep` end processes, `output` makes a result of what the program wrote.
+//! `sweep` end processes, `lines` tells what it writes on the way, `output` makes a result of the rest.
 
 mod argv;
 mod config;
+mod lines;
 mod output;
 mod run;
 mod sweep;
@@ -24,6 +25,7 @@ use tokio::process::Command;
 
 use self::argv::Argv;
 pub use self::config::{Config, Output, build};
+use self::lines::Lines;
 use self::run::Limits;
 use self::sweep::Sweeps;
 use super::Runner;
@@ -104,7 +106,7 @@ impl Runner for CommandRunner {
         let mark = sweep::Mark::new(&context);
         let tree = tree::ProcessTree::spawn(&mut self.command(path, &arguments, &context), mark, &self.sweeps)
             .map_err(|error| self.start_error(&error))?;
-        let run = run::run(tree, self.input(&arguments), &self.limits).await?;
+        let run = run::run(tree, self.input(&arguments), &self.limits, Lines::new(&context)).await?;
         output::answer(&run, self.output, &self.limits, &context)
     }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::ChildStdin;
+use tokio::time::timeout_at;
 
+use super::lines::Lines;
 use super::tree::ProcessTree;
 use crate::call::ToolError;
 
@@ -38,14 +40,21 @@ pub(super) struct Run {
     pub held_open: bool,
 }
 
-/// Runs the program to its end. Dropping the future ends the program and all that it started.
-pub(super) async fn run(mut tree: ProcessTree, input: Vec<u8>, limits: &Limits) -> Result<Run, ToolError> {
+/// Runs the program to its end; `lines` tells what it writes to standard error. Dropping the future ends the program and
+/// all that it started.
+pub(super) async fn run(
+    mut tree: ProcessTree,
+    input: Vec<u8>,
+    limits: &Limits,
+    mut lines: Option<Lines<'_>>,
+) -> Result<Run, ToolError> {
     let mut stdout = Capture::new(limits.max_output, 0);
     let mut stderr = Capture::new(STDERR.0, STDERR.1);
     let (to, out, err) = tree.pipes();
     let (status, clean) = {
-        let mut read =
-            pin!(async { tokio::try_join!(stdout.fill(out, limits.stop_on_overflow), stderr.fill(err, false)) });
+        let mut read = pin!(async {
+            tokio::try_join!(stdout.fill(out, limits.stop_on_overflow, None), stderr.fill(err, false, lines.as_mut()))
+        });
         let mut ended = pin!(async {
             let fed = async {
                 feed(to, &input).await;
@@ -69,6 +78,9 @@ pub(super) async fn run(mut tree: ProcessTree, input: Vec<u8>, limits: &Limits) 
             _ => (status, all_read),
         }
     };
+    if let Some(lines) = &mut lines {
+        lines.end();
+    }
     let status = status
         .transpose()
         .map_err(|error| ToolError::upstream_final(format!("cannot tell how the program ended: {error}")))?;
@@ -105,13 +117,33 @@ impl Capture {
     }
 
     /// Reads to the end, or until there is more than can be kept.
-    async fn fill<R: AsyncRead + Unpin>(&mut self, from: Option<R>, stop: bool) -> Result<(), TooMuch> {
+    async fn fill<R: AsyncRead + Unpin>(
+        &mut self,
+        from: Option<R>,
+        stop: bool,
+        mut lines: Option<&mut Lines<'_>>,
+    ) -> Result<(), TooMuch> {
         let Some(mut from) = from else { return Ok(()) };
         let mut chunk = vec![0; CHUNK];
         loop {
-            match from.read(&mut chunk).await {
+            let read = from.read(&mut chunk);
+            let read = match lines.as_deref_mut().and_then(|lines| Some((lines.due()?, lines))) {
+                None => read.await,
+                Some((due, lines)) => match timeout_at(due, read).await {
+                    Ok(read) => read,
+                    Err(_) => {
+                        lines.release();
+                        continue;
+                    }
+                },
+            };
+            let read = match read {
                 Ok(0) | Err(_) => return Ok(()),
-                Ok(n) => self.push(&chunk[..n]),
+                Ok(n) => &chunk[..n],
+            };
+            self.push(read);
+            if let Some(lines) = &mut lines {
+                lines.push(read);
             }
             if stop && !self.is_whole() {
                 return Err(TooMuch);

@@ -1,0 +1,270 @@
+//! What a call tells of itself while it runs, for who listens.
+//!
+//! Telling never waits for the listener: one that is slow misses the oldest, and the next progress says how much that
+//! was. Where nobody listens there is no channel, and telling costs nothing.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::broadcast::{Receiver, Sender};
+
+use super::definition::ToolName;
+use super::invocation::{Invocation, InvocationId};
+
+/// Events that wait for a slow listener.
+const WAITING: usize = 64;
+/// Longest text inside a tool's data, in bytes. With the next bound and the one above, a listener holds 1 MiB at most.
+const LONGEST_TEXT: usize = 4 << 10;
+/// Most JSON that one progress may carry, in bytes.
+const LARGEST: usize = 16 << 10;
+
+/// How far a tool is, in its own words.
+#[derive(Debug, Clone, Serialize)]
+pub struct Progress {
+    /// The call.
+    pub invocation_id: InvocationId,
+    /// The model's id for it.
+    pub tool_use_id: Option<Arc<str>>,
+    /// The tool.
+    pub tool: ToolName,
+    /// What the tool said; null when that was too much.
+    pub data: Arc<RawValue>,
+    /// Events left out of this stream before this one, and this one's data when that was too much.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub missed: u64,
+}
+
+fn is_zero(missed: &u64) -> bool {
+    *missed == 0
+}
+
+/// One event on its way to the listener.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// A tool told how far it is.
+    Progress(Progress),
+    /// Anything else, under its own name.
+    Named(&'static str, Arc<RawValue>),
+}
+
+/// Where calls tell of themselves. Several calls may share one; clones lead to the same listener.
+#[derive(Debug, Clone)]
+pub struct ProgressSink(Sender<Event>);
+
+/// Who listens. Dropped, nobody does any more.
+#[derive(Debug)]
+pub struct Listener {
+    events: Receiver<Event>,
+    missed: u64,
+}
+
+impl ProgressSink {
+    /// A sink and its listener.
+    pub fn channel() -> (Self, Listener) {
+        let (sender, events) = tokio::sync::broadcast::channel(WAITING);
+        (Self(sender), Listener { events, missed: 0 })
+    }
+
+    /// Whether anybody listens.
+    pub fn is_heard(&self) -> bool {
+        self.0.receiver_count() > 0
+    }
+
+    /// Tells something that is no progress of a tool. Not bounded in size, and no secrets are taken out of it: for what
+    /// the service itself has to say.
+    pub fn tell(&self, name: &'static str, data: &impl Serialize) {
+        if self.is_heard()
+            && let Ok(data) = to_raw_value(data)
+        {
+            self.send(Event::Named(name, data.into()));
+        }
+    }
+
+    fn send(&self, event: Event) {
+        // Whoever listened has gone: there is nothing to tell any more.
+        let _ = self.0.send(event);
+    }
+}
+
+impl Listener {
+    /// The next event; `None` when nobody is left who could tell anything.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            match self.events.recv().await {
+                Ok(event) => return Some(self.heard(event)),
+                Err(RecvError::Lagged(missed)) => self.missed += missed,
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// The next event, if it is there.
+    pub fn try_next(&mut self) -> Option<Event> {
+        loop {
+            match self.events.try_recv() {
+                Ok(event) => return Some(self.heard(event)),
+                Err(TryRecvError::Lagged(missed)) => self.missed += missed,
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return None,
+            }
+        }
+    }
+
+    fn heard(&mut self, mut event: Event) -> Event {
+        if let Event::Progress(progress) = &mut event {
+            progress.missed += std::mem::take(&mut self.missed);
+        }
+        event
+    }
+}
+
+/// Takes out what nobody may see.
+pub type Clean = Box<dyn Fn(&mut Value) + Send + Sync>;
+
+/// A sink as one call's tool sees it.
+#[derive(Clone)]
+pub struct Reporter(Arc<Inner>);
+
+struct Inner {
+    sink: ProgressSink,
+    invocation_id: InvocationId,
+    tool_use_id: Option<Arc<str>>,
+    tool: ToolName,
+    clean: Clean,
+}
+
+impl Reporter {
+    /// Reports to the call's sink what `clean` leaves of it; `None` when the call has none.
+    pub fn of(invocation: &Invocation, clean: impl FnOnce() -> Clean) -> Option<Self> {
+        let sink = invocation.progress.clone()?;
+        Some(Self(Arc::new(Inner {
+            sink,
+            invocation_id: invocation.id,
+            tool_use_id: invocation.tool_use_id.clone(),
+            tool: invocation.tool.clone(),
+            clean: clean(),
+        })))
+    }
+
+    pub(super) fn is_heard(&self) -> bool {
+        self.0.sink.is_heard()
+    }
+
+    /// `missed`: what the tool itself left out before this.
+    pub(super) fn report(&self, mut data: Value, mut missed: u64) {
+        let Inner { sink, invocation_id, tool_use_id, tool, clean } = &*self.0;
+        // In this order: half a secret is not found any more.
+        clean(&mut data);
+        shorten(&mut data);
+        let data = to_raw_value(&data).unwrap_or_default();
+        let data = if data.get().len() <= LARGEST {
+            data
+        } else {
+            missed += 1;
+            Box::default()
+        };
+        sink.send(Event::Progress(Progress {
+            invocation_id: *invocation_id,
+            tool_use_id: tool_use_id.clone(),
+            tool: tool.clone(),
+            data: data.into(),
+            missed,
+        }));
+    }
+}
+
+/// Cuts long texts.
+fn shorten(value: &mut Value) {
+    match value {
+        Value::String(text) if text.len() > LONGEST_TEXT => {
+            let end = text.floor_char_boundary(LONGEST_TEXT);
+            let rest = text.len() - end;
+            text.truncate(end);
+            text.push_str(&format!("[… {rest} bytes left out …]"));
+        }
+        Value::Array(items) => items.iter_mut().for_each(shorten),
+        Value::Object(object) => object.values_mut().for_each(shorten),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::json::JsonObject;
+    use super::super::{Caller, ToolName};
+    use super::*;
+
+    fn reporter() -> (Reporter, Listener) {
+        let (sink, listener) = ProgressSink::channel();
+        let tool = ToolName::parse("t").unwrap();
+        let caller = Arc::new(Caller::anonymous());
+        let mut invocation = Invocation::new(tool, JsonObject::new(), caller, jiff::Timestamp::UNIX_EPOCH);
+        invocation.progress = Some(sink);
+        (Reporter::of(&invocation, || Box::new(|_| {})).unwrap(), listener)
+    }
+
+    fn next(listener: &mut Listener) -> Value {
+        match listener.try_next().unwrap() {
+            Event::Progress(progress) => json!(progress),
+            Event::Named(name, data) => json!({name: data}),
+        }
+    }
+
+    #[test]
+    fn a_slow_listener_misses_the_oldest_and_is_told_how_many() {
+        let (reporter, mut listener) = reporter();
+        for n in 0..WAITING + 10 {
+            reporter.report(json!(n), 0);
+        }
+        let first = next(&mut listener);
+        assert_eq!((&first["data"], &first["missed"]), (&json!(10), &json!(10)));
+        let second = next(&mut listener);
+        assert_eq!((&second["data"], second.get("missed")), (&json!(11), None));
+        for _ in 2..WAITING {
+            next(&mut listener);
+        }
+        assert!(listener.try_next().is_none());
+        reporter.report(json!("later"), 3);
+        assert_eq!(next(&mut listener)["missed"], 3, "what the tool left out itself");
+    }
+
+    #[test]
+    fn what_is_missed_is_said_with_the_next_progress_whatever_comes_between() {
+        let (reporter, mut listener) = reporter();
+        (0..WAITING).for_each(|n| reporter.report(json!(n), 0));
+        (0..WAITING).for_each(|n| reporter.0.sink.tell("call_result", &n));
+        reporter.report(json!("last"), 0);
+        assert_eq!(next(&mut listener), json!({"call_result": 1}));
+        (2..WAITING).for_each(|n| assert_eq!(next(&mut listener), json!({"call_result": n})));
+        assert_eq!(next(&mut listener)["missed"], WAITING + 1);
+    }
+
+    #[test]
+    fn much_data_is_cut_or_left_out() {
+        let (reporter, mut listener) = reporter();
+        reporter.report(json!({"text": ["é".repeat(LONGEST_TEXT)], "n": 1}), 0);
+        let cut = next(&mut listener);
+        let text = cut["data"]["text"][0].as_str().unwrap();
+        assert!(text.ends_with(&format!("é[… {LONGEST_TEXT} bytes left out …]")), "{text}");
+        assert_eq!((&cut["data"]["n"], cut.get("missed")), (&json!(1), None));
+        reporter.report(json!(vec![1; LARGEST]), 0);
+        let left_out = next(&mut listener);
+        assert_eq!((&left_out["data"], &left_out["missed"]), (&Value::Null, &json!(1)));
+    }
+
+    #[tokio::test]
+    async fn who_has_gone_is_told_nothing() {
+        let (reporter, listener) = reporter();
+        assert!(reporter.is_heard());
+        drop(listener);
+        assert!(!reporter.is_heard());
+        reporter.report(json!(1), 0);
+        let (sink, mut listener) = ProgressSink::channel();
+        drop(sink);
+        assert!(listener.next().await.is_none());
+    }
+}

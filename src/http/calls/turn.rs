@@ -1,0 +1,207 @@
+//! One message of a model: its calls found, run side by side, and told of in order.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use serde_json::Value;
+
+use super::answer::{CallProblem, CallResult};
+use super::asked::{Asked, stray_field};
+use crate::call::json::digest;
+use crate::call::{Answer, Caller, Effect, Idempotency, IdempotencyKey, Invocation};
+use crate::catalog::{Catalog, Entry};
+use crate::dialect::{self, Ask, Message, Misread, Said};
+use crate::http::problem::{ApiError, Problem};
+use crate::http::tools::{failed, resolve};
+use crate::http::wire::InvokeAnswer;
+use crate::registry::Registry;
+
+/// Most calls in one message: no provider's model makes so many.
+const MOST_CALLS: usize = 256;
+/// Longest id of a model that is recorded; longer ones are handed back all the same.
+const MAX_ID: usize = 256;
+
+/// Who asks, and of whom.
+pub(super) struct Turn {
+    pub(super) registry: Arc<Registry>,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) caller: Arc<Caller>,
+    /// The caller's own name for this message.
+    pub(super) key: Option<IdempotencyKey>,
+    pub(super) request_id: Option<Arc<str>>,
+}
+
+/// A message that was understood, and what came of its calls.
+pub(super) struct Answered {
+    pub(super) message: Message,
+    /// One for each call, in order.
+    outcomes: Vec<Outcome>,
+}
+
+struct Outcome {
+    /// The model's id for the call, as text.
+    id: Option<Arc<str>>,
+    came: Came,
+}
+
+enum Came {
+    /// The tool ran, also if it said no.
+    Ran { entry: Arc<Entry>, answer: Box<Answer> },
+    /// It did not, or failed. `no_call`: there is no such tool, or the call cannot be read.
+    Failed { problem: Box<Problem>, no_call: bool, again: bool },
+}
+
+impl Turn {
+    /// Runs the calls of the message.
+    ///
+    /// # Errors
+    /// When it is no message of any dialect. What goes wrong with a call is that call's outcome.
+    pub(super) async fn take(&self, mut asked: Asked) -> Result<Answered, ApiError> {
+        let stray = stray_field(&asked.message).map(str::to_owned);
+        let message = dialect::read(std::mem::take(&mut asked.message), asked.dialect).map_err(|unread| {
+            let hint = stray.map(|field| format!("; `{field}` is no field of an envelope")).unwrap_or_default();
+            ApiError::Malformed(format!("{}{hint}", unread.what))
+        })?;
+        if message.asks.len() > MOST_CALLS {
+            let count = message.asks.len();
+            return Err(ApiError::Malformed(format!("the message has {count} tool calls; {MOST_CALLS} are the most")));
+        }
+        let settings = self.catalog.calls();
+        let parallel = asked.parallel.unwrap_or(settings.parallel).max(1);
+        let calls = message.asks.iter().enumerate().map(|(index, ask)| {
+            let asked = &asked;
+            async move { (index, self.outcome(index, ask, asked).await) }
+        });
+        let calls: Vec<_> = calls.collect();
+        // Whoever is done makes room for the next: a slow call holds up no other. Dropping this drops what has not begun.
+        let mut outcomes: Vec<(usize, Outcome)> = stream::iter(calls).buffer_unordered(parallel).collect().await;
+        outcomes.sort_unstable_by_key(|(index, _)| *index);
+        let outcomes = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+        Ok(Answered { message, outcomes })
+    }
+
+    async fn outcome(&self, index: usize, ask: &Result<Ask, Misread>, asked: &Asked) -> Outcome {
+        let id = match ask {
+            Ok(ask) => ask.id.as_ref(),
+            Err(misread) => misread.id.as_ref(),
+        };
+        let id: Option<Arc<str>> = id.map(|id| match id {
+            Value::String(text) => text.as_str().into(),
+            other => other.to_string().into(),
+        });
+        let came = match ask {
+            Ok(ask) => self.run(index, ask, id.as_ref(), asked).await,
+            Err(misread) => Err(unreadable(misread)),
+        };
+        let came = came.unwrap_or_else(|error| {
+            let no_call = matches!(error, ApiError::UnknownTool { .. } | ApiError::Misread { .. });
+            let again = false;
+            Came::Failed { problem: Box::new(error.into()), no_call, again }
+        });
+        Outcome { id, came }
+    }
+
+    async fn run(&self, index: usize, ask: &Ask, id: Option<&Arc<str>>, asked: &Asked) -> Result<Came, ApiError> {
+        let (entry, how) = resolve(&self.catalog, &ask.name, &self.caller)?;
+        let may_close = entry.policy.effect != Effect::Write;
+        let mended = dialect::arguments(&ask.arguments, ask.cut_off, may_close);
+        let mended = mended.map_err(|unreadable| ApiError::Misread {
+            detail: format!("the arguments cannot be read: {}", unreadable.what),
+            correction: unreadable.correction,
+        })?;
+        let now = self.registry.shared().clock.now();
+        let mut invocation = Invocation::new(entry.definition.name.clone(), mended.arguments, self.caller.clone(), now);
+        invocation.run_id = asked.run_id.as_deref().map(Into::into);
+        invocation.tool_use_id = id.filter(|id| id.len() <= MAX_ID).cloned();
+        invocation.request_id = self.request_id.clone();
+        invocation.context = asked.context.clone();
+        invocation.cache = asked.cache;
+        invocation.denied = entry.names().any(|name| asked.deny.matches(name.as_str()));
+        if let Some(end) = asked.timeout.and_then(|timeout| invocation.started.checked_add(timeout)) {
+            invocation.shorten_deadline(end);
+        }
+        if entry.policy.idempotency != Idempotency::Off {
+            invocation.key = self.key.as_ref().map(|key| key_of_call(key, index, id));
+        }
+        let spelled = how.warning(&ask.name, &entry);
+        if spelled.is_some() || !mended.repairs.is_empty() {
+            invocation.notes.lock().meta.warnings.extend(spelled.into_iter().chain(mended.repairs));
+        }
+        let invocation_id = invocation.id;
+        match self.registry.invoke(&entry, invocation).await {
+            Ok(answer) => Ok(Came::Ran { entry, answer: Box::new(answer) }),
+            Err(error) => {
+                let again = matches!(error, crate::call::CallError::Kept { again: true, .. });
+                let problem = Box::new(failed(&error, &entry, invocation_id).into());
+                Ok(Came::Failed { problem, no_call: false, again })
+            }
+        }
+    }
+}
+
+/// A call's own key: calls of one message must not be taken for each other, and the same message sent again has the same
+/// calls. The model's id tells them apart, else their place.
+fn key_of_call(key: &IdempotencyKey, index: usize, id: Option<&Arc<str>>) -> IdempotencyKey {
+    let place = index.to_string();
+    let key = key.shared();
+    let part = id.map_or(place.as_str(), |id| id);
+    IdempotencyKey::parse(format!("{key}/{part}").as_bytes())
+        .unwrap_or_else(|_| IdempotencyKey::of_digest(digest([key.as_bytes(), part.as_bytes()])))
+}
+
+fn unreadable(misread: &Misread) -> ApiError {
+    ApiError::Misread { detail: misread.what.clone(), correction: misread.correction.clone() }
+}
+
+impl Answered {
+    /// One for each call, as the route answers it.
+    pub(super) fn results(&self) -> impl Iterator<Item = CallResult<'_>> {
+        self.message.asks.iter().zip(&self.outcomes).map(|(ask, outcome)| match &outcome.came {
+            Came::Ran { entry, answer } => CallResult::Answer(InvokeAnswer::of(entry, answer)),
+            Came::Failed { problem, .. } => CallResult::Problem(CallProblem {
+                tool: match ask {
+                    Ok(ask) => Some(&ask.name),
+                    Err(misread) => misread.name.as_deref(),
+                },
+                tool_use_id: outcome.id.as_deref(),
+                problem,
+            }),
+        })
+    }
+
+    /// What to append to the conversation.
+    pub(super) fn messages(&self) -> Vec<Value> {
+        let said: Vec<Said<'_>> = self.outcomes.iter().map(Outcome::said).collect();
+        dialect::reply(&self.message, &said)
+    }
+
+    /// All calls ran and no tool said no.
+    pub(super) fn is_ok(&self) -> bool {
+        self.outcomes.iter().all(|outcome| matches!(&outcome.came, Came::Ran { answer, .. } if !answer.result.is_error))
+    }
+
+    /// All calls ran before.
+    pub(super) fn is_replayed(&self) -> bool {
+        let replayed = |outcome: &Outcome| match &outcome.came {
+            Came::Ran { answer, .. } => answer.replayed,
+            Came::Failed { again, .. } => *again,
+        };
+        !self.outcomes.is_empty() && self.outcomes.iter().all(replayed)
+    }
+}
+
+impl Outcome {
+    fn said(&self) -> Said<'_> {
+        match &self.came {
+            Came::Ran { answer, .. } => Said {
+                content: &answer.result.content,
+                structured: answer.result.structured_content.as_ref(),
+                is_error: answer.result.is_error,
+                is_no_call: false,
+            },
+            Came::Failed { problem, no_call, .. } => {
+                Said { content: &problem.content, structured: None, is_error: true, is_no_call: *no_call }
+            }
+        }
+    }
+}
