@@ -87,8 +87,7 @@ impl ToolReader<'_> {
         tool.settings.generation = digest([canonical(&replaced).as_slice(), &canonical(&env)]);
         self.govern(kind, &mut tool.policy, &policy, &node, &under);
         if policy.cache.is_some() && !tool.runner.keeps() {
-            let message = "has no effect: this tool's answers are not stored, for they are somebody's and end with what \
-                           they are of";
+            let message = "has no effect: this tool answers out of what is stored, and that is not stored again";
             self.findings.warning(&node, &["cache".into()], &under, message);
         }
         (self.findings.0.len() == errors_before || !self.has_errors_since(errors_before)).then_some(tool)
