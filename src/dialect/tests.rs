@@ -340,6 +340,16 @@ mod gemini {
     }
 
     #[test]
+    fn a_response_without_candidates_has_no_calls() {
+        let blocked = json!({"promptFeedback": {"blockReason": "SAFETY"}, "modelVersion": "x"});
+        let dumped = json!({"candidates": null, "prompt_feedback": {"block_reason": "SAFETY"}});
+        let empty = json!({"candidates": [], "usageMetadata": {"totalTokenCount": 4}});
+        for body in [blocked, dumped, empty] {
+            assert_eq!(seen(body), (Dialect::Gemini, Vec::new()));
+        }
+    }
+
+    #[test]
     fn a_call_that_the_api_could_not_read_is_answered_in_text() {
         let body = json!({"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "print(f())", "index": 0}]});
         let message = found(body);

@@ -63,7 +63,7 @@ async fn a_stored_answer_is_read_again_without_a_call() {
         (r#"tool:word|input:{"word": "b"}"#, "nothing is stored for this call of `word`"),
         (r#"tool:word|input:{"word": "a", "times": 2}"#, "nothing is stored"),
         (r#"tool:word|input:{"wort": "a"}"#, "no call of `word` can have had this input: `wort` is not a parameter"),
-        ("tool:wort|input:word=a", "there is no tool `wort`; did you mean word?"),
+        ("tool:wordd|input:word=a", "there is no tool `wordd`; did you mean word?"),
         ("tool:read_cache|input:key=x", "the answers of `read_cache` are never stored"),
     ] {
         let said = stored(&app, None, key).await.unwrap_err();

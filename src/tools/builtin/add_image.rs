@@ -21,10 +21,9 @@ use crate::tools::blocking::on_a_thread;
 use crate::tools::http::response::{Reading, bare};
 use crate::tools::{Clients, ConfigFault, Runner, Tool, media};
 
-/// Largest picture unless the manifest says otherwise: what Anthropic's Messages API takes, the least of the large
-/// providers.
+/// Largest picture unless the manifest says otherwise: what Anthropic's Messages API takes.
 const DEFAULT_MOST: u64 = 5 << 20;
-/// Largest picture that a manifest may ask for: what OpenAI and Gemini take in a request.
+/// Largest picture that a manifest may ask for: about what Gemini takes in one request (20 MB).
 const MOST: u64 = 20 << 20;
 
 /// `with:`.

@@ -43,7 +43,7 @@ enum Kind {
     Text,
     /// A picture, sound or a document of this type, whatever the bytes look like.
     Media(String),
-    /// Not declared, or only as bytes.
+    /// Not declared.
     Unknown,
     /// Anything else.
     Other(String),
@@ -126,7 +126,7 @@ impl Reading {
             },
             Kind::Unknown | Kind::Other(_) => match (serde_json::from_slice(&bytes), kind) {
                 (Ok(value), _) => self.json(value, &host),
-                (_, Kind::Other(mime_type)) => Ok(file(&mime_type, bytes)),
+                (_, Kind::Other(mime_type)) if mime_type != BYTES => Ok(file(&mime_type, bytes)),
                 _ => match (media::sniff(&bytes), std::str::from_utf8(&bytes)) {
                     (Some(mime_type), _) => Ok(file(mime_type, bytes)),
                     (None, Ok(text)) if !text.contains('\0') => Ok(ToolResult::text(text)),
@@ -187,7 +187,6 @@ impl Kind {
             (_, sub) if sub.ends_with("+json") => Self::Json,
             ("text", _) => Self::Text,
             ("image" | "audio" | "video", _) | ("application", "pdf") => Self::Media(essence),
-            ("application", "octet-stream") => Self::Unknown,
             (_, sub) if sub.ends_with("+xml") || sub.ends_with("+yaml") => Self::Text,
             ("application", "xml" | "javascript" | "ecmascript" | "yaml" | "x-yaml" | "toml" | "sql" | "graphql") => {
                 Self::Text
