@@ -50,6 +50,7 @@ pub mod names;
 pub mod providers;
 pub mod registry;
 pub mod running;
+pub mod runs;
 pub mod schema;
 pub mod secrets;
 pub mod similar;

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::capture::Received;
 use super::definition::ToolName;
+use super::error::Unreadable;
 use super::idempotency::IdempotencyKey;
 use super::json::JsonObject;
 use super::notes::Notes;
@@ -115,6 +116,8 @@ pub struct Invocation {
     pub received: Received,
     /// The arguments the tool gets: coerced, defaults filled in. Shared, since every retry needs them.
     pub arguments: Arc<JsonObject>,
+    /// Why there are none: what the model wrote could not be read.
+    pub unreadable: Option<Arc<Unreadable>>,
     /// Who asks.
     pub caller: Arc<Caller>,
     /// The caller's own grouping of calls.
@@ -166,6 +169,7 @@ impl Invocation {
             tool,
             received: Received::Whole(arguments.clone()),
             arguments,
+            unreadable: None,
             caller,
             run_id: None,
             tool_use_id: None,

@@ -26,7 +26,7 @@ pub use charge::{Charge, Charged};
 pub use clock::Clock;
 pub use context::{Services, ToolContext, ToolSettings};
 pub use definition::{Definition, EnvVar, Kind, NameError, Origin, ToolName};
-pub use error::{CallError, Failure, Violation};
+pub use error::{CallError, Failure, Unreadable, Violation};
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_KEPT};
 pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;

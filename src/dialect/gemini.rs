@@ -15,6 +15,9 @@ const CUT: [&str; 7] = ["MAX_TOKENS", "SAFETY", "RECITATION", "LANGUAGE", "BLOCK
 /// models from Gemini 3 on look at it.
 const MEDIA: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "application/pdf"];
 
+/// What stands in a response beside its candidates, also where it has none: as when the prompt was blocked.
+pub(super) const BESIDE: [&str; 4] = ["promptFeedback", "prompt_feedback", "usageMetadata", "usage_metadata"];
+
 /// Finds the calls; false if this is nothing of Gemini's.
 pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     match body {
@@ -30,10 +33,12 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
                 if candidates.len() > 1 {
                     found.warn(format!("the response has {} candidates, of which the first is read", candidates.len()));
                 }
-                return candidates
-                    .first_mut()
-                    .and_then(Value::as_object_mut)
-                    .is_some_and(|first| candidate(first, found));
+                if let Some(first) = candidates.first_mut() {
+                    return first.as_object_mut().is_some_and(|first| candidate(first, found));
+                }
+            }
+            if BESIDE.into_iter().any(|name| fields.get(name).is_some_and(Value::is_object)) {
+                return true;
             }
             if candidate(fields, found) {
                 return true;

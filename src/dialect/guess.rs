@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::message::Dialect;
-use super::openai;
+use super::{gemini, openai};
 use crate::call::JsonObject;
 
 /// The dialect, if one of its marks is there.
@@ -45,6 +45,9 @@ fn of(fields: &JsonObject) -> Option<Dialect> {
         return Some(if is_openai { Dialect::Openai } else { Dialect::Gemini });
     }
     if array("candidates") || array("parts") || role == Some("model") || has("finishReason") || has("finish_reason") {
+        return Some(Dialect::Gemini);
+    }
+    if gemini::BESIDE.into_iter().any(object) {
         return Some(Dialect::Gemini);
     }
     if array("output") {

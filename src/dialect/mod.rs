@@ -23,7 +23,7 @@ mod tests;
 pub mod text;
 mod words;
 
-pub use mend::arguments;
+pub use mend::{Mended, arguments};
 pub use message::{Ask, Dialect, Form, Message, Misread, Said, Written};
 pub use read::{Unread, read};
 pub use reply::reply;

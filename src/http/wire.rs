@@ -269,6 +269,8 @@ pub(super) struct PolicyView {
     pub idempotency: Idempotency,
     /// What the ledger keeps of arguments and results.
     pub capture: Capture,
+    /// Whether the same call may come twice in a row within a run.
+    pub repeatable: bool,
     /// No coercion.
     pub strict: bool,
     /// Whether it is on.
@@ -298,6 +300,7 @@ impl PolicyView {
             on_disconnect: policy.on_disconnect(),
             idempotency: policy.idempotency,
             capture: policy.capture.unwrap_or_default(),
+            repeatable: policy.repeatable,
             strict: policy.strict,
             enabled,
         }

@@ -343,6 +343,7 @@ impl ToolReader<'_> {
         }
         policy.on_disconnect = said.on_disconnect.or(policy.on_disconnect).or(defaults.on_disconnect);
         policy.idempotency = said.idempotency.or(defaults.idempotency).unwrap_or(policy.idempotency);
+        policy.repeatable = said.repeatable.unwrap_or(policy.repeatable || defaults.repeatable.unwrap_or_default());
         policy.strict = said.strict.or(defaults.strict).unwrap_or(policy.strict);
         policy.enabled = said.enabled.or(defaults.enabled).unwrap_or(policy.enabled);
         // A native tool knows best whether its results keep: the time now does not.

@@ -12,6 +12,7 @@ mod calls; // what a tool gets and what its answer comes to
 mod cancel; // the caller leaves
 mod capture; // what the ledger keeps of what was said
 mod examples; // every example manifest loads, and is called
+mod formats; // schemas in the shapes of model APIs
 mod idempotency; // asking again is not asking twice
 mod limits; // usage limits under a clock that we move
 mod log; // the event of each call, and the ids of requests
@@ -22,4 +23,5 @@ mod openapi; // the committed document, and what is served to whom
 mod problems; // every kind of failure, in README and over the wire
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs
+mod repeats; // the same call twice in a row within a run
 mod tidy; // ARCHITECTURE.md's invariants

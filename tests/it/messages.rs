@@ -150,11 +150,11 @@ async fn a_write_that_the_model_did_not_finish_writing_does_not_run() {
     cut["stop_reason"] = json!("max_tokens");
     let (_, answer) = app.post("/calls", cut).await;
     assert_eq!(answer["results"][0]["is_error"], json!(false), "{answer}");
-    assert_eq!(answer["results"][1]["kind"], "invalid_request");
+    assert_eq!(answer["results"][1]["kind"], "invalid_arguments");
     let broken = json!({"role": "assistant", "tool_calls": [{"id": "c", "type": "function",
         "function": {"name": "echo", "arguments": "{\"text\": \"ha\""}}]});
     let (_, answer) = app.post("/calls", broken).await;
-    assert_eq!(answer["results"][0]["kind"], "invalid_request");
+    assert_eq!(answer["results"][0]["kind"], "invalid_arguments");
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
@@ -238,4 +238,54 @@ async fn a_message_without_calls_says_so_and_what_is_no_message_is_refused() {
     assert!(problem["detail"].as_str().unwrap().contains("runid"), "{problem}");
     let many = message(&vec![("x", json!({})); 257]);
     assert_eq!(app.post("/calls", many).await.0, StatusCode::BAD_REQUEST);
+}
+
+/// A chat message whose call has these arguments.
+fn chat(arguments: &str) -> Value {
+    let function = json!({"name": "echo", "arguments": arguments});
+    json!({"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]})
+}
+
+#[tokio::test]
+async fn a_model_that_cannot_be_understood_is_told_to_stop_and_the_calls_are_on_record() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let app = TestApp::new([echo(Effect::Read, &runs)]).await;
+    let told = async |run: &str, arguments: &str| {
+        let (_, answer) = app.post(&format!("/calls?run_id={run}"), chat(arguments)).await;
+        answer["messages"][0]["content"].as_str().unwrap().to_owned()
+    };
+    let broken = r#"{"text": "a "quoted" word"}"#;
+    assert!(told("r", broken).await.contains("Send the whole call again"));
+    assert!(told("r", broken).await.contains("Send the whole call again"));
+    assert!(told("r", broken).await.contains("3 times in a row. Call no more tools"));
+    assert!(told("s", broken).await.contains("Send the whole call again"), "another run");
+    assert!(told("r", r#"{"text": "a"}"#).await.contains("\"a\""));
+    assert!(told("r", broken).await.contains("Send the whole call again"), "it was understood in between");
+    let (_, page) = app.get("/invocations?state=refused").await;
+    assert_eq!(page["invocations"].as_array().unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_not_quoted_where_part_of_it_may_be_secret() {
+    let schema = json!({"type": "object", "properties": {"pin": {"type": "string", "writeOnly": true}}});
+    let tool = Tool::new("echo", "…").input_schema(schema).call(|_, _| async { Ok("") });
+    let app = TestApp::new([tool]).await;
+    let (_, answer) = app.post("/calls", chat(r#"{"pin": "4711" 4711}"#)).await;
+    assert_eq!(answer["results"][0]["kind"], "invalid_arguments");
+    let row = app.until_newest_is("refused").await;
+    assert!(!format!("{answer}{row}").contains("4711"), "{answer}{row}");
+}
+
+#[tokio::test]
+async fn a_model_that_writes_calls_as_text_is_reminded_of_the_form() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let app = TestApp::new([echo(Effect::Read, &runs)]).await;
+    let mut reminded = Vec::new();
+    for n in 0..6 {
+        let text = format!("[TOOL_CALL]{{\"name\": \"echo\", \"args\": {{\"text\": \"{n}\"}}}}[/TOOL_CALL]");
+        let (_, answer) = app.post("/calls?run_id=r", json!({"text": text})).await;
+        let content = answer["messages"][0]["content"].as_str().unwrap().to_owned();
+        reminded.push(content.contains("The tools are: echo."));
+    }
+    assert_eq!(reminded, [false, false, true, false, false, true]);
 }

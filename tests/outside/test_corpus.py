@@ -82,7 +82,7 @@ def wrong_result(expected, result, place):
 def check_what_ran(crib, noted, run, rows_before, ran):
     """Two witnesses: what the tools themselves wrote down, with the arguments they got, and the ledger."""
     wanted = collections.Counter(as_line(tool, arguments) for tool, arguments in ran if tool not in NOT_NOTED)
-    wrote = collections.Counter(as_line(*line.split(" ", 1)) for line in noted.read_text(encoding="utf-8").splitlines())
+    wrote = collections.Counter(as_line(*line.split(" ", 1)) for line in noted.read_text(encoding="utf-8").split("\n")[:-1])
     assert wrote == wanted, f"the tools ran as {sorted(wrote)} instead of {sorted(wanted)}"
     rows = settled(crib, run, rows_before + len(ran))[: -rows_before or None]
     tried = collections.Counter(row["tool"] for row in rows if row["attempts"])

@@ -9,6 +9,7 @@ use utoipa::IntoParams;
 
 use crate::call::{CacheMode, JsonObject};
 use crate::callers::Patterns;
+use crate::catalog::Entry;
 use crate::dialect::Dialect;
 use crate::http::fields;
 use crate::http::problem::ApiError;
@@ -98,6 +99,11 @@ impl Asked {
             Said::Json(message) => asked.message = message,
         }
         Ok(asked)
+    }
+
+    /// Whether the request denies this tool, by its name or an alias.
+    pub(super) fn denies(&self, entry: &Entry) -> bool {
+        entry.names().any(|name| self.deny.matches(name.as_str()))
     }
 
     fn set(&mut self, field: &str, value: Value) -> Result<(), ApiError> {

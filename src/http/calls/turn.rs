@@ -8,9 +8,11 @@ use serde_json::Value;
 use super::answer::{CallProblem, CallResult};
 use super::asked::{Asked, stray_field};
 use crate::call::json::digest;
-use crate::call::{Answer, Caller, Effect, Idempotency, IdempotencyKey, Invocation};
+use crate::call::{
+    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, Invocation, JsonObject, Unreadable,
+};
 use crate::catalog::{Catalog, Entry};
-use crate::dialect::{self, Ask, Message, Misread, Said};
+use crate::dialect::{self, Ask, Dialect, Mended, Message, Misread, Said};
 use crate::http::problem::{ApiError, Problem};
 use crate::http::tools::{failed, resolve};
 use crate::http::wire::InvokeAnswer;
@@ -20,6 +22,9 @@ use crate::registry::Registry;
 const MOST_CALLS: usize = 256;
 /// Longest id of a model that is recorded; longer ones are handed back all the same.
 const MAX_ID: usize = 256;
+
+/// Most tools that a reminder names.
+const MOST_NAMED: usize = 50;
 
 /// Who asks, and of whom.
 pub(super) struct Turn {
@@ -36,6 +41,8 @@ pub(super) struct Answered {
     pub(super) message: Message,
     /// One for each call, in order.
     outcomes: Vec<Outcome>,
+    /// How calls are written, for a model that may have forgotten.
+    reminder: Option<String>,
 }
 
 struct Outcome {
@@ -47,8 +54,21 @@ struct Outcome {
 enum Came {
     /// The tool ran, also if it said no.
     Ran { entry: Arc<Entry>, answer: Box<Answer> },
-    /// It did not, or failed. `no_call`: there is no such tool, or the call cannot be read.
-    Failed { problem: Box<Problem>, no_call: bool, again: bool },
+    /// It did not, or failed.
+    Failed { problem: Box<Problem>, why: Why },
+}
+
+/// Why a call came to nothing, as far as the rest of the turn asks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// There is no such tool.
+    Unknown,
+    /// The call, or its arguments, could not be read.
+    Misread,
+    /// Its key says so from an earlier time.
+    Again,
+    /// Anything else.
+    Other,
 }
 
 impl Turn {
@@ -76,8 +96,47 @@ impl Turn {
         // Whoever is done makes room for the next: a slow call holds up no other. Dropping this drops what has not begun.
         let mut outcomes: Vec<(usize, Outcome)> = stream::iter(calls).buffer_unordered(parallel).collect().await;
         outcomes.sort_unstable_by_key(|(index, _)| *index);
-        let outcomes = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
-        Ok(Answered { message, outcomes })
+        let mut outcomes: Vec<Outcome> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+        self.count_misreadings(&mut outcomes, &asked);
+        let reminder = self.reminder(&message, &outcomes, &asked);
+        Ok(Answered { message, outcomes, reminder })
+    }
+
+    /// A model that cannot be understood again and again is told to stop trying.
+    fn count_misreadings(&self, outcomes: &mut [Outcome], asked: &Asked) {
+        let runs = &self.registry.shared().runs;
+        let misread = |outcome: &Outcome| matches!(outcome.came, Came::Failed { why: Why::Misread, .. });
+        if !outcomes.iter().any(misread) {
+            if !outcomes.is_empty() {
+                runs.understood(&self.caller.name, asked.run_id.as_deref());
+            }
+            return;
+        }
+        let times = runs.misread(&self.caller.name, asked.run_id.as_deref());
+        if times >= self.catalog.calls().max_parse_attempts {
+            for outcome in outcomes {
+                if let Came::Failed { problem, why: Why::Misread } = &mut outcome.came {
+                    problem.content = vec![Content::text(give_up(times))];
+                }
+            }
+        }
+    }
+
+    /// How calls are written, every so many uses of tools by a model that writes them as text.
+    fn reminder(&self, message: &Message, outcomes: &[Outcome], asked: &Asked) -> Option<String> {
+        let every = self.catalog.calls().format_reminder_every;
+        if message.dialect != Dialect::Text || every == 0 {
+            return None;
+        }
+        let runs = &self.registry.shared().runs;
+        let ran = outcomes.iter().filter(|outcome| matches!(outcome.came, Came::Ran { .. }));
+        let uses: Vec<u32> = ran.map(|_| runs.used(&self.caller.name, asked.run_id.as_deref())).collect();
+        uses.iter().any(|uses| uses % every == 0).then(|| {
+            let entries = self.catalog.list(&self.caller);
+            let usable = entries.iter().filter(|entry| entry.is_enabled() && !asked.denies(entry));
+            let names: Vec<&str> = usable.map(|entry| entry.definition.name.as_str()).take(MOST_NAMED).collect();
+            dialect::text::reminder(message.form, &names)
+        })
     }
 
     async fn outcome(&self, index: usize, ask: &Result<Ask, Misread>, asked: &Asked) -> Outcome {
@@ -94,9 +153,12 @@ impl Turn {
             Err(misread) => Err(unreadable(misread)),
         };
         let came = came.unwrap_or_else(|error| {
-            let no_call = matches!(error, ApiError::UnknownTool { .. } | ApiError::Misread { .. });
-            let again = false;
-            Came::Failed { problem: Box::new(error.into()), no_call, again }
+            let why = match error {
+                ApiError::UnknownTool { .. } => Why::Unknown,
+                ApiError::Misread { .. } => Why::Misread,
+                _ => Why::Other,
+            };
+            Came::Failed { problem: Box::new(error.into()), why }
         });
         Outcome { id, came }
     }
@@ -105,18 +167,22 @@ impl Turn {
         let (entry, how) = resolve(&self.catalog, &ask.name, &self.caller)?;
         let may_close = entry.policy.effect != Effect::Write;
         let mended = dialect::arguments(&ask.arguments, ask.cut_off, may_close);
-        let mended = mended.map_err(|unreadable| ApiError::Misread {
-            detail: format!("the arguments cannot be read: {}", unreadable.what),
-            correction: unreadable.correction,
-        })?;
+        let (mended, unreadable) = match mended {
+            Ok(mended) => (mended, None),
+            Err(error) => {
+                let unreadable = Unreadable { what: error.what, correction: error.correction };
+                (Mended { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable)))
+            }
+        };
         let now = self.registry.shared().clock.now();
         let mut invocation = Invocation::new(entry.definition.name.clone(), mended.arguments, self.caller.clone(), now);
+        invocation.unreadable = unreadable;
         invocation.run_id = asked.run_id.as_deref().map(Into::into);
         invocation.tool_use_id = id.filter(|id| id.len() <= MAX_ID).cloned();
         invocation.request_id = self.request_id.clone();
         invocation.context = asked.context.clone();
         invocation.cache = asked.cache;
-        invocation.denied = entry.names().any(|name| asked.deny.matches(name.as_str()));
+        invocation.denied = asked.denies(&entry);
         if let Some(end) = asked.timeout.and_then(|timeout| invocation.started.checked_add(timeout)) {
             invocation.shorten_deadline(end);
         }
@@ -131,9 +197,12 @@ impl Turn {
         match self.registry.invoke(&entry, invocation).await {
             Ok(answer) => Ok(Came::Ran { entry, answer: Box::new(answer) }),
             Err(error) => {
-                let again = matches!(error, crate::call::CallError::Kept { again: true, .. });
-                let problem = Box::new(failed(&error, &entry, invocation_id).into());
-                Ok(Came::Failed { problem, no_call: false, again })
+                let why = match error {
+                    CallError::UnreadableArguments(_) => Why::Misread,
+                    CallError::Kept { again: true, .. } => Why::Again,
+                    _ => Why::Other,
+                };
+                Ok(Came::Failed { problem: Box::new(failed(&error, &entry, invocation_id).into()), why })
             }
         }
     }
@@ -147,6 +216,13 @@ fn key_of_call(key: &IdempotencyKey, index: usize, id: Option<&Arc<str>>) -> Ide
     let part = id.map_or(place.as_str(), |id| id);
     IdempotencyKey::parse(format!("{key}/{part}").as_bytes())
         .unwrap_or_else(|_| IdempotencyKey::of_digest(digest([key.as_bytes(), part.as_bytes()])))
+}
+
+fn give_up(times: u32) -> String {
+    format!(
+        "Your tool calls could not be read {times} times in a row. Call no more tools: answer with what you know, and say \
+         what you could not find out."
+    )
 }
 
 fn unreadable(misread: &Misread) -> ApiError {
@@ -172,7 +248,14 @@ impl Answered {
     /// What to append to the conversation.
     pub(super) fn messages(&self) -> Vec<Value> {
         let said: Vec<Said<'_>> = self.outcomes.iter().map(Outcome::said).collect();
-        dialect::reply(&self.message, &said)
+        let mut messages = dialect::reply(&self.message, &said);
+        if let Some(reminder) = &self.reminder
+            && let Some(Value::String(content)) = messages.last_mut().and_then(|message| message.get_mut("content"))
+        {
+            content.push_str("\n\n");
+            content.push_str(reminder);
+        }
+        messages
     }
 
     /// All calls ran and no tool said no.
@@ -184,7 +267,7 @@ impl Answered {
     pub(super) fn is_replayed(&self) -> bool {
         let replayed = |outcome: &Outcome| match &outcome.came {
             Came::Ran { answer, .. } => answer.replayed,
-            Came::Failed { again, .. } => *again,
+            Came::Failed { why, .. } => *why == Why::Again,
         };
         !self.outcomes.is_empty() && self.outcomes.iter().all(replayed)
     }
@@ -199,8 +282,8 @@ impl Outcome {
                 is_error: answer.result.is_error,
                 is_no_call: false,
             },
-            Came::Failed { problem, no_call, .. } => {
-                Said { content: &problem.content, structured: None, is_error: true, is_no_call: *no_call }
+            Came::Failed { problem, why } => {
+                Said { content: &problem.content, structured: None, is_error: true, is_no_call: *why == Why::Unknown }
             }
         }
     }
