@@ -5,6 +5,7 @@ mod body;
 mod calls;
 mod docs;
 mod etag;
+mod events;
 mod fields;
 mod guard;
 mod health;
