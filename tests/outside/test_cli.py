@@ -159,8 +159,8 @@ def test_call_of_a_message_that_does_not_go_well(folder):
 def test_call_of_a_message_over_a_server(start, tmp_path):
     """The server runs it; options and keys arrive."""
     crib = start({"tools": {"calculator": {"kind": "native"}, "sad": sh("exit 1", effect="write")}})
-    for said in (MESSAGES["anthropic"], MESSAGES["text"]):
-        code, answer = message(said, "--server", crib.base, "--run-id", "r 7&x", cwd=tmp_path)
+    for said, run in ((MESSAGES["anthropic"], "r 7&x"), (MESSAGES["text"], "r8")):
+        code, answer = message(said, "--server", crib.base, "--run-id", run, cwd=tmp_path)
         assert code == 0 and "42" in json.dumps(answer["messages"]), answer
     crib.wait_row("tool=calculator", lambda row: row["run_id"] == "r 7&x")
     sad = {"tool_name": "sad", "arguments": {}}
