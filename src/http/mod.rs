@@ -1,15 +1,18 @@
 //! The HTTP face: the only folder that knows axum and statuses.
 
+mod answering;
 mod auth;
 mod body;
 mod docs;
 mod etag;
+mod events;
 mod guard;
 mod health;
 mod idempotency;
 mod invocations;
 mod metrics;
 mod openapi;
+mod prefer;
 mod problem;
 mod registration;
 mod request_id;

@@ -14,6 +14,7 @@ mod examples; // every example manifest loads, and is called
 mod idempotency; // asking again is not asking twice
 mod limits; // usage limits under a clock that we move
 mod log; // the event of each call, and the ids of requests
+mod long_work; // streams of events, calls that are looked up
 mod metrics; // what GET /metrics says after known traffic
 mod openapi; // the committed document, and what is served to whom
 mod problems; // every kind of failure, in README and over the wire
