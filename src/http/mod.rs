@@ -1,5 +1,6 @@
 //! The HTTP face: the only folder that knows axum and statuses.
 
+mod answering;
 mod auth;
 mod body;
 mod calls;
@@ -13,6 +14,7 @@ mod idempotency;
 mod invocations;
 mod metrics;
 mod openapi;
+mod prefer;
 mod problem;
 mod registration;
 mod request_id;
