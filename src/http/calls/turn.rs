@@ -247,7 +247,8 @@ impl Answered {
 
     /// What to append to the conversation.
     pub(super) fn messages(&self) -> Vec<Value> {
-        let said: Vec<Said<'_>> = self.outcomes.iter().map(Outcome::said).collect();
+        let asks = self.message.asks.iter().zip(&self.outcomes);
+        let said: Vec<Said<'_>> = asks.map(|(ask, outcome)| outcome.said(ask.is_err())).collect();
         let mut messages = dialect::reply(&self.message, &said);
         if let Some(reminder) = &self.reminder
             && let Some(Value::String(content)) = messages.last_mut().and_then(|message| message.get_mut("content"))
@@ -274,7 +275,8 @@ impl Answered {
 }
 
 impl Outcome {
-    fn said(&self) -> Said<'_> {
+    /// What the model is told. `is_none`: what it wrote is no call.
+    fn said(&self, is_none: bool) -> Said<'_> {
         match &self.came {
             Came::Ran { answer, .. } => Said {
                 content: &answer.result.content,
@@ -282,9 +284,12 @@ impl Outcome {
                 is_error: answer.result.is_error,
                 is_no_call: false,
             },
-            Came::Failed { problem, why } => {
-                Said { content: &problem.content, structured: None, is_error: true, is_no_call: *why == Why::Unknown }
-            }
+            Came::Failed { problem, why } => Said {
+                content: &problem.content,
+                structured: None,
+                is_error: true,
+                is_no_call: is_none || *why == Why::Unknown,
+            },
         }
     }
 }
