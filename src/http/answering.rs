@@ -30,7 +30,7 @@ use crate::registry::{Entry, Registry};
 
 /// A call that waits for longer than this for a place, or for an equal call, is answered as one that runs.
 const UNBEGUN: Duration = Duration::from_secs(2);
-/// A call that is done by then is answered itself: looking for it would take longer.
+/// Refused calls, and such as fail at once, have their problem by then.
 const AT_ONCE: Duration = Duration::from_millis(50);
 
 /// How a call is to be answered.
@@ -39,7 +39,7 @@ pub(super) enum Way {
     Done,
     /// As it goes.
     Events,
-    /// When it is done within this time, else with where to look.
+    /// When it is done within this time, else with where to look; with that always if this is no time at all.
     Later(Duration),
 }
 
@@ -119,12 +119,16 @@ async fn later(wait: Duration, registry: Arc<Registry>, entry: Arc<Entry>, mut i
     // Not ended by anybody's leaving: only `DELETE` and the end of the service do that.
     let mut call = spawn(registry.clone(), entry.clone(), invocation);
     let patience = async { tokio::join!(sleep(wait.max(AT_ONCE)), timeout(UNBEGUN, begun.cancelled())) };
-    tokio::select! {
+    let state = tokio::select! {
         biased;
-        called = &mut call => return respond(&entry, id, ended(called)),
-        _ = patience => {}
-    }
-    let state = registry.shared().running.get(id).map_or(State::Running, |row| row.state);
+        called = &mut call => match ended(called) {
+            // Who does not say how long it would wait looks for the result elsewhere, be it there already.
+            Ok(answer) if wait.is_zero() && !answer.replayed && answer.result.is_error => State::Failed,
+            Ok(answer) if wait.is_zero() && !answer.replayed => State::Succeeded,
+            called => return respond(&entry, id, called),
+        },
+        _ = patience => registry.shared().running.get(id).map_or(State::Running, |row| row.state),
+    };
     let accepted = Accepted { invocation_id: id, tool: entry.definition.name.to_string(), tool_use_id, state };
     let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();
     let headers = response.headers_mut();

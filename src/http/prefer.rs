@@ -14,7 +14,7 @@ pub(super) const RESPOND_ASYNC: HeaderValue = HeaderValue::from_static("respond-
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "`respond_async` reads the header")]
 pub(super) struct Asking {
-    /// `respond-async`: a call that is not done at once is answered 202 and goes on; with `wait=10`, one that is not
+    /// `respond-async`: a call is answered 202 and goes on; with `wait=10`, one that is not
     /// done within ten seconds. Other preferences are passed over (RFC 7240).
     #[param(rename = "prefer", required = false)]
     prefer: String,

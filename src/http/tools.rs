@@ -168,7 +168,7 @@ pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) 
 /// and one `result` event, the last: the answer or the problem, with its status. What is refused before the tool runs is
 /// the plain problem.
 ///
-/// With `Prefer: respond-async` a call that takes a while is answered 202 and goes on by itself:
+/// With `Prefer: respond-async` a call is answered 202 and goes on by itself:
 /// `GET /invocations/{id}` shows it and keeps its result, `DELETE` cancels it.
 #[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
     params(("name" = String, Path, description = "The tool's name, an alias, or as far as calls.name_matching goes another spelling"), idempotency::Asking, prefer::Asking),

@@ -395,11 +395,18 @@ async fn a_call_that_goes_on_by_itself_does_not_end_with_who_asked_but_when_it_i
 }
 
 #[tokio::test]
-async fn what_is_done_soon_or_within_the_wait_is_answered_itself() {
+async fn what_is_done_within_the_wait_is_answered_itself() {
     let (tool, go, _) = counting(Effect::Read);
     let quick = Tool::new("quick", "…").call(|_, _| async { Ok("at once") });
     let app = Arc::new(TestApp::new([tool, quick]).await);
-    let response = app.respond(asking("quick", json!({"arguments": {}}), &[ASYNC])).await;
+    let reply = app.send(asking("quick", json!({"arguments": {}}), &[ASYNC])).await;
+    assert_eq!(
+        (reply.0.as_u16(), &reply.1["state"]),
+        (202, &json!("succeeded")),
+        "who does not wait is never answered otherwise"
+    );
+    let wait = [("prefer", "respond-async, wait=1")];
+    let response = app.respond(asking("quick", json!({"arguments": {}}), &wait)).await;
     assert_eq!((response.status().as_u16(), header(&response, "preference-applied")), (200, ""));
 
     let waiting = tokio::spawn({

@@ -274,8 +274,11 @@ def test_a_call_goes_on_by_itself_and_is_looked_up(start):
     problem(crib.get(f"/invocations/{invocation}", key=bob), 404, "invalid_request")
     row = ended(crib, invocation, key=ann)
     assert row["state"] == "succeeded" and text_of(shape(row["result"])) == "done" and row["result"]["tool_use_id"] == "call_1"
-    # What is done at once is answered itself, and so is what is done within the time that the caller would wait.
+    # What is done at once is looked up too; what is done within the time that the caller would wait is answered itself.
     reply = crib.invoke("quick", {"expression": "6*7"}, key=ann, headers=ASYNC)
+    assert reply.json["state"] == "succeeded"
+    assert text_of(shape(crib.row(accepted(reply), key=ann)["result"])) == "42"
+    reply = crib.invoke("quick", {"expression": "6*7"}, key=ann, headers={"prefer": "respond-async, wait=1"})
     assert text_of(ok(reply)) == "42" and "preference-applied" not in reply.headers
     assert text_of(ok(crib.invoke("slow", key=ann, headers={"prefer": 'respond-async, wait="5"'}))) == "done"
     began = time.monotonic()
