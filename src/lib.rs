@@ -46,6 +46,7 @@ pub mod log;
 pub mod manifest;
 pub mod metrics;
 pub mod middleware;
+pub mod printable;
 pub mod providers;
 pub mod registry;
 pub mod running;
