@@ -116,7 +116,7 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         // Arguments against the schema; a call that cannot run spends nothing below.
         .layer(Validate::layer(rules))
         // The call that was answered last in its run, once more; above the cache, whose answer would be the same.
-        .option_layer(RepeatGuard::layer(runs, &policy, &definition_hash))
+        .layer(RepeatGuard::layer(runs, &policy, &definition_hash))
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
         .option_layer(Cached::layer(cache, &policy, runner.takes_context(), &name, generation))
         // No try while the runner is down; a stored answer is still served.
