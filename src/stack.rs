@@ -122,7 +122,7 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
         // Arguments against the schema; a call that cannot run spends nothing below.
         .layer(Validate::layer(rules))
         // The call that was answered last in its run, once more; above the cache, whose answer would be the same.
-        .option_layer(RepeatGuard::layer(runs, &policy, &definition_hash))
+        .layer(RepeatGuard::layer(runs, &policy, &definition_hash))
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
         .option_layer(Cached::layer(shelf.as_ref(), &policy))
         // A page after the first is one of a stored result; without one nothing runs for it.
