@@ -3,6 +3,8 @@
 //!
 //! Nothing here runs a tool or knows one.
 
+pub mod mend;
 mod message;
+pub mod text;
 
-pub use message::{Ask, Dialect, Message, Misread, Said, Written};
+pub use message::{Ask, Dialect, Form, Message, Misread, Said, Written};
