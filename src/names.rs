@@ -76,7 +76,8 @@ impl Spellings {
         let asked: Vec<String> = forms(asked).collect();
         let mut best: BTreeMap<&ToolName, f32> = BTreeMap::new();
         for (form, tools) in &self.0 {
-            let ratio = asked.iter().map(|asked| similar::ratio(asked, form)).fold(0.0, f32::max);
+            let near = asked.iter().filter(|asked| similar::at_most(asked, form) > similar::MEANT);
+            let ratio = near.map(|asked| similar::ratio(asked, form)).fold(0.0, f32::max);
             for tool in tools.iter().filter(|tool| ratio > similar::MEANT && usable(tool)) {
                 let known = best.entry(tool).or_default();
                 *known = known.max(ratio);

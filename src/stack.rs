@@ -126,7 +126,7 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
         // One permit across all tries; full refuses before anything is reserved.
         .layer(ConcurrencyLimit::layer(policy.concurrency, places, in_flight.clone(), &metrics))
         // Row, units and key in one commit before the tool runs; settled by `record`.
-        .option_layer(UsageLimit::layer(ledger, &tariff, &policy, clock))
+        .layer(UsageLimit::layer(ledger, &tariff, policy.effect, clock))
         // What is left of the whole call; below the limit, so that dropping the work never drops the settling.
         .layer(Deadline::layer())
         // tower's retry with our policy; only for what may be repeated.

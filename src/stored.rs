@@ -23,8 +23,8 @@ impl StoredResults for Shelves {
         let catalog = self.0.upgrade().ok_or(NotStored::Nothing)?.load_full();
         let caller = &*asking.caller;
         // What the caller may not use is not there, as in the list of tools.
-        let usable = catalog.get(tool).filter(|entry| entry.allows(caller));
-        let Some(entry) = usable else { return Err(NotStored::Unknown(catalog.did_you_mean(tool, caller))) };
+        let found = catalog.resolve(tool, caller).ok().map(|(entry, _)| entry).filter(|entry| entry.allows(caller));
+        let Some(entry) = found else { return Err(NotStored::Unknown(catalog.did_you_mean(tool, caller))) };
         if !entry.is_enabled() {
             return Err(NotStored::Off);
         }

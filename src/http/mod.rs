@@ -1,10 +1,12 @@
 //! The HTTP face: the only folder that knows axum and statuses.
 
+mod answering;
 mod auth;
 mod body;
 mod calls;
 mod docs;
 mod etag;
+mod events;
 mod fields;
 mod guard;
 mod health;
@@ -12,6 +14,7 @@ mod idempotency;
 mod invocations;
 mod metrics;
 mod openapi;
+mod prefer;
 mod problem;
 mod registration;
 mod request_id;

@@ -2,7 +2,8 @@
 //!
 //! `POST /tools/get_weather/invoke` is what `POST /tools/{name}/invoke` is, said of one tool: its request, answer and
 //! problems are the fixed route's, with the input schema in the place of `arguments` and the output schema in the place
-//! of `structured_content`. JSON text as `arguments` is left to the fixed route: a typed client has no use for it.
+//! of `structured_content`. JSON text as `arguments` is left to the fixed route: a typed client has no use for it. So are
+//! streams of events and `respond-async`: an answer that may be of three types is no typed answer.
 
 use std::collections::HashSet;
 
@@ -82,7 +83,13 @@ impl Fixed {
         operation["requestBody"]["content"]["application/json"]["schema"] = reference(&request);
         if let Some(parameters) = operation["parameters"].as_array_mut() {
             // The name is said by the path itself.
-            parameters.retain(|parameter| parameter["in"] != "path");
+            parameters.retain(|parameter| parameter["in"] != "path" && parameter["name"] != "prefer");
+        }
+        if let Some(responses) = operation["responses"].as_object_mut() {
+            responses.remove("202");
+        }
+        if let Some(content) = operation["responses"]["200"]["content"].as_object_mut() {
+            content.remove("text/event-stream");
         }
         json!({"post": operation})
     }

@@ -12,13 +12,14 @@ use serde_json::{Value, json};
 use tower_http::request_id::RequestId;
 use utoipa::IntoParams;
 
+use super::answering::{self, Accepted, Way};
 use super::auth::{Admin, Visit};
 use super::body::{Asked, PathPart, StrictJson};
 use super::etag::Tagged;
-use super::idempotency;
 use super::problem::{ApiError, Problem};
 use super::responses::{Always, Asking, Fitting, Keyed, Naming, Reading, Recording, Running};
 use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolList, ToolView, Validated};
+use super::{idempotency, prefer};
 use crate::call::{CallError, Caller, Charged, Failure, Idempotency, IdempotencyKey, Invocation, InvocationId, Origin};
 use crate::formats::Format;
 use crate::registry::{Catalog, Entry, How, NotFound, Registry};
@@ -161,10 +162,23 @@ pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) 
 /// Answers 200 whenever the tool ran, also when it says no (`is_error`). Anything else is a problem. With an
 /// `Idempotency-Key` the tool runs once: for 24 hours after the call has ended, asking again gives the same answer, byte
 /// for byte, with `Idempotent-Replayed: true`, and costs nothing.
+///
+/// With `Accept: text/event-stream` the answer is a stream: `progress` events (`invocation_id`, `tool_use_id`, `tool`, `data`
+/// in the tool's own shape, `missed` when events were left out), a comment as heartbeat after each 15 seconds of silence,
+/// and one `result` event, the last: the answer or the problem, with its status. What is refused before the tool runs is
+/// the plain problem.
+///
+/// With `Prefer: respond-async` a call is answered 202 and goes on by itself:
+/// `GET /invocations/{id}` shows it and keeps its result, `DELETE` cancels it.
 #[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
-    params(("name" = String, Path, description = "The tool's name, an alias, or as far as calls.name_matching goes another spelling"), idempotency::Asking),
-    responses((status = 200, description = "The tool ran", body = InvokeAnswer<'_>,
+    params(("name" = String, Path, description = "The tool's name, an alias, or as far as calls.name_matching goes another spelling"), idempotency::Asking, prefer::Asking),
+    responses((status = 200, description = "The tool ran",
+        content((InvokeAnswer<'_> = "application/json"), (String = "text/event-stream")),
         headers(("idempotent-replayed" = bool, description = "True when the call with this key ran before."))),
+    (status = 202, description = "The call runs (`Prefer: respond-async`)", body = Accepted, headers(
+        ("location" = String, description = "Where it is looked at and cancelled: /invocations/{id}."),
+        ("preference-applied" = String, description = "respond-async"),
+        ("retry-after" = u64, description = "Seconds worth waiting before the first look."))),
     Always, Keyed, Naming, Reading, Running))]
 pub(super) async fn invoke(
     State(registry): Tools,
@@ -185,20 +199,7 @@ pub(super) async fn invoke(
     } else {
         invocation.key = key;
     }
-    let id = invocation.id;
-    let answer = registry.invoke(&entry, invocation).await;
-    let replayed = match &answer {
-        Ok(answer) => answer.replayed,
-        Err(error) => matches!(error, CallError::Kept { again: true, .. }),
-    };
-    let mut response = match answer {
-        Ok(answer) => Json(InvokeAnswer::of(&entry, &answer)).into_response(),
-        Err(error) => failed(&error, &entry, id).into_response(),
-    };
-    if replayed {
-        idempotency::mark(&mut response);
-    }
-    Ok(response)
+    Ok(answering::answer(Way::asked(&headers), registry, entry, invocation).await)
 }
 
 /// Calls a tool without a server, as the operator, and gives what the route would have answered: the answer or the

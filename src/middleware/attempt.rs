@@ -42,6 +42,9 @@ impl Around for Attempt {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         let began = Instant::now();
         let (id, attempt) = (invocation.id, invocation.attempt);
+        if let Some(begun) = &invocation.begun {
+            begun.cancel();
+        }
         let notes = invocation.notes.clone();
         {
             let mut notes = notes.lock();

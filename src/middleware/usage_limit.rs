@@ -1,7 +1,8 @@
 //! Calls that count: the row, its units and its idempotency key are committed before the tool runs.
 //!
 //! Below the cache, so that a cached answer is free; above the deadline, so that dropping what runs never drops the
-//! settling. It reserves; the record layer settles, since only there the call has ended. Reads without a limit and a key pass.
+//! settling. It reserves; the record layer settles, since only there the call has ended. Reads without a limit and a
+//! key pass, unless their answer is looked up later (`Prefer: respond-async`): then there must be something to find.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,9 +10,7 @@ use std::time::Duration;
 
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
-use crate::call::{
-    CallError, Charge, Charged, Clock, Effect, Idempotency, Invocation, Limit, LimitScope, Per, Policy, ToolName,
-};
+use crate::call::{CallError, Charge, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per, ToolName};
 use crate::ledger::{Ledger, ReserveError, Row, State};
 
 /// What one tool's calls are charged to.
@@ -31,11 +30,6 @@ impl Tariff {
     /// Limits that callers have over all tools.
     pub fn caller_limits(&self) -> &HashMap<Arc<str>, Vec<Limit>> {
         &self.caller_limits
-    }
-
-    /// Whether any call may be charged.
-    pub fn is_empty(&self) -> bool {
-        self.limits.is_empty() && self.caller_limits.is_empty()
     }
 
     /// One unit for each limit that counts a call of this caller in this run.
@@ -75,25 +69,18 @@ pub struct UsageLimit {
 }
 
 impl UsageLimit {
-    /// Charges by this tariff; `None` for a tool whose calls are never charged, have no effect and no key.
-    pub fn layer(
-        ledger: &Arc<dyn Ledger>,
-        tariff: &Arc<Tariff>,
-        policy: &Policy,
-        clock: &Clock,
-    ) -> Option<AroundLayer<Self>> {
-        let effect = policy.effect;
-        let counts = effect != Effect::Read || !tariff.is_empty() || policy.idempotency != Idempotency::Off;
+    /// Charges by this tariff.
+    pub fn layer(ledger: &Arc<dyn Ledger>, tariff: &Arc<Tariff>, effect: Effect, clock: &Clock) -> AroundLayer<Self> {
         let (ledger, tariff, clock) = (ledger.clone(), tariff.clone(), clock.clone());
-        counts.then(|| AroundLayer::new(Self { ledger, tariff, effect, clock }))
+        AroundLayer::new(Self { ledger, tariff, effect, clock })
     }
 }
 
 impl Around for UsageLimit {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         let charges = self.tariff.charges(&invocation.caller.name, invocation.run_id.as_deref());
-        let claims = invocation.key.is_some();
-        if !charges.is_empty() || self.effect != Effect::Read || claims {
+        let is_looked_up = invocation.key.is_some() || invocation.detached;
+        if !charges.is_empty() || self.effect != Effect::Read || is_looked_up {
             self.reserve(&invocation, charges).await?;
         }
         // Nothing has started yet: whoever has left or cancelled by now wants nothing to.

@@ -56,6 +56,7 @@ async fn a_stored_answer_is_read_again_without_a_call() {
         "tool:word|input:word=a",
         "tool:word|input:word=a&times=1",
         "tool:words|input:times=1, word=a",
+        "tool:functions.Word|input:word=a",
     ] {
         assert_eq!(stored(&app, None, key).await, Ok(first.clone()), "{key}");
     }

@@ -16,6 +16,7 @@ mod formats; // schemas in the shapes of model APIs
 mod idempotency; // asking again is not asking twice
 mod limits; // usage limits under a clock that we move
 mod log; // the event of each call, and the ids of requests
+mod long_work; // streams of events, calls that are looked up
 mod messages; // a model's tool calls in, its results out
 mod metrics; // what GET /metrics says after known traffic
 mod names; // which names find which tool

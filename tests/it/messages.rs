@@ -289,3 +289,38 @@ async fn a_model_that_writes_calls_as_text_is_reminded_of_the_form() {
     }
     assert_eq!(reminded, [false, false, true, false, false, true]);
 }
+
+#[tokio::test]
+async fn a_stream_tells_of_each_call_and_ends_with_the_whole_answer() {
+    let tool =
+        Tool::new("step", "…").param("n", "integer", "…").effect(Effect::Read).call(|args, context| async move {
+            context.progress(json!({"half": args["n"]}));
+            Ok(args["n"].to_string())
+        });
+    let app = TestApp::new([tool]).await;
+    let calls = message(&[("step", json!({"n": 1})), ("step", json!({"n": 2})), ("nothing", json!({}))]);
+    let mut asking = request("POST", "/calls?parallel=1", None, Some(calls));
+    asking.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
+    let response = app.respond(asking).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let text = String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    let events: Vec<(&str, Value)> = text
+        .split_terminator("\n\n")
+        .map(|event| event.strip_prefix("event: ").unwrap().split_once("\ndata: ").unwrap())
+        .map(|(name, data)| (name, serde_json::from_str(data).unwrap()))
+        .collect();
+    let names: Vec<&str> = events.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["progress", "call_result", "progress", "call_result", "call_result", "result"]);
+    assert_eq!((&events[0].1["tool_use_id"], &events[0].1["data"]), (&json!("toolu_0"), &json!({"half": 1})));
+    assert_eq!(events[3].1["content"][0]["text"], "2");
+    assert_eq!(events[4].1["kind"], "unknown_tool");
+    assert_eq!((&events[5].1["dialect"], &events[5].1["results"][1]), (&json!("anthropic"), &events[3].1));
+}
+
+#[tokio::test]
+async fn what_is_no_message_is_no_stream_either() {
+    let app = TestApp::new([]).await;
+    let mut asking = request("POST", "/calls", None, Some(json!({"hello": 1})));
+    asking.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
+    assert_eq!(app.send(asking).await.0, StatusCode::BAD_REQUEST);
+}

@@ -10,12 +10,15 @@ use utoipa::IntoParams;
 use crate::call::{CacheMode, JsonObject};
 use crate::callers::Patterns;
 use crate::catalog::Entry;
-use crate::dialect::Dialect;
+use crate::dialect::{self, Dialect, Message};
 use crate::http::fields;
 use crate::http::problem::ApiError;
 
 /// Most tool calls of one message that run at once, whatever is asked for.
 const MOST_PARALLEL: usize = 64;
+
+/// Most calls in one message.
+const MOST_CALLS: usize = 256;
 
 /// What holds for all calls of the message.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -57,10 +60,10 @@ pub(in crate::http) enum Said {
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     /// The provider's JSON; a model's text is a JSON string.
-    pub(super) message: Value,
-    pub(super) dialect: Option<Dialect>,
+    message: Value,
+    dialect: Option<Dialect>,
     pub(super) run_id: Option<String>,
-    pub(super) deny: Patterns,
+    deny: Patterns,
     pub(super) context: Arc<JsonObject>,
     pub(super) cache: CacheMode,
     pub(super) timeout: Option<Duration>,
@@ -106,6 +109,22 @@ impl Asked {
         entry.names().any(|name| self.deny.matches(name.as_str()))
     }
 
+    /// The message, taken out.
+    ///
+    /// # Errors
+    /// 400, when it is no message of any dialect, or has more calls than any model makes.
+    pub(super) fn message(&mut self) -> Result<Message, ApiError> {
+        let stray = stray_field(&self.message).map(str::to_owned);
+        let message = dialect::read(std::mem::take(&mut self.message), self.dialect).map_err(|unread| {
+            let hint = stray.map(|field| format!("; `{field}` is no field of an envelope")).unwrap_or_default();
+            ApiError::Malformed(format!("{}{hint}", unread.what))
+        })?;
+        match message.asks.len() {
+            0..=MOST_CALLS => Ok(message),
+            count => Err(ApiError::Malformed(format!("the message has {count} tool calls; {MOST_CALLS} are the most"))),
+        }
+    }
+
     fn set(&mut self, field: &str, value: Value) -> Result<(), ApiError> {
         let bad = |message: &str| Err(ApiError::Malformed(message.into()));
         match field {
@@ -148,7 +167,7 @@ fn is_envelope(fields: &JsonObject) -> bool {
 }
 
 /// The field of what was probably meant as an envelope that keeps it from being one.
-pub(super) fn stray_field(body: &Value) -> Option<&str> {
+fn stray_field(body: &Value) -> Option<&str> {
     let fields = body.as_object().filter(|fields| fields.contains_key("message") || fields.contains_key("text"))?;
     let known = |key: &&String| *key == "message" || *key == "text" || OPTIONS.contains(&key.as_str());
     fields.keys().find(|key| !known(key)).map(String::as_str)

@@ -19,10 +19,10 @@ use self::asked::{Asked, CallsQuery};
 use self::turn::Turn;
 use super::auth::Visit;
 use super::body::{self, ModelSaid};
-use super::idempotency;
 use super::problem::{ApiError, Problem};
 use super::responses::{Always, Keyed, Reading};
-use crate::call::{Caller, IdempotencyKey, json::parse_strict};
+use super::{events, idempotency};
+use crate::call::{Caller, IdempotencyKey, ProgressSink, json::parse_strict};
 use crate::registry::Registry;
 
 /// Run the tool calls of a model's message.
@@ -32,9 +32,13 @@ use crate::registry::Registry;
 /// (`text/plain`). Or an envelope around it: `{"message": …, "run_id": …, "deny": […], "context": {…}}`. The calls run
 /// side by side; what comes back is what to append, in the same dialect. Answers 200 once the message was understood.
 /// With an `Idempotency-Key` each call gets a key of its own, made of it and of the model's id for the call.
+///
+/// With `Accept: text/event-stream` the answer is a stream: `progress` events of all calls, a `call_result` event with each
+/// call's answer or problem as it ends, and one `result` event, the last: the whole answer.
 #[utoipa::path(post, operation_id = "run_calls", path = "/calls", tag = "tools", params(CallsQuery, idempotency::Asking),
     request_body(content((Value = "application/json"), (String = "text/plain"))),
-    responses((status = 200, description = "The message was understood", body = CallsAnswer<'_>,
+    responses((status = 200, description = "The message was understood",
+        content((CallsAnswer<'_> = "application/json"), (String = "text/event-stream")),
         headers(("idempotent-replayed" = bool, description = "True when all its calls ran before."))),
     Always, Keyed, Reading))]
 pub(super) async fn calls(
@@ -47,8 +51,15 @@ pub(super) async fn calls(
 ) -> Result<Response, ApiError> {
     let key = idempotency::key(&headers)?;
     let request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
-    let asked = Asked::read(query, body)?;
-    let answered = Turn { registry, catalog, caller, key, request_id }.take(asked).await?;
+    let mut asked = Asked::read(query, body)?;
+    let message = asked.message()?;
+    let mut turn = Turn { registry, catalog, caller, key, request_id, progress: None };
+    if events::are_asked_for(&headers) {
+        let (sink, listener) = ProgressSink::channel();
+        turn.progress = Some(sink);
+        return Ok(events::stream(listener, async move { events::text(&turn.take(message, &asked).await.answer()) }));
+    }
+    let answered = turn.take(message, &asked).await;
     let mut response = Json(answered.answer()).into_response();
     if answered.is_replayed() {
         idempotency::mark(&mut response);
@@ -67,13 +78,14 @@ pub async fn calls_in_process(
 ) -> (Value, bool) {
     let body = parse_strict(message.as_bytes()).map_or_else(|_| Said::Text(message.to_owned()), Said::Json);
     let caller = Arc::new(Caller::anonymous());
-    let turn = Turn { registry: registry.clone(), catalog: registry.catalog(), caller, key, request_id: None };
-    let answered = match Asked::read(CallsQuery::of(dialect, run_id), body) {
-        Ok(asked) => turn.take(asked).await,
-        Err(error) => Err(error),
-    };
-    match answered {
-        Ok(answered) => (json!(answered.answer()), answered.is_ok()),
+    let (registry, catalog) = (registry.clone(), registry.catalog());
+    let turn = Turn { registry, catalog, caller, key, request_id: None, progress: None };
+    let read = Asked::read(CallsQuery::of(dialect, run_id), body).and_then(|mut asked| Ok((asked.message()?, asked)));
+    match read {
+        Ok((message, asked)) => {
+            let answered = turn.take(message, &asked).await;
+            (json!(answered.answer()), answered.is_ok())
+        }
         Err(error) => (json!(Problem::from(error)), false),
     }
 }

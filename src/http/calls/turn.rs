@@ -6,10 +6,11 @@ use futures_util::{StreamExt, stream};
 use serde_json::Value;
 
 use super::answer::{CallProblem, CallResult};
-use super::asked::{Asked, stray_field};
+use super::asked::Asked;
 use crate::call::json::digest;
 use crate::call::{
-    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, Invocation, JsonObject, Unreadable,
+    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, Invocation, JsonObject, ProgressSink,
+    Unreadable,
 };
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Ask, Dialect, Mended, Message, Misread, Said};
@@ -18,8 +19,6 @@ use crate::http::tools::{failed, resolve};
 use crate::http::wire::InvokeAnswer;
 use crate::registry::Registry;
 
-/// Most calls in one message: no provider's model makes so many.
-const MOST_CALLS: usize = 256;
 /// Longest id of a model that is recorded; longer ones are handed back all the same.
 const MAX_ID: usize = 256;
 
@@ -34,6 +33,8 @@ pub(super) struct Turn {
     /// The caller's own name for this message.
     pub(super) key: Option<IdempotencyKey>,
     pub(super) request_id: Option<Arc<str>>,
+    /// Who listens while the calls run.
+    pub(super) progress: Option<ProgressSink>,
 }
 
 /// A message that was understood, and what came of its calls.
@@ -72,34 +73,24 @@ enum Why {
 }
 
 impl Turn {
-    /// Runs the calls of the message.
-    ///
-    /// # Errors
-    /// When it is no message of any dialect. What goes wrong with a call is that call's outcome.
-    pub(super) async fn take(&self, mut asked: Asked) -> Result<Answered, ApiError> {
-        let stray = stray_field(&asked.message).map(str::to_owned);
-        let message = dialect::read(std::mem::take(&mut asked.message), asked.dialect).map_err(|unread| {
-            let hint = stray.map(|field| format!("; `{field}` is no field of an envelope")).unwrap_or_default();
-            ApiError::Malformed(format!("{}{hint}", unread.what))
-        })?;
-        if message.asks.len() > MOST_CALLS {
-            let count = message.asks.len();
-            return Err(ApiError::Malformed(format!("the message has {count} tool calls; {MOST_CALLS} are the most")));
-        }
-        let settings = self.catalog.calls();
-        let parallel = asked.parallel.unwrap_or(settings.parallel).max(1);
-        let calls = message.asks.iter().enumerate().map(|(index, ask)| {
-            let asked = &asked;
-            async move { (index, self.outcome(index, ask, asked).await) }
+    /// Runs the calls of the message. What goes wrong with one is that call's outcome.
+    pub(super) async fn take(&self, message: Message, asked: &Asked) -> Answered {
+        let parallel = asked.parallel.unwrap_or(self.catalog.calls().parallel).max(1);
+        let calls = message.asks.iter().enumerate().map(|(index, ask)| async move {
+            let outcome = self.outcome(index, ask, asked).await;
+            if let Some(told) = &self.progress {
+                told.tell("call_result", &outcome.result(ask));
+            }
+            (index, outcome)
         });
         let calls: Vec<_> = calls.collect();
         // Whoever is done makes room for the next: a slow call holds up no other. Dropping this drops what has not begun.
         let mut outcomes: Vec<(usize, Outcome)> = stream::iter(calls).buffer_unordered(parallel).collect().await;
         outcomes.sort_unstable_by_key(|(index, _)| *index);
         let mut outcomes: Vec<Outcome> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
-        self.count_misreadings(&mut outcomes, &asked);
-        let reminder = self.reminder(&message, &outcomes, &asked);
-        Ok(Answered { message, outcomes, reminder })
+        self.count_misreadings(&mut outcomes, asked);
+        let reminder = self.reminder(&message, &outcomes, asked);
+        Answered { message, outcomes, reminder }
     }
 
     /// A model that cannot be understood again and again is told to stop trying.
@@ -177,6 +168,7 @@ impl Turn {
         let now = self.registry.shared().clock.now();
         let mut invocation = Invocation::new(entry.definition.name.clone(), mended.arguments, self.caller.clone(), now);
         invocation.unreadable = unreadable;
+        invocation.progress = self.progress.clone();
         invocation.run_id = asked.run_id.as_deref().map(Into::into);
         invocation.tool_use_id = id.filter(|id| id.len() <= MAX_ID).cloned();
         invocation.request_id = self.request_id.clone();
@@ -232,22 +224,13 @@ fn unreadable(misread: &Misread) -> ApiError {
 impl Answered {
     /// One for each call, as the route answers it.
     pub(super) fn results(&self) -> impl Iterator<Item = CallResult<'_>> {
-        self.message.asks.iter().zip(&self.outcomes).map(|(ask, outcome)| match &outcome.came {
-            Came::Ran { entry, answer } => CallResult::Answer(InvokeAnswer::of(entry, answer)),
-            Came::Failed { problem, .. } => CallResult::Problem(CallProblem {
-                tool: match ask {
-                    Ok(ask) => Some(&ask.name),
-                    Err(misread) => misread.name.as_deref(),
-                },
-                tool_use_id: outcome.id.as_deref(),
-                problem,
-            }),
-        })
+        self.message.asks.iter().zip(&self.outcomes).map(|(ask, outcome)| outcome.result(ask))
     }
 
     /// What to append to the conversation.
     pub(super) fn messages(&self) -> Vec<Value> {
-        let said: Vec<Said<'_>> = self.outcomes.iter().map(Outcome::said).collect();
+        let asks = self.message.asks.iter().zip(&self.outcomes);
+        let said: Vec<Said<'_>> = asks.map(|(ask, outcome)| outcome.said(ask.is_err())).collect();
         let mut messages = dialect::reply(&self.message, &said);
         if let Some(reminder) = &self.reminder
             && let Some(Value::String(content)) = messages.last_mut().and_then(|message| message.get_mut("content"))
@@ -274,7 +257,23 @@ impl Answered {
 }
 
 impl Outcome {
-    fn said(&self) -> Said<'_> {
+    /// As the route answers it.
+    fn result<'a>(&'a self, ask: &'a Result<Ask, Misread>) -> CallResult<'a> {
+        match &self.came {
+            Came::Ran { entry, answer } => CallResult::Answer(InvokeAnswer::of(entry, answer)),
+            Came::Failed { problem, .. } => CallResult::Problem(CallProblem {
+                tool: match ask {
+                    Ok(ask) => Some(&ask.name),
+                    Err(misread) => misread.name.as_deref(),
+                },
+                tool_use_id: self.id.as_deref(),
+                problem,
+            }),
+        }
+    }
+
+    /// What the model is told. `is_none`: what it wrote is no call.
+    fn said(&self, is_none: bool) -> Said<'_> {
         match &self.came {
             Came::Ran { answer, .. } => Said {
                 content: &answer.result.content,
@@ -282,9 +281,12 @@ impl Outcome {
                 is_error: answer.result.is_error,
                 is_no_call: false,
             },
-            Came::Failed { problem, why } => {
-                Said { content: &problem.content, structured: None, is_error: true, is_no_call: *why == Why::Unknown }
-            }
+            Came::Failed { problem, why } => Said {
+                content: &problem.content,
+                structured: None,
+                is_error: true,
+                is_no_call: is_none || *why == Why::Unknown,
+            },
         }
     }
 }

@@ -21,8 +21,9 @@ pub(super) struct Lines<'a> {
     begun: Vec<u8>,
     span_ends: Instant,
     told: u32,
-    /// The newest line that was too many for its span, and how many before it were.
-    held: Option<String>,
+    /// The newest line that was too many for its span, as it came: most of such are never looked at.
+    held: Option<Vec<u8>>,
+    /// Lines left out since the last that was told.
     missed: u64,
 }
 
@@ -66,11 +67,11 @@ impl<'a> Lines<'a> {
     }
 
     fn line(&mut self) {
-        let bytes = std::mem::take(&mut self.begun);
-        let line = plain(&String::from_utf8_lossy(&bytes));
-        if line.is_empty() {
+        if self.begun.trim_ascii().is_empty() {
+            self.begun.clear();
             return;
         }
+        let line = std::mem::take(&mut self.begun);
         let now = Instant::now();
         if now >= self.span_ends {
             (self.told, self.span_ends) = (0, now + SPAN);
@@ -78,12 +79,18 @@ impl<'a> Lines<'a> {
         if self.told < MOST {
             self.missed += u64::from(self.held.take().is_some());
             self.tell(line);
-        } else {
-            self.missed += u64::from(self.held.replace(line).is_some());
+        } else if let Some(mut left_out) = self.held.replace(line) {
+            self.missed += 1;
+            left_out.clear();
+            self.begun = left_out;
         }
     }
 
-    fn tell(&mut self, line: String) {
+    fn tell(&mut self, line: Vec<u8>) {
+        let line = plain(&String::from_utf8_lossy(&line));
+        if line.is_empty() {
+            return;
+        }
         self.told += 1;
         self.context.progress_after(std::mem::take(&mut self.missed), json!({"stderr": line}));
     }

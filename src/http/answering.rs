@@ -1,0 +1,179 @@
+//! How a call is answered: when it is done, as a stream of events, or with where to look for its result.
+//!
+//! The last two say 200 or 202 before the call has ended. So they wait until its tool runs: what is refused before
+//! (arguments, limits, a full queue) has the status that it always has.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::header::{LOCATION, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::prefer::{self, PREFERENCE_APPLIED, RESPOND_ASYNC};
+use super::problem::Problem;
+use super::tools::failed;
+use super::wire::InvokeAnswer;
+use super::{events, idempotency};
+use crate::call::{Answer, CallError, Capture, Invocation, InvocationId, ProgressSink};
+use crate::ledger::State;
+use crate::registry::{Entry, Registry};
+
+/// A call that waits for longer than this for a place, or for an equal call, is answered as one that runs.
+const UNBEGUN: Duration = Duration::from_secs(2);
+/// Refused calls, and such as fail at once, have their problem by then.
+const AT_ONCE: Duration = Duration::from_millis(50);
+
+/// How a call is to be answered.
+pub(super) enum Way {
+    /// When it is done.
+    Done,
+    /// As it goes.
+    Events,
+    /// When it is done within this time, else with where to look; with that always if this is no time at all.
+    Later(Duration),
+}
+
+impl Way {
+    /// What a request asks for. Who wants to follow a call does not want to be sent away.
+    pub(super) fn asked(headers: &HeaderMap) -> Self {
+        match prefer::respond_async(headers) {
+            _ if events::are_asked_for(headers) => Self::Events,
+            Some(wait) => Self::Later(wait),
+            None => Self::Done,
+        }
+    }
+}
+
+/// What is known of a call that goes on.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Accepted {
+    /// The ledger's key.
+    #[schema(value_type = String)]
+    pub invocation_id: InvocationId,
+    /// The tool.
+    pub tool: String,
+    /// The model's id for the call.
+    #[schema(value_type = Option<String>, required)]
+    pub tool_use_id: Option<Arc<str>>,
+    /// How it stands.
+    pub state: State,
+}
+
+type Called = Result<Answer, CallError>;
+
+/// Makes the call and answers.
+pub(super) async fn answer(way: Way, registry: Arc<Registry>, entry: Arc<Entry>, invocation: Invocation) -> Response {
+    let id = invocation.id;
+    match way {
+        Way::Events => follow(registry, entry, invocation).await,
+        Way::Later(wait) if !is_lost(&registry, &entry, &invocation) => later(wait, registry, entry, invocation).await,
+        Way::Done | Way::Later(_) => respond(&entry, id, registry.invoke(&entry, invocation).await),
+    }
+}
+
+/// Whether what the tool says could not be looked up: nothing but a digest of it is kept, and no key to ask again with.
+fn is_lost(registry: &Registry, entry: &Entry, invocation: &Invocation) -> bool {
+    let capture = entry.policy.capture.unwrap_or(registry.shared().capture);
+    capture == Capture::Digest && invocation.key.is_none()
+}
+
+async fn follow(registry: Arc<Registry>, entry: Arc<Entry>, mut invocation: Invocation) -> Response {
+    let (id, begun) = (invocation.id, CancellationToken::new());
+    let (sink, listener) = ProgressSink::channel();
+    (invocation.begun, invocation.progress) = (Some(begun.clone()), Some(sink));
+    let mut call = AbortOnDropHandle::new(spawn(registry, entry.clone(), invocation)).map(ended);
+    let called = tokio::select! {
+        biased;
+        called = &mut call => called,
+        // Either way it is a stream from here on.
+        _ = timeout(UNBEGUN, begun.cancelled()) => {
+            return events::stream(listener, call.map(move |called| event(&entry, id, &called)));
+        }
+    };
+    // Refused, or failed before the tool ran.
+    if called.is_err() && !begun.is_cancelled() {
+        return respond(&entry, id, called);
+    }
+    let replayed = is_replayed(&called);
+    let mut response = events::stream(listener, ready(event(&entry, id, &called)));
+    if replayed {
+        idempotency::mark(&mut response);
+    }
+    response
+}
+
+async fn later(wait: Duration, registry: Arc<Registry>, entry: Arc<Entry>, mut invocation: Invocation) -> Response {
+    let (id, tool_use_id) = (invocation.id, invocation.tool_use_id.clone());
+    let begun = CancellationToken::new();
+    (invocation.begun, invocation.detached) = (Some(begun.clone()), true);
+    // Not ended by anybody's leaving: only `DELETE` and the end of the service do that.
+    let mut call = spawn(registry.clone(), entry.clone(), invocation);
+    let patience = async { tokio::join!(sleep(wait.max(AT_ONCE)), timeout(UNBEGUN, begun.cancelled())) };
+    let state = tokio::select! {
+        biased;
+        called = &mut call => match ended(called) {
+            // Who does not say how long it would wait looks for the result elsewhere, be it there already.
+            Ok(answer) if wait.is_zero() && !answer.replayed && answer.result.is_error => State::Failed,
+            Ok(answer) if wait.is_zero() && !answer.replayed => State::Succeeded,
+            called => return respond(&entry, id, called),
+        },
+        _ = patience => registry.shared().running.get(id).map_or(State::Running, |row| row.state),
+    };
+    let accepted = Accepted { invocation_id: id, tool: entry.definition.name.to_string(), tool_use_id, state };
+    let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();
+    let headers = response.headers_mut();
+    if let Ok(place) = HeaderValue::try_from(format!("/invocations/{id}")) {
+        headers.insert(LOCATION, place);
+    }
+    headers.insert(PREFERENCE_APPLIED, RESPOND_ASYNC);
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+fn spawn(registry: Arc<Registry>, entry: Arc<Entry>, invocation: Invocation) -> JoinHandle<Called> {
+    tokio::spawn(async move { registry.invoke(&entry, invocation).await })
+}
+
+fn ended(joined: Result<Called, JoinError>) -> Called {
+    joined.unwrap_or_else(|error| {
+        // Layers catch their panics: it was outside of all of them, or the runtime is at its end.
+        tracing::error!(%error, "the task of a call broke off");
+        Err(CallError::Internal)
+    })
+}
+
+fn is_replayed(called: &Called) -> bool {
+    match called {
+        Ok(answer) => answer.replayed,
+        Err(error) => matches!(error, CallError::Kept { again: true, .. }),
+    }
+}
+
+fn respond(entry: &Entry, id: InvocationId, called: Called) -> Response {
+    let mut response = match &called {
+        Ok(answer) => Json(InvokeAnswer::of(entry, answer)).into_response(),
+        Err(error) => failed(error, entry, id).into_response(),
+    };
+    if is_replayed(&called) {
+        idempotency::mark(&mut response);
+    }
+    response
+}
+
+/// The same bytes as an event's data.
+fn event(entry: &Entry, id: InvocationId, called: &Called) -> Box<RawValue> {
+    match called {
+        Ok(answer) => events::text(&InvokeAnswer::of(entry, answer)),
+        Err(error) => events::text(&Problem::from(failed(error, entry, id))),
+    }
+}

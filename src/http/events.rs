@@ -1,0 +1,195 @@
+//! Answers as server-sent events: what calls tell while they run, then one `result`, the last.
+//!
+//! The work is a task of its own, so that a client that reads slowly does not slow it down; dropping the answer's body
+//! drops the work, as a client that leaves does with any other answer.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::time::Duration;
+
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::sse::{KeepAlive, Sse};
+use axum::response::{IntoResponse, Response, sse};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{Stream, unfold};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::problem::{ApiError, Problem};
+use crate::call::{Event, Listener};
+
+/// A comment is sent after so much silence, so that nobody on the way takes the connection for dead.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// nginx passes an answer with this on as it comes, not when a buffer is full.
+const UNBUFFERED: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+
+/// Streams what is told to `listener` and then what `work` comes to, as the `result` event. Dropping the answer drops
+/// `work`.
+pub(super) fn stream<T: Serialize>(listener: Listener, work: impl Future<Output = T> + Send + 'static) -> Response {
+    let work = AbortOnDropHandle::new(tokio::spawn(async move { text(&work.await) }));
+    let result = work.map(|joined| {
+        joined.unwrap_or_else(|error| {
+            tracing::error!(%error, "the work behind a stream of events broke off");
+            text(&Problem::from(ApiError::Internal))
+        })
+    });
+    let keep_alive = KeepAlive::new().interval(HEARTBEAT).text("heartbeat");
+    ([UNBUFFERED], Sse::new(events(listener, result.boxed())).keep_alive(keep_alive)).into_response()
+}
+
+/// As it stands in an event.
+pub(super) fn text(value: &impl Serialize) -> Box<RawValue> {
+    // All that is answered here has text keys, so it can be written.
+    to_raw_value(value).unwrap_or_default()
+}
+
+struct State {
+    listener: Listener,
+    /// `None` once it is done.
+    work: Option<BoxFuture<'static, Box<RawValue>>>,
+    /// What it came to, until that is said.
+    result: Option<Box<RawValue>>,
+}
+
+fn events(
+    listener: Listener,
+    work: BoxFuture<'static, Box<RawValue>>,
+) -> impl Stream<Item = Result<sse::Event, Infallible>> {
+    unfold(State { listener, work: Some(work), result: None }, |mut state| async move {
+        if let Some(work) = &mut state.work {
+            tokio::select! {
+                // The work first: what is told without end must not hide its end.
+                biased;
+                result = work => (state.work, state.result) = (None, Some(result)),
+                Some(event) = state.listener.next() => return Some((Ok(written(event)), state)),
+            }
+        }
+        state.result.as_ref()?;
+        // What was told before the end comes before it.
+        if let Some(event) = state.listener.try_next() {
+            return Some((Ok(written(event)), state));
+        }
+        let result = state.result.take()?;
+        Some((Ok(sse::Event::default().event("result").data(result.get())), state))
+    })
+}
+
+fn written(event: Event) -> sse::Event {
+    match event {
+        Event::Progress(progress) => sse::Event::default().event("progress").data(text(&progress).get()),
+        Event::Named(name, data) => sse::Event::default().event(name).data(data.get()),
+    }
+}
+
+/// Whether a request wants events: `text/event-stream` is listed, by name, and JSON not before it. Of equal weights the
+/// one that is listed first counts, and `*/*` says nothing against what is named. (Clients that list whatever a document
+/// names list JSON first.)
+pub(super) fn are_asked_for(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let (mut events, mut json) = (None::<(f32, usize)>, None::<(usize, f32, usize)>);
+    for (place, range) in values.flat_map(|value| value.split(',')).enumerate() {
+        let mut parts = range.split(';').map(str::trim);
+        let media = parts.next().unwrap_or_default().to_ascii_lowercase();
+        let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+        let Ok(weight) = weight.map_or(Ok(1.0), str::parse::<f32>) else { continue };
+        match media.as_str() {
+            "text/event-stream" if weight > 0.0 => events = events.or(Some((weight, place))),
+            "application/json" | "application/*" | "*/*" => {
+                // What is named says more than what is meant by a star.
+                let named = usize::from(media == "application/json") + usize::from(media != "*/*");
+                if json.is_none_or(|(before, ..)| before < named) {
+                    json = Some((named, weight, place));
+                }
+            }
+            _ => {}
+        }
+    }
+    match (events, json) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some((weight, place)), Some((named, other, before))) => {
+            weight > other || (weight >= other && (named < 2 || place < before))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use serde_json::json;
+
+    use super::*;
+    use crate::call::ProgressSink;
+
+    async fn whole(response: Response) -> String {
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn named_events_come_in_order_and_the_result_last() {
+        let (sink, listener) = ProgressSink::channel();
+        let work = async move {
+            for n in 0..2 {
+                sink.tell("call_result", &json!({"n": n, "text": "a\nb"}));
+                tokio::task::yield_now().await;
+            }
+            json!({"results": [0, 1]})
+        };
+        let said = whole(stream(listener, work)).await;
+        let of = |n: u8| format!("event: call_result\ndata: {{\"n\":{n},\"text\":\"a\\nb\"}}\n\n");
+        assert_eq!(said, of(0) + &of(1) + "event: result\ndata: {\"results\":[0,1]}\n\n");
+    }
+
+    #[tokio::test]
+    async fn work_that_breaks_off_ends_with_a_problem() {
+        let (_sink, listener) = ProgressSink::channel();
+        let said = whole(stream(listener, async {
+            if true {
+                panic!("ours")
+            }
+        }))
+        .await;
+        let problem = said.strip_prefix("event: result\ndata: ").unwrap();
+        let problem: serde_json::Value = serde_json::from_str(problem).unwrap();
+        assert_eq!((&problem["kind"], &problem["status"]), (&json!("internal"), &json!(500)));
+    }
+
+    #[test]
+    fn events_are_for_who_names_them_before_json() {
+        let asked = |values: &[&'static str]| {
+            are_asked_for(&values.iter().map(|value| (ACCEPT, HeaderValue::from_static(value))).collect())
+        };
+        for values in [
+            &["text/event-stream"][..],
+            &["Text/Event-Stream; q=0.5"],
+            &["text/event-stream, */*"],
+            &["*/*, text/event-stream"],
+            &["text/event-stream, application/json"],
+            &["application/json;q=0.9, text/event-stream"],
+            &["application/json;q=0.9", "text/event-stream;q=0.95"],
+            &["application/json;q=0, text/event-stream;q=0.1"],
+        ] {
+            assert!(asked(values), "{values:?}");
+        }
+        for values in [
+            &[][..],
+            &["*/*"],
+            &["text/*"],
+            &["application/json"],
+            &["application/json, text/event-stream"],
+            &["text/event-stream;q=0"],
+            &["text/event-stream;q=0.5, */*"],
+            &["text/event-stream;q=0.5, application/json"],
+            &["text/event-stream;q=none"],
+            &["text/event-streams"],
+        ] {
+            assert!(!asked(values), "{values:?}");
+        }
+    }
+}

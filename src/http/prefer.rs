@@ -1,0 +1,98 @@
+//! The `Prefer` header (RFC 7240), as far as this service has a choice: `respond-async` and `wait`.
+
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Says which preference was followed.
+pub(super) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+/// Answer at once, with where to look for the result.
+pub(super) const RESPOND_ASYNC: HeaderValue = HeaderValue::from_static("respond-async");
+
+/// What a request may prefer.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "`respond_async` reads the header")]
+pub(super) struct Asking {
+    /// `respond-async`: a call is answered 202 and goes on; with `wait=10`, one that is not
+    /// done within ten seconds. Other preferences are passed over (RFC 7240).
+    #[param(rename = "prefer", required = false)]
+    prefer: String,
+}
+
+/// How long a caller that prefers `respond-async` would wait for the answer itself; `None`: it does not prefer it.
+///
+/// Preferences that cannot be read count as those that are unknown: they are passed over. Of one that stands there more
+/// than once the first counts.
+pub(super) fn respond_async(headers: &HeaderMap) -> Option<Duration> {
+    let values = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    let (mut is_async, mut wait) = (false, None);
+    for preference in values.flat_map(|value| split(value, ',')) {
+        let preference = split(preference, ';').next().unwrap_or_default();
+        let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
+        match name.trim().to_ascii_lowercase().as_str() {
+            "respond-async" => is_async = true,
+            "wait" if wait.is_none() => wait = value.trim().trim_matches('"').parse().ok(),
+            _ => {}
+        }
+    }
+    is_async.then(|| Duration::from_secs(wait.unwrap_or_default()))
+}
+
+/// The parts between separators that stand in no quoted string.
+fn split(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.split(move |c| {
+        let was_escaped = std::mem::take(&mut escaped);
+        match c {
+            '\\' if quoted => escaped = !was_escaped,
+            '"' if !was_escaped => quoted = !quoted,
+            _ => {}
+        }
+        c == separator && !quoted
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(values: &[&'static str]) -> Option<u64> {
+        let headers = values.iter().map(|value| (HeaderName::from_static("prefer"), HeaderValue::from_static(value)));
+        respond_async(&headers.collect()).map(|wait| wait.as_secs())
+    }
+
+    #[test]
+    fn respond_async_is_found_among_other_preferences() {
+        for values in [
+            &["respond-async"][..],
+            &["Respond-Async;why=so"],
+            &["handling=lenient, respond-async"],
+            &["return=minimal", "respond-async=\"\""],
+            &[r#"foo="a,b;\",", respond-async ; x"#],
+        ] {
+            assert_eq!(asked(values), Some(0), "{values:?}");
+        }
+        for values in
+            [&[][..], &["wait=5"], &["respond-asynchronously"], &["foo=\"respond-async\""], &["foo=\", respond-async"]]
+        {
+            assert_eq!(asked(values), None, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn wait_is_a_number_of_seconds_or_nothing() {
+        assert_eq!(asked(&["respond-async, wait=10"]), Some(10));
+        assert_eq!(asked(&["WAIT = \"7\" ; x=1", "respond-async"]), Some(7));
+        assert_eq!(asked(&["respond-async; wait=10"]), Some(0), "a parameter of another preference");
+        assert_eq!(asked(&["wait=3, respond-async, wait=9"]), Some(3));
+        for nonsense in [
+            "wait=soon, respond-async",
+            "wait=-1, respond-async",
+            "wait=99999999999999999999, respond-async",
+            "wait, respond-async",
+        ] {
+            assert_eq!(asked(&[nonsense]), Some(0), "{nonsense}");
+        }
+    }
+}
