@@ -209,7 +209,7 @@ impl Catalog {
             generation: digest([definition_hash.as_bytes(), &settings.generation]),
             policy: policy.clone(),
             rules: rules.clone(),
-            output_schema: output,
+            output_schema: output.map(Arc::new),
             settings: Arc::new(settings.finish(bench.services)),
             grants: grants.clone(),
             enabled: enabled.clone(),

@@ -173,6 +173,7 @@ impl Redactor {
             CallError::Forbidden { .. }
             | CallError::ToolDisabled { .. }
             | CallError::KeyMissing { .. }
+            | CallError::NoStoredResult { .. }
             | CallError::IdempotencyInProgress { .. }
             | CallError::IdempotencyMismatch { .. }
             | CallError::OutcomeUnknown { .. }

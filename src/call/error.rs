@@ -69,6 +69,15 @@ pub enum CallError {
         /// That call.
         invocation: InvocationId,
     },
+    /// A page after the first was asked for, and there is nothing that it could be taken from.
+    #[error(
+        "there is no stored result to take the page at offset {offset} from, and a further page never runs the tool: use \
+         GET /invocations/{{id}}/result?offset={offset} with the invocation_id of the answer that had the first page"
+    )]
+    NoStoredResult {
+        /// Where the page begins.
+        offset: usize,
+    },
     /// The call with this key failed, and this is what its key says from now on.
     #[error("{}", failure.detail)]
     Kept {
@@ -179,7 +188,7 @@ impl CallError {
         match self {
             Self::Forbidden { .. } => ErrorKind::Forbidden,
             Self::ToolDisabled { .. } => ErrorKind::ToolDisabled,
-            Self::KeyMissing { .. } => ErrorKind::InvalidRequest,
+            Self::KeyMissing { .. } | Self::NoStoredResult { .. } => ErrorKind::InvalidRequest,
             Self::IdempotencyInProgress { .. } => ErrorKind::IdempotencyInProgress,
             Self::IdempotencyMismatch { .. } => ErrorKind::IdempotencyMismatch,
             Self::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
@@ -208,6 +217,7 @@ impl CallError {
             Self::Forbidden { .. }
             | Self::ToolDisabled { .. }
             | Self::KeyMissing { .. }
+            | Self::NoStoredResult { .. }
             | Self::IdempotencyInProgress { .. }
             | Self::IdempotencyMismatch { .. }
             | Self::OutcomeUnknown { .. }
@@ -260,6 +270,7 @@ impl CallError {
             Self::Forbidden { .. }
             | Self::ToolDisabled { .. }
             | Self::KeyMissing { .. }
+            | Self::NoStoredResult { .. }
             | Self::IdempotencyInProgress { .. }
             | Self::IdempotencyMismatch { .. }
             | Self::OutcomeUnknown { .. }
@@ -302,6 +313,11 @@ impl CallError {
             Self::ToolDisabled { tool } => format!("The tool `{tool}` is switched off. Try another tool."),
             Self::KeyMissing { .. } => {
                 "The tool did not run: the program that calls it must send an Idempotency-Key with this tool.".into()
+            }
+            Self::NoStoredResult { .. } => {
+                "The tool did not run: its earlier result is not stored, so there is no further page of it. Call the tool \
+                 again from the beginning if you need it."
+                    .into()
             }
             Self::IdempotencyInProgress { .. } => {
                 "The same call is running already. Wait a moment, then ask for its result.".into()
@@ -374,6 +390,9 @@ pub struct Failure {
     /// Whether the tool was tried.
     #[serde(default)]
     pub started: bool,
+    /// The request is in order, and what is there does not allow it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub conflict: bool,
     /// Stands for the words, in a ledger that does not keep them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Box<Digest>>,
@@ -418,6 +437,7 @@ impl From<&CallError> for Failure {
             violations,
             for_model: error.for_model(),
             started: !error.is_refusal(),
+            conflict: matches!(error, CallError::NoStoredResult { .. }),
             digest: None,
         }
     }

@@ -120,6 +120,7 @@ fn verdict(outcome: &Outcome, own: bool) -> Verdict {
             | CallError::Forbidden { .. }
             | CallError::ToolDisabled { .. }
             | CallError::KeyMissing { .. }
+            | CallError::NoStoredResult { .. }
             | CallError::IdempotencyInProgress { .. }
             | CallError::IdempotencyMismatch { .. }
             | CallError::OutcomeUnknown { .. }

@@ -33,8 +33,11 @@ pub(super) struct Config {
     max_bytes: Size,
 }
 
+/// Bytes that one call answers when the entry does not say.
+const DEFAULT: usize = 256 << 10;
+
 fn default_max_bytes() -> Size {
-    Size(256 << 10)
+    Size(DEFAULT as u64)
 }
 
 /// The tool under the name `name`.
@@ -79,6 +82,10 @@ impl Runner for ReadFile {
         };
         let dir = self.dir.clone();
         on_a_thread(move || page.read(&dir, &context)).await
+    }
+
+    fn max_output(&self) -> Option<usize> {
+        Some(self.max_bytes).filter(|most| *most > DEFAULT)
     }
 }
 

@@ -111,6 +111,9 @@ impl Runner for CommandRunner {
     fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
         self.argv.faults(arguments)
     }
+    fn max_output(&self) -> Option<usize> {
+        Some(self.limits.max_output).filter(|most| *most > config::DEFAULT_OUTPUT)
+    }
 }
 
 #[cfg(test)]
