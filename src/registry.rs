@@ -225,6 +225,7 @@ impl Registry {
     }
 
     /// Calls a tool by name, as the operator: for programs that embed the crate. `None` if there is no such tool.
+    /// What is long is cut, and `meta.overflow` says so: an [`Invocation`] with a `page` asks for other parts.
     pub async fn execute(&self, name: &str, arguments: JsonObject) -> Option<Result<Answer, CallError>> {
         let entry = self.get(name)?;
         let caller = Arc::new(Caller::anonymous());

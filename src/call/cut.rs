@@ -55,7 +55,7 @@ pub fn cut(result: &ToolResult, page: Page, longest: usize) -> Option<Cut> {
         return None;
     }
     match list_of(result) {
-        Some((place, items)) => items_of(result, &place, items, page, longest),
+        Some(list) => items_of(result, &list, page, longest),
         None => characters_of(result, page, longest),
     }
 }
@@ -88,6 +88,14 @@ fn texts(result: &ToolResult) -> impl Iterator<Item = &str> {
     })
 }
 
+/// A result that is a list.
+struct List<'r> {
+    place: Place,
+    items: &'r [Value],
+    /// Of each block what it says, if that is the same as JSON.
+    said: Vec<Option<Value>>,
+}
+
 /// Where a list stands in a value.
 enum Place {
     Root,
@@ -116,8 +124,9 @@ impl Place {
         }
     }
 
-    /// What a text says that is the JSON of a value with as long a list in the same place.
-    fn said_by(&self, text: &str, items: &[Value]) -> Option<Value> {
+    /// What a block says that is the JSON of a value with as long a list in the same place.
+    fn said_by(&self, block: &Content, items: &[Value]) -> Option<Value> {
+        let Content::Text { text } = block else { return None };
         let value: Value =
             text.trim_start().starts_with(['{', '[']).then(|| serde_json::from_str(text).ok()).flatten()?;
         self.items(&value).is_some_and(|said| said.len() == items.len()).then_some(value)
@@ -125,7 +134,7 @@ impl Place {
 }
 
 /// The list that a result is, unless it is rather the text beside it that is long.
-fn list_of(result: &ToolResult) -> Option<(Place, &[Value])> {
+fn list_of(result: &ToolResult) -> Option<List<'_>> {
     let value = result.structured_content.as_ref()?;
     let place = match value {
         Value::Array(_) => Place::Root,
@@ -137,12 +146,16 @@ fn list_of(result: &ToolResult) -> Option<(Place, &[Value])> {
         _ => return None,
     };
     let items = place.items(value).filter(|items| items.len() > 1)?;
-    let beside = texts(result).filter(|text| place.said_by(text, items).is_none());
-    let is_list = beside.map(|text| text.chars().count()).sum::<usize>() <= LONGEST_TEXT;
-    is_list.then_some((place, items))
+    let said: Vec<_> = result.content.iter().map(|block| place.said_by(block, items)).collect();
+    let beside = result.content.iter().zip(&said).filter(|(_, said)| said.is_none()).map(|(block, _)| match block {
+        Content::Text { text } => text.chars().count(),
+        Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => 0,
+    });
+    (beside.sum::<usize>() <= LONGEST_TEXT).then_some(List { place, items, said })
 }
 
-fn items_of(result: &ToolResult, place: &Place, items: &[Value], page: Page, longest: usize) -> Option<Cut> {
+fn items_of(result: &ToolResult, list: &List<'_>, page: Page, longest: usize) -> Option<Cut> {
+    let List { place, items, said } = list;
     let value = result.structured_content.as_ref()?;
     let total = items.len();
     let offset = page.offset.min(total);
@@ -161,17 +174,15 @@ fn items_of(result: &ToolResult, place: &Place, items: &[Value], page: Page, lon
     if shown == total {
         return None;
     }
-    let part = &items[offset..offset + shown];
-    let blocks = result.content.iter().filter_map(|block| match block {
-        Content::Text { text } => Some(match place.said_by(text, items) {
-            Some(said) => {
-                Content::text(written_as(text, &place.with(&said, &place.items(&said)?[offset..offset + shown])))
-            }
-            None => block.clone(),
-        }),
+    let part = offset..offset + shown;
+    let blocks = result.content.iter().zip(said).filter_map(|(block, said)| match (block, said) {
+        (Content::Text { text }, Some(said)) => {
+            Some(Content::text(written_as(text, &place.with(said, &place.items(said)?[part.clone()]))))
+        }
+        (Content::Text { .. }, None) => Some(block.clone()),
         _ => (!page.is_further()).then(|| block.clone()),
     });
-    let structured_content = Some(place.with(value, part));
+    let structured_content = Some(place.with(value, &items[part.clone()]));
     let result = ToolResult { content: blocks.collect(), structured_content, is_error: result.is_error };
     let next_offset = next(page, offset + shown, total);
     Some(Cut { result, shown, total, unit: Unit::Items, next_offset })

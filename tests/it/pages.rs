@@ -209,7 +209,7 @@ async fn the_result_route_says_again_what_a_call_came_to() {
         Tool::new("fails", "…")
             .effect(Effect::Read)
             .call(|_, _| async { Err::<String, _>(ToolError::upstream("down")) }),
-        Tool::new("hides", "…").capture(Capture::Digest).call(|_, _| async { Ok("hidden") }),
+        listing(Tool::new("hides", "…").capture(Capture::Digest), &Arc::default()),
         Tool::new("waits", "…").call(move |_, _| {
             let wait = wait.clone();
             async move {
@@ -240,7 +240,12 @@ async fn the_result_route_says_again_what_a_call_came_to() {
     for reply in [failed, refused] {
         assert_eq!(again(&reply.1, "?offset=1").await, reply);
     }
-    let (status, problem) = again(&app.invoke("hides", json!({})).await.1, "").await;
+    let (_, hidden) = page(&app, "hides", 60, full(0)).await;
+    assert_eq!(
+        (counts(&hidden), &hidden["meta"]["overflow"]["hint"]),
+        (json!([50, 60, 50]), &json!("The rest is not kept: ask for less at once."))
+    );
+    let (status, problem) = again(&hidden, "").await;
     assert_eq!((status.as_u16(), problem["detail"].as_str().unwrap().contains("capture: digest")), (404, true));
     let running = tokio::spawn({
         let app = app.clone();

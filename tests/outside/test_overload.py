@@ -175,7 +175,7 @@ def test_a_kept_connection_survives_a_pause(start):
 
 def test_who_stalls_is_cut(start):
     """A body that stops is answered 408 after 10 s, one that drips after 30 s; a client that reads nothing is cut after 30 s."""
-    crib = start({"tools": {"calculator": CALCULATOR, "big": sh("head -c 200000 /dev/zero | tr '\\0' x", effect="read")}})
+    crib = start({"tools": {"calculator": CALCULATOR, "big": sh("head -c 200000 /dev/zero | tr '\\0' x", effect="read", max_output="512KiB")}})
     part = invoke_bytes(crib, "calculator", {"expression": "1+" * 300 + "1"})[:-500]
 
     def stop():

@@ -187,7 +187,7 @@ def test_the_worst_stop_ends_in_time(start, mark):
     nothing left running or reserved."""
     stubborn = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300 + 0.{mark})"
     tools = {effect: py(stubborn, effect=effect, timeout="5m") for effect in ("read", "write")}
-    crib = start({"tools": dict(tools, calculator=CALCULATOR, big=sh("head -c 200000 /dev/zero | tr '\\0' x", effect="read"))})
+    crib = start({"tools": dict(tools, calculator=CALCULATOR, big=sh("head -c 200000 /dev/zero | tr '\\0' x", effect="read", max_output="512KiB"))})
     held, stop = [], threading.Event()
 
     def send(data):
