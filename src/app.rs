@@ -25,6 +25,7 @@ use crate::middleware::cache::ResultCache;
 use crate::middleware::replay::Replays;
 use crate::registry::Registry;
 use crate::running::Running;
+use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
 use crate::start::{Person, Start};
@@ -249,6 +250,7 @@ impl AppBuilder {
             replays: Replays::default(),
             ledger,
             running: Running::default(),
+            runs: Runs::new(clock.clone()),
             in_flight: Arc::new(Semaphore::new(settings.max_in_flight.min(Semaphore::MAX_PERMITS))),
             redactor: Arc::new(Redactor::new([])),
             clock,

@@ -29,6 +29,22 @@ pub struct CallerSettings {
     pub metrics: bool,
 }
 
+/// Names of tools, `*` standing for any characters.
+#[derive(Debug, Default, PartialEq)]
+pub struct Patterns(Vec<WildMatch>);
+
+impl Patterns {
+    /// These patterns.
+    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(patterns.into_iter().map(WildMatch::new).collect())
+    }
+
+    /// Whether one of them fits this name.
+    pub fn matches(&self, name: &str) -> bool {
+        self.0.iter().any(|pattern| pattern.matches(name))
+    }
+}
+
 /// SHA-256 of a key.
 pub fn hash_key(key: &str) -> [u8; 32] {
     Sha256::digest(key.as_bytes()).into()
@@ -42,8 +58,8 @@ pub struct Callers(Vec<Known>);
 struct Known {
     caller: Arc<Caller>,
     key_sha256: [u8; 32],
-    allow: Option<Vec<WildMatch>>,
-    deny: Vec<WildMatch>,
+    allow: Option<Patterns>,
+    deny: Patterns,
     limits: Vec<Limit>,
     metrics: bool,
 }
@@ -51,7 +67,7 @@ struct Known {
 impl Callers {
     /// The callers with these settings.
     pub fn new(settings: Vec<CallerSettings>) -> Self {
-        let patterns = |texts: &[String]| -> Vec<WildMatch> { texts.iter().map(|text| WildMatch::new(text)).collect() };
+        let patterns = |texts: &[String]| Patterns::new(texts.iter().map(String::as_str));
         let known = settings.into_iter().map(|one| Known {
             allow: one.allow.as_deref().map(patterns),
             deny: patterns(&one.deny),
@@ -94,8 +110,7 @@ impl Callers {
     pub fn grants(&self, name: &str) -> Grants {
         let verdict = |known: &Known| {
             let allow = known.allow.as_ref();
-            let allowed = allow.is_none_or(|allow| allow.iter().any(|pattern| pattern.matches(name)));
-            allowed && !known.deny.iter().any(|pattern| pattern.matches(name))
+            allow.is_none_or(|allow| allow.matches(name)) && !known.deny.matches(name)
         };
         Grants(self.0.iter().map(|known| (known.caller.name.clone(), verdict(known))).collect())
     }

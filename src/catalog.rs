@@ -11,18 +11,24 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::call::json::{canonical, digest};
-use crate::call::{Caller, Definition, Kind, Limit, Origin, Policy, Services, ToolName};
+use crate::call::{
+    CallSettings, Caller, Definition, Effect, Kind, Limit, NameMatching, Origin, Policy, Services, ToolName,
+};
 use crate::callers::{Callers, Grants};
 use crate::changes::Changes;
-use crate::formats::{self, Format};
+use crate::formats::{self, Format, Offer};
+use crate::middleware::cache::Shelf;
 use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
 use crate::middleware::concurrency::ConcurrencyLimit;
 use crate::middleware::usage_limit::Tariff;
 use crate::middleware::validate::ArgumentRules;
+use crate::names::Spellings;
 use crate::schema::{Schema, SchemaFault};
-use crate::similar;
 use crate::stack::{self, Shared, ToolService};
 use crate::tools::{BuildError, Runner, Settings, Tool};
+
+/// So many names are suggested at most.
+const MOST_MEANT: usize = 3;
 
 /// A tool with its stack.
 pub struct Entry {
@@ -40,6 +46,8 @@ pub struct Entry {
     pub rules: Arc<ArgumentRules>,
     pub(crate) tariff: Arc<Tariff>,
     pub(crate) service: ToolService,
+    /// Its stored results.
+    pub(crate) shelf: Option<Arc<Shelf>>,
     settings: Settings,
     grants: Arc<Grants>,
     enabled: Arc<AtomicBool>,
@@ -65,6 +73,11 @@ impl Entry {
     /// How its circuit breaker stands; `None` if it has none.
     pub fn breaker(&self) -> Option<BreakerStatus> {
         self.breaker.as_ref().map(|breaker| breaker.status())
+    }
+
+    /// What formats show of it.
+    fn offer(&self) -> Offer<'_> {
+        Offer { definition: &self.definition, effect: self.policy.effect, enabled: self.is_enabled() }
     }
 
     /// Its name and its aliases.
@@ -100,8 +113,37 @@ impl Entry {
 pub struct Catalog {
     by_name: BTreeMap<ToolName, Arc<Entry>>,
     aliases: HashMap<ToolName, ToolName>,
+    spellings: Spellings,
     callers: Arc<Callers>,
     caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>,
+    calls: CallSettings,
+}
+
+/// How a name led to its tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// It is the tool's name, or a declared alias.
+    Exact,
+    /// It is another spelling of one of these.
+    Spelling,
+    /// It is like one of these.
+    Similar,
+}
+
+impl How {
+    /// What whoever asked should know, for the answer's warnings.
+    pub fn warning(self, asked: &str, entry: &Entry) -> Option<String> {
+        let name = &entry.definition.name;
+        (self != Self::Exact).then(|| format!("called as `{asked}`; the tool's name is `{name}`"))
+    }
+}
+
+/// No tool is meant, or more than one may be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no tool of this name")]
+pub struct NotFound {
+    /// Names that were probably meant, the likeliest first.
+    pub did_you_mean: Vec<String>,
 }
 
 /// What entries are built with.
@@ -117,9 +159,14 @@ pub(crate) struct Bench<'a> {
 
 impl Catalog {
     /// No tools yet.
-    pub fn new(callers: Arc<Callers>) -> Self {
+    pub fn new(callers: Arc<Callers>, calls: CallSettings) -> Self {
         let caller_limits = Arc::new(callers.limits());
-        Self { callers, caller_limits, ..Self::default() }
+        Self { callers, caller_limits, calls, ..Self::default() }
+    }
+
+    /// How messages of models are treated.
+    pub fn calls(&self) -> &CallSettings {
+        &self.calls
     }
 
     /// Who may call.
@@ -178,7 +225,7 @@ impl Catalog {
             places: places.clone(),
             tariff: tariff.clone(),
         };
-        let service = stack::build(parts, bench.shared);
+        let (service, shelf) = stack::build(parts, bench.shared);
         Ok(Arc::new(Entry {
             definition,
             kind,
@@ -188,6 +235,7 @@ impl Catalog {
             rules,
             tariff,
             service,
+            shelf,
             settings,
             grants,
             enabled,
@@ -203,6 +251,9 @@ impl Catalog {
             return Err(BuildError::Duplicate(taken.to_string()));
         }
         let name = entry.definition.name.clone();
+        for spelt in entry.names() {
+            self.spellings.insert(spelt, &name);
+        }
         self.aliases.extend(entry.definition.aliases.iter().map(|alias| (alias.clone(), name.clone())));
         self.by_name.insert(name, entry);
         Ok(())
@@ -212,6 +263,7 @@ impl Catalog {
     pub(crate) fn remove(&mut self, name: &str) {
         self.by_name.remove(name);
         self.aliases.retain(|_, real| real.as_str() != name);
+        self.spellings.remove(name);
     }
 
     /// The tool of that name or alias.
@@ -247,21 +299,65 @@ impl Catalog {
 
     /// The schemas that this caller may use and that are on, ready to paste into a model API.
     pub fn schemas(&self, format: Format, caller: &Caller) -> Value {
-        let entries = self.list(caller);
-        let usable = entries.iter().filter(|entry| entry.is_enabled()).map(|entry| &entry.definition);
-        formats::render(format, usable)
+        self.render(format, &self.list(caller))
+    }
+
+    /// Some of its tools in that format, as far as they are on.
+    pub fn render(&self, format: Format, entries: &[Arc<Entry>]) -> Value {
+        let all = self.by_name.values().map(|entry| &entry.definition);
+        formats::render(format, entries.iter().map(|entry| entry.offer()), all)
+    }
+
+    /// The tool that this caller means: by name, by alias, and as far as `calls.name_matching` goes by another spelling
+    /// or by likeness. A tool that the caller may not use is found by its own name only, so that it stands in no
+    /// other's way and is not given away.
+    ///
+    /// # Errors
+    /// When there is none, or more than one could be meant.
+    pub fn resolve(&self, name: &str, caller: &Caller) -> Result<(&Arc<Entry>, How), NotFound> {
+        if let Some(entry) = self.get(name) {
+            return Ok((entry, How::Exact));
+        }
+        let found = match self.calls.name_matching {
+            NameMatching::Exact => None,
+            NameMatching::Normalized => self.spelled(name, caller),
+            NameMatching::Similar => self.spelled(name, caller).or_else(|| self.similar(name, caller)),
+        };
+        found.ok_or_else(|| NotFound { did_you_mean: self.did_you_mean(name, caller) })
+    }
+
+    fn spelled(&self, name: &str, caller: &Caller) -> Option<(&Arc<Entry>, How)> {
+        match self.spellings.of(name, |tool| self.may_mean(tool, caller))[..] {
+            [only] => self.by_name.get(only).map(|entry| (entry, How::Spelling)),
+            _ => None,
+        }
+    }
+
+    /// A write may have been meant, and is not run on a guess; nor is what is less like the name run in its place.
+    fn similar(&self, name: &str, caller: &Caller) -> Option<(&Arc<Entry>, How)> {
+        let best = match self.spellings.like(name, |tool| self.may_mean(tool, caller))[..] {
+            [(_, only)] => only,
+            [(best, tool), (next, _), ..] if best > next => tool,
+            _ => return None,
+        };
+        let found = self.by_name.get(best).filter(|entry| entry.policy.effect != Effect::Write);
+        found.map(|entry| (entry, How::Similar))
+    }
+
+    fn may_mean(&self, tool: &ToolName, caller: &Caller) -> bool {
+        self.by_name.get(tool).is_some_and(|entry| entry.allows(caller))
     }
 
     /// Names that were probably meant by one that does not exist; only such as this caller may use.
     pub fn did_you_mean(&self, name: &str, caller: &Caller) -> Vec<String> {
-        let usable = self.by_name.values().filter(|entry| entry.allows(caller));
-        let names = usable.flat_map(|entry| entry.names().map(|asked| (asked, &entry.definition.name)));
-        let mut rated: Vec<(f32, &ToolName)> =
-            names.map(|(asked, real)| (similar::ratio(name, asked.as_str()), real)).collect();
-        rated.retain(|(ratio, _)| *ratio > similar::MEANT);
-        rated.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-        rated.dedup_by(|a, b| a.1 == b.1);
-        rated.into_iter().take(3).map(|(_, real)| real.to_string()).collect()
+        let like = self.spellings.like(name, |tool| self.may_mean(tool, caller));
+        like.into_iter().take(MOST_MEANT).map(|(_, real)| real.to_string()).collect()
+    }
+
+    /// A tool of manifest or program that a text with this name would be a spelling of: no API may take its place.
+    pub(crate) fn shadowed_by(&self, name: &ToolName) -> Option<&Arc<Entry>> {
+        let declared = |tool: &ToolName| self.by_name.get(tool).is_some_and(|entry| entry.origin != Origin::Registered);
+        self.spellings.of(name.as_str(), declared).first().and_then(|tool| self.by_name.get(*tool))
     }
 
     /// How its tools differ from those of the catalog before.

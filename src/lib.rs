@@ -46,14 +46,17 @@ pub mod log;
 pub mod manifest;
 pub mod metrics;
 pub mod middleware;
+pub mod names;
 pub mod providers;
 pub mod registry;
 pub mod running;
+pub mod runs;
 pub mod schema;
 pub mod secrets;
 pub mod similar;
 pub mod stack;
 mod start;
+mod stored;
 pub mod tools;
 
 pub use app::{App, AppBuilder, Error};

@@ -1,8 +1,8 @@
 //! What the APIs of model providers refuse in a tool's definition. One refused tool has the provider refuse the whole
 //! request, the other tools with it.
 //!
-//! Providers change this without notice and document only part of it; each row says where it comes from. `check`
-//! warns by this table; formats may shape definitions by it.
+//! Providers change this without notice and document only part of it; each row says where it comes from. Formats shape
+//! definitions by this table, and `check` warns of what they cannot put right.
 
 /// An API that tools are declared to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,17 +40,12 @@ impl Provider {
         }
     }
 
-    /// Whether the service gives definitions out in this provider's shape (`crate::formats`).
-    pub fn has_format(self) -> bool {
-        matches!(self, Self::OpenAi | Self::Anthropic)
-    }
-
     /// Whether a tool may have this name.
     ///
     /// OpenAI, API reference: `^[a-zA-Z0-9_-]{1,64}$`. Anthropic, its own error text: `^[a-zA-Z0-9_-]{1,128}$` (64
     /// until 2025). Bedrock, ToolSpecification: `[a-zA-Z0-9_-]+`, 1 to 64. Gemini, its own error text: begins with a
-    /// letter or underscore; letters, digits, `_`, `.`, `-`; at most 64. (MCP 2025-11-25 has 1 to 128 of letters,
-    /// digits, `_`, `-`, `.`: what a name of ours is anyway.)
+    /// letter or underscore; letters, digits, `_`, `.`, `:`, `-`; at most 64 (the API reference of 2026 says 128). (MCP
+    /// 2025-11-25 has 1 to 128 of letters, digits, `_`, `-`, `.`: what a name of ours is anyway.)
     pub fn takes_name(self, name: &str) -> bool {
         let plain =
             |also: &[u8]| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b) || also.contains(&b));
@@ -88,11 +83,6 @@ impl Provider {
             Self::Anthropic | Self::Bedrock => &["oneOf", "anyOf", "allOf"],
             Self::Gemini => &[],
         }
-    }
-
-    /// Whether every array must say what its items are. OpenAI, its own error text: "array schema missing items".
-    pub fn wants_items(self) -> bool {
-        self == Self::OpenAi
     }
 
     /// The longest description of a tool, in characters, where there is a bound. OpenAI documents 1,024 and refuses

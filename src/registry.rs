@@ -8,20 +8,23 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use crate::blocking;
-use crate::call::{Answer, CallError, Caller, Charged, Invocation, JsonObject, Origin, Services};
+use crate::call::{
+    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, Services, StoredResults,
+};
 use crate::callers::Callers;
 use crate::catalog::Bench;
-pub use crate::catalog::{Catalog, Entry};
+pub use crate::catalog::{Catalog, Entry, How, NotFound};
 use crate::formats::Format;
 use crate::ledger::{Error, Registered, Switch};
 use crate::stack::Shared;
+use crate::stored::Shelves;
 use crate::tools::{BuildError, Tool};
 
 /// The tools of one service.
 pub struct Registry {
     shared: Shared,
     services: Services,
-    current: ArcSwap<Catalog>,
+    current: Arc<ArcSwap<Catalog>>,
     /// Tools that the program added after the start; held while the current catalog is replaced.
     added: Mutex<Vec<Tool>>,
     /// So that ledger and memory say the same of switches and registered tools.
@@ -61,8 +64,9 @@ pub struct Aside {
 
 impl Registry {
     /// An empty registry; `services` reach every native tool.
-    pub fn new(shared: Shared, callers: Arc<Callers>, services: Services) -> Self {
-        let current = ArcSwap::from_pointee(Catalog::new(callers));
+    pub fn new(shared: Shared, callers: Arc<Callers>, mut services: Services) -> Self {
+        let current = Arc::new(ArcSwap::from_pointee(Catalog::new(callers, CallSettings::default())));
+        services.insert::<Arc<dyn StoredResults>>(Arc::new(Shelves(Arc::downgrade(&current))));
         Self { shared, services, current, added: Mutex::default(), deciding: tokio::sync::Mutex::default() }
     }
 
@@ -103,7 +107,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Puts a new world in place of the current one, in one step: these callers, these tools of program and manifest
+    /// Puts a new world in place of the current one, in one step: these callers and settings, these tools of program and manifest
     /// (and what [`Registry::register`] added), and of the `registered` ones all that are in nobody's way. Admins'
     /// switches are applied before. Calls under way go on in their stacks.
     ///
@@ -112,6 +116,7 @@ impl Registry {
     pub async fn replace(
         self: &Arc<Self>,
         callers: Callers,
+        calls: CallSettings,
         tools: Vec<Tool>,
         registered: Vec<Tool>,
     ) -> Result<Vec<Aside>, ChangeError> {
@@ -122,7 +127,7 @@ impl Registry {
             let added = registry.added();
             let before = registry.catalog();
             let bench = registry.bench(&before, &switches);
-            let mut next = Catalog::new(Arc::new(callers));
+            let mut next = Catalog::new(Arc::new(callers), calls);
             for tool in tools.into_iter().chain(added.iter().cloned()) {
                 let entry = next.build(tool, &bench)?;
                 next.insert(entry)?;
@@ -254,13 +259,17 @@ impl Registry {
     }
 }
 
-/// The catalog with a registered tool in it, in place of one of its name, unless somebody else has one of its names.
+/// The catalog with a registered tool in it, in place of one of its name, unless somebody else has one of its names, or
+/// it would take a spelling away from a tool that no API changes.
 fn with(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
     let own = &entry.definition.name;
     for name in entry.names() {
         if let Some(holder) = catalog.get(name.as_str())
             && !(holder.origin == Origin::Registered && holder.definition.name == *own)
         {
+            return Err(ChangeError::Taken { name: name.to_string(), whose: whose(name.as_str(), holder) });
+        }
+        if let Some(holder) = catalog.shadowed_by(name) {
             return Err(ChangeError::Taken { name: name.to_string(), whose: whose(name.as_str(), holder) });
         }
     }
@@ -273,7 +282,11 @@ fn with(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
 /// Who has a name, as the rest of a sentence.
 fn whose(name: &str, holder: &Entry) -> String {
     let real = holder.definition.name.as_str();
-    let what = if real == name { "is a tool".to_owned() } else { format!("is an alias of `{real}`, a tool") };
+    let what = match real == name {
+        true => "is a tool".to_owned(),
+        false if holder.names().any(|own| own.as_str() == name) => format!("is an alias of `{real}`, a tool"),
+        false => format!("is another spelling of `{real}`, a tool"),
+    };
     match holder.origin {
         Origin::Manifest => format!("{what} of the manifest, which the API does not change"),
         Origin::Program => format!("{what} of the program, which the API does not change"),

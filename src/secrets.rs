@@ -155,16 +155,22 @@ impl Redactor {
             CallError::ToolUnavailable { message, .. }
             | CallError::UpstreamFailed { message, .. }
             | CallError::BadOutput(message) => self.string(message),
+            CallError::UnreadableArguments(unreadable) => {
+                self.string(&mut unreadable.what);
+                self.string(&mut unreadable.correction);
+            }
             CallError::InvalidArguments(violations) => {
                 violations.iter_mut().for_each(|violation| self.string(&mut violation.message));
             }
             CallError::Forbidden { .. }
+            | CallError::Denied { .. }
             | CallError::ToolDisabled { .. }
             | CallError::KeyMissing { .. }
             | CallError::IdempotencyInProgress { .. }
             | CallError::IdempotencyMismatch { .. }
             | CallError::OutcomeUnknown { .. }
             | CallError::Kept { .. }
+            | CallError::RepeatedCall { .. }
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
             | CallError::Draining

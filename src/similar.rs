@@ -18,6 +18,12 @@ pub fn ratio(a: &str, b: &str) -> f32 {
     SequenceMatcher::new(&a, &b).ratio()
 }
 
+/// What the ratio cannot exceed, by the lengths alone (`real_quick_ratio` of Python's difflib): spares most comparisons.
+pub fn at_most(a: &str, b: &str) -> f32 {
+    let (a, b) = (a.chars().count(), b.chars().count());
+    if a + b == 0 { 1.0 } else { 2.0 * a.min(b) as f32 / (a + b) as f32 }
+}
+
 /// The most alike of the candidates, if it is alike enough.
 pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>, least: f32) -> Option<&'a str> {
     let rated = candidates.into_iter().map(|candidate| (ratio(name, candidate), candidate));
@@ -33,6 +39,12 @@ mod tests {
         let names = ["get_weather", "get_water", "delete_rows"];
         assert_eq!(closest("get_wether", names, MEANT), Some("get_weather"));
         assert_eq!(closest("frobnicate", names, HINT), None);
+        for (a, b) in
+            [("get_wether", "get_weather"), ("a", "aaaa"), ("", ""), ("", "a"), ("éé", "éa"), ("same", "same")]
+        {
+            assert!(ratio(a, b) <= at_most(a, b), "{a} {b}");
+        }
+        assert!(at_most("get_weather", "get_weather_forecast") < MEANT);
         assert_eq!(closest(&"x".repeat(100_000), names, 0.0), None);
     }
 }

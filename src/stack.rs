@@ -14,17 +14,19 @@ use crate::log::CallLog;
 use crate::metrics::Metrics;
 use crate::middleware::attempt::Attempt;
 use crate::middleware::authorize::Authorize;
-use crate::middleware::cache::{Cached, ResultCache};
+use crate::middleware::cache::{Cached, ResultCache, Shelf};
 use crate::middleware::circuit_breaker::{Breaker, CircuitBreaker};
 use crate::middleware::concurrency::ConcurrencyLimit;
 use crate::middleware::deadline::Deadline;
 use crate::middleware::record::{RecordLayer, Told};
+use crate::middleware::repeat_guard::RepeatGuard;
 use crate::middleware::replay::{Replay, Replays};
 use crate::middleware::retry;
 use crate::middleware::run::Run;
 use crate::middleware::usage_limit::{Tariff, UsageLimit};
 use crate::middleware::validate::{ArgumentRules, Validate};
 use crate::running::Running;
+use crate::runs::Runs;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
 
@@ -42,6 +44,8 @@ pub struct Shared {
     pub replays: Replays,
     /// Calls under way.
     pub running: Running,
+    /// What is remembered of runs.
+    pub runs: Runs,
     /// The bound over all tools.
     pub in_flight: Arc<Semaphore>,
     /// Takes secrets out of what tools say.
@@ -87,10 +91,11 @@ pub struct Parts {
 }
 
 /// Builds a tool's stack, outermost layer first. Built once, when the tool is registered: a layer gets its numbers
-/// here, and a policy that is absent is a layer that is absent. Move a line only with its reason.
-pub fn build(tool: Parts, shared: &Shared) -> ToolService {
-    let Shared { ledger, cache, replays, running, in_flight, redactor, clock, capture, digest_key, call_log, metrics } =
-        shared;
+/// here, and a policy that is absent is a layer that is absent. Move a line only with its reason. Beside it the tool's
+/// stored results, for whoever reads them without a call.
+pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) {
+    let Shared { ledger, cache, replays, running, runs, in_flight, redactor, clock, capture, .. } = shared;
+    let Shared { digest_key, call_log, metrics, .. } = shared;
     let Parts { name, definition_hash, generation, policy, rules, output_schema, settings, grants, enabled, .. } = tool;
     let Parts { breaker, places, tariff, .. } = tool;
     let runner = rules.runner.clone();
@@ -99,6 +104,7 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
     let secret = (withholds || rules.schema.has_write_only()).then(|| digest_key.clone());
     // What must not be on record must not be in the ledger's stored results either, nor as a plain hash in their keys.
     let cache = if withholds || rules.schema.has_write_only() { &cache.in_memory() } else { cache };
+    let shelf = Shelf::of(cache, &policy, &*runner, &name, generation);
     let metrics = metrics.tool(&name, policy.cache.is_some());
     let told = Told { log: call_log.clone(), metrics: metrics.clone() };
 
@@ -111,8 +117,10 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         .option_layer(Replay::layer(ledger, &policy, &name, &definition_hash, secret, replays))
         // Arguments against the schema; a call that cannot run spends nothing below.
         .layer(Validate::layer(rules))
+        // The call that was answered last in its run, once more; above the cache, whose answer would be the same.
+        .option_layer(RepeatGuard::layer(runs, &policy, &definition_hash))
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
-        .option_layer(Cached::layer(cache, &policy, runner.takes_context(), &name, generation))
+        .option_layer(Cached::layer(shelf.as_ref(), &policy))
         // No try while the runner is down; a stored answer is still served.
         .option_layer(CircuitBreaker::layer(breaker, &name, &policy, &metrics))
         // One permit across all tries; full refuses before anything is reserved.
@@ -127,5 +135,5 @@ pub fn build(tool: Parts, shared: &Shared) -> ToolService {
         .layer(Attempt::layer(ledger, redactor, policy.timeout, withholds))
         // The tool; secrets leave its words here.
         .service(Run::new(runner, settings, output_schema, redactor.clone(), policy.timeout));
-    BoxCloneSyncService::new(stack)
+    (BoxCloneSyncService::new(stack), shelf)
 }

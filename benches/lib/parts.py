@@ -117,7 +117,7 @@ def key_of(caller):
     return f"key-of-{caller}-0123456789"
 
 
-# Every call by another caller, of another tool, in another run.
+# Every call by another caller, of another tool, in another run; never the same one twice in a row in a run.
 MANY_LUA = f"""\
 math.randomseed(1)
 local headers = {{["Content-Type"] = "application/json"}}
@@ -126,7 +126,8 @@ function request()
   local t = (c * 7 + math.random(0, {filled.TOOLS_OF_A_CALLER - 1})) % {filled.TOOLS}
   headers["Authorization"] = string.format("Bearer {key_of("agent-%02d")}", c)
   return wrk.format("POST", string.format("/tools/tool_%02d/invoke", t), headers, string.format(
-    '{{"arguments": {{"expression": "2 + 3 * 4"}}, "run_id": "run-%d"}}', math.random(1, {filled.OPEN_RUNS})))
+    '{{"arguments": {{"expression": "2 + 3 * %d"}}, "run_id": "run-%d"}}',
+    math.random(1, 1000000), math.random(1, {filled.OPEN_RUNS})))
 end
 """
 

@@ -55,9 +55,10 @@ def main():
     print("tools for the model:", ", ".join(tool["function"]["name"] for tool in tools))
     good = [
         call("calculator", (200, "42"), expression="6*7"),
-        call("calculator", (200, "42"), expression="6*7"),  # out of the cache
+        call("calculator", 409, expression="6*7"),  # twice in a row: the model has the answer
         call("calculator", 422, expresion="6*7"),  # what is wrong is said to the model
         call("current_time", 200, timezone="Europe/Oslo"),
+        call("calculator", (200, "42"), expression="6*7"),  # out of the cache
         call("current_time", 200, timezone="UTC"),
         call("current_time", 429, timezone="UTC"),  # two a run
         call("read_settings", 200, path="toolcrib.yaml"),

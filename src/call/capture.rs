@@ -128,6 +128,7 @@ impl ErrorKind {
             | Self::IdempotencyInProgress
             | Self::IdempotencyMismatch
             | Self::OutcomeUnknown
+            | Self::RepeatedCall
             | Self::UsageLimitReached
             | Self::Overloaded
             | Self::Draining

@@ -26,6 +26,24 @@ pub struct Violation {
     pub schema_pointer: String,
 }
 
+/// Arguments that are no JSON object, or must not be taken for one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// What is wrong, for people: a sentence without its full stop.
+    pub what: String,
+    /// What to do about it, for the model: whole sentences.
+    pub correction: String,
+}
+
+impl Unreadable {
+    /// The same without a word of what was written.
+    pub fn without_words() -> Self {
+        let correction = "The arguments could not be read, so the tool did not run. Send the whole call again, its \
+                          arguments as one strict JSON object.";
+        Self { what: "they are no JSON object".into(), correction: correction.into() }
+    }
+}
+
 /// How a call fails. `Display` is the problem's `detail`.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CallError {
@@ -34,6 +52,12 @@ pub enum CallError {
     Forbidden {
         /// Who.
         caller: String,
+        /// What.
+        tool: String,
+    },
+    /// The request itself denies this tool.
+    #[error("the request denies tool `{tool}`")]
+    Denied {
         /// What.
         tool: String,
     },
@@ -79,6 +103,19 @@ pub enum CallError {
         /// It is said again.
         again: bool,
     },
+    /// The call that was answered last in this run, once more.
+    #[error(
+        "tool `{tool}` was called with the same arguments just before in this run, and answered (invocation {earlier})"
+    )]
+    RepeatedCall {
+        /// What.
+        tool: String,
+        /// The call that was answered.
+        earlier: InvocationId,
+    },
+    /// What the model wrote is no object that could be held against the schema.
+    #[error("the arguments cannot be read: {}", .0.what)]
+    UnreadableArguments(Unreadable),
     /// Every violation at once.
     #[error("{}", count_violations(.0))]
     InvalidArguments(Vec<Violation>),
@@ -167,14 +204,15 @@ impl CallError {
     /// The word for it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Forbidden { .. } => ErrorKind::Forbidden,
+            Self::Forbidden { .. } | Self::Denied { .. } => ErrorKind::Forbidden,
             Self::ToolDisabled { .. } => ErrorKind::ToolDisabled,
             Self::KeyMissing { .. } => ErrorKind::InvalidRequest,
             Self::IdempotencyInProgress { .. } => ErrorKind::IdempotencyInProgress,
             Self::IdempotencyMismatch { .. } => ErrorKind::IdempotencyMismatch,
             Self::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
             Self::Kept { failure, .. } => failure.kind,
-            Self::InvalidArguments(_) => ErrorKind::InvalidArguments,
+            Self::RepeatedCall { .. } => ErrorKind::RepeatedCall,
+            Self::InvalidArguments(_) | Self::UnreadableArguments(_) => ErrorKind::InvalidArguments,
             Self::UsageLimitReached { .. } => ErrorKind::UsageLimitReached,
             Self::Overloaded { .. } => ErrorKind::Overloaded,
             Self::Draining => ErrorKind::Draining,
@@ -195,13 +233,16 @@ impl CallError {
             Self::UpstreamFailed { retryable, .. } => *retryable,
             Self::AttemptTimedOut { .. } | Self::ToolUnavailable { .. } => true,
             Self::Forbidden { .. }
+            | Self::Denied { .. }
             | Self::ToolDisabled { .. }
             | Self::KeyMissing { .. }
             | Self::IdempotencyInProgress { .. }
             | Self::IdempotencyMismatch { .. }
             | Self::OutcomeUnknown { .. }
             | Self::Kept { .. }
+            | Self::RepeatedCall { .. }
             | Self::InvalidArguments(_)
+            | Self::UnreadableArguments(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
             | Self::Draining
@@ -246,12 +287,15 @@ impl CallError {
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Forbidden { .. }
+            | Self::Denied { .. }
             | Self::ToolDisabled { .. }
             | Self::KeyMissing { .. }
             | Self::IdempotencyInProgress { .. }
             | Self::IdempotencyMismatch { .. }
             | Self::OutcomeUnknown { .. }
+            | Self::RepeatedCall { .. }
             | Self::InvalidArguments(_)
+            | Self::UnreadableArguments(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
             | Self::Draining => true,
@@ -285,7 +329,7 @@ impl CallError {
     /// The same said to a model, in one or two sentences.
     pub fn for_model(&self) -> String {
         match self {
-            Self::Forbidden { tool, .. } => format!("You are not allowed to use `{tool}`. Try another tool."),
+            Self::Forbidden { tool, .. } | Self::Denied { tool } => format!("You are not allowed to use `{tool}`. Try another tool."),
             Self::ToolDisabled { tool } => format!("The tool `{tool}` is switched off. Try another tool."),
             Self::KeyMissing { .. } => {
                 "The tool did not run: the program that calls it must send an Idempotency-Key with this tool.".into()
@@ -303,6 +347,11 @@ impl CallError {
                     .into()
             }
             Self::Kept { failure, .. } => failure.for_model.clone(),
+            Self::RepeatedCall { tool, .. } => format!(
+                "You have called `{tool}` with the same arguments just before, and have its answer: use that. To get \
+                 on, change the arguments or try something else."
+            ),
+            Self::UnreadableArguments(unreadable) => unreadable.correction.clone(),
             Self::InvalidArguments(violations) => {
                 let said: Vec<&str> = violations.iter().take(10).map(|v| v.message.as_str()).collect();
                 format!("The arguments do not fit. {} Correct them and call the tool again.", said.join(" "))

@@ -53,6 +53,11 @@ impl IdempotencyKey {
         Ok(Self(text.into()))
     }
 
+    /// A key that stands for what is too long to be one, or has characters that none can have.
+    pub fn of_digest(digest: [u8; 32]) -> Self {
+        Self(hex::encode(digest).into())
+    }
+
     /// The key.
     pub fn shared(&self) -> Arc<str> {
         self.0.clone()

@@ -12,9 +12,11 @@ use uuid::Uuid;
 
 use super::capture::Received;
 use super::definition::ToolName;
+use super::error::Unreadable;
 use super::idempotency::IdempotencyKey;
 use super::json::JsonObject;
 use super::notes::Notes;
+use super::page::Page;
 use super::progress::ProgressSink;
 
 /// The ledger's key: a UUIDv7 (RFC 9562), so ids sort by the time the calls began.
@@ -114,6 +116,8 @@ pub struct Invocation {
     pub received: Received,
     /// The arguments the tool gets: coerced, defaults filled in. Shared, since every retry needs them.
     pub arguments: Arc<JsonObject>,
+    /// Why there are none: what the model wrote could not be read.
+    pub unreadable: Option<Arc<Unreadable>>,
     /// Who asks.
     pub caller: Arc<Caller>,
     /// The caller's own grouping of calls.
@@ -126,6 +130,10 @@ pub struct Invocation {
     pub context: Arc<JsonObject>,
     /// How the cache takes part.
     pub cache: CacheMode,
+    /// Which part of a long result it wants to see.
+    pub page: Option<Page>,
+    /// Whoever asks wants this tool denied to the model for now.
+    pub denied: bool,
     /// The caller's own name for this ask.
     pub key: Option<IdempotencyKey>,
     /// When the whole call must be over. Only ever moved nearer.
@@ -161,12 +169,15 @@ impl Invocation {
             tool,
             received: Received::Whole(arguments.clone()),
             arguments,
+            unreadable: None,
             caller,
             run_id: None,
             tool_use_id: None,
             request_id: None,
             context: Arc::default(),
             cache: CacheMode::default(),
+            page: None,
+            denied: false,
             key: None,
             deadline: None,
             attempt: 1,

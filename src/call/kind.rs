@@ -22,6 +22,8 @@ pub enum ErrorKind {
     IdempotencyInProgress,
     /// The idempotency key was used for another payload.
     IdempotencyMismatch,
+    /// The same call twice in a row within a run.
+    RepeatedCall,
     /// A usage limit is reached.
     UsageLimitReached,
     /// Too many calls are running and waiting.
@@ -50,7 +52,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, in the order of the README's table.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::InvalidRequest,
         Self::Unauthenticated,
         Self::Forbidden,
@@ -59,6 +61,7 @@ impl ErrorKind {
         Self::InvalidArguments,
         Self::IdempotencyInProgress,
         Self::IdempotencyMismatch,
+        Self::RepeatedCall,
         Self::UsageLimitReached,
         Self::Overloaded,
         Self::Draining,
@@ -84,6 +87,7 @@ impl ErrorKind {
             Self::InvalidArguments => "invalid_arguments",
             Self::IdempotencyInProgress => "idempotency_in_progress",
             Self::IdempotencyMismatch => "idempotency_mismatch",
+            Self::RepeatedCall => "repeated_call",
             Self::UsageLimitReached => "usage_limit_reached",
             Self::Overloaded => "overloaded",
             Self::Draining => "draining",
@@ -112,6 +116,7 @@ impl ErrorKind {
             | Self::IdempotencyInProgress
             | Self::IdempotencyMismatch
             | Self::OutcomeUnknown
+            | Self::RepeatedCall
             | Self::UsageLimitReached
             | Self::Overloaded
             | Self::Draining

@@ -1,5 +1,6 @@
 //! The nouns of a tool call. Everything else in the crate speaks in these; this module imports nothing from it.
 
+mod calls;
 mod capture;
 mod charge;
 mod clock;
@@ -11,26 +12,31 @@ mod invocation;
 pub mod json;
 mod kind;
 mod notes;
+mod page;
 mod policy;
 mod progress;
 mod result;
+mod stored;
 mod tool_error;
 pub mod units;
 
+pub use calls::{CallSettings, NameMatching};
 pub use capture::{Capture, Digest, DigestKey, Received, WITHHELD};
 pub use charge::{Charge, Charged};
 pub use clock::Clock;
 pub use context::{Services, ToolContext, ToolSettings};
 pub use definition::{Definition, EnvVar, Kind, NameError, Origin, ToolName};
-pub use error::{CallError, Failure, Violation};
+pub use error::{CallError, Failure, Unreadable, Violation};
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_KEPT};
 pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;
 pub use kind::{ErrorKind, Source};
 pub use notes::{CacheStatus, Coercion, Earlier, LimitUsage, Meta, Notes};
+pub use page::{Detail, Overflow, Page, Unit};
 pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
 pub use progress::{Clean, Event, Listener, Progress, ProgressSink, Reporter};
 pub use result::{Answer, Content, Resource, ToolResult};
+pub use stored::{NotStored, StoredResults};
 pub use tool_error::ToolError;

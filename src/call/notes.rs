@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::capture::Digest;
 use super::charge::Charged;
 use super::idempotency::Fingerprint;
 use super::invocation::InvocationId;
+use super::page::Overflow;
 use super::policy::{LimitScope, Per};
 
 /// How the cache took part.
@@ -104,7 +104,7 @@ pub struct Meta {
     pub result_digest: Option<Digest>,
     /// Set when the result was cut; null when it is whole.
     #[schema(required)]
-    pub overflow: Option<Value>,
+    pub overflow: Option<Overflow>,
     /// Anything else worth knowing.
     pub warnings: Vec<String>,
 }

@@ -274,6 +274,8 @@ pub struct Policy {
     pub idempotency: Idempotency,
     /// What the ledger keeps of its calls; `None`: what the service's own setting says.
     pub capture: Option<Capture>,
+    /// The same call may come twice in a row within a run.
+    pub repeatable: bool,
     /// No coercion of arguments.
     pub strict: bool,
     /// Off: refused as `tool_disabled`. An admin's switch at run time wins over it.
@@ -294,6 +296,7 @@ impl Default for Policy {
             on_disconnect: None,
             idempotency: Idempotency::default(),
             capture: None,
+            repeatable: false,
             strict: false,
             enabled: true,
         }

@@ -153,3 +153,55 @@ pub struct Answer {
     /// Answered before: this says the same again.
     pub replayed: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn content() -> impl Strategy<Value = Content> {
+        let resource = ("\\PC{0,8}", any::<Option<String>>(), any::<Option<String>>(), any::<Option<String>>());
+        let resource = resource.prop_map(|(uri, mime_type, text, blob)| Resource { uri, mime_type, text, blob });
+        prop_oneof![
+            any::<String>().prop_map(Content::text),
+            any::<(String, String)>().prop_map(|(data, mime_type)| Content::Image { data, mime_type }),
+            any::<(String, String)>().prop_map(|(data, mime_type)| Content::Audio { data, mime_type }),
+            resource.prop_map(|resource| Content::Resource { resource }),
+        ]
+    }
+
+    fn result() -> impl Strategy<Value = ToolResult> {
+        let data = prop::option::of(any::<(String, i64)>().prop_map(|(text, number)| json!({"n": [number, text]})));
+        (prop::collection::vec(content(), 0..4), data, any::<bool>())
+            .prop_map(|(content, structured_content, is_error)| ToolResult { content, structured_content, is_error })
+    }
+
+    proptest! {
+        #[test]
+        fn a_result_is_the_same_after_it_was_written_and_read(result in result()) {
+            let text = serde_json::to_string(&result).unwrap();
+            prop_assert_eq!(serde_json::from_str::<ToolResult>(&text).unwrap(), result.clone());
+            prop_assert_eq!(serde_json::from_value::<ToolResult>(json!(result)).unwrap(), result);
+        }
+    }
+
+    #[test]
+    fn blocks_are_those_of_mcp() {
+        let resource = Resource { uri: "f:///r.pdf".into(), blob: Some("aGk=".into()), ..Resource::default() };
+        let blocks = [
+            Content::text("x"),
+            Content::Image { data: "aGk=".into(), mime_type: "image/png".into() },
+            Content::Resource { resource },
+        ];
+        assert_eq!(
+            json!(blocks),
+            json!([
+                {"type": "text", "text": "x"},
+                {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+                {"type": "resource", "resource": {"uri": "f:///r.pdf", "blob": "aGk="}}
+            ])
+        );
+    }
+}

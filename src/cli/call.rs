@@ -1,26 +1,34 @@
-//! `toolcrib call`: one call, in this process or on a running server.
+//! `toolcrib call`: one call, or those in a model's message, in this process or on a running server.
 
 use std::io::Read as _;
 
+use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use super::arguments::ManifestArg;
-use super::client::{ServerArgs, invoke};
+use super::client::{ServerArgs, invoke, send_message};
 use super::{Failure, print_json};
+use crate::app::App;
 use crate::call::IdempotencyKey;
 use crate::call::json::parse_strict;
+use crate::dialect::Dialect;
 use crate::http;
 use crate::log::CallLog;
 
 /// Arguments of `call`.
 #[derive(clap::Args)]
 pub(super) struct CallArgs {
-    /// The tool.
+    /// The tool; `-` reads a model's message from standard input, in any dialect, and runs the calls in it.
     name: String,
-    /// Its arguments as a JSON object; `-` reads them from standard input.
-    #[arg(default_value = "{}")]
-    json: String,
-    /// The caller's own name for this call: with the same one it is not run twice.
+    /// Its arguments as a JSON object (none: `{}`); `-` reads them from standard input.
+    json: Option<String>,
+    /// The dialect of the message, when it is not to be guessed.
+    #[arg(long, value_parser = PossibleValuesParser::new(Dialect::ALL.map(Dialect::as_str)))]
+    dialect: Option<String>,
+    /// Groups the calls of the message with others of one agent run.
+    #[arg(long, value_name = "ID")]
+    run_id: Option<String>,
+    /// The caller's own name for this call, or for the message: with the same one it is not run twice.
     #[arg(long, value_parser = idempotency_key, value_name = "KEY")]
     idempotency_key: Option<IdempotencyKey>,
     #[command(flatten)]
@@ -35,57 +43,123 @@ pub(super) struct CallArgs {
     accept_loss: bool,
 }
 
-/// Prints the answer or the problem; succeeds when the tool ran and did not say no.
+/// Prints the answer or the problem; succeeds when all that was called ran and did not say no.
 pub(super) async fn call(args: CallArgs) -> Result<(), Failure> {
-    let arguments = read(&args.json)?;
-    if let Some(server) = &args.server.server {
-        let path = format!(
-            "/tools/{}/invoke",
-            percent_encoding::utf8_percent_encode(&args.name, percent_encoding::NON_ALPHANUMERIC)
-        );
-        let (status, answer) =
-            invoke(&args.server, server, &path, &json!({"arguments": arguments}), args.idempotency_key.as_ref())
-                .await?;
-        print_json(&answer);
-        return if status.is_success() && answer["is_error"] == json!(false) { Ok(()) } else { Err(Failure::No) };
-    }
-    let mut builder = args.manifest.builder()?;
-    if let Some(ledger) = args.ledger {
-        builder = builder.ledger(ledger);
-    }
-    if args.accept_loss {
-        builder = builder.accept_loss();
-    }
-    // The answer is what was asked for.
-    let app = builder.call_log(CallLog::off()).build().await?;
-    let (answer, ok) = tokio::select! {
-        answered = http::call_in_process(app.registry(), &args.name, arguments, args.idempotency_key) => answered,
-        stopped = app.stopped() => {
-            stopped?;
-            // What runs is ended with the call, and the row says so.
-            app.registry().shared().running.cancel_all();
-            app.close().await;
-            return Err(Failure::Failed("toolcrib: stopped".into()));
+    let what = What::read(&args)?;
+    let key = args.idempotency_key;
+    let (answer, ok) = match &args.server.server {
+        Some(server) => what.on_server(&args.server, server, key.as_ref()).await?,
+        None => {
+            let mut builder = args.manifest.builder()?;
+            if let Some(ledger) = args.ledger {
+                builder = builder.ledger(ledger);
+            }
+            if args.accept_loss {
+                builder = builder.accept_loss();
+            }
+            // The answer is what was asked for.
+            let app = builder.call_log(CallLog::off()).build().await?;
+            what.in_process(app, key).await?
         }
     };
-    app.close().await;
     print_json(&answer);
     if ok { Ok(()) } else { Err(Failure::No) }
+}
+
+/// What is to be called.
+enum What {
+    /// One tool with these arguments.
+    Tool { name: String, arguments: Value },
+    /// What a model's message says.
+    Message { text: String, dialect: Option<String>, run_id: Option<String> },
+}
+
+impl What {
+    fn read(args: &CallArgs) -> Result<Self, Failure> {
+        let CallArgs { name, json, dialect, run_id, .. } = args;
+        if name == "-" {
+            if json.is_some() {
+                return Err(Failure::Usage("nothing goes behind `-`: the message stands on standard input".into()));
+            }
+            return Ok(Self::Message { text: stdin()?, dialect: dialect.clone(), run_id: run_id.clone() });
+        }
+        if dialect.is_some() || run_id.is_some() {
+            return Err(Failure::Usage("--dialect and --run-id are for a model's message: toolcrib call -".into()));
+        }
+        let arguments = match json.as_deref() {
+            None => json!({}),
+            Some("-") => arguments(&stdin()?)?,
+            Some(text) => arguments(text)?,
+        };
+        Ok(Self::Tool { name: name.clone(), arguments })
+    }
+
+    async fn on_server(
+        self,
+        args: &ServerArgs,
+        server: &str,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<(Value, bool), Failure> {
+        match self {
+            Self::Tool { name, arguments } => {
+                let name = percent_encoding::utf8_percent_encode(&name, percent_encoding::NON_ALPHANUMERIC);
+                let (path, body) = (format!("/tools/{name}/invoke"), json!({"arguments": arguments}));
+                let (status, answer) = invoke(args, server, &path, &body, key).await?;
+                let ok = status.is_success() && said_yes(&answer);
+                Ok((answer, ok))
+            }
+            Self::Message { text, dialect, run_id } => {
+                let options = [("dialect", dialect), ("run_id", run_id)];
+                let (status, answer) = send_message(args, server, options, text, key).await?;
+                let all = answer["results"].as_array().is_some_and(|results| results.iter().all(said_yes));
+                Ok((answer, status.is_success() && all))
+            }
+        }
+    }
+
+    async fn in_process(self, app: App, key: Option<IdempotencyKey>) -> Result<(Value, bool), Failure> {
+        let registry = app.registry().clone();
+        let work = async {
+            match self {
+                Self::Tool { name, arguments } => http::call_in_process(&registry, &name, arguments, key).await,
+                Self::Message { text, dialect, run_id } => {
+                    http::calls_in_process(&registry, &text, dialect, run_id, key).await
+                }
+            }
+        };
+        let done = tokio::select! {
+            answered = work => Ok(answered),
+            stopped = app.stopped() => {
+                // What runs is ended with the call, and the row says so.
+                registry.shared().running.cancel_all();
+                Err(stopped)
+            }
+        };
+        app.close().await;
+        done.or_else(|stopped| {
+            stopped?;
+            Err(Failure::Failed("toolcrib: stopped".into()))
+        })
+    }
+}
+
+/// An answer of a tool that did not say no; a problem is none.
+fn said_yes(answer: &Value) -> bool {
+    answer["is_error"] == json!(false)
 }
 
 fn idempotency_key(text: &str) -> Result<IdempotencyKey, String> {
     IdempotencyKey::parse(text.as_bytes()).map_err(|why| format!("a key {why}"))
 }
 
-fn read(text: &str) -> Result<Value, Failure> {
+fn stdin() -> Result<String, Failure> {
     let mut input = String::new();
-    let text = if text == "-" {
-        let read = std::io::stdin().read_to_string(&mut input);
-        read.map_err(|error| Failure::Failed(format!("toolcrib: standard input cannot be read: {error}")))?;
-        input.as_str()
-    } else {
-        text
-    };
+    let read = std::io::stdin().read_to_string(&mut input);
+    read.map_err(|error| Failure::Failed(format!("toolcrib: standard input cannot be read: {error}")))?;
+    Ok(input)
+}
+
+fn arguments(text: &str) -> Result<Value, Failure> {
     match parse_strict(text.as_bytes()) {
         Ok(value @ Value::Object(_)) => Ok(value),
         Ok(_) => Err(Failure::Usage("the arguments are a JSON object, e.g. '{\"expression\": \"6*7\"}'".into())),

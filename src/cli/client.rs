@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use reqwest::StatusCode;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{RequestBuilder, StatusCode};
 use rustls::crypto::ring;
+use serde::de::IgnoredAny;
 use serde_json::Value;
+use url::form_urlencoded;
 
 use super::Failure;
 use crate::call::IdempotencyKey;
@@ -49,11 +52,31 @@ pub(super) async fn invoke(
     body: &Value,
     key: Option<&IdempotencyKey>,
 ) -> Result<(StatusCode, Value), Failure> {
-    let mut request = client(None)?.post(url(server, path)).json(body);
-    if let Some(key) = key {
-        request = request.header("idempotency-key", &*key.shared());
+    send(args, server, keyed(client(None)?.post(url(server, path)).json(body), key)).await
+}
+
+/// Has a server run the calls of a model's message: JSON, or the model's text.
+pub(super) async fn send_message(
+    args: &ServerArgs,
+    server: &str,
+    options: [(&str, Option<String>); 2],
+    message: String,
+    key: Option<&IdempotencyKey>,
+) -> Result<(StatusCode, Value), Failure> {
+    let is_json = serde_json::from_str::<IgnoredAny>(&message).is_ok();
+    let kind = if is_json { "application/json" } else { "text/plain; charset=utf-8" };
+    let options = options.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(options).finish();
+    let address = url(server, &format!("/calls?{query}"));
+    let request = client(None)?.post(address).header(CONTENT_TYPE, kind).body(message);
+    send(args, server, keyed(request, key)).await
+}
+
+fn keyed(request: RequestBuilder, key: Option<&IdempotencyKey>) -> RequestBuilder {
+    match key {
+        Some(key) => request.header("idempotency-key", &*key.shared()),
+        None => request,
     }
-    send(args, server, request).await
 }
 
 fn url(server: &str, path: &str) -> String {
@@ -61,11 +84,7 @@ fn url(server: &str, path: &str) -> String {
 }
 
 /// Sends a request and reads its JSON answer, whatever its status.
-async fn send(
-    args: &ServerArgs,
-    server: &str,
-    mut request: reqwest::RequestBuilder,
-) -> Result<(StatusCode, Value), Failure> {
+async fn send(args: &ServerArgs, server: &str, mut request: RequestBuilder) -> Result<(StatusCode, Value), Failure> {
     if let Some(key) = &args.key {
         request = request.bearer_auth(key);
     }

@@ -9,7 +9,7 @@ use super::arguments::ManifestArg;
 use super::{Failure, print, print_json};
 use crate::app::Error;
 use crate::file_handles;
-use crate::formats::{self, Format};
+use crate::formats::{self, Format, Offer};
 use crate::http;
 use crate::log::{self, CallLog, LogWriter};
 use crate::manifest::{self, Process};
@@ -59,10 +59,7 @@ pub(super) fn tools(manifest: &ManifestArg, format: Format) -> Result<(), Failur
         Format::Native => {
             json!(http::ToolList { tools: tools.iter().map(http::ToolView::of_tool).collect(), next_cursor: None })
         }
-        other => {
-            let usable = tools.iter().filter(|tool| tool.policy.enabled).map(|tool| &tool.definition);
-            formats::render(other, usable)
-        }
+        other => formats::render(other, tools.iter().map(Offer::from), tools.iter().map(|tool| &tool.definition)),
     });
     Ok(())
 }

@@ -60,11 +60,29 @@ impl Dialect {
     }
 }
 
+/// How calls are written in a text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// `[TOOL_CALL]{"name": …, "args": {…}}[/TOOL_CALL]`.
+    #[default]
+    Marked,
+    /// `<tool_call>{"name": …, "arguments": {…}}</tool_call>` (Hermes, Qwen).
+    Tagged,
+    /// `Action: …` and `Action Input: {…}` on lines of their own (ReAct).
+    React,
+    /// `{"tool_name": …, "arguments": {…}}` in a fenced block.
+    Fenced,
+    /// The same, and nothing else.
+    Bare,
+}
+
 /// A model's message: the calls in it, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
     /// The dialect it is in, and the answer will be.
     pub dialect: Dialect,
+    /// How its calls are written, in text; elsewhere the default.
+    pub form: Form,
     /// The calls, in the order in which the model wrote them. What looks like a call and cannot be read is one too.
     pub asks: Vec<Result<Ask, Misread>>,
     /// What whoever sent it may want to know.

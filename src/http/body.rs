@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
+use super::calls::Said;
 use super::problem::ApiError;
 use super::settings::{BODY_IDLE_TIME, BODY_TIME, LINGER_BYTES, LINGER_TIME};
 use super::state::AppState;
@@ -22,22 +23,48 @@ impl FromRequest<AppState> for StrictJson {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
-        if !is_json(request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok())) {
+        if !is_json(&media_type(&request)) {
             return Err(ApiError::MediaType);
         }
-        let declared = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if let Some(length) = declared.filter(|length| *length > state.max_body as u64) {
-            // A client that sends before it listens would find the connection closed instead of the reason.
-            if length <= LINGER_BYTES && !request.headers().contains_key(EXPECT) {
-                let _ = tokio::time::timeout(LINGER_TIME, discard(request.into_body())).await;
-            }
-            return Err(ApiError::TooLarge(state.max_body));
-        }
-        let bytes = collect(request.into_body(), state.max_body).await?;
-        json::parse_strict(&bytes)
-            .map(Self)
-            .map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))
+        strict(&whole(request, state).await?).map(Self)
     }
+}
+
+/// What a model said: JSON without duplicate keys, or text.
+pub(super) struct ModelSaid(pub(super) Said);
+
+impl FromRequest<AppState> for ModelSaid {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        let media_type = media_type(&request);
+        if media_type == "text/plain" {
+            let text = String::from_utf8(whole(request, state).await?.into());
+            let text = text.map_err(|error| ApiError::Malformed(format!("the body is not UTF-8: {error}")))?;
+            return Ok(Self(Said::Text(text)));
+        }
+        if !is_json(&media_type) {
+            return Err(ApiError::MediaType);
+        }
+        strict(&whole(request, state).await?).map(|json| Self(Said::Json(json)))
+    }
+}
+
+fn strict(bytes: &[u8]) -> Result<Value, ApiError> {
+    json::parse_strict(bytes).map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))
+}
+
+/// The whole body, unless it is too large.
+async fn whole(request: Request, state: &AppState) -> Result<Bytes, ApiError> {
+    let declared = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if let Some(length) = declared.filter(|length| *length > state.max_body as u64) {
+        // A client that sends before it listens would find the connection closed instead of the reason.
+        if length <= LINGER_BYTES && !request.headers().contains_key(EXPECT) {
+            let _ = tokio::time::timeout(LINGER_TIME, discard(request.into_body())).await;
+        }
+        return Err(ApiError::TooLarge(state.max_body));
+    }
+    collect(request.into_body(), state.max_body).await
 }
 
 /// The whole body, unless it is too large or too late.
@@ -70,8 +97,13 @@ async fn discard(mut body: Body) {
     while let Some(Ok(_)) = body.frame().await {}
 }
 
-fn is_json(content_type: Option<&str>) -> bool {
-    let essence = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+/// The body's media type by its own word, without parameters, in small letters.
+fn media_type(request: &Request) -> String {
+    let written = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    written.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+fn is_json(essence: &str) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 

@@ -3,9 +3,11 @@
 mod answering;
 mod auth;
 mod body;
+mod calls;
 mod docs;
 mod etag;
 mod events;
+mod fields;
 mod guard;
 mod health;
 mod idempotency;
@@ -38,6 +40,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub use calls::calls_in_process;
 pub use problem::{ApiError, Problem};
 pub use server::serve;
 pub use settings::ServerSettings;
@@ -93,6 +96,7 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(tools::reset_usage))
         .routes(routes!(tools::purge_one))
         .routes(routes!(tools::purge_all))
+        .routes(routes!(calls::calls))
         .routes(routes!(invocations::list))
         .routes(routes!(invocations::get, invocations::cancel))
         .routes(routes!(usage::get))

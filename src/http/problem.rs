@@ -17,6 +17,13 @@ use crate::ledger;
 pub enum ApiError {
     /// Not JSON, or JSON of the wrong shape: 400.
     Malformed(String),
+    /// A model's call cannot be read: 422.
+    Misread {
+        /// What is wrong with it.
+        detail: String,
+        /// What to do about it, for the model.
+        correction: String,
+    },
     /// Nothing is there: 404.
     NotFound(String),
     /// A tool's definition cannot be used: 400.
@@ -113,7 +120,7 @@ pub(super) fn status_of(kind: ErrorKind, started: bool) -> StatusCode {
         ErrorKind::Forbidden | ErrorKind::ToolDisabled => StatusCode::FORBIDDEN,
         ErrorKind::UnknownTool => StatusCode::NOT_FOUND,
         ErrorKind::InvalidArguments => StatusCode::UNPROCESSABLE_ENTITY,
-        ErrorKind::IdempotencyInProgress | ErrorKind::OutcomeUnknown => StatusCode::CONFLICT,
+        ErrorKind::IdempotencyInProgress | ErrorKind::RepeatedCall | ErrorKind::OutcomeUnknown => StatusCode::CONFLICT,
         ErrorKind::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorKind::UsageLimitReached => StatusCode::TOO_MANY_REQUESTS,
         ErrorKind::Overloaded | ErrorKind::Draining | ErrorKind::LedgerUnavailable => StatusCode::SERVICE_UNAVAILABLE,
@@ -137,6 +144,7 @@ fn title_of(kind: ErrorKind) -> &'static str {
         ErrorKind::InvalidArguments => "The arguments break the tool's schema",
         ErrorKind::IdempotencyInProgress => "The call with this key still runs",
         ErrorKind::IdempotencyMismatch => "The key belongs to another call",
+        ErrorKind::RepeatedCall => "The same call again",
         ErrorKind::OutcomeUnknown => "Not known whether it happened",
         ErrorKind::UsageLimitReached => "A usage limit is reached",
         ErrorKind::Overloaded => "Too many calls",
@@ -189,6 +197,11 @@ impl From<ApiError> for Problem {
         let invalid = |status, detail| Self::plain(ErrorKind::InvalidRequest, status, detail);
         match error {
             ApiError::Malformed(detail) => invalid(StatusCode::BAD_REQUEST, detail),
+            ApiError::Misread { detail, correction } => {
+                let status = status_of(ErrorKind::InvalidArguments, false);
+                let content = vec![Content::text(correction)];
+                Self { content, ..Self::plain(ErrorKind::InvalidArguments, status, detail) }
+            }
             ApiError::Definition { detail, violations } => {
                 Self { violations, ..invalid(StatusCode::BAD_REQUEST, detail) }
             }

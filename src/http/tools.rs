@@ -22,7 +22,7 @@ use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, 
 use super::{idempotency, prefer};
 use crate::call::{CallError, Caller, Charged, Failure, Idempotency, IdempotencyKey, Invocation, InvocationId, Origin};
 use crate::formats::Format;
-use crate::registry::{Catalog, Entry, Registry};
+use crate::registry::{Catalog, Entry, How, NotFound, Registry};
 
 type Tools = State<Arc<Registry>>;
 
@@ -49,8 +49,20 @@ pub(super) struct ListTools {
 enum Listed<'a> {
     /// Toolcrib's own shape.
     Native(ToolList<'a>),
+    /// Definitions in another API's shape: openai, openai-responses, anthropic, gemini.
+    List(Vec<HashMap<String, Value>>),
+    /// The same where that API has a list inside an object: bedrock, mcp.
+    Inside(Inside),
+}
+
+/// A list of definitions, inside an object.
+#[derive(utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ForeignTools)]
+#[expect(dead_code, reason = "what is answered in another format is known to its renderer only")]
+struct Inside {
     /// Definitions in another API's shape.
-    Other(Vec<HashMap<String, Value>>),
+    tools: Vec<HashMap<String, Value>>,
 }
 
 /// The caller's tools.
@@ -84,10 +96,7 @@ pub(super) async fn list(
             let tools: Vec<ToolView<'_>> = entries.iter().map(|entry| view(entry)).collect();
             json!(ToolList { tools, next_cursor: None })
         }
-        other => {
-            let usable = entries.iter().filter(|entry| entry.is_enabled()).map(|entry| &entry.definition);
-            crate::formats::render(other, usable)
-        }
+        other => catalog.render(other, &entries),
     };
     Ok(Tagged::new(&body).answer(&headers))
 }
@@ -97,7 +106,7 @@ fn view(entry: &Entry) -> ToolView<'_> {
     ToolView::new(definition, *kind, *origin, policy.effect, entry.is_enabled(), entry.definition_hash.clone())
 }
 
-/// The tool of a path, for a caller who may use it.
+/// The tool of a path, by its name or an alias: what changes something takes no other spelling.
 fn find(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
     catalog.get(name).cloned().ok_or_else(|| ApiError::UnknownTool {
         name: name.to_owned(),
@@ -105,8 +114,15 @@ fn find(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, Ap
     })
 }
 
-fn find_allowed(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
-    let entry = find(catalog, name, caller)?;
+/// The tool that a path means to this caller.
+pub(super) fn resolve(catalog: &Catalog, name: &str, caller: &Caller) -> Result<(Arc<Entry>, How), ApiError> {
+    let found = catalog.resolve(name, caller).map(|(entry, how)| (entry.clone(), how));
+    found.map_err(|NotFound { did_you_mean }| ApiError::UnknownTool { name: name.to_owned(), did_you_mean })
+}
+
+/// The same, for a caller who may use it.
+fn resolve_allowed(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
+    let (entry, _) = resolve(catalog, name, caller)?;
     if entry.allows(caller) {
         return Ok(entry);
     }
@@ -117,14 +133,14 @@ fn find_allowed(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<En
 
 /// One tool with its policy, usage and declared environment.
 #[utoipa::path(get, operation_id = "get_tool", path = "/tools/{name}", tag = "tools",
-    params(("name" = String, Path, description = "The tool's name or alias")), responses(
+    params(("name" = String, Path, description = "The tool's name, an alias, or as far as calls.name_matching goes another spelling")), responses(
     (status = 200, description = "The tool", body = ToolDetail<'_>), Always, Keyed, Naming, Recording))]
 pub(super) async fn get(
     State(registry): Tools,
     Visit { caller, catalog }: Visit,
     PathPart(name): PathPart,
 ) -> Result<Response, ApiError> {
-    let entry = find_allowed(&catalog, &name, &caller)?;
+    let entry = resolve_allowed(&catalog, &name, &caller)?;
     detail(&registry, &entry, &caller).await
 }
 
@@ -155,7 +171,7 @@ pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) 
 /// With `Prefer: respond-async` a call that takes a while is answered 202 and goes on by itself:
 /// `GET /invocations/{id}` shows it and keeps its result, `DELETE` cancels it.
 #[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
-    params(("name" = String, Path, description = "The tool's name or alias"), idempotency::Asking, prefer::Asking),
+    params(("name" = String, Path, description = "The tool's name, an alias, or as far as calls.name_matching goes another spelling"), idempotency::Asking, prefer::Asking),
     responses((status = 200, description = "The tool ran",
         content((InvokeAnswer<'_> = "application/json"), (String = "text/event-stream")),
         headers(("idempotent-replayed" = bool, description = "True when the call with this key ran before."))),
@@ -172,9 +188,10 @@ pub(super) async fn invoke(
     headers: HeaderMap,
     StrictJson(body): StrictJson,
 ) -> Result<Response, ApiError> {
-    let entry = find(&catalog, &name, &caller)?;
+    let (entry, how) = resolve(&catalog, &name, &caller)?;
     let key = idempotency::key(&headers)?;
     let mut invocation = InvokeRequest::read(body)?.into_invocation(&registry, &entry, caller);
+    invocation.notes.lock().meta.warnings.extend(how.warning(&name, &entry));
     invocation.request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
     if key.is_some() && entry.policy.idempotency == Idempotency::Off {
         let warning = "this tool takes no Idempotency-Key (idempotency: off): the call was not protected by it";
@@ -195,9 +212,10 @@ pub async fn call_in_process(
 ) -> (Value, bool) {
     let caller = Arc::new(Caller::anonymous());
     let called = async {
-        let entry = find(&registry.catalog(), name, &caller)?;
+        let (entry, how) = resolve(&registry.catalog(), name, &caller)?;
         let request = InvokeRequest::read(json!({"arguments": arguments}))?;
         let mut invocation = request.into_invocation(registry, &entry, caller.clone());
+        invocation.notes.lock().meta.warnings.extend(how.warning(name, &entry));
         invocation.key = key.filter(|_| entry.policy.idempotency != Idempotency::Off);
         let id = invocation.id;
         let answer = registry.invoke(&entry, invocation).await;
@@ -223,6 +241,7 @@ impl InvokeRequest {
         invocation.tool_use_id = self.tool_use_id.map(Into::into);
         invocation.context = Arc::new(self.context);
         invocation.cache = self.cache;
+        invocation.page = self.page;
         // A time that reaches beyond the clock is no limit.
         if let Some(end) = self.timeout.and_then(|timeout| invocation.started.checked_add(timeout)) {
             invocation.shorten_deadline(end);
@@ -233,14 +252,14 @@ impl InvokeRequest {
 
 /// Check arguments; nothing runs and nothing is recorded.
 #[utoipa::path(post, operation_id = "validate_arguments", path = "/tools/{name}/validate", tag = "tools", request_body = InvokeRequest,
-    params(("name" = String, Path, description = "The tool's name or alias")), responses(
+    params(("name" = String, Path, description = "The tool's name, an alias, or as far as calls.name_matching goes another spelling")), responses(
     (status = 200, description = "The arguments fit", body = Validated), Always, Keyed, Naming, Reading, Fitting))]
 pub(super) async fn validate(
     Visit { caller, catalog }: Visit,
     PathPart(name): PathPart,
     StrictJson(body): StrictJson,
 ) -> Result<Json<Validated>, ApiError> {
-    let entry = find_allowed(&catalog, &name, &caller)?;
+    let entry = resolve_allowed(&catalog, &name, &caller)?;
     let request = InvokeRequest::read(body)?;
     match entry.rules.fit(&request.arguments) {
         Ok(fitting) => Ok(Json(Validated { valid: true, arguments: fitting.arguments, coercions: fitting.coercions })),

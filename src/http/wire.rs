@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
+use super::fields;
 use super::problem::ApiError;
-use crate::call::units::Time;
 use crate::call::{
     Answer, CacheMode, CacheScope, CacheStatus, Capture, Coercion, Content, Definition, Digest, Effect, EnvVar,
-    ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, ToolName,
+    ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, Page, ToolName,
     json as strict,
 };
 use crate::catalog::{Entry, definition_hash};
@@ -39,6 +39,9 @@ pub(super) struct InvokeRequest {
     /// Shortens the call's deadline, e.g. `5s`.
     #[schema(value_type = String, required = false)]
     pub timeout: Option<Duration>,
+    /// Which part of a long result to show.
+    #[schema(required = false)]
+    pub page: Option<Page>,
 }
 
 /// What `arguments` may be.
@@ -56,9 +59,6 @@ enum Arguments {
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "gives the shape a name of its own, for generated clients")]
 struct Context(HashMap<String, Value>);
-
-/// Longest `run_id` and `tool_use_id`.
-const MAX_ID: usize = 256;
 
 impl InvokeRequest {
     /// Reads a request's body.
@@ -78,30 +78,12 @@ impl InvokeRequest {
         for (field, value) in body {
             match field.as_str() {
                 "arguments" => arguments = Some(read_arguments(value)?),
-                "tool_use_id" => request.tool_use_id = read_id(&field, value)?,
-                "run_id" => request.run_id = read_id(&field, value)?,
-                "context" => match value {
-                    Value::Object(context) => request.context = context,
-                    Value::Null => {}
-                    other => return Err(bad(format!("context is an object, not {}", strict::type_name(&other)))),
-                },
-                "cache" if value.is_null() => {}
-                "cache" => {
-                    request.cache = serde_json::from_value(value)
-                        .map_err(|_| bad("cache is one of \"use\", \"refresh\", \"bypass\"".into()))?;
-                }
-                "timeout" => match value {
-                    Value::String(text) => {
-                        let time = Time::parse(&text).map_err(|error| bad(format!("timeout: {error}")))?;
-                        if time.0.is_zero() {
-                            return Err(bad("timeout: a call cannot be done in no time".into()));
-                        }
-                        request.timeout = Some(time.0);
-                    }
-                    Value::Null => {}
-                    _ => return Err(bad("timeout is a text with a unit, e.g. \"5s\"".into())),
-                },
-                "page" => return Err(bad("page is not built yet".into())),
+                "tool_use_id" => request.tool_use_id = fields::id(&field, value)?,
+                "run_id" => request.run_id = fields::id(&field, value)?,
+                "context" => request.context = fields::context(value)?,
+                "cache" => request.cache = fields::cache(value)?,
+                "timeout" => request.timeout = fields::timeout(value)?,
+                "page" => request.page = Page::read(value).map_err(bad)?,
                 other => {
                     return Err(bad(format!(
                         "unknown field `{other}`: a tool's arguments go inside `arguments`, like \
@@ -134,15 +116,6 @@ fn read_arguments(value: Value) -> Result<JsonObject, ApiError> {
             "`arguments` is an object or the JSON text of one, not {}",
             strict::type_name(&other)
         ))),
-    }
-}
-
-fn read_id(field: &str, value: Value) -> Result<Option<String>, ApiError> {
-    match value {
-        Value::Null => Ok(None),
-        Value::String(text) if text.len() <= MAX_ID => Ok(Some(text)),
-        Value::String(_) => Err(ApiError::Malformed(format!("{field} has at most {MAX_ID} bytes"))),
-        other => Err(ApiError::Malformed(format!("{field} is a text, not {}", strict::type_name(&other)))),
     }
 }
 
@@ -296,6 +269,8 @@ pub(super) struct PolicyView {
     pub idempotency: Idempotency,
     /// What the ledger keeps of arguments and results.
     pub capture: Capture,
+    /// Whether the same call may come twice in a row within a run.
+    pub repeatable: bool,
     /// No coercion.
     pub strict: bool,
     /// Whether it is on.
@@ -325,6 +300,7 @@ impl PolicyView {
             on_disconnect: policy.on_disconnect(),
             idempotency: policy.idempotency,
             capture: policy.capture.unwrap_or_default(),
+            repeatable: policy.repeatable,
             strict: policy.strict,
             enabled,
         }

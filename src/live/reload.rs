@@ -90,7 +90,7 @@ impl Live {
 
     /// Makes the manifest the current one.
     async fn take(&self, state: &mut State, manifest: Manifest) -> Result<(), Error> {
-        let Manifest { defaults, callers, tools, taken, secrets, warnings, .. } = manifest;
+        let Manifest { defaults, callers, calls, tools, taken, secrets, warnings, .. } = manifest;
         // A file that is cut off, or not yet written to its end, must not open the service to everybody.
         if callers.is_empty() && !self.registry.catalog().callers().is_empty() {
             return Err(Error::Unguarded);
@@ -98,7 +98,7 @@ impl Live {
         let tools = self.plan.tools(tools, &taken)?;
         self.registry.shared().redactor.learn(secrets.iter().map(String::as_str).chain(declared_secrets(&tools)));
         let registered = self.registered(defaults.clone()).await?;
-        let aside = self.registry.replace(Callers::new(callers), tools, registered).await?;
+        let aside = self.registry.replace(Callers::new(callers), calls, tools, registered).await?;
         state.defaults = defaults;
         for warning in warnings {
             tracing::warn!("{warning}");

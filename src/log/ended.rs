@@ -111,6 +111,7 @@ pub(super) fn level_of(kind: Option<ErrorKind>) -> Level {
             | ErrorKind::InvalidArguments
             | ErrorKind::IdempotencyInProgress
             | ErrorKind::IdempotencyMismatch
+            | ErrorKind::RepeatedCall
             | ErrorKind::UsageLimitReached
             | ErrorKind::Draining
             | ErrorKind::Cancelled,

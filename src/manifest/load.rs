@@ -11,7 +11,7 @@ use super::rule::Rule;
 use super::sections::{Cache, Caller, Ledger, PolicyEntry, Server};
 use super::tool::{self, ToolReader};
 use super::{DEFAULT_LEDGER, Defaults, Manifest};
-use crate::call::{DigestKey, Kind, Origin};
+use crate::call::{CallSettings, DigestKey, Kind, Origin};
 use crate::callers::{CallerSettings, hash_key};
 use crate::http::ServerSettings;
 use crate::ledger;
@@ -162,13 +162,16 @@ impl Loader<'_> {
         if let Some(section) = self.section::<Cache>(&root, "cache", &base) {
             manifest.cache_bytes = section.max_bytes.map_or(manifest.cache_bytes, |size| size.0);
         }
-        if root.get("calls").is_some() {
-            self.findings.warning(
-                &root,
-                &["calls".into()],
-                "",
-                "POST /calls is not built yet; these settings wait for it",
-            );
+        if let Some(calls) = self.section::<CallSettings>(&root, "calls", &base) {
+            for (key, nothing, message) in [
+                ("parallel", calls.parallel == 0, "at least one call must be able to run"),
+                ("max_parse_attempts", calls.max_parse_attempts == 0, "the first attempt counts too: write 1 or more"),
+            ] {
+                if nothing {
+                    self.findings.error(&root, &["calls".to_owned(), key.to_owned()], "", message);
+                }
+            }
+            manifest.calls = calls;
         }
         manifest.callers = self.callers(&root, &base);
         let mut defaults = self.section::<PolicyEntry>(&root, "defaults", &base).unwrap_or_default();

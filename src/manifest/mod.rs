@@ -27,7 +27,7 @@ pub use references::{Process, Source};
 pub use registered::{Defaults, read_registered};
 pub use rule::Rule;
 
-use crate::call::{Capture, DigestKey};
+use crate::call::{CallSettings, Capture, DigestKey};
 use crate::callers::CallerSettings;
 use crate::http::ServerSettings;
 use crate::ledger;
@@ -47,6 +47,8 @@ pub struct Manifest {
     pub digest_key: Option<DigestKey>,
     /// `cache.max_bytes:`
     pub cache_bytes: u64,
+    /// `calls:`
+    pub calls: CallSettings,
     /// `defaults:`
     pub defaults: Defaults,
     /// `callers:`
@@ -83,6 +85,7 @@ impl Default for Manifest {
             capture: Capture::default(),
             digest_key: None,
             cache_bytes: DEFAULT_CACHE_BYTES,
+            calls: CallSettings::default(),
             defaults: Defaults::default(),
             callers: Vec::new(),
             tools: Vec::new(),

@@ -34,6 +34,8 @@ rules! {
     UnknownKey "unknown-key" "error: a key that nothing reads",
     DuplicateName "duplicate-name" "error: a name that is there twice",
     MissingSecret "missing-secret" "error: a variable or file that is referred to and not there",
+    // Names.
+    AmbiguousName "ambiguous-name" "names of two tools that differ in spelling only",
     // Descriptions.
     MissingDescription "missing-description" "a tool that a model cannot know when to use",
     VagueDescription "vague-description" "a description that says no more than the tool's name, or is a placeholder",
@@ -42,14 +44,14 @@ rules! {
     RepeatedName "repeated-name" "hint: a parameter's description that says no more than its name",
     // Schemas.
     UntypedParameter "untyped-parameter" "a parameter that takes any value",
-    OpenObject "open-object" "an object that takes any key",
+    OpenObject "open-object" "an object that takes any key, an array that takes any item",
     UnreachableEnum "unreachable-enum" "an enum's value that can never be given",
     UnfitValue "unfit-value" "a default, const or example that its own schema refuses",
     Contradiction "contradiction" "a schema that no value fits",
     UnknownRequired "unknown-required" "required: names what properties does not",
     StrayKeyword "stray-keyword" "a keyword about values of another type",
     // Providers.
-    RefusedName "refused-name" "a tool's name that a provider refuses (hint: one without a format here)",
+    RefusedName "refused-name" "a tool's name that a provider refuses (hint: one that it gets in another form)",
     RefusedParameter "refused-parameter" "a parameter's name that a provider refuses",
     RefusedSchema "refused-schema" "a keyword that a provider refuses (hint: only in its narrower ways)",
     // Policies.

@@ -70,7 +70,6 @@ pub(super) struct PolicyEntry {
     pub(super) concurrency: Option<ConcurrencyEntry>,
     pub(super) on_disconnect: Option<OnDisconnect>,
     pub(super) idempotency: Option<Idempotency>,
-    /// Read by the repeat guard, which is not built yet: without it every tool is repeatable.
     pub(super) repeatable: Option<bool>,
     pub(super) strict: Option<bool>,
     pub(super) enabled: Option<bool>,

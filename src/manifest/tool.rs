@@ -86,6 +86,10 @@ impl ToolReader<'_> {
         let env: BTreeMap<&String, &String> = tool.settings.env.iter().collect();
         tool.settings.generation = digest([canonical(&replaced).as_slice(), &canonical(&env)]);
         self.govern(kind, &mut tool.policy, &policy, &node, &under);
+        if policy.cache.is_some() && !tool.runner.keeps() {
+            let message = "has no effect: this tool answers out of what is stored, and that is not stored again";
+            self.findings.warning(&node, &["cache".into()], &under, message);
+        }
         (self.findings.0.len() == errors_before || !self.has_errors_since(errors_before)).then_some(tool)
     }
 
@@ -339,6 +343,7 @@ impl ToolReader<'_> {
         }
         policy.on_disconnect = said.on_disconnect.or(policy.on_disconnect).or(defaults.on_disconnect);
         policy.idempotency = said.idempotency.or(defaults.idempotency).unwrap_or(policy.idempotency);
+        policy.repeatable = said.repeatable.unwrap_or(policy.repeatable || defaults.repeatable.unwrap_or_default());
         policy.strict = said.strict.or(defaults.strict).unwrap_or(policy.strict);
         policy.enabled = said.enabled.or(defaults.enabled).unwrap_or(policy.enabled);
         // A native tool knows best whether its results keep: the time now does not.

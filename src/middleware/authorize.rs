@@ -1,7 +1,7 @@
 //! May this caller use this tool, and is it switched on?
 //!
 //! Right under the record, so that a refusal costs nothing and is a row. Decided by the caller and the registered
-//! tool, never by anything in the request.
+//! tool; a request can only deny itself more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +29,9 @@ impl Around for Authorize {
         if !self.grants.allow(&invocation.caller) {
             let (caller, tool) = (invocation.caller.name.to_string(), invocation.tool.to_string());
             return Err(CallError::Forbidden { caller, tool });
+        }
+        if invocation.denied {
+            return Err(CallError::Denied { tool: invocation.tool.to_string() });
         }
         if !self.enabled.load(Ordering::Relaxed) {
             return Err(CallError::ToolDisabled { tool: invocation.tool.to_string() });

@@ -118,12 +118,15 @@ fn verdict(outcome: &Outcome, own: bool) -> Verdict {
             | CallError::InvalidArguments(_) => Verdict::Alive,
             CallError::ToolUnavailable { started: false, .. }
             | CallError::Forbidden { .. }
+            | CallError::UnreadableArguments(_)
+            | CallError::Denied { .. }
             | CallError::ToolDisabled { .. }
             | CallError::KeyMissing { .. }
             | CallError::IdempotencyInProgress { .. }
             | CallError::IdempotencyMismatch { .. }
             | CallError::OutcomeUnknown { .. }
             | CallError::Kept { .. }
+            | CallError::RepeatedCall { .. }
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
             | CallError::Draining

@@ -1,5 +1,5 @@
 //! The layers of a tool's stack; `stack.rs` puts them together. In the order a call meets them:
-//! record, authorize, replay, validate, cache, circuit_breaker, concurrency, usage_limit, deadline, retry, attempt, run.
+//! record, authorize, replay, validate, repeat_guard, cache, circuit_breaker, concurrency, usage_limit, deadline, retry, attempt, run.
 //!
 //! All but the outermost share one shape, `Service<Invocation, Response = Arc<ToolResult>, Error = CallError>`, so a
 //! layer can be moved or added without touching its neighbours; `around.rs` has the plumbing.
@@ -12,6 +12,7 @@ pub mod circuit_breaker;
 pub mod concurrency;
 pub mod deadline;
 pub mod record;
+pub mod repeat_guard;
 pub mod replay;
 pub mod retry;
 mod retry_budget;

@@ -22,6 +22,7 @@ use crate::middleware::cache::ResultCache;
 use crate::middleware::replay::Replays;
 use crate::registry::Registry;
 use crate::running::Running;
+use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
 use crate::tools::Tool;
@@ -34,6 +35,7 @@ fn registry(tools: impl IntoIterator<Item = Tool>, in_flight: usize) -> Arc<Regi
         replays: Replays::default(),
         ledger,
         running: Running::default(),
+        runs: Runs::new(clock.clone()),
         in_flight: Arc::new(Semaphore::new(in_flight)),
         redactor: Arc::new(Redactor::new(["top-secret-value"])),
         clock,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
-use crate::call::{CallError, Invocation, JsonObject, Violation};
+use crate::call::{CallError, Invocation, JsonObject, Unreadable, Violation};
 use crate::schema::{Fitting, Schema};
 use crate::tools::Runner;
 
@@ -46,6 +46,12 @@ impl Validate {
 
 impl Around for Validate {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, mut invocation: Invocation) -> Outcome {
+        if let Some(unreadable) = &invocation.unreadable {
+            // Its words quote what came, and nobody can tell which part of that the schema marks `writeOnly`.
+            let quotes = !self.0.schema.has_write_only();
+            let unreadable = quotes.then(|| Unreadable::clone(unreadable));
+            return Err(CallError::UnreadableArguments(unreadable.unwrap_or_else(Unreadable::without_words)));
+        }
         let fitting = self.0.fit(&invocation.arguments).map_err(CallError::InvalidArguments)?;
         invocation.arguments = Arc::new(fitting.arguments);
         if !fitting.coercions.is_empty() {

@@ -1,22 +1,19 @@
-//! A schema as parts of a larger document (OpenAPI 3.1), where `#` is no longer its own root.
+//! A schema as others read it: as parts of a larger document (OpenAPI 3.1), where `#` is no longer its own root, or
+//! alone, as the APIs of model providers take it.
 //!
-//! Whatever is referred to becomes a part with a name of its own, since that is all that client generators follow. The
-//! document is read as JSON Schema 2020-12, so older drafts' words for the same are replaced. Only where a schema may
-//! stand are words looked at: a property, a constant or an example may be called `$ref`.
+//! Whatever is referred to becomes a part with a name of its own, since that is all that client generators follow. It is
+//! read as JSON Schema 2020-12, so older drafts' words for the same are replaced. Only where a schema may stand are words
+//! looked at: a property, a constant or an example may be called `$ref`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
 use crate::call::json::{pointer_token, pointer_tokens};
 
-/// Where parts stand in the document.
-const PLACE: &str = "#/components/schemas/";
-
-/// What no part carries: words for the schema as a whole, words that mean something else in OpenAPI, and titles, of
-/// which generators make class names although two tools may have the same.
-const LEFT_OUT: [&str; 13] = [
+/// What no part carries: words for the schema as a whole.
+const LEFT_OUT: [&str; 9] = [
     "$schema",
     "$id",
     "$anchor",
@@ -26,11 +23,39 @@ const LEFT_OUT: [&str; 13] = [
     "$comment",
     "$defs",
     "definitions",
-    "discriminator",
-    "xml",
-    "externalDocs",
-    "title",
 ];
+
+/// Who reads the parts.
+#[derive(Clone, Copy, PartialEq)]
+enum Reader {
+    /// A generator of clients.
+    Document,
+    /// The API of a model's provider.
+    Provider,
+}
+
+impl Reader {
+    /// Where parts stand.
+    fn place(self) -> &'static str {
+        match self {
+            Self::Document => "#/components/schemas/",
+            Self::Provider => "#/$defs/",
+        }
+    }
+
+    /// Whether a part comes without this word. In a document: words that mean something else in OpenAPI, and titles, of
+    /// which generators make class names although two tools may have the same. For a provider: beside a reference what
+    /// only describes ("If a schema node has $ref set, then only description and default can be set alongside it",
+    /// Gemini's own error text).
+    fn leaves_out(self, word: &str, beside_reference: bool) -> bool {
+        let also: &[&str] = match self {
+            Self::Document => &["discriminator", "xml", "externalDocs", "title"],
+            Self::Provider if beside_reference => &["title", "examples", "deprecated", "readOnly", "writeOnly"],
+            Self::Provider => &[],
+        };
+        LEFT_OUT.contains(&word) || also.contains(&word)
+    }
+}
 
 /// Within one schema all of these lead to the same place.
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
@@ -77,8 +102,41 @@ pub fn components(
     prefix: &str,
     mut claim: impl FnMut(&str) -> String,
 ) -> Option<Vec<(String, Value)>> {
+    parts(schema, Reader::Document, root, |word| claim(&format!("{prefix}_{}", identifier(word))))
+}
+
+/// The same schema in plain words of 2020-12, for readers that take no others: references lead to `$defs` of its own,
+/// yes and no are schemas, every array says what it holds.
+///
+/// `None` as for [`components`].
+pub fn standalone(schema: &Value) -> Option<Value> {
+    let mut taken = HashSet::new();
+    let claim = |word: &str| {
+        let word = identifier(word);
+        let numbered = (2..).map(|number| format!("{word}_{number}"));
+        let mut free = std::iter::once(word.clone()).chain(numbered).skip_while(|name| taken.contains(name));
+        let name = free.next().unwrap_or_default();
+        taken.insert(name.clone());
+        name
+    };
+    let mut parts = parts(schema, Reader::Provider, "", claim)?.into_iter();
+    let (_, mut root) = parts.next()?;
+    let definitions: Map<String, Value> = parts.collect();
+    if !definitions.is_empty() {
+        root.as_object_mut()?.insert("$defs".into(), definitions.into());
+    }
+    Some(root)
+}
+
+/// The root, and every part that is referred to, with its name.
+fn parts(
+    schema: &Value,
+    reader: Reader,
+    root: &str,
+    mut name: impl FnMut(&str) -> String,
+) -> Option<Vec<(String, Value)>> {
     let base = schema.get("$id").and_then(Value::as_str).unwrap_or_default();
-    let mut found = Found { schema, base, anchors: HashMap::new(), names: BTreeMap::new() };
+    let mut found = Found { schema, reader, base, anchors: HashMap::new(), names: BTreeMap::new() };
     found.anchors(schema, &mut String::new())?;
 
     // A root that only refers (as pydantic writes a recursive model) is what it refers to.
@@ -93,7 +151,7 @@ pub fn components(
             let pointer = found.resolve(target)?;
             if !found.names.contains_key(&pointer) {
                 let word = pointer_tokens(&pointer).last().unwrap_or_default();
-                found.names.insert(pointer.clone(), claim(&format!("{prefix}_{}", identifier(&word))));
+                found.names.insert(pointer.clone(), name(&word));
                 open.push(pointer);
             }
         }
@@ -114,8 +172,13 @@ pub fn identifier(text: &str) -> String {
 /// Where a schema leads when it says nothing of its own.
 fn only_refers(schema: &Value) -> Option<&str> {
     let object = schema.as_object()?;
-    let silent = |word: &String| word == "$ref" || LEFT_OUT.contains(&word.as_str());
+    let silent = |word: &String| word == "$ref" || Reader::Document.leaves_out(word, true);
     object.get("$ref")?.as_str().filter(|_| object.keys().all(silent))
+}
+
+fn may_be_array(schema: &Map<String, Value>) -> bool {
+    let is_array = |word: &Value| word == "array";
+    schema.get("type").is_some_and(|word| is_array(word) || word.as_array().is_some_and(|all| all.iter().any(is_array)))
 }
 
 /// The schemas that a schema holds directly, each with its place below it.
@@ -150,6 +213,7 @@ fn references<'a>(schema: &'a Value, targets: &mut Vec<&'a str>) {
 /// What is known of a schema's references.
 struct Found<'a> {
     schema: &'a Value,
+    reader: Reader,
     /// The root's `$id`.
     base: &'a str,
     /// Plain names (`$anchor`) to JSON Pointers.
@@ -215,10 +279,11 @@ impl<'a> Found<'a> {
     }
 
     fn reference(&self, pointer: &str) -> Option<Value> {
-        Some(format!("{PLACE}{}", self.names.get(pointer)?).into())
+        let name = self.names.get(pointer)?;
+        Some(if name.is_empty() { "#".into() } else { format!("{}{name}", self.reader.place()).into() })
     }
 
-    /// A part as it stands in the document.
+    /// A part as its reader gets it.
     fn part(&self, schema: &Value, place: &str) -> Option<Value> {
         let object = match schema {
             Value::Object(object) => object,
@@ -227,12 +292,13 @@ impl<'a> Found<'a> {
             _ => return Some(json!({"not": {}})),
         };
         let tuple = object.get("items").is_some_and(Value::is_array);
+        let beside_reference = REFERENCES.iter().any(|word| object.contains_key(*word));
         let is_open = |flag: &str| object.get(flag) == Some(&Value::Bool(true));
         let mut part = Map::new();
         for (keyword, value) in object {
             let keyword = keyword.as_str();
             let (word, value) = match keyword {
-                word if LEFT_OUT.contains(&word) => continue,
+                word if self.reader.leaves_out(word, beside_reference) => continue,
                 word if REFERENCES.contains(&word) => ("$ref", self.reference(&self.resolve(value.as_str()?)?)?),
                 "dependencies" => {
                     self.dependencies(value, place, &mut part)?;
@@ -248,6 +314,10 @@ impl<'a> Found<'a> {
                 word => (word, self.inside(keyword, value, place)?),
             };
             part.insert(word.to_owned(), value);
+        }
+        // OpenAI's own error text: "array schema missing items"; also beside prefixItems.
+        if self.reader == Reader::Provider && may_be_array(&part) && !part.contains_key("items") {
+            part.insert("items".into(), json!({}));
         }
         Some(Value::Object(part))
     }
@@ -311,18 +381,21 @@ mod tests {
         components(schema, "t_arguments", "t", claim).unwrap().into_iter().collect()
     }
 
-    /// In the document the schema says of each of these what it says alone: the first fit, the others do not.
+    /// In the document, and in plain words, the schema says of each of these what it says as it is: the first fit, the
+    /// others do not.
     fn same(schema: &Value, fit: &[Value], misfit: &[Value]) {
         let document = json!({
-            "$ref": format!("{PLACE}t_arguments"),
+            "$ref": "#/components/schemas/t_arguments",
             "components": {"schemas": Value::Object(parts(schema).into_iter().collect())},
         });
-        let alone = jsonschema::validator_for(schema).unwrap();
-        let there = jsonschema::draft202012::new(&document).unwrap();
-        for (instances, yes) in [(fit, true), (misfit, false)] {
-            for instance in instances {
-                assert_eq!(alone.is_valid(instance), yes, "{instance} alone");
-                assert_eq!(there.is_valid(instance), yes, "{instance} by {document:#}");
+        let as_it_is = jsonschema::validator_for(schema).unwrap();
+        for told in [document, standalone(schema).unwrap()] {
+            let there = jsonschema::draft202012::new(&told).unwrap();
+            for (instances, yes) in [(fit, true), (misfit, false)] {
+                for instance in instances {
+                    assert_eq!(as_it_is.is_valid(instance), yes, "{instance} as it is");
+                    assert_eq!(there.is_valid(instance), yes, "{instance} by {told:#}");
+                }
             }
         }
     }
@@ -414,6 +487,45 @@ mod tests {
         let endless = json!({"$ref": "#"});
         for schema in [nested, relative, nowhere, endless] {
             assert_eq!(components(&schema, "r", "p", str::to_owned), None, "{schema}");
+            assert_eq!(standalone(&schema), None, "{schema}");
         }
+    }
+
+    #[test]
+    fn alone_it_needs_nothing_but_itself() {
+        let schema = json!({
+            "$schema": "http://json-schema.org/draft-07/schema#", "$id": "https://example.com/t.json", "type": "object",
+            "title": "Arguments",
+            "properties": {
+                "anything": true,
+                "nothing": false,
+                "all": {"$ref": "#"},
+                "word": {"$ref": "https://example.com/t.json#/definitions/a~1word", "title": "W", "description": "A word"},
+                "other": {"$ref": "#/definitions/deep/definitions/a.word"},
+                "list": {"type": ["array", "null"]},
+                "pair": {"type": "array", "items": [{"type": "integer"}]},
+            },
+            "definitions": {
+                "a/word": {"type": "string"},
+                "deep": {"definitions": {"a.word": {"type": "integer", "title": "Deep"}}},
+                "unused": {"type": "string"},
+            },
+        });
+        let told = json!({
+            "type": "object",
+            "title": "Arguments",
+            "properties": {
+                "anything": {},
+                "nothing": {"not": {}},
+                "all": {"$ref": "#"},
+                "word": {"$ref": "#/$defs/a_word_2", "description": "A word"},
+                "other": {"$ref": "#/$defs/a_word"},
+                "list": {"type": ["array", "null"], "items": {}},
+                "pair": {"type": "array", "prefixItems": [{"type": "integer"}], "items": {}},
+            },
+            "$defs": {"a_word_2": {"type": "string"}, "a_word": {"type": "integer", "title": "Deep"}},
+        });
+        assert_eq!(standalone(&schema), Some(told.clone()));
+        assert_eq!(standalone(&told), Some(told), "what is plain already stays as it is");
     }
 }

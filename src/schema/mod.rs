@@ -1,5 +1,5 @@
 //! Schemas, compiled once when a tool is registered: checking arguments, mending them, and explaining what is wrong. And
-//! schemas as others read them: as parts of an OpenAPI document.
+//! schemas as others read them: as parts of an OpenAPI document, or in the plain words that providers take.
 
 mod coerce;
 mod compiled;
@@ -11,4 +11,4 @@ mod tests;
 mod write_only;
 
 pub use compiled::{Fitting, Schema, SchemaFault};
-pub use components::{components, identifier};
+pub use components::{components, identifier, standalone};

@@ -6,6 +6,7 @@ pub mod command;
 mod config;
 pub mod http;
 pub mod kinds;
+mod media;
 pub mod native;
 pub mod template;
 mod tool;
@@ -41,5 +42,11 @@ pub trait Runner: Send + Sync + 'static {
     /// Whether results may depend on the caller's `context`; such a tool is cached only by named context fields.
     fn takes_context(&self) -> bool {
         false
+    }
+
+    /// Whether results may be stored at all. What a tool says of other stored results is theirs: it ends with them, and
+    /// is for nobody else.
+    fn keeps(&self) -> bool {
+        true
     }
 }

@@ -230,6 +230,13 @@ impl<R> Tool<R> {
         self
     }
 
+    /// Lets the same call come twice in a row within a run: for tools whose answer is another the next time, and such as
+    /// are asked until something has happened.
+    pub fn repeatable(mut self) -> Self {
+        self.policy.repeatable = true;
+        self
+    }
+
     /// Refuses arguments that would have to be converted.
     pub fn strict(mut self) -> Self {
         self.policy.strict = true;

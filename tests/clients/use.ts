@@ -13,7 +13,7 @@ const client = createClient<paths>({ baseUrl: process.argv[2] });
 
 // A typed result, to the innermost field.
 const { data: answer, error: failure } = await client.POST("/tools/get_weather/invoke", {
-  body: { arguments: { city: "Oslo", days: 2, units: "fahrenheit", place: { lat: 59.9, lon: 10.7 } }, run_id: "r-1" },
+  body: { arguments: { city: "Oslo", days: 2, units: "fahrenheit", place: { lat: 59.9, lon: 10.7 } }, run_id: "typescript-1" },
 });
 check(answer !== undefined && !answer.is_error, failure);
 const weather = answer.structured_content;

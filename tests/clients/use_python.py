@@ -20,7 +20,7 @@ client = Client(base_url=sys.argv[1])
 # A typed result, to the innermost field.
 place = GetWeatherArgumentsPlace(lat=59.9, lon=10.7)
 arguments = GetWeatherArguments(city="Oslo", days=2, units=GetWeatherArgumentsUnits.FAHRENHEIT, place=place)
-answer = invoke_get_weather.sync(client=client, body=GetWeatherRequest(arguments=arguments, run_id="r-1"))
+answer = invoke_get_weather.sync(client=client, body=GetWeatherRequest(arguments=arguments, run_id="python-1"))
 assert isinstance(answer, GetWeatherAnswer), answer
 assert not answer.is_error and answer.meta.attempts == 1
 assert isinstance(answer.content[0], TextContent) and "cloudy" in answer.content[0].text
@@ -62,7 +62,7 @@ by_text = invoke_tool.sync("calculator", client=client, body=InvokeRequest(argum
 assert isinstance(by_text, InvokeAnswer) and not by_text.is_error, by_text
 by_name = ArgumentsType0.from_dict({"expression": "6*7"})
 assert isinstance(invoke_tool.sync("calculator", client=client, body=InvokeRequest(arguments=by_name)), InvokeAnswer)
-page = list_invocations.sync(client=client, tool="get_weather", run_id="r-1")
+page = list_invocations.sync(client=client, tool="get_weather", run_id="python-1")
 assert isinstance(page, InvocationPage) and len(page.invocations) == 1, page
 recorded = get_invocation.sync(page.invocations[0].invocation_id, client=client)
 assert isinstance(recorded, InvocationDetail) and isinstance(recorded.result, InvokeAnswer), recorded

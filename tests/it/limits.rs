@@ -62,7 +62,7 @@ async fn a_thousand_callers_and_a_limit_of_a_hundred() {
 async fn scopes_and_runs_count_apart_and_a_reset_forgets() {
     let manifest = "callers:\n  - {name: ann, key: key-of-ann, admin: true}\n  - {name: bob, key: key-of-bob, \
                     limits: [{calls: 3, per: lifetime}]}\n";
-    let tool = limited(&[(2, Per::Run, LimitScope::Tool), (4, Per::Lifetime, LimitScope::Caller)]);
+    let tool = limited(&[(2, Per::Run, LimitScope::Tool), (4, Per::Lifetime, LimitScope::Caller)]).repeatable();
     let app = TestApp::with_manifest(manifest, [tool]).await;
     let call = async |key: &str, run: Option<&str>| {
         app.post_as(key, "/tools/t/invoke", json!({"arguments": {}, "run_id": run})).await.0.as_u16()

@@ -6,18 +6,23 @@
 mod support;
 
 mod breaker;
+mod builtins; // stored answers read again, pictures
 mod cache; // stored results, single flight, whose result is whose
 mod calls; // what a tool gets and what its answer comes to
 mod cancel; // the caller leaves
 mod capture; // what the ledger keeps of what was said
 mod examples; // every example manifest loads, and is called
+mod formats; // schemas in the shapes of model APIs
 mod idempotency; // asking again is not asking twice
 mod limits; // usage limits under a clock that we move
 mod log; // the event of each call, and the ids of requests
 mod long_work; // streams of events, calls that are looked up
+mod messages; // a model's tool calls in, its results out
 mod metrics; // what GET /metrics says after known traffic
+mod names; // which names find which tool
 mod openapi; // the committed document, and what is served to whom
 mod problems; // every kind of failure, in README and over the wire
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs
+mod repeats; // the same call twice in a row within a run
 mod tidy; // ARCHITECTURE.md's invariants

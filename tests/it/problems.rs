@@ -58,7 +58,7 @@ async fn what_cannot_be_read_is_refused_with_what_would_be_right() {
         (json, r#"{"arguments": 5}"#.to_owned(), 400, "not integer"),
         (json, r#"{"arguments": {}, "timeout": 5}"#.to_owned(), 400, "with a unit"),
         (json, r#"{"arguments": {}, "cache": "sometimes"}"#.to_owned(), 400, "bypass"),
-        (json, r#"{"arguments": {}, "page": {}}"#.to_owned(), 400, "not built yet"),
+        (json, r#"{"arguments": {}, "page": {"size": 9}}"#.to_owned(), 400, "detail, offset and limit"),
         (json, format!("{{\"arguments\": {}1{}}}", "[".repeat(10_000), "]".repeat(10_000)), 400, "recursion limit"),
         (json, format!("\"{}\"", "x".repeat(2 << 20)), 413, "1.0 MiB"),
         ("text/plain", "{}".to_owned(), 415, "application/json"),

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
+use toolcrib::call::{CallSettings, NameMatching};
 use toolcrib::{Effect, Tool};
 
 use crate::support::{TestApp, request, said};
@@ -279,4 +280,31 @@ async fn origins_are_told_and_can_be_asked_for() {
     assert_eq!(of("registered").await, [Value::Null; 0]);
     assert_eq!(app.get("/tools/own").await.1["origin"], "program");
     assert_eq!(app.send(request("GET", "/tools?origin=elsewhere", None, None)).await.0, 400);
+}
+
+#[tokio::test]
+async fn the_settings_of_messages_change_with_the_manifest() {
+    let app = TestApp::with_manifest("tools: {}\n", []).await;
+    let calls = |parallel, name_matching, max_parse_attempts, format_reminder_every| CallSettings {
+        parallel,
+        name_matching,
+        max_parse_attempts,
+        format_reminder_every,
+    };
+    assert_eq!(*app.registry().catalog().calls(), calls(5, NameMatching::Normalized, 3, 3));
+    app.write("toolcrib.yaml", "calls: {parallel: 2, name_matching: similar, format_reminder_every: 0}\n");
+    assert_eq!(app.reload().await, None);
+    assert_eq!(*app.registry().catalog().calls(), calls(2, NameMatching::Similar, 3, 0));
+    for (text, says) in [
+        ("parallel: 0", "calls.parallel: at least one call must be able to run"),
+        ("max_parse_attempts: 0", "calls.max_parse_attempts: the first attempt counts too"),
+        ("name_matching: fuzzy", "calls.name_matching: unknown variant `fuzzy`, expected one of `exact`, `normalized`"),
+        ("paralel: 2", "calls.paralel: unknown key, did you mean parallel?"),
+        ("format_reminder_every: -1", "calls.format_reminder_every: invalid value"),
+    ] {
+        app.write("toolcrib.yaml", &format!("calls: {{{text}}}\n"));
+        let said = app.reload().await.unwrap();
+        assert!(said.contains(says), "{said}");
+    }
+    assert_eq!(app.registry().catalog().calls().parallel, 2, "the one before is kept");
 }

@@ -66,6 +66,8 @@ fn rooms_know_only_the_rooms_below_them() {
         "catalog.rs",
         "registry.rs",
         "running.rs",
+        "names.rs",
+        "runs.rs",
         "secrets.rs",
         "metrics/",
         "log/",
@@ -83,6 +85,11 @@ fn rooms_know_only_the_rooms_below_them() {
     }
     forbid("tools/", &["crate::ledger", "crate::middleware"], &[]);
     forbid("ledger/", &["crate::tools", "crate::middleware", "crate::schema", "crate::metrics", "crate::log"], &[]);
+    for source in sources().iter().filter(|source| source.path.starts_with("dialect/")) {
+        let names_others =
+            source.text.split("crate::").skip(1).any(|rest| !rest.starts_with("call") && !rest.starts_with("dialect"));
+        assert!(!names_others, "src/{} names more of the crate than `crate::call`", source.path);
+    }
     forbid("metrics/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
     forbid("log/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
     forbid("", &["crate::live"], &["live/", "app.rs", "http/"]);
@@ -133,6 +140,7 @@ fn layers_are_listed_in_the_order_of_the_stack() {
         "authorize" => "Authorize::layer",
         "replay" => "Replay::layer",
         "validate" => "Validate::layer",
+        "repeat_guard" => "RepeatGuard::layer",
         "deadline" => "Deadline::layer",
         "attempt" => "Attempt::layer",
         other => panic!("{other} is a layer that this test does not know"),
@@ -140,5 +148,5 @@ fn layers_are_listed_in_the_order_of_the_stack() {
     let places: Vec<usize> =
         names.iter().map(|name| stack.find(word(name)).unwrap_or_else(|| panic!("{name}"))).collect();
     assert!(places.is_sorted(), "middleware/mod.rs lists {names:?}, stack.rs has another order");
-    assert_eq!(names.len(), 12);
+    assert_eq!(names.len(), 13);
 }

@@ -110,6 +110,74 @@ def test_call_over_a_server(start, tmp_path):
     assert not list(tmp_path.glob("*.db")), "a client makes no ledger"
 
 
+# ---- `call -`: a model's message from standard input ------------------------------------------------------------------
+
+ASK = {"name": "calculator", "arguments": {"expression": "6*7"}}
+MESSAGES = {
+    "openai": {"role": "assistant", "content": None, "tool_calls": [
+        {"id": "call_1", "type": "function", "function": {"name": "calculator", "arguments": EXPR}}]},
+    "anthropic": {"role": "assistant", "content": [
+        {"type": "text", "text": "Let me see."}, {"type": "tool_use", "id": "toolu_1", "name": "calculator", "input": ASK["arguments"]}]},
+    "gemini": {"role": "model", "parts": [{"functionCall": {"name": "calculator", "args": ASK["arguments"]}}]},
+    "bedrock": {"role": "assistant", "content": [{"toolUse": {"toolUseId": "t1", "name": "calculator", "input": ASK["arguments"]}}]},
+    "native": {"tool_name": "calculator", "arguments": ASK["arguments"]},
+    "text": "I need the calculator.\n\nAction: calculator\nAction Input: " + EXPR + "\n",
+}
+
+
+def message(said, *args, cwd):
+    """Exit code and answer of `call -`."""
+    done = cli("call", "-", *args, cwd=cwd, stdin=said if isinstance(said, str) else json.dumps(said))
+    assert "panicked" not in done.stderr, done
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("dialect", MESSAGES)
+@pytest.mark.parametrize("named", [False, True])
+def test_call_of_a_message(folder, dialect, named):
+    """Any dialect, guessed or named: what it says runs, and what is to be appended is printed."""
+    code, answer = message(MESSAGES[dialect], *(["--dialect", dialect] if named else []), cwd=folder)
+    assert code == 0 and answer["dialect"] == dialect and len(answer["results"]) == 1, answer
+    assert answer["results"][0]["tool"] == "calculator" and answer["results"][0]["is_error"] is False, answer
+    assert "42" in json.dumps(answer["messages"]), answer
+
+
+def test_call_of_a_message_that_does_not_go_well(folder):
+    """1 when a tool says no, is not there or is called wrongly; the calls beside it run all the same."""
+    def two(name, arguments):
+        other = {"id": "call_2", "type": "function", "function": {"name": name, "arguments": arguments}}
+        return dict(MESSAGES["openai"], tool_calls=[*MESSAGES["openai"]["tool_calls"], other])
+    for name, arguments in (("sad", "{}"), ("no_such_tool", "{}"), ("calculator", "{}")):
+        code, answer = message(two(name, arguments), cwd=folder)
+        assert code == 1 and len(answer["results"]) == 2 and answer["results"][0]["is_error"] is False, answer
+    code, answer = message({"role": "assistant", "content": "Nothing to do."}, cwd=folder)
+    assert code == 0 and answer["results"] == [] and answer["messages"] == [], answer
+    code, problem = message([1, 2], cwd=folder)
+    assert code == 1 and problem["kind"] == "invalid_request" and problem["status"] == 400, problem
+
+
+def test_call_of_a_message_over_a_server(start, tmp_path):
+    """The server runs it; options and keys arrive."""
+    crib = start({"tools": {"calculator": {"kind": "native"}, "sad": sh("exit 1", effect="write")}})
+    for said, run in ((MESSAGES["anthropic"], "r 7&x"), (MESSAGES["text"], "r8")):
+        code, answer = message(said, "--server", crib.base, "--run-id", run, cwd=tmp_path)
+        assert code == 0 and "42" in json.dumps(answer["messages"]), answer
+    crib.wait_row("tool=calculator", lambda row: row["run_id"] == "r 7&x")
+    sad = {"tool_name": "sad", "arguments": {}}
+    answers = [message(sad, "--server", crib.base, "--idempotency-key", "once", cwd=tmp_path) for _ in range(2)]
+    assert [code for code, _ in answers] == [1, 1], answers
+    assert answers[0][1]["results"][0]["invocation_id"] == answers[1][1]["results"][0]["invocation_id"], answers
+    assert message(MESSAGES["gemini"], "--dialect", "bedrock", "--server", crib.base, cwd=tmp_path)[0] == 1
+    assert not list(tmp_path.glob("*.db")), "a client makes no ledger"
+
+
+@pytest.mark.parametrize("args", [("-", "{}"), ("-", "-"), ("-", "--dialect", "french"), ("calculator", EXPR, "--run-id", "r"),
+                                  ("calculator", "--dialect", "openai")])
+def test_calls_that_mix_a_message_and_a_tool(folder, args):
+    done = cli("call", *args, cwd=folder)
+    assert done.returncode == 64 and done.stderr and not done.stdout, done
+
+
 def test_usage_and_invocations(start, tmp_path):
     """Both read a server or a ledger file, also while the service runs on it."""
     crib = start({"tools": {"greet": sh("echo hello", effect="write"), "sad": sh("exit 1", effect="write")}})

@@ -128,7 +128,7 @@ def test_the_refusal(start, tmp_path, per):
 
 def test_per_run(start, tmp_path):
     """Each run has its own count; calls without a run share the unnamed one; no Retry-After, no reset time."""
-    crib = start({"tools": {"once": appender(tmp_path / "ran", [{"calls": 1, "per": "run"}])}})
+    crib = start({"tools": {"once": appender(tmp_path / "ran", [{"calls": 1, "per": "run"}], repeatable=True)}})
     for run in ({"run_id": "a"}, {"run_id": "b"}, {}):
         ok(crib.invoke("once", **run))
         reply = crib.invoke("once", **run)
@@ -162,7 +162,8 @@ def test_limits_of_a_caller(start, tmp_path):
 
 def test_several_limits(start, tmp_path):
     """All must hold; a refusal by one takes no unit of another."""
-    crib = start({"tools": {"x": appender(tmp_path / "ran", [{"calls": 10, "per": "lifetime"}, {"calls": 1, "per": "run"}])}})
+    limits = [{"calls": 10, "per": "lifetime"}, {"calls": 1, "per": "run"}]
+    crib = start({"tools": {"x": appender(tmp_path / "ran", limits, repeatable=True)}})
     ok(crib.invoke("x", run_id="a"))
     for _ in range(3):
         problem(crib.invoke("x", run_id="a"), 429, "usage_limit_reached")

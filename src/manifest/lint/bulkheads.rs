@@ -13,6 +13,14 @@ pub(super) fn look(root: &Node, tools: &[WrittenTool], lints: &mut Lints) {
     let server = root.get("server");
     let bound = server.and_then(|server| value(server, "max_in_flight"));
     let all = bound.as_ref().map_or(ServerSettings::default().max_in_flight, |(_, all)| *all);
+    if let Some((place, parallel)) = root.get("calls").and_then(|calls| value(calls, "parallel"))
+        && parallel > all
+    {
+        let message = format!(
+            "has no effect beyond {all}: server.max_in_flight lets no more calls run at once; write {all} or less"
+        );
+        lints.warn(Rule::Ineffective, &place, "calls.parallel", message);
+    }
     if tools.len() < 2 {
         return;
     }
@@ -62,6 +70,9 @@ mod tests {
         assert_eq!(all(17), [""; 0]);
         let defaults = found(&format!("defaults: {{concurrency: {{max: 300}}}}\n{TWO}}}\n"), &[]);
         assert_eq!(defaults, ["hint greedy-tool defaults.concurrency.max 1"]);
+        let parallel = |most: usize| found(&format!("calls: {{parallel: {most}}}\n{TWO}}}\n"), &[]);
+        assert_eq!(parallel(257), ["warning ineffective calls.parallel 1"]);
+        assert_eq!(parallel(256), [""; 0]);
         let alone = "server: {max_in_flight: 1}\ntools:\n  calculator: {kind: native}\n";
         assert_eq!(found(alone, &[]), [""; 0]);
     }

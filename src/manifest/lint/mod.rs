@@ -10,6 +10,7 @@ mod bulkheads;
 mod callers;
 mod descriptions;
 mod limits;
+mod names;
 mod objects;
 mod policy;
 mod refused;
@@ -30,9 +31,11 @@ use super::rule::Rule;
 /// Everything that the lints find.
 pub(super) fn lint(written: &Written, source: &dyn Source) -> Vec<Finding> {
     let mut lints = Lints::default();
+    refused::names(&written.tools, &mut lints);
     for tool in &written.tools {
         tool_lints(tool, source, &mut lints);
     }
+    names::look(&written.tools, &mut lints);
     if let Some(root) = &written.root {
         let base = super::load::folder(root.place.file.as_ref() as &Path);
         secrets::short(root, "", &base, source, &mut lints);
@@ -48,7 +51,6 @@ pub(super) fn lint(written: &Written, source: &dyn Source) -> Vec<Finding> {
 /// What is said of one tool.
 fn tool_lints(tool: &WrittenTool, source: &dyn Source, lints: &mut Lints) {
     let under = join("tools", std::slice::from_ref(&tool.key.text));
-    refused::name(&tool.key, &under, lints);
     descriptions::of_tool(tool, &under, lints);
     for schema in ToolSchema::of(&tool.entry, &under) {
         let parts = schema.parts();

@@ -1,4 +1,4 @@
-//! Open objects: what a model invents or misspells would reach the tool unseen.
+//! Open objects and arrays: what a model invents or misspells would reach the tool unseen.
 
 use super::Lints;
 use super::walk::{Part, Role, Standing};
@@ -22,10 +22,18 @@ const SAYS_ITS_KEYS: [&str; 14] = [
     "required",
 ];
 
+/// Any of these says something about the array's items.
+const SAYS_ITS_ITEMS: [&str; 10] =
+    ["items", "prefixItems", "contains", "$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "enum", "const"];
+
 /// The root must say what becomes of other names; an object within must say something. `additionalProperties: true`,
 /// written out, says that it is meant.
 pub(super) fn look(parts: &[Part<'_>], lints: &mut Lints) {
     for part in parts.iter().filter(|part| part.node.entries().is_some()) {
+        if part.standing == Standing::Plain && part.types().contains(&"array") && !part.has(&SAYS_ITS_ITEMS) {
+            let message = "takes an array of anything, so a model has to guess; write items: with the schema of one";
+            lints.warn(Rule::OpenObject, part.place, part.path.clone(), message);
+        }
         if part.role == Role::Root {
             if !part.has(&["additionalProperties", "unevaluatedProperties"]) {
                 let message = "takes parameters that it does not name: a misspelt one is let through unseen; write \
@@ -62,5 +70,13 @@ mod tests {
              list:\n        type: array\n        description: Rows to count\n        items: {type: object}\n",
         );
         assert_eq!(found, ["warning open-object parameters.options 7", "warning open-object parameters.list.items 15"]);
+    }
+
+    #[test]
+    fn an_array_that_does_not_say_what_it_holds() {
+        let found = of_tool("    parameters: {ids: {type: array, description: Rows to count}}\n");
+        assert_eq!(found, ["warning open-object parameters.ids 6"]);
+        let found = of_tool("    parameters: {ids: {type: array, description: Rows to count, items: {}}}\n");
+        assert_eq!(found, [""; 0]);
     }
 }

@@ -115,6 +115,8 @@ mod tests {
         assert_eq!(of_tool("    effect: read\n    cache: {ttl: 0s}\n"), ["warning ineffective cache.ttl 7"]);
         assert_eq!(of_tool("    concurrency: {queue: 0, wait: 1s}\n"), ["warning ineffective concurrency.wait 6"]);
         assert_eq!(of_tool("    retry: {attempts: 3}\n"), ["warning ineffective retry 6"], "said by loading, once");
+        let reader = "tools:\n  read_cache:\n    kind: native\n    cache: {ttl: 5m, context: []}\n";
+        assert_eq!(found(reader, &[]), ["warning ineffective tools.read_cache.cache 4"], "it reads what is stored");
         let defaults = "defaults:\n  timeout: 2m\n  deadline: 1m\ntools:\n  calculator: {kind: native}\n";
         assert_eq!(found(defaults, &[]), ["warning ineffective defaults.timeout 2"]);
     }

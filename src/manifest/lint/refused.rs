@@ -1,12 +1,16 @@
-//! What providers refuse. A warning where the service gives definitions out in the provider's shape; else a hint.
+//! What providers refuse. A warning where the formats cannot put it right; a hint where they do, and for the narrower ways
+//! in which a provider takes schemas too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Lints;
 use super::walk::{Part, Role, ToolSchema};
 use crate::call::ToolName;
+use crate::formats::Names;
+use crate::manifest::decode::join;
 use crate::manifest::finding::Place;
-use crate::manifest::node::{Data, Key};
+use crate::manifest::load::WrittenTool;
+use crate::manifest::node::Data;
 use crate::manifest::rule::Rule;
 use crate::providers::{Provider, Subset};
 
@@ -28,18 +32,43 @@ const LEFT_OUT: [&str; 9] = [
 /// So many keywords are named in one hint.
 const MOST_WORDS: usize = 8;
 
-/// A tool's name.
-pub(super) fn name(key: &Key, under: &str, lints: &mut Lints) {
+/// The tools' names.
+pub(super) fn names(tools: &[WrittenTool], lints: &mut Lints) {
     // A name that no tool may have was reported as an error.
-    if ToolName::parse(&key.text).is_err() {
-        return;
+    let named: Vec<_> = tools.iter().filter_map(|tool| Some((tool, ToolName::parse(&tool.key.text).ok()?))).collect();
+    let names = Names::new(named.iter().map(|(tool, name)| (name, aliases(tool))));
+    for (tool, name) in &named {
+        let path = join("tools", std::slice::from_ref(&tool.key.text));
+        let mut refusing = Vec::new();
+        let mut told: BTreeMap<String, Vec<Provider>> = BTreeMap::new();
+        for provider in Provider::ALL.into_iter().filter(|provider| !provider.takes_name(name.as_str())) {
+            let shown = names.shown(provider, name, aliases(tool));
+            match provider.takes_name(&shown) {
+                true => told.entry(shown.into_owned()).or_default().push(provider),
+                false => refusing.push(provider),
+            }
+        }
+        if let Some(who) = list(refusing) {
+            let plain = plain(name.as_str());
+            let change = if names.is_alone(name.as_str()) {
+                format!("write {plain}, or give it an alias like that")
+            } else {
+                format!("{plain} could be another tool; write another name, or give it an alias")
+            };
+            let message = format!("this name is refused by {who}, and all tools of the request with it; {change}");
+            lints.warn(Rule::RefusedName, &tool.key.place, path.clone(), message);
+        }
+        for (shown, providers) in told {
+            if let Some(who) = list(providers) {
+                let message = format!("this name is refused by {who}: models of theirs know the tool as {shown}");
+                lints.hint(Rule::RefusedName, &tool.key.place, path.clone(), message);
+            }
+        }
     }
-    let refusing = Provider::ALL.into_iter().filter(|provider| !provider.takes_name(&key.text));
-    if let Some((who, is_ours)) = list(refusing) {
-        let plain = plain(&key.text);
-        let message = format!("this name is refused by {who}, and all tools of the request with it; write {plain}");
-        say(lints, is_ours, Rule::RefusedName, &key.place, under.to_owned(), message);
-    }
+}
+
+fn aliases(tool: &WrittenTool) -> &[ToolName] {
+    tool.tool.as_ref().map(|tool| tool.definition.aliases.as_slice()).unwrap_or_default()
 }
 
 /// A tool's input schema.
@@ -47,24 +76,17 @@ pub(super) fn schema(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: &mut Li
     let parameters = if schema.shorthand { Some(schema.node) } else { schema.node.get("properties") };
     for (key, _) in parameters.and_then(|node| node.entries()).unwrap_or_default() {
         let refusing = Provider::ALL.into_iter().filter(|provider| !provider.takes_parameter(&key.text));
-        if let Some((who, is_ours)) = list(refusing) {
+        if let Some(who) = list(refusing) {
             let middle = if schema.shorthand { "" } else { "properties." };
             let path = format!("{}.{middle}{}", schema.path, key.text);
             let plain = plain(&key.text);
             let message = format!("this name is refused by {who}; write {plain}: 1 to 64 letters, digits, _ . -");
-            say(lints, is_ours, Rule::RefusedParameter, &key.place, path, message);
+            lints.warn(Rule::RefusedParameter, &key.place, path, message);
         }
     }
     for part in parts {
         if part.role == Role::Root {
             at_root(part, lints);
-        }
-        if part.types().contains(&"array") && !part.has(&["items", "prefixItems"]) {
-            let refusing = Provider::ALL.into_iter().filter(|provider| provider.wants_items());
-            if let Some((who, is_ours)) = list(refusing) {
-                let message = format!("an array that does not say what it holds is refused by {who}; write items:");
-                say(lints, is_ours, Rule::RefusedSchema, part.place, part.path.clone(), message);
-            }
         }
     }
     for subset in Subset::ALL {
@@ -76,12 +98,12 @@ fn at_root(root: &Part<'_>, lints: &mut Lints) {
     for keyword in ["oneOf", "anyOf", "allOf", "enum", "const", "not"] {
         let Some((place, _)) = root.keyword(keyword) else { continue };
         let refusing = Provider::ALL.into_iter().filter(|provider| provider.refused_at_root().contains(&keyword));
-        if let Some((who, is_ours)) = list(refusing) {
+        if let Some(who) = list(refusing) {
             let message = format!(
                 "{keyword} at the root is refused by {who}; name all parameters in properties, and say in the \
                  description which belong together"
             );
-            say(lints, is_ours, Rule::RefusedSchema, place, root.below(&[keyword]), message);
+            lints.warn(Rule::RefusedSchema, place, root.below(&[keyword]), message);
         }
     }
 }
@@ -109,21 +131,11 @@ fn in_subset(schema: &ToolSchema<'_>, parts: &[Part<'_>], subset: Subset, lints:
     }
 }
 
-/// The providers in words, and whether the service gives out definitions for one of them.
-fn list(providers: impl Iterator<Item = Provider>) -> Option<(String, bool)> {
-    let providers: Vec<Provider> = providers.collect();
-    let is_ours = providers.iter().any(|provider| provider.has_format());
-    let names: Vec<&str> = providers.iter().map(|provider| provider.as_str()).collect();
+/// The providers in words; `None` when there are none.
+fn list(providers: impl IntoIterator<Item = Provider>) -> Option<String> {
+    let names: Vec<&str> = providers.into_iter().map(Provider::as_str).collect();
     let (last, rest) = names.split_last()?;
-    Some((if rest.is_empty() { (*last).to_owned() } else { format!("{} and {last}", rest.join(", ")) }, is_ours))
-}
-
-fn say(lints: &mut Lints, is_ours: bool, rule: Rule, place: &Place, path: String, message: String) {
-    if is_ours {
-        lints.warn(rule, place, path, message);
-    } else {
-        lints.hint(rule, place, path, message);
-    }
+    Some(if rest.is_empty() { (*last).to_owned() } else { format!("{} and {last}", rest.join(", ")) })
 }
 
 /// The name with what all take.
@@ -150,13 +162,33 @@ mod tests {
     #[test]
     fn a_name_that_some_refuse() {
         assert_eq!(found(&tool("count_rows-2"), &[]), [""; 0]);
-        assert_eq!(found(&tool("rows.count"), &[]), ["warning refused-name tools.rows.count 2"]);
-        assert_eq!(found(&tool("2_rows"), &[]), ["hint refused-name tools.2_rows 2"], "Gemini's alone");
-        let said = checked(&tool("rows.count"), &[]).findings[0].to_string();
-        assert!(
-            said.contains("refused by OpenAI, Anthropic and Bedrock") && said.contains("write rows_count"),
-            "{said}"
+        assert_eq!(found(&tool("rows.count"), &[]), ["hint refused-name tools.rows.count 2"]);
+        assert_eq!(found(&tool("2_rows"), &[]), ["warning refused-name tools.2_rows 2"], "Gemini's alone");
+        assert_eq!(
+            found(&format!("{}    aliases: [rows_2]\n", tool("2_rows")), &[]),
+            ["hint refused-name tools.2_rows 2"]
         );
+        let said =
+            |text: &str| checked(text, &[]).findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        let hint = said(&tool("rows.count"));
+        assert!(
+            hint.contains("by OpenAI, Anthropic and Bedrock: models of theirs know the tool as rows_count"),
+            "{hint}"
+        );
+        let long = said(&tool(&format!("rows.{}", "x".repeat(60))));
+        assert!(long.contains("refused by OpenAI, Gemini and Bedrock, and all tools"), "{long}");
+        assert!(long.contains("refused by Anthropic: models of theirs know the tool as rows_xxx"), "{long}");
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_changed_since_another_tool_has_it() {
+        let two = tool("rows.count") + tool("rows_count").strip_prefix("tools:\n").unwrap();
+        assert_eq!(
+            found(&two, &[]),
+            ["warning refused-name tools.rows.count 2", "warning ambiguous-name tools.rows_count 6"]
+        );
+        let said = checked(&two, &[]).findings[0].to_string();
+        assert!(said.contains("rows_count could be another tool"), "{said}");
     }
 
     #[test]
@@ -172,9 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_of_anything_and_keywords_of_the_narrower_ways() {
-        let found = of_tool("    parameters: {ids: {type: array, description: Rows to count}}\n");
-        assert_eq!(found, ["warning refused-schema parameters.ids 6"]);
+    fn keywords_of_the_narrower_ways() {
         let found = everything_of_tool(
             "    parameters: {id: {const: 5, multipleOf: 5}, n: {not: {type: string}, description: Rows}}\n",
         );

@@ -8,21 +8,18 @@ use tokio::time::sleep_until;
 
 use super::super::Outcome;
 use super::super::around::{Around, AroundLayer, Inner};
-use super::store::{Flight, Landed, Leader, ResultCache};
+use super::shelf::Shelf;
+use super::store::{Flight, Landed, Leader};
 use crate::call::{
-    CacheMode, CachePolicy, CacheScope, CacheStatus, CacheWhen, CallError, Effect, ErrorKind, Invocation, JsonObject,
-    Policy, ToolName, ToolResult, WITHHELD, json,
+    CacheMode, CacheStatus, CacheWhen, CallError, ErrorKind, Invocation, JsonObject, Policy, ToolResult, WITHHELD,
 };
 
 /// See the module.
 pub struct Cached {
-    cache: ResultCache,
-    policy: CachePolicy,
+    shelf: Arc<Shelf>,
     when: Option<CacheWhen>,
     /// A predicate that fails is told once: it would fill the log.
     warned: AtomicBool,
-    tool: ToolName,
-    generation: [u8; 32],
 }
 
 impl Around for Cached {
@@ -50,68 +47,28 @@ impl Around for Cached {
 }
 
 impl Cached {
-    /// The cache of one tool; `None` when its policy or its effect has none, or when its results may depend on a
-    /// context whose fields are not named.
-    pub fn layer(
-        cache: &ResultCache,
-        policy: &Policy,
-        takes_context: bool,
-        tool: &ToolName,
-        generation: [u8; 32],
-    ) -> Option<AroundLayer<Self>> {
-        let said = policy.cache.clone().filter(|_| policy.effect == Effect::Read)?;
-        let complete = said.context.is_some() || !takes_context;
-        let when = policy.cache_when.clone();
-        // Results that another predicate let in, or that may be on disk, are not this cache's.
-        let generation = match &when {
-            None if !cache.is_in_memory() => generation,
-            when => {
-                let text = when.as_ref().map_or("", |when| when.text().unwrap_or("a function"));
-                json::digest([&generation, text.as_bytes(), &[cache.is_in_memory().into()]])
-            }
-        };
-        let (cache, tool, warned) = (cache.clone(), tool.clone(), AtomicBool::new(false));
-        complete.then(|| AroundLayer::new(Self { cache, policy: said, when, warned, tool, generation }))
+    /// The cache of one tool; `None` without a shelf.
+    pub fn layer(shelf: Option<&Arc<Shelf>>, policy: &Policy) -> Option<AroundLayer<Self>> {
+        let (when, warned) = (policy.cache_when.clone(), AtomicBool::new(false));
+        Some(AroundLayer::new(Self { shelf: shelf?.clone(), when, warned }))
     }
 
-    /// What makes two calls equal: tool and generation, canonical arguments, whose they are, and the named fields of
-    /// the context.
     fn key(&self, invocation: &Invocation) -> [u8; 32] {
-        let whose = match self.policy.scope {
-            CacheScope::Caller => invocation.caller.name.as_bytes(),
-            CacheScope::Shared => b"",
-        };
-        let fields = self.policy.context.iter().flatten();
-        let context: JsonObject = fields
-            .filter_map(|field| invocation.context.get(field).map(|value| (field.clone(), value.clone())))
-            .collect();
-        json::digest([
-            self.tool.as_str().as_bytes(),
-            &self.generation,
-            &json::canonical(&*invocation.arguments),
-            &[self.policy.scope as u8],
-            whose,
-            &json::canonical(&context),
-        ])
+        self.shelf.key(&invocation.caller, &invocation.arguments, &invocation.context)
     }
 
     async fn answer(&self, mut inner: impl Inner, invocation: Invocation, key: [u8; 32]) -> Outcome {
         let note = |status| invocation.notes.lock().meta.cache = status;
         loop {
-            if let Some(hit) = self.cache.get(&key) {
+            if let Some(hit) = self.shelf.cache.get(&key) {
                 let mut notes = invocation.notes.lock();
                 (notes.meta.cache, notes.origin) = (CacheStatus::Hit, Some(hit.origin));
                 return Ok(hit.result);
             }
-            match self.cache.board(key) {
+            match self.shelf.cache.board(key) {
                 Flight::Leading(leader) => {
-                    // The flight before may have landed in between; else read through: the result may have been stored
-                    // before a restart.
-                    let stored = match self.cache.get(&key) {
-                        Some(hit) => Some(hit),
-                        None => self.cache.read_through(&key).await,
-                    };
-                    if let Some(hit) = stored {
+                    // The flight before may have landed in between.
+                    if let Some(hit) = self.shelf.look(&key).await {
                         let mut notes = invocation.notes.lock();
                         (notes.meta.cache, notes.origin) = (CacheStatus::Hit, Some(hit.origin));
                         leader.land(Landed { outcome: Ok(hit.result.clone()), origin: hit.origin });
@@ -152,14 +109,14 @@ impl Cached {
 
     /// Runs the call, stores its result, tells who joined.
     async fn lead(&self, inner: &mut impl Inner, call: Invocation, key: [u8; 32], leader: Option<Leader>) -> Outcome {
-        let (origin, arguments) = (call.id, call.arguments.clone());
-        let purges = self.cache.purges();
+        let (origin, arguments, tool) = (call.id, call.arguments.clone(), self.shelf.tool.as_str());
+        let purges = self.shelf.cache.purges();
         let outcome = inner.call(call).await;
         if let Ok(result) = &outcome
             && !result.is_error
             && self.is_worth_keeping(&arguments, result)
         {
-            self.cache.store(key, self.tool.as_str(), origin, result, self.policy.ttl, purges).await;
+            self.shelf.cache.store(key, tool, origin, result, self.shelf.ttl(), purges).await;
         }
         if let Some(leader) = leader
             && concerns_all(&outcome)
@@ -174,8 +131,8 @@ impl Cached {
         when.holds(arguments, result).unwrap_or_else(|error| {
             if !self.warned.swap(true, Ordering::Relaxed) {
                 // It may quote what must not be on record.
-                let error = if self.cache.is_in_memory() { WITHHELD } else { &*error };
-                tracing::warn!(tool = self.tool.as_str(), error, "cache.when failed: the result is not stored");
+                let error = if self.shelf.cache.is_in_memory() { WITHHELD } else { &*error };
+                tracing::warn!(tool = self.shelf.tool.as_str(), error, "cache.when failed: the result is not stored");
             }
             false
         })

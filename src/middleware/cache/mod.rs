@@ -5,7 +5,9 @@
 //! deadline or cancellation is not, and then the next in line runs.
 
 mod layer;
+mod shelf;
 mod store;
 
 pub use layer::Cached;
+pub use shelf::Shelf;
 pub use store::ResultCache;

@@ -27,6 +27,7 @@ pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
         .param_opt("timezone", "string", zone)
         .output_schema(output)
         .effect(Effect::Read)
+        .repeatable()
         .with_runner(Arc::new(CurrentTime(Clock::system())))
 }
 

@@ -3,19 +3,17 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use reqwest::{Method, Request};
 use serde::Deserialize;
-use url::{Host, Url};
+use url::Url;
 
+use super::web::Web;
 use crate::call::units::Size;
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult, Violation};
-use crate::tools::http::client::{Client, Clients};
-use crate::tools::http::gate::Gate;
 use crate::tools::http::response::Reading;
-use crate::tools::{ConfigFault, Runner, Tool};
+use crate::tools::{Clients, ConfigFault, Runner, Tool};
 
 const DESCRIPTION: &str = "Fetches one http or https URL with a GET request and returns what it answers: pages and \
-     other text as text, JSON as data, pictures and sound as such. Use it when you know the exact URL of a page, file \
+     other text as text, JSON as data, pictures, sound and documents as such. Use it when you know the exact URL of a page, file \
      or API and need what is there now. It does not search, log in, run scripts, follow redirects or reach private \
      networks, and long texts are cut.";
 
@@ -35,51 +33,24 @@ pub(super) struct Config {
 }
 
 pub(super) fn tool(name: &str, config: Config, clients: &Clients) -> Result<Tool, ConfigFault> {
-    let client = clients.get(Gate::new(config.allow_private, "with.allow_private"));
-    let client = client.map_err(|message| ConfigFault::error(&["with"], message))?;
     let reading = Reading::new(config.max_bytes, "with.max_bytes");
     let reading = reading.map_err(|message| ConfigFault::error(&["with", "max_bytes"], message))?;
-    let host = |(at, name): (usize, &String)| {
-        Host::parse(name).map_err(|error| {
-            ConfigFault::error(&["with", "allow_hosts", &at.to_string()], format!("`{name}` is not a host: {error}"))
-        })
-    };
-    let hosts = config.allow_hosts.iter().enumerate().map(host).collect::<Result<_, _>>()?;
+    let web = Web::new(&config.allow_hosts, config.allow_private, clients)?;
     let tool = Tool::new(name, DESCRIPTION)
         .param("url", "string", "Full URL, beginning with http:// or https://, e.g. https://example.com/page")
         .effect(Effect::Read);
-    Ok(tool.with_runner(Arc::new(HttpGet { client, reading, hosts })))
+    Ok(tool.with_runner(Arc::new(HttpGet { web, reading })))
 }
 
 struct HttpGet {
-    client: Client,
+    web: Web,
     reading: Reading,
-    hosts: Vec<Host>,
 }
 
 impl HttpGet {
     fn url(&self, arguments: &JsonObject) -> Result<Url, String> {
         let text = arguments.get("url").and_then(serde_json::Value::as_str).unwrap_or_default();
-        // `url` reads past these; whoever wrote them meant something else than what would be asked.
-        let odd = |c: char| c == '\\' || c.is_whitespace() || c.is_control();
-        let url = match Url::parse(text) {
-            Ok(url) if matches!(url.scheme(), "http" | "https") && !text.contains(odd) => url,
-            _ => {
-                return Err("`url` must be a full http or https URL such as https://example.com/page.".into());
-            }
-        };
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err("`url` must not hold a user name or password.".into());
-        }
-        if url.port() == Some(0) {
-            return Err("`url` names port 0, which cannot be reached.".into());
-        }
-        let listed = |host: Host<&str>| self.hosts.iter().any(|known| *known == host.to_owned());
-        if !self.hosts.is_empty() && !url.host().is_some_and(listed) {
-            let known: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
-            return Err(format!("`url` must be on one of these hosts: {}.", known.join(", ")));
-        }
-        Ok(url)
+        self.web.url("url", text)
     }
 }
 
@@ -87,7 +58,7 @@ impl HttpGet {
 impl Runner for HttpGet {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
         let url = self.url(&arguments)?;
-        let response = self.client.send(Request::new(Method::GET, url)).await?;
+        let response = self.web.get(url).await?;
         self.reading.read(response, &context).await
     }
 

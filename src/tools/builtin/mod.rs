@@ -1,9 +1,13 @@
 //! Tools that come with the service. Off unless a manifest names them, except in the demo.
 
+mod add_image;
 mod calculator;
 mod current_time;
+mod folder;
 mod http_get;
+mod read_cache;
 mod read_file;
+mod web;
 
 use std::path::Path;
 
@@ -15,7 +19,7 @@ use super::{Clients, ConfigFault, Tool};
 use crate::call::JsonObject;
 
 /// Names of the built-in tools.
-pub const NAMES: [&str; 4] = ["calculator", "current_time", "http_get", "read_file"];
+pub const NAMES: [&str; 6] = ["add_image", "calculator", "current_time", "http_get", "read_cache", "read_file"];
 
 /// The built-in `which`, registered as `name`, with its settings (`with:`); `None` if there is no such built-in.
 pub fn build(
@@ -26,9 +30,11 @@ pub fn build(
     clients: &Clients,
 ) -> Option<Result<Tool, ConfigFault>> {
     match which {
+        "add_image" => Some(settings(with).and_then(|config| add_image::tool(name, config, base, clients))),
         "calculator" => Some(settings(with).map(|none: NoSettings| calculator::tool(name, none))),
         "current_time" => Some(settings(with).map(|none: NoSettings| current_time::tool(name, none))),
         "http_get" => Some(settings(with).and_then(|config| http_get::tool(name, config, clients))),
+        "read_cache" => Some(settings(with).map(|none: NoSettings| read_cache::tool(name, none))),
         "read_file" => Some(settings(with).and_then(|config| read_file::tool(name, config, base))),
         _ => None,
     }
@@ -48,7 +54,8 @@ fn settings<T: DeserializeOwned>(with: &JsonObject) -> Result<T, ConfigFault> {
 /// The tools of a service that was started without a manifest.
 pub fn demo() -> Vec<Tool> {
     let clients = Clients::default();
-    let names = ["calculator", "current_time", "http_get"];
+    // All that need no settings.
+    let names = ["add_image", "calculator", "current_time", "http_get", "read_cache"];
     let tool = |name: &&str| build(name, name, &JsonObject::new(), Path::new(""), &clients)?.ok();
     names.iter().filter_map(tool).collect()
 }

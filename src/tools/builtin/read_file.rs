@@ -1,23 +1,17 @@
-//! Text files under one folder, whole or by lines.
-//!
-//! The folder is opened once, when the tool is built, and every path is resolved inside it by cap-std: neither `..`
-//! nor a symlink nor an absolute path leads out, whatever is renamed meanwhile. What is not a regular file is refused
-//! before it is opened, and the opening itself never waits, so a FIFO or a device holds nobody up.
+//! Files under one folder: text whole or by lines, pictures and PDF documents as such.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use cap_std::ambient_authority;
-use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
-use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
+use super::folder::{self, Folder};
 use crate::call::units::Size;
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::blocking::on_a_thread;
-use crate::tools::{ConfigFault, Runner, Tool};
+use crate::tools::{ConfigFault, Runner, Tool, media};
 
 /// No tool may answer more than this.
 const MOST: u64 = 4 << 20;
@@ -42,12 +36,10 @@ pub(super) fn tool(name: &str, config: Config, base: &Path) -> Result<Tool, Conf
     if !(1..=MOST).contains(&config.max_bytes.0) {
         return Err(ConfigFault::error(&["with", "max_bytes"], "from 1B to 4MiB"));
     }
-    let root = base.join(&config.root);
-    let dir = Dir::open_ambient_dir(&root, ambient_authority()).map_err(|error| {
-        ConfigFault::error(&["with", "root"], format!("cannot open the folder {}: {error}", root.display()))
-    })?;
+    let folder = Folder::open(&config.root, base)?;
     let description = "Reads a text file. Answers with the whole file, or with the lines that you ask for; of a long \
-        file it answers the first part and says how to go on.";
+        file it answers the first part and says how to go on. A picture (PNG, JPEG, GIF, WebP) or a PDF document is \
+        answered whole.";
     let schema = json!({
         "type": "object",
         "properties": {
@@ -58,12 +50,12 @@ pub(super) fn tool(name: &str, config: Config, base: &Path) -> Result<Tool, Conf
         "required": ["path"],
         "additionalProperties": false,
     });
-    let runner = ReadFile { dir: Arc::new(dir), max_bytes: config.max_bytes.as_usize() };
+    let runner = ReadFile { folder, max_bytes: config.max_bytes.as_usize() };
     Ok(Tool::new(name, description).input_schema(schema).effect(Effect::Read).with_runner(Arc::new(runner)))
 }
 
 struct ReadFile {
-    dir: Arc<Dir>,
+    folder: Folder,
     max_bytes: usize,
 }
 
@@ -77,8 +69,8 @@ impl Runner for ReadFile {
             count: number("line_count").unwrap_or(u64::MAX),
             max_bytes: self.max_bytes,
         };
-        let dir = self.dir.clone();
-        on_a_thread(move || page.read(&dir, &context)).await
+        let folder = self.folder.clone();
+        on_a_thread(move || page.read(&folder, &context)).await
     }
 }
 
@@ -91,10 +83,16 @@ struct Page {
 }
 
 impl Page {
-    fn read(&self, dir: &Dir, context: &ToolContext) -> Result<ToolResult, ToolError> {
-        let file = Watched { file: self.open(dir)?, context };
-        let mut reader = BufReader::with_capacity(64 << 10, file);
-        let failed = |error| self.failed(&error);
+    fn read(&self, folder: &Folder, context: &ToolContext) -> Result<ToolResult, ToolError> {
+        let failed = |error| folder::failed(&self.path, &error);
+        let mut file = folder.file(&self.path, context)?;
+        let mut head = Vec::with_capacity(media::HEAD);
+        file.by_ref().take(media::HEAD as u64).read_to_end(&mut head).map_err(failed)?;
+        if let Some(mime_type) = media::sniff(&head) {
+            let block = media::block(mime_type, file.whole(head, self.max_bytes)?, folder::uri(&self.path));
+            return Ok(ToolResult { content: vec![block], ..ToolResult::default() });
+        }
+        let mut reader = BufReader::with_capacity(64 << 10, head.as_slice().chain(file));
         for line in 0..self.start - 1 {
             if reader.skip_until(b'\n').map_err(failed)? == 0 {
                 return Err(self.ends_before(line));
@@ -118,23 +116,7 @@ impl Page {
         }
         match String::from_utf8(bytes) {
             Ok(text) if !text.contains('\0') => Ok(ToolResult::text(text)),
-            _ => Err(self.said("is not a text file (UTF-8), and this tool reads nothing else")),
-        }
-    }
-
-    fn open(&self, dir: &Dir) -> Result<File, ToolError> {
-        let refuse = |is_dir| self.said(if is_dir { "is a folder, not a file" } else { "is not a regular file" });
-        let seen = dir.metadata(&self.path).map_err(|error| self.failed(&error))?;
-        if !seen.is_file() {
-            return Err(refuse(seen.is_dir()));
-        }
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-        let file = dir.open_with(&self.path, &options).map_err(|error| self.failed(&error))?;
-        // Another may have taken its place since.
-        match file.metadata().map_err(|error| self.failed(&error))? {
-            opened if opened.is_file() => Ok(file),
-            opened => Err(refuse(opened.is_dir())),
+            _ => Err(self.said("is neither a text file (UTF-8) nor a PNG, JPEG, GIF or WebP picture nor a PDF")),
         }
     }
 
@@ -166,42 +148,17 @@ impl Page {
         self.said(&format!("has {lines} lines, so there is no line {}", self.start))
     }
 
-    /// Never with the operating system's own words: they may hold a path outside of the folder.
-    fn failed(&self, error: &io::Error) -> ToolError {
-        match error.kind() {
-            io::ErrorKind::NotFound => self.said("is not there: paths are relative to the folder that this tool reads"),
-            // cap-std's refusal; the operating system's own has a number.
-            io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => {
-                self.said("leads out of the folder that this tool reads: use a path relative to it")
-            }
-            kind => self.said(&format!("cannot be read: {kind}")),
-        }
-    }
-
     fn said(&self, what: &str) -> ToolError {
-        let path: String = self.path.chars().take(200).collect();
-        ToolError::Said(format!("`{path}` {what}"))
-    }
-}
-
-/// A file that ends with an error once nobody waits for it any more: finding a line may take long.
-struct Watched<'a> {
-    file: File,
-    context: &'a ToolContext,
-}
-
-impl Read for Watched<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.context.cancelled.is_cancelled() || tokio::time::Instant::now() > self.context.deadline {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.file.read(into)
+        folder::said(&self.path, what)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD as BASE64;
 
     use super::*;
     use crate::call::{Caller, Invocation, ToolName, ToolSettings};
@@ -224,7 +181,17 @@ mod tests {
     }
 
     impl Fixture {
+        async fn content(&self, arguments: Value) -> Vec<Value> {
+            let result = self.result(arguments).await.0.unwrap();
+            result.content.iter().map(|block| serde_json::to_value(block).unwrap()).collect()
+        }
+
         async fn read(&self, arguments: Value) -> (Result<String, String>, Vec<String>) {
+            let (result, warnings) = self.result(arguments).await;
+            (result.map(|result| result.as_text()).map_err(|error| error.to_string()), warnings)
+        }
+
+        async fn result(&self, arguments: Value) -> (Result<ToolResult, ToolError>, Vec<String>) {
             let (name, caller) = (ToolName::parse("t").unwrap(), Arc::new(Caller::anonymous()));
             let invocation = Invocation::new(name, JsonObject::new(), caller, jiff::Timestamp::now());
             let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
@@ -232,7 +199,7 @@ mod tests {
             let arguments = Arc::new(arguments.as_object().unwrap().clone());
             let result = self.tool.runner.call(arguments, context).await;
             let warnings = invocation.notes.lock().meta.warnings.clone();
-            (result.map(|result| result.as_text()).map_err(|error| error.to_string()), warnings)
+            (result, warnings)
         }
 
         async fn text(&self, arguments: Value) -> String {
@@ -312,8 +279,31 @@ mod tests {
         std::fs::write(root.join("latin"), b"a\xe9b").unwrap();
         std::fs::write(root.join("binary"), b"a\0b").unwrap();
         for path in ["latin", "binary"] {
-            assert!(files.read(json!({"path": path})).await.0.unwrap_err().contains("not a text file"));
+            assert!(files.read(json!({"path": path})).await.0.unwrap_err().contains("neither a text file"));
         }
+    }
+
+    #[tokio::test]
+    async fn pictures_and_documents_are_answered_whole() {
+        let files = fixture("1KiB");
+        let root = files.folder.path().join("root");
+        let png = [b"\x89PNG\r\n\x1a\n".as_slice(), &[0; 100]].concat();
+        // The name is nothing: the bytes are.
+        std::fs::write(root.join("sub/shot.txt"), &png).unwrap();
+        std::fs::write(root.join("sub/é 1.pdf"), "%PDF-1.7\n").unwrap();
+        std::fs::write(root.join("big.png"), [png.as_slice(), &[0; 1024]].concat()).unwrap();
+        std::fs::write(root.join("cut.png"), "\x7fPNG").unwrap();
+        let content = files.content(json!({"path": "sub/shot.txt", "start_line": 1})).await;
+        assert_eq!(content, [json!({"type": "image", "data": BASE64.encode(&png), "mimeType": "image/png"})]);
+        let content = files.content(json!({"path": "./sub/é 1.pdf"})).await;
+        let (uri, blob) = ("file:///sub/%C3%A9%201.pdf", BASE64.encode("%PDF-1.7\n"));
+        assert_eq!(
+            content,
+            [json!({"type": "resource", "resource": {"uri": uri, "mimeType": "application/pdf", "blob": blob}})]
+        );
+        let said = files.read(json!({"path": "big.png"})).await.0.unwrap_err();
+        assert_eq!(said, "`big.png` is longer than 1.0 KiB (`with.max_bytes`)");
+        assert_eq!(files.text(json!({"path": "cut.png"})).await, "\x7fPNG");
     }
 
     #[tokio::test]

@@ -458,7 +458,8 @@ wait()
         let invocation = invocation();
         leave_behind(&invocation, "</dev/null >/dev/null 2>&1").await;
         assert_eq!(invocation.notes.lock().meta.warnings, Vec::<String>::new());
-        let left = survivors(&invocation.id.to_string());
+        // While it becomes `sleep` it has no environment to be known by.
+        let left = until("it is there", || Some(survivors(&invocation.id.to_string())).filter(|left| !left.is_empty()));
         assert_eq!(left.len(), 1);
         let pid = rustix::process::Pid::from_raw(left[0].parse().unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

@@ -2,25 +2,27 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use bytesize::ByteSize;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderName, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
+use url::Url;
 
 use super::client::{failure, host};
 use super::config::{Notebook, ResponseConfig};
 use crate::call::units::Size;
-use crate::call::{Content, ToolContext, ToolError, ToolResult};
+use crate::call::{ToolContext, ToolError, ToolResult};
+use crate::tools::media;
 use crate::tools::template::plain_text;
 
 /// Longest answer unless the manifest says otherwise.
 const DEFAULT_CAP: usize = 256 * 1024;
 /// Longest answer that a manifest may ask for.
 const HARD_CAP: usize = 4 * 1024 * 1024;
+/// The media type of bytes of which nothing is known (RFC 2046, 4.5.1).
+const BYTES: &str = "application/octet-stream";
 /// How much of an error's body the model gets to see.
 const ERROR_BODY: usize = 4 * 1024;
 
@@ -39,7 +41,7 @@ pub(crate) struct Reading {
 enum Kind {
     Json,
     Text,
-    /// A picture or sound of this type.
+    /// A picture, sound or a document of this type, whatever the bytes look like.
     Media(String),
     /// Not declared.
     Unknown,
@@ -84,74 +86,75 @@ impl Reading {
         }
     }
 
+    /// How whole answers of up to `cap` bytes are read, for tools with caps of their own.
+    pub(crate) fn up_to(cap: usize, cap_key: &'static str) -> Self {
+        Self { pick: None, error_when: None, cap, cap_key }
+    }
+
     /// The result that an answer stands for.
     pub(crate) async fn read(&self, response: Response, context: &ToolContext) -> Result<ToolResult, ToolError> {
         let host = host(response.url());
-        let status = response.status();
-        match status.as_u16() {
-            200..=299 => self.success(response, &host, context).await,
-            300..=399 => Err(moved(&response, &host)),
-            429 | 502..=504 => {
-                let message = format!("`{host}` answered HTTP {status}");
-                // One that asks for fewer calls is up.
-                let (down, retry_after) = (status != StatusCode::TOO_MANY_REQUESTS, retry_after(&response));
-                Err(ToolError::Upstream { message, retryable: true, down, untouched: false, retry_after })
-            }
-            400..=499 => Ok(refusal(response, status, &host).await),
-            _ => {
-                let message = format!("`{host}` answered HTTP {status}");
-                Err(ToolError::upstream_final(message))
-            }
-        }
-    }
-
-    async fn success(&self, response: Response, host: &str, context: &ToolContext) -> Result<ToolResult, ToolError> {
+        let response = accepted(response, &host).await?;
         if response.status() == StatusCode::NO_CONTENT {
             return Ok(ToolResult::default());
-        }
-        if let Some(coding) = header(&response, CONTENT_ENCODING).filter(|coding| *coding != "identity") {
-            let message = format!("`{host}` answered in content-encoding {coding}, which was not asked for");
-            return Err(ToolError::BadOutput(message));
         }
         let kind = match &self.pick {
             Some(_) => Kind::Json,
             None => Kind::of(header(&response, CONTENT_TYPE)),
         };
-        let cap = ByteSize(self.cap as u64);
-        let key = self.cap_key;
-        let bad = |what: String| Err(ToolError::BadOutput(format!("`{host}` answered {what}")));
-        let too_long = || bad(format!("more than {cap}: ask for less, or raise `{key}`"));
-        let declared = response.content_length().unwrap_or(0);
-        if declared > self.cap as u64 && kind != Kind::Text {
-            return too_long();
-        }
-        let body = Body::read(response, self.cap).await;
-        let Body { bytes, cut } = body.map_err(|error| failure(host, error))?;
+        let url = response.url().clone();
+        let Body { bytes, cut } = self.body(response, &host, kind == Kind::Text).await?;
         if bytes.is_empty() {
             return Ok(ToolResult::default());
         }
-        if cut && kind != Kind::Text {
-            return too_long();
-        }
+        let file = |mime_type: &str, bytes| ToolResult {
+            content: vec![media::block(mime_type, bytes, bare(url))],
+            ..ToolResult::default()
+        };
         match kind {
             Kind::Text => {
                 if cut {
-                    context.warn(format!("the answer of `{host}` was cut after {cap} (`{key}`)"));
+                    let cap = ByteSize(self.cap as u64);
+                    context.warn(format!("the answer of `{host}` was cut after {cap} (`{}`)", self.cap_key));
                 }
                 Ok(ToolResult::text(text(&bytes, cut)))
             }
-            Kind::Media(mime_type) => Ok(media(mime_type, &bytes)),
+            Kind::Media(mime_type) => Ok(file(&mime_type, bytes)),
             Kind::Json => match serde_json::from_slice(&bytes) {
-                Ok(value) => self.json(value, host),
-                Err(error) => bad(format!("JSON that does not parse: {error}")),
+                Ok(value) => self.json(value, &host),
+                Err(error) => Err(ToolError::BadOutput(format!("`{host}` answered JSON that does not parse: {error}"))),
             },
             Kind::Unknown | Kind::Other(_) => match (serde_json::from_slice(&bytes), kind) {
-                (Ok(value), _) => self.json(value, host),
-                (_, Kind::Other(what)) => bad(format!("{what}, which is no text, JSON, image or sound")),
-                _ if std::str::from_utf8(&bytes).is_ok() => Ok(ToolResult::text(text(&bytes, false))),
-                _ => bad("bytes of no declared type".into()),
+                (Ok(value), _) => self.json(value, &host),
+                (_, Kind::Other(mime_type)) if mime_type != BYTES => Ok(file(&mime_type, bytes)),
+                _ => match (media::sniff(&bytes), std::str::from_utf8(&bytes)) {
+                    (Some(mime_type), _) => Ok(file(mime_type, bytes)),
+                    (None, Ok(text)) if !text.contains('\0') => Ok(ToolResult::text(text)),
+                    _ => Ok(file(BYTES, bytes)),
+                },
             },
         }
+    }
+
+    /// The bytes of an answer, whatever they are said to be.
+    pub(crate) async fn bytes(&self, response: Response) -> Result<Vec<u8>, ToolError> {
+        let host = host(response.url());
+        let response = accepted(response, &host).await?;
+        self.body(response, &host, false).await.map(|body| body.bytes)
+    }
+
+    /// Reads up to the cap; beyond it the answer is cut, if it may be, or refused.
+    async fn body(&self, response: Response, host: &str, may_be_cut: bool) -> Result<Body, ToolError> {
+        let too_long = || {
+            let (cap, key) = (ByteSize(self.cap as u64), self.cap_key);
+            let message = format!("`{host}` answered more than {cap}: ask for less, or raise `{key}`");
+            Err(ToolError::BadOutput(message))
+        };
+        if response.content_length().unwrap_or(0) > self.cap as u64 && !may_be_cut {
+            return too_long();
+        }
+        let body = Body::read(response, self.cap).await.map_err(|error| failure(host, error))?;
+        if body.cut && !may_be_cut { too_long() } else { Ok(body) }
     }
 
     fn json(&self, mut value: Value, host: &str) -> Result<ToolResult, ToolError> {
@@ -183,7 +186,7 @@ impl Kind {
             (_, "json") => Self::Json,
             (_, sub) if sub.ends_with("+json") => Self::Json,
             ("text", _) => Self::Text,
-            ("image" | "audio", _) => Self::Media(essence),
+            ("image" | "audio" | "video", _) | ("application", "pdf") => Self::Media(essence),
             (_, sub) if sub.ends_with("+xml") || sub.ends_with("+yaml") => Self::Text,
             ("application", "xml" | "javascript" | "ecmascript" | "yaml" | "x-yaml" | "toml" | "sql" | "graphql") => {
                 Self::Text
@@ -219,19 +222,46 @@ fn text(bytes: &[u8], cut: bool) -> String {
     String::from_utf8_lossy(whole).into_owned()
 }
 
-fn media(mime_type: String, bytes: &[u8]) -> ToolResult {
-    let data = BASE64.encode(bytes);
-    let sound = mime_type.starts_with("audio/");
-    let block = if sound { Content::Audio { data, mime_type } } else { Content::Image { data, mime_type } };
-    ToolResult { content: vec![block], ..ToolResult::default() }
+/// Where a file is from, without what may be a secret.
+pub(crate) fn bare(mut url: Url) -> String {
+    // Fails only for URLs without a host, which nobody can be asked by.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.set_fragment(None);
+    url.into()
 }
 
 fn header(response: &Response, name: HeaderName) -> Option<&str> {
     response.headers().get(name)?.to_str().ok()
 }
 
+/// An answer that says yes and can be read; any other as what it means.
+async fn accepted(response: Response, host: &str) -> Result<Response, ToolError> {
+    let status = response.status();
+    match status.as_u16() {
+        204 => Ok(response),
+        200..=299 => match header(&response, CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+            None => Ok(response),
+            Some(coding) => {
+                let message = format!("`{host}` answered in content-encoding {coding}, which was not asked for");
+                Err(ToolError::BadOutput(message))
+            }
+        },
+        300..=399 => Err(moved(&response, host)),
+        429 | 502..=504 => {
+            let message = format!("`{host}` answered HTTP {status}");
+            // One that asks for fewer calls is up.
+            let (down, retry_after) = (status != StatusCode::TOO_MANY_REQUESTS, retry_after(&response));
+            Err(ToolError::Upstream { message, retryable: true, down, untouched: false, retry_after })
+        }
+        400..=499 => Err(refusal(response, status, host).await),
+        _ => Err(ToolError::upstream_final(format!("`{host}` answered HTTP {status}"))),
+    }
+}
+
 /// The server understood and says no; its words are for the model.
-async fn refusal(response: Response, status: StatusCode, host: &str) -> ToolResult {
+async fn refusal(response: Response, status: StatusCode, host: &str) -> ToolError {
     let reason = status.canonical_reason().unwrap_or("no reason given");
     let said = match Kind::of(header(&response, CONTENT_TYPE)) {
         Kind::Json | Kind::Text | Kind::Unknown => match Body::read(response, ERROR_BODY).await {
@@ -241,7 +271,7 @@ async fn refusal(response: Response, status: StatusCode, host: &str) -> ToolResu
         Kind::Media(_) | Kind::Other(_) => String::new(),
     };
     let said = Some(said.trim()).filter(|said| !said.is_empty());
-    ToolResult::error(format!("HTTP {}: {}", status.as_u16(), said.unwrap_or(reason)))
+    ToolError::Said(format!("HTTP {}: {}", status.as_u16(), said.unwrap_or(reason)))
 }
 
 /// Where to is said by host only: the rest may hold anything.

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::*;
-use crate::call::{Caller, Content, Effect, Invocation, ToolName};
+use crate::call::{Caller, Content, Effect, Invocation, Resource, ToolName};
 
 /// What a test server does with every connection once it has read a request.
 #[derive(Clone)]
@@ -217,7 +217,6 @@ async fn answers_become_results_by_their_type() {
         ("content-type: application/xml", "<a/>", Ok(ToolResult::text("<a/>"))),
         ("x-none: 1", "plain", Ok(ToolResult::text("plain"))),
         ("content-type: application/json", "{nope", Err("does not parse")),
-        ("content-type: application/pdf", "%PDF-1.7", Err("answered application/pdf, which is no text")),
         ("content-type: text/plain\r\ncontent-encoding: gzip", "x", Err("content-encoding gzip")),
     ] {
         match (ask(ok(head, body), json!({})).await, expected) {
@@ -230,6 +229,30 @@ async fn answers_become_results_by_their_type() {
     assert_eq!(image.content, [Content::Image { data: "AVBORw==".into(), mime_type: "image/png".into() }]);
     let sound = ask(ok("content-type: audio/wav", "RIFF"), json!({})).await.unwrap();
     assert_eq!(sound.content, [Content::Audio { data: "UklGRg==".into(), mime_type: "audio/wav".into() }]);
+    let file = |mime_type: &str, text: Option<&str>, blob: Option<&str>| Content::Resource {
+        resource: Resource {
+            uri: String::new(),
+            mime_type: Some(mime_type.into()),
+            text: text.map(str::to_owned),
+            blob: blob.map(str::to_owned),
+        },
+    };
+    for (head, body, expected) in [
+        ("content-type: application/pdf", "%PDF-1.7", file("application/pdf", None, Some("JVBERi0xLjc="))),
+        ("content-type: application/octet-stream", "%PDF-1.7", file("application/pdf", None, Some("JVBERi0xLjc="))),
+        ("content-type: application/zip", "PK\u{3}\0", file("application/zip", None, Some("UEsDAA=="))),
+        ("content-type: video/mp4; codecs=x", "\0\0", file("video/mp4", None, Some("AAA="))),
+        ("content-type: application/rtf", "{\\rtf1 hi}", file("application/rtf", Some("{\\rtf1 hi}"), None)),
+        ("x-none: 1", "a\0b", file("application/octet-stream", None, Some("YQBi"))),
+        ("x-none: 1", "GIF89a", Content::Image { data: "R0lGODlh".into(), mime_type: "image/gif".into() }),
+    ] {
+        let mut answered = ask(ok(head, body), json!({})).await.unwrap();
+        if let Content::Resource { resource } = &mut answered.content[0] {
+            let uri = std::mem::take(&mut resource.uri);
+            assert!(uri.starts_with("http://127.0.0.1:") && uri.ends_with('/'), "{uri}");
+        }
+        assert_eq!(answered, ToolResult { content: vec![expected], ..ToolResult::default() }, "{head}");
+    }
     let nothing = ask(Reply::Bytes(b"HTTP/1.1 204 No Content\r\n\r\n".to_vec()), json!({"pick": "/a"})).await;
     assert_eq!(nothing, Ok(ToolResult::default()));
 }
@@ -270,7 +293,7 @@ async fn a_no_of_the_server_is_an_answer() {
         let length = body.len();
         let reply = format!("HTTP/1.1 {status}\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}");
         let result = ask(Reply::Bytes(reply.into_bytes()), json!({"pick": "/x"})).await;
-        assert_eq!(result, Ok(ToolResult::error(said)), "{status}");
+        assert_eq!(result, Err(ToolError::Said(said.into())), "{status}");
     }
 }
 

@@ -1,0 +1,151 @@
+//! Which part of a long result an answer shows, and what it says of the rest.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::json::type_name;
+
+/// Which part of a long result a call asks for. A view: the tool runs, and its result is kept, as if nothing were said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, utoipa::ToSchema)]
+pub struct Page {
+    /// `full` for everything, page by page; anything else for the first items, or beginning and end.
+    #[schema(value_type = String, required = false)]
+    pub detail: Detail,
+    /// Items of a list, or characters of a text, to leave out before the first that is shown. Only with `detail: full`.
+    #[schema(required = false)]
+    pub offset: usize,
+    /// Items of a list, or characters of a text, to show: 1 to 100000.
+    #[schema(required = false, minimum = 1, maximum = 100_000)]
+    pub limit: Option<usize>,
+}
+
+/// How much of a long result is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Detail {
+    /// Enough to see what it is: the first items of a list, beginning and end of a text.
+    #[default]
+    Exploring,
+    /// Everything, page by page.
+    Full,
+}
+
+/// Largest `limit`.
+const MAX_LIMIT: u64 = 100_000;
+
+impl Page {
+    /// Reads `{"detail": "full", "offset": 0, "limit": 50}`; `null` asks for nothing.
+    ///
+    /// # Errors
+    /// What is wrong and what would be right.
+    pub fn read(value: Value) -> Result<Option<Self>, String> {
+        let fields = match value {
+            Value::Null => return Ok(None),
+            Value::Object(fields) => fields,
+            other => {
+                return Err(format!(
+                    "page is an object, {{\"detail\": \"full\", \"offset\": 0}}, not {}",
+                    type_name(&other)
+                ));
+            }
+        };
+        let mut page = Self::default();
+        for (field, value) in fields {
+            match (field.as_str(), value) {
+                ("detail" | "offset" | "limit", Value::Null) => {}
+                // Any other word is exploring (the contract's rule), so that a caller's own words for it do no harm.
+                ("detail", Value::String(word)) => {
+                    page.detail = if word == "full" { Detail::Full } else { Detail::Exploring };
+                }
+                ("detail", _) => return Err("page.detail is a text: \"full\", or \"exploring\"".into()),
+                ("offset", value) => {
+                    let offset = value.as_u64().and_then(|offset| usize::try_from(offset).ok());
+                    page.offset = offset.ok_or("page.offset is a whole number from 0")?;
+                }
+                ("limit", value) => {
+                    let limit = value.as_u64().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+                    let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+                    page.limit =
+                        Some(limit.ok_or_else(|| format!("page.limit is a whole number from 1 to {MAX_LIMIT}"))?);
+                }
+                (other, _) => {
+                    return Err(format!("unknown field `{other}` in page: there are detail, offset and limit"));
+                }
+            }
+        }
+        if page.offset > 0 && page.detail == Detail::Exploring {
+            return Err("page.offset goes with \"detail\": \"full\"; without it the first items are shown".into());
+        }
+        Ok(Some(page))
+    }
+
+    /// It begins behind the first page, so it is one of a result that is there already.
+    pub fn is_further(&self) -> bool {
+        self.offset > 0
+    }
+}
+
+/// What the lengths of a result are counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Items of a list.
+    Items,
+    /// Characters (Unicode scalar values) of a text.
+    Characters,
+}
+
+/// What is not shown of a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Overflow {
+    /// Items or characters in this answer.
+    pub shown: usize,
+    /// All of them.
+    pub total: usize,
+    /// What is counted.
+    pub unit: Unit,
+    /// How to come by the rest.
+    pub hint: String,
+    /// Where the next page begins; null on the last one, and where no pages were asked for.
+    #[schema(required)]
+    pub next_offset: Option<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_page_is_read_as_the_contract_writes_it() {
+        let full = |offset, limit| Page { detail: Detail::Full, offset, limit };
+        for (written, page) in [
+            (json!({"detail": "full", "offset": 0, "limit": 50}), full(0, Some(50))),
+            (json!({"detail": "full", "offset": 100}), full(100, None)),
+            (json!({"detail": "brief", "limit": 7}), Page { limit: Some(7), ..Page::default() }),
+            (json!({"detail": null, "offset": null, "limit": null}), Page::default()),
+            (json!({}), Page::default()),
+        ] {
+            assert_eq!(Page::read(written.clone()), Ok(Some(page)), "{written}");
+        }
+        assert_eq!(Page::read(Value::Null), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_page_is_told_what_would_be() {
+        for (written, says) in [
+            (json!([0, 50]), "page is an object"),
+            (json!({"detail": true}), "page.detail is a text"),
+            (json!({"offset": 50}), "goes with \"detail\": \"full\""),
+            (json!({"detail": "full", "offset": -1}), "page.offset is a whole number from 0"),
+            (json!({"detail": "full", "offset": 1.5}), "page.offset is a whole number from 0"),
+            (json!({"detail": "full", "limit": 0}), "from 1 to 100000"),
+            (json!({"detail": "full", "limit": 100_001}), "from 1 to 100000"),
+            (json!({"page": 2}), "there are detail, offset and limit"),
+        ] {
+            let said = Page::read(written.clone()).unwrap_err();
+            assert!(said.contains(says), "{written}: {said}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Stored results, as a tool may ask for them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::context::ToolContext;
+use super::error::Violation;
+use super::json::JsonObject;
+use super::result::ToolResult;
+
+/// Answers out of what is stored, and never runs a tool. A tool finds it as
+/// `context.service::<Arc<dyn StoredResults>>()`.
+#[async_trait]
+pub trait StoredResults: Send + Sync {
+    /// What the cache would now answer to a call of `tool` with these arguments, by whoever called the asking tool and
+    /// with the same context.
+    ///
+    /// # Errors
+    /// Why there is nothing.
+    async fn find(
+        &self,
+        asking: &ToolContext,
+        tool: &str,
+        arguments: &JsonObject,
+    ) -> Result<Arc<ToolResult>, NotStored>;
+}
+
+/// Why there is no stored result.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NotStored {
+    /// No tool of that name, or none that the caller may use; names that were probably meant.
+    Unknown(Vec<String>),
+    /// The tool is switched off.
+    Off,
+    /// The tool's results are not stored.
+    NoCache,
+    /// What is stored must not be on record, where the asking tool's answers are.
+    Withheld,
+    /// The tool would not take these arguments.
+    Unfit(Vec<Violation>),
+    /// Nothing of that call: never made, said no, expired or purged.
+    Nothing,
+}

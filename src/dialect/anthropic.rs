@@ -1,0 +1,125 @@
+//! Anthropic Messages.
+
+use serde_json::{Value, json};
+
+use super::blocks::{self, IMAGES, NOTHING};
+use super::found::{Found, take, text};
+use super::reply::Told;
+use crate::call::{Content, JsonObject};
+
+/// The model stopped in the middle of what it wrote.
+const CUT: [&str; 3] = ["max_tokens", "model_context_window_exceeded", "refusal"];
+
+/// Blocks that want no answer, beside the results of the provider's own tools.
+const NO_CALL: [&str; 8] = [
+    "text",
+    "thinking",
+    "redacted_thinking",
+    "server_tool_use",
+    "mcp_tool_use",
+    "container_upload",
+    "compaction",
+    "image",
+];
+
+/// Finds the calls; false if this is nothing of Anthropic's.
+pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
+    match body {
+        Value::Array(all) => blocks_of(all, false, found),
+        Value::Object(fields) => {
+            let is_cut = text(fields, "stop_reason").is_some_and(|reason| CUT.contains(&reason));
+            let is_assistant = text(fields, "role") == Some("assistant");
+            match fields.get_mut("content") {
+                Some(Value::Array(all)) if is_assistant => blocks_of(all, is_cut, found),
+                Some(Value::String(_)) => is_assistant,
+                _ => is_block(body) && blocks_of(std::slice::from_mut(body), false, found),
+            }
+        }
+        _ => false,
+    }
+}
+
+fn is_block(value: &Value) -> bool {
+    value.get("type").is_some_and(|kind| kind.is_string() && kind != "function")
+}
+
+fn blocks_of(all: &mut [Value], is_cut: bool, found: &mut Found) -> bool {
+    if !all.is_empty() && !all.iter().any(is_block) {
+        return false;
+    }
+    let mut last_is_call = false;
+    for block in all {
+        last_is_call = block.as_object_mut().is_some_and(|fields| one(fields, found));
+    }
+    if is_cut && last_is_call {
+        found.cut_off();
+    }
+    true
+}
+
+/// Whether it is a call.
+fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
+    match text(fields, "type").unwrap_or_default() {
+        "tool_use" => {
+            let (id, name) = (take(fields, &["id"]), take(fields, &["name"]));
+            found.call_with_id(id, name, take(fields, &["input"]));
+            return true;
+        }
+        kind if NO_CALL.contains(&kind) || kind.ends_with("_tool_result") => {}
+        kind => found.left_alone(&format!("a block of the type `{kind}`")),
+    }
+    false
+}
+
+/// One message with all results: the API wants them in the message right after the calls.
+pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
+    let results: Vec<Value> = told
+        .map(|told| {
+            let said = told.said;
+            let data = blocks::unsaid(said).map(|data| json!({"type": "text", "text": data}));
+            let heard = said.content.iter().filter_map(|block| heard(block, said.is_error));
+            let mut content: Vec<Value> = data.into_iter().chain(heard).collect();
+            if content.is_empty() {
+                content.push(json!({"type": "text", "text": NOTHING}));
+            }
+            let mut result = json!({"type": "tool_result", "tool_use_id": told.id, "content": content});
+            if said.is_error {
+                result["is_error"] = true.into();
+            }
+            result
+        })
+        .collect();
+    vec![json!({"role": "user", "content": results})]
+}
+
+/// A block as the API takes it. It refuses blank texts, and in the result of a failed call anything but text.
+fn heard(block: &Content, is_error: bool) -> Option<Value> {
+    if !is_error && let Some(seen) = seen(block) {
+        return Some(seen);
+    }
+    let why = if is_error { "this API takes only text in the result of a failed call" } else { blocks::NO_FORM };
+    let words = blocks::in_words(block, why);
+    (!words.trim().is_empty()).then(|| json!({"type": "text", "text": words}))
+}
+
+fn seen(block: &Content) -> Option<Value> {
+    match block {
+        Content::Image { data, mime_type } => {
+            let kind = blocks::media_type(mime_type);
+            let source = json!({"type": "base64", "media_type": kind, "data": data});
+            IMAGES.contains(&kind).then(|| json!({"type": "image", "source": source}))
+        }
+        Content::Resource { resource } => {
+            let source = match (blocks::text_of(resource), &resource.blob) {
+                (Some(text), _) if text.trim().is_empty() => return None,
+                (Some(text), _) => json!({"type": "text", "media_type": "text/plain", "data": text}),
+                (None, Some(data)) if blocks::media_type(resource.mime_type.as_deref()?) == "application/pdf" => {
+                    json!({"type": "base64", "media_type": "application/pdf", "data": data})
+                }
+                (None, _) => return None,
+            };
+            Some(json!({"type": "document", "source": source, "title": blocks::file_name(resource)}))
+        }
+        Content::Text { .. } | Content::Audio { .. } => None,
+    }
+}

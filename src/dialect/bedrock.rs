@@ -1,0 +1,189 @@
+//! Bedrock Converse, as its HTTP API has it: bytes are base64. SDKs that take raw bytes (boto3) want them decoded.
+
+use serde_json::{Value, json};
+
+use super::blocks::{self, NOTHING};
+use super::found::{Found, take, text};
+use super::reply::Told;
+use crate::call::{Content, JsonObject, Resource};
+
+/// The model stopped in the middle of what it wrote.
+const CUT: [&str; 4] = ["max_tokens", "model_context_window_exceeded", "guardrail_intervened", "content_filtered"];
+
+/// What a block may hold that wants no answer.
+const NO_CALL: [&str; 9] = [
+    "text",
+    "reasoningContent",
+    "citationsContent",
+    "image",
+    "document",
+    "video",
+    "audio",
+    "searchResult",
+    "guardContent",
+];
+
+/// Finds the calls; false if this is nothing of Bedrock's.
+pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
+    match body {
+        Value::Array(all) => blocks_of(all, false, found),
+        Value::Object(fields) => {
+            let is_cut = text(fields, "stopReason").is_some_and(|reason| CUT.contains(&reason));
+            let message = match fields.get_mut("output").and_then(|output| output.get_mut("message")) {
+                Some(Value::Object(message)) => message,
+                _ => fields,
+            };
+            let is_assistant = text(message, "role") == Some("assistant");
+            match message.get_mut("content") {
+                Some(Value::Array(all)) if is_assistant => blocks_of(all, is_cut, found),
+                _ => is_block(body) && blocks_of(std::slice::from_mut(body), false, found),
+            }
+        }
+        _ => false,
+    }
+}
+
+/// A block is named by what is in it and, unlike Anthropic's, has no type.
+fn is_block(value: &Value) -> bool {
+    value.get("type").is_none()
+        && (value.get("toolUse").is_some() || NO_CALL.into_iter().any(|name| value.get(name).is_some()))
+}
+
+fn blocks_of(all: &mut [Value], is_cut: bool, found: &mut Found) -> bool {
+    if !all.is_empty() && !all.iter().any(is_block) {
+        return false;
+    }
+    let mut last_is_call = false;
+    for block in all {
+        last_is_call = block.as_object_mut().is_some_and(|fields| one(fields, found));
+    }
+    if is_cut && last_is_call {
+        found.cut_off();
+    }
+    true
+}
+
+/// Whether it is a call.
+fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
+    match take(fields, &["toolUse"]) {
+        // Ran on the provider's side.
+        Some(Value::Object(call)) if text(&call, "type") == Some("server_tool_use") => return false,
+        Some(Value::Object(mut call)) => {
+            let (id, name) = (take(&mut call, &["toolUseId"]), take(&mut call, &["name"]));
+            found.call_with_id(id, name, take(&mut call, &["input"]));
+        }
+        Some(_) => found.call_with_id(None, None, None),
+        None => {
+            if let Some(other) = fields.keys().find(|key| !NO_CALL.contains(&key.as_str())) {
+                found.left_alone(&format!("a block with `{other}`"));
+            }
+            return false;
+        }
+    }
+    true
+}
+
+/// One message with all results.
+pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
+    let mut names = Names::default();
+    let results: Vec<Value> = told.map(|told| json!({"toolResult": result(told, &mut names)})).collect();
+    vec![json!({"role": "user", "content": results})]
+}
+
+fn result(told: Told<'_>, names: &mut Names) -> Value {
+    let said = told.said;
+    let mut content = Vec::with_capacity(said.content.len() + 1);
+    // The API refuses data that is no object ("Provide a json object for the field").
+    let data = blocks::data_of(said).filter(|(_, data)| data.is_object());
+    match data {
+        Some((None, data)) => content.push(json!({"json": data})),
+        _ => content.extend(blocks::unsaid(said).map(|data| json!({"text": data}))),
+    }
+    for (index, block) in said.content.iter().enumerate() {
+        match data {
+            Some((Some(same), data)) if same == index => content.push(json!({"json": data})),
+            _ => heard(block, told.id, names, &mut content),
+        }
+    }
+    if content.is_empty() {
+        content.push(json!({"text": NOTHING}));
+    }
+    json!({"toolUseId": told.id, "content": content, "status": if said.is_error { "error" } else { "success" }})
+}
+
+/// A block as the API takes it. It refuses blank texts, and a document where no text stands beside it.
+fn heard(block: &Content, id: Option<&Value>, names: &mut Names, content: &mut Vec<Value>) {
+    match block {
+        Content::Image { data, mime_type } => {
+            if let Some(format) = image_format(blocks::media_type(mime_type)) {
+                content.push(json!({"image": {"format": format, "source": {"bytes": data}}}));
+                return;
+            }
+        }
+        Content::Resource { resource } => {
+            let bytes = blocks::bytes_of(resource).filter(|bytes| !bytes.is_empty());
+            if let (Some(format), Some(bytes)) = (document_format(resource), bytes) {
+                let file = blocks::file_name(resource);
+                let name = names.name(&file, id);
+                content.push(json!({"text": format!("{file} is the document \"{name}\".")}));
+                content.push(json!({"document": {"format": format, "name": name, "source": {"bytes": bytes}}}));
+                return;
+            }
+        }
+        Content::Text { .. } | Content::Audio { .. } => {}
+    }
+    let words = blocks::in_words(block, blocks::NO_FORM);
+    if !words.trim().is_empty() {
+        content.push(json!({"text": words}));
+    }
+}
+
+fn image_format(media_type: &str) -> Option<&str> {
+    let format = media_type.strip_prefix("image/")?;
+    ["png", "jpeg", "gif", "webp"].contains(&format).then_some(format)
+}
+
+fn document_format(resource: &Resource) -> Option<&'static str> {
+    Some(match blocks::media_type(resource.mime_type.as_deref()?) {
+        "application/pdf" => "pdf",
+        "text/csv" => "csv",
+        "application/msword" => "doc",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document" => "docx",
+        "application/vnd.ms-excel" => "xls",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet" => "xlsx",
+        "text/html" => "html",
+        "text/plain" => "txt",
+        "text/markdown" => "md",
+        _ => return None,
+    })
+}
+
+/// Names that documents of one reply have.
+#[derive(Default)]
+struct Names(Vec<String>);
+
+impl Names {
+    /// A name as the API wants it (DocumentBlock): letters, digits, hyphens, brackets and single spaces, at most 200, and
+    /// no two alike in the whole conversation, which is why the end of the call's id stands in it.
+    fn name(&mut self, file: &str, id: Option<&Value>) -> String {
+        let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-()[]".contains(c) { c } else { ' ' };
+        let stem: String = stem.chars().map(plain).collect();
+        let mut stem = stem.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        if stem.is_empty() {
+            stem.push_str("document");
+        }
+        let id = id.and_then(Value::as_str).unwrap_or_default();
+        let id: String = id.chars().filter(char::is_ascii_alphanumeric).collect();
+        let end = &id[id.len().saturating_sub(8)..];
+        let first = if end.is_empty() { stem } else { format!("{stem} ({end})") };
+        let mut name = first.clone();
+        let mut number = 2;
+        while self.0.contains(&name) {
+            name = format!("{first} {number}");
+            number += 1;
+        }
+        self.0.push(name.clone());
+        name
+    }
+}

@@ -1,0 +1,92 @@
+//! MCP `tools/call`, as JSON-RPC.
+
+use serde_json::{Map, Value, json};
+
+use super::blocks;
+use super::found::{Found, take, text};
+use super::message::{Ask, Misread};
+use super::reply::Told;
+use crate::call::{Content, JsonObject, Resource};
+
+/// Begins what is wrong with a request for anything but a call.
+const OTHER_METHOD: &str = "only the method `tools/call` is answered here, not";
+
+/// JSON-RPC 2.0, "method not found".
+const METHOD_NOT_FOUND: i64 = -32601;
+/// JSON-RPC 2.0, "invalid params"; MCP's answer to an unknown tool or a malformed call.
+const INVALID_PARAMS: i64 = -32602;
+
+/// Finds the calls; false if this is no request.
+pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
+    let requests = match body {
+        Value::Array(batch) => batch.as_mut_slice(),
+        one => std::slice::from_mut(one),
+    };
+    if !requests.is_empty() && !requests.iter().any(is_rpc) {
+        return false;
+    }
+    for request in requests {
+        match request.as_object_mut() {
+            Some(fields) => one(fields, found),
+            None => found.left_alone("what is no object"),
+        }
+    }
+    true
+}
+
+fn is_rpc(value: &Value) -> bool {
+    value.get("jsonrpc").is_some() || value.get("method").is_some_and(Value::is_string)
+}
+
+fn one(fields: &mut JsonObject, found: &mut Found) {
+    let id = take(fields, &["id"]);
+    match text(fields, "method") {
+        Some("tools/call") => {
+            if id.is_none() {
+                found.warn("a request has no id: its answer has the id null".into());
+            }
+            let mut params = take(fields, &["params"]);
+            let mut of = |name: &str| take(params.as_mut()?.as_object_mut()?, &[name]);
+            let (name, arguments) = (of("name"), of("arguments"));
+            found.call(id, name, arguments);
+        }
+        Some(method) if id.is_some() => {
+            let what = format!("{OTHER_METHOD} `{method}`");
+            let correction = format!("{what}.");
+            found.misread(Misread { id, name: None, what, correction });
+        }
+        Some(method) => found.left_alone(&format!("the notification `{method}`")),
+        None => found.left_alone("what has no method"),
+    }
+}
+
+/// The answer to one request.
+pub(super) fn reply(ask: &Result<Ask, Misread>, told: Told<'_>) -> Value {
+    let said = told.said;
+    if said.is_no_call {
+        let is_other = matches!(ask, Err(misread) if misread.what.starts_with(OTHER_METHOD));
+        let code = if is_other { METHOD_NOT_FOUND } else { INVALID_PARAMS };
+        let message = blocks::all_in_words(said);
+        return json!({"jsonrpc": "2.0", "id": told.id, "error": {"code": code, "message": message}});
+    }
+    let mut result = Map::new();
+    result.insert("content".into(), content(said.content));
+    // An object until the version of 2025-11-25, and any other data stands in a text block anyway.
+    if let Some(data) = said.structured.filter(|data| data.is_object()) {
+        result.insert("structuredContent".into(), data.clone());
+    }
+    result.insert("isError".into(), said.is_error.into());
+    json!({"jsonrpc": "2.0", "id": told.id, "result": result})
+}
+
+/// The blocks, which are MCP's own.
+pub(super) fn content(blocks: &[Content]) -> Value {
+    let block = |block: &Content| match block {
+        // A file has text or bytes.
+        Content::Resource { resource } if resource.text.is_none() && resource.blob.is_none() => {
+            json!(Content::Resource { resource: Resource { text: Some(String::new()), ..resource.clone() } })
+        }
+        block => json!(block),
+    };
+    blocks.iter().map(block).collect()
+}

@@ -1,0 +1,57 @@
+//! `{"tool_name": …, "arguments": {…}}`, and the same under the names that others use.
+
+use serde_json::{Map, Value};
+
+use super::found::{Found, take};
+use super::mcp;
+use super::reply::Told;
+use crate::call::JsonObject;
+
+const NAME: [&str; 3] = ["tool_name", "tool", "name"];
+const ARGUMENTS: [&str; 4] = ["arguments", "args", "input", "parameters"];
+const ID: [&str; 4] = ["tool_use_id", "id", "tool_call_id", "call_id"];
+
+/// Finds the calls; false if this is none.
+pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
+    let calls = match body {
+        Value::Array(calls) => calls.as_mut_slice(),
+        one => std::slice::from_mut(one),
+    };
+    let is_call = |call: &Value| NAME.into_iter().any(|name| call.get(name).is_some());
+    if !calls.is_empty() && !calls.iter().any(is_call) {
+        return false;
+    }
+    for call in calls {
+        match call.as_object_mut() {
+            Some(fields) => one(fields, found),
+            None => found.call(None, None, None),
+        }
+    }
+    true
+}
+
+fn one(fields: &mut JsonObject, found: &mut Found) {
+    let known = |key: &&String| NAME.iter().chain(&ARGUMENTS).chain(&ID).any(|name| name == key) || *key == "type";
+    let unknown: Vec<String> = fields.keys().filter(|key| !known(key)).map(|key| format!("`{key}`")).collect();
+    if !unknown.is_empty() {
+        found.warn(format!("of a call {} is not looked at", unknown.join(", ")));
+    }
+    let (name, arguments) = (take(fields, &NAME), take(fields, &ARGUMENTS));
+    found.call(take(fields, &ID), name, arguments);
+}
+
+/// The result of one call.
+pub(super) fn reply(told: Told<'_>) -> Value {
+    let said = told.said;
+    let mut result = Map::new();
+    result.insert("tool_name".into(), told.name.into());
+    if let Some(id) = told.id {
+        result.insert("tool_use_id".into(), id.clone());
+    }
+    result.insert("is_error".into(), said.is_error.into());
+    result.insert("content".into(), mcp::content(said.content));
+    if let Some(data) = said.structured {
+        result.insert("structured_content".into(), data.clone());
+    }
+    result.into()
+}

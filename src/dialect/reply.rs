@@ -1,0 +1,39 @@
+//! From results to the messages that are appended to the conversation.
+
+use serde_json::Value;
+
+use super::found::{id_of, name_of};
+use super::message::{Dialect, Message, Said};
+use super::{anthropic, bedrock, gemini, mcp, native, openai, responses, text};
+
+/// One call and what is said about it.
+#[derive(Clone, Copy)]
+pub(super) struct Told<'a> {
+    /// The provider's id for the call.
+    pub(super) id: Option<&'a Value>,
+    /// The tool's name as the model wrote it.
+    pub(super) name: Option<&'a str>,
+    /// What is said.
+    pub(super) said: &'a Said<'a>,
+}
+
+/// What to append to the conversation, in the message's dialect. `said` has one entry for each ask, in order.
+///
+/// Every call is answered under its id, also one that could not be read: providers refuse a conversation in which a call
+/// has no result.
+pub fn reply(message: &Message, said: &[Said<'_>]) -> Vec<Value> {
+    if message.asks.is_empty() {
+        return Vec::new();
+    }
+    let told = message.asks.iter().zip(said).map(|(ask, said)| Told { id: id_of(ask), name: name_of(ask), said });
+    match message.dialect {
+        Dialect::Openai => openai::reply(told),
+        Dialect::OpenaiResponses => told.map(responses::reply).collect(),
+        Dialect::Anthropic => anthropic::reply(told),
+        Dialect::Gemini => gemini::reply(told),
+        Dialect::Bedrock => bedrock::reply(told),
+        Dialect::Mcp => message.asks.iter().zip(told).map(|(ask, told)| mcp::reply(ask, told)).collect(),
+        Dialect::Native => told.map(native::reply).collect(),
+        Dialect::Text => text::reply(message, said),
+    }
+}

@@ -1,0 +1,125 @@
+//! OpenAI Responses.
+
+use serde_json::{Value, json};
+
+use super::blocks::{self, IMAGES};
+use super::found::{Found, take, text};
+use super::reply::Told;
+use crate::call::{Content, JsonObject};
+
+/// Items that want no answer: what the model says, and what ran on the provider's side.
+const NO_CALL: [&str; 12] = [
+    "message",
+    "reasoning",
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "mcp_call",
+    "mcp_list_tools",
+    "compaction",
+    "item_reference",
+    "program",
+    "additional_tools",
+];
+
+/// Files whose contents the API reads (file inputs, accepted file types), beside text, which is sent as such.
+const FILES: [&str; 9] = [
+    "application/pdf",
+    "application/msword",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "application/vnd.ms-excel",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "application/vnd.ms-powerpoint",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "application/rtf",
+    "application/vnd.oasis.opendocument.text",
+];
+
+/// Finds the calls; false if this is nothing of the Responses API.
+pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
+    match body {
+        Value::Array(all) => items(all, false, found),
+        Value::Object(fields) => {
+            let is_cut = text(fields, "status") == Some("incomplete");
+            match fields.get_mut("output") {
+                Some(Value::Array(all)) => items(all, is_cut, found),
+                _ => is_item(body) && items(std::slice::from_mut(body), false, found),
+            }
+        }
+        _ => false,
+    }
+}
+
+/// An item has a type; a plain message needs none.
+fn is_item(value: &Value) -> bool {
+    value.get("type").is_some_and(Value::is_string) || value.get("role").is_some_and(Value::is_string)
+}
+
+fn items(all: &mut [Value], is_cut: bool, found: &mut Found) -> bool {
+    if !all.is_empty() && !all.iter().any(is_item) {
+        return false;
+    }
+    let mut last_is_call = false;
+    for item in all {
+        last_is_call = item.as_object_mut().is_some_and(|fields| one(fields, found));
+    }
+    if is_cut && last_is_call {
+        found.cut_off();
+    }
+    true
+}
+
+/// Whether it is a call.
+fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
+    match text(fields, "type").unwrap_or("message") {
+        "function_call" => {
+            let is_cut = text(fields, "status") == Some("incomplete");
+            let (name, arguments) = (take(fields, &["name"]), take(fields, &["arguments"]));
+            // `id` is the item's, which results do not go by.
+            found.call_with_id(take(fields, &["call_id"]), name, arguments);
+            if is_cut {
+                found.cut_off();
+            }
+            return true;
+        }
+        kind if NO_CALL.contains(&kind) || kind.ends_with("_output") => {}
+        kind => {
+            let id = text(fields, "call_id").or_else(|| text(fields, "id")).unwrap_or("without id");
+            found.left_alone(&format!("the `{kind}` item {id}"));
+        }
+    }
+    false
+}
+
+/// The item that answers a call: a text, or parts where there is more than words.
+pub(super) fn reply(told: Told<'_>) -> Value {
+    let content = told.said.content;
+    let words = |text| json!({"type": "input_text", "text": text});
+    let seen: Vec<Option<Value>> = content.iter().map(part).collect();
+    let output = if seen.iter().any(Option::is_some) {
+        let said = content.iter().zip(seen);
+        let said = said.map(|(block, seen)| seen.unwrap_or_else(|| words(blocks::in_words(block, blocks::NO_FORM))));
+        blocks::unsaid(told.said).map(|data| words(data.into())).into_iter().chain(said).collect()
+    } else {
+        Value::String(blocks::all_in_words(told.said))
+    };
+    json!({"type": "function_call_output", "call_id": told.id, "output": output})
+}
+
+fn part(block: &Content) -> Option<Value> {
+    match block {
+        Content::Image { data, mime_type } => {
+            let kind = blocks::media_type(mime_type);
+            let url = IMAGES.contains(&kind).then(|| blocks::data_url(kind, data))?;
+            Some(json!({"type": "input_image", "image_url": url}))
+        }
+        Content::Resource { resource } => {
+            let kind = blocks::media_type(resource.mime_type.as_deref()?);
+            let data = resource.blob.as_deref().filter(|_| FILES.contains(&kind))?;
+            let (name, data) = (blocks::file_name(resource), blocks::data_url(kind, data));
+            Some(json!({"type": "input_file", "filename": name, "file_data": data}))
+        }
+        Content::Text { .. } | Content::Audio { .. } => None,
+    }
+}

@@ -1,0 +1,263 @@
+//! JSON that says which tool to call, in the shapes that models use.
+
+use serde_json::Value;
+
+use super::{Asked, misread};
+use crate::call::JsonObject;
+use crate::call::json::parse_strict;
+use crate::dialect::mend::{self, Kind, Tokens};
+use crate::dialect::message::{Ask, Form, Written};
+
+/// Keys of a tool's name, and of its arguments.
+const NAMES: [&str; 5] = ["tool_name", "tool", "name", "action", "function"];
+const ARGUMENTS: [&str; 8] =
+    ["args", "arguments", "parameters", "params", "input", "tool_input", "tool_args", "action_input"];
+/// What else a call may have when nothing but its keys says that it is one.
+const BESIDE: [&str; 8] = ["id", "type", "index", "tool_call_id", "call_id", "thought", "thoughts", "reasoning"];
+
+/// What was made of a piece of text.
+#[derive(Default)]
+pub(super) struct Taken {
+    /// The calls in it; nothing if it is something else.
+    pub(super) asks: Option<Vec<Asked>>,
+    /// How far it reaches.
+    pub(super) length: usize,
+    /// Its JSON does not say where it ends.
+    pub(super) broken: bool,
+    /// How many bytes were read in vain to learn that.
+    pub(super) wasted: usize,
+}
+
+/// How a name stands for no call (ReAct).
+pub(super) fn is_no_tool(name: &str) -> bool {
+    ["none", "n/a", "final answer", "final_answer", "finish"].iter().any(|word| name.eq_ignore_ascii_case(word))
+}
+
+/// What was written as arguments.
+pub(super) fn written(value: Value) -> Written {
+    match value {
+        Value::Object(object) => Written::Object(object),
+        Value::String(text) => Written::Text(text),
+        Value::Null => Written::Nothing,
+        other => Written::Other(other),
+    }
+}
+
+/// What was written as arguments, as JSON if it is any.
+pub(super) fn written_text(text: &str) -> Written {
+    match parse_strict(text.as_bytes()) {
+        _ if text.trim().is_empty() => Written::Nothing,
+        Ok(value) => written(value),
+        Err(_) => Written::Text(text.to_owned()),
+    }
+}
+
+/// A text that is JSON and nothing else, if that JSON is calls.
+pub(super) fn whole(text: &str) -> Option<Vec<Asked>> {
+    let text = text.trim();
+    let taken = several(text, Form::Bare);
+    let rest = &text[taken.length..];
+    taken.asks.filter(|_| rest.bytes().all(|b| b.is_ascii_whitespace() || matches!(b, b'}' | b']')))
+}
+
+/// Calls one behind the other. In a fence or alone (where nothing else says so) all must look like calls, or none is one.
+pub(super) fn several(text: &str, form: Form) -> Taken {
+    let mut all = Taken::default();
+    loop {
+        let rest = &text[all.length..];
+        let start = rest.len() - rest.trim_start().len();
+        if all.broken || !rest[start..].starts_with(['{', '[']) {
+            return all;
+        }
+        let taken = one(&rest[start..], form);
+        all.length += start + taken.length;
+        all.broken = taken.broken;
+        all.wasted += taken.wasted;
+        match taken.asks {
+            Some(asks) => all.asks.get_or_insert_default().extend(asks),
+            None => return Taken { asks: None, ..all },
+        }
+    }
+}
+
+fn one(text: &str, form: Form) -> Taken {
+    let (closed, end, wasted) = match mend::extent(text) {
+        Ok(Some(end)) => (true, end, 0),
+        Ok(None) => (false, end_of_broken(text, form), text.len()),
+        Err(fault) => (false, end_of_broken(text, form), if fault.is_endless() { text.len() } else { fault.at }),
+    };
+    let body = &text[..end];
+    let asks = match parse_strict(body.as_bytes()) {
+        Ok(value) => of_value(value, form),
+        Err(_) => of_broken(body, form, !closed && (end == text.len() || matches!(mend::extent(body), Ok(None)))),
+    };
+    Taken { asks, length: end, broken: !closed, wasted }
+}
+
+/// Where a body ends whose JSON does not say so: at the marker that should end it.
+fn end_of_broken(text: &str, form: Form) -> usize {
+    let end = match form {
+        Form::Marked | Form::Tagged => super::scan::find_end(text, form),
+        Form::Fenced => text.find("\n```").map(|at| at + 1),
+        Form::React | Form::Bare => None,
+    };
+    end.unwrap_or(text.len())
+}
+
+/// The calls in JSON as it should be; nothing if it is something else.
+pub(super) fn of_value(value: Value, form: Form) -> Option<Vec<Asked>> {
+    let sure = matches!(form, Form::Marked | Form::Tagged);
+    match value {
+        Value::Array(items) => {
+            let all: Option<Vec<Vec<Asked>>> = items.into_iter().map(|item| of_value(item, form)).collect();
+            all.map(|all| all.into_iter().flatten().collect()).filter(|all: &Vec<Asked>| sure || !all.is_empty())
+        }
+        Value::Object(mut object) => match object.remove("tool_calls") {
+            Some(calls @ Value::Array(_)) => of_value(calls, form),
+            _ => of_object(object, form),
+        },
+        _ => sure.then(|| vec![Err(misread(form, None, "it is not a JSON object".to_owned()))]),
+    }
+}
+
+fn of_object(mut object: JsonObject, form: Form) -> Option<Vec<Asked>> {
+    if let Some(Value::Object(function)) = object.get_mut("function") {
+        let function = std::mem::take(function);
+        return of_object(function, form);
+    }
+    let said: Vec<(String, Value)> = object.into_iter().collect();
+    let keys: Vec<&str> = said.iter().map(|(key, _)| key.as_str()).collect();
+    let (name, arguments) = match roles(&keys, form)? {
+        Ok(roles) => roles,
+        Err(what) => return Some(vec![Err(misread(form, None, what))]),
+    };
+    let sure = matches!(form, Form::Marked | Form::Tagged);
+    let Some(named) = said[name].1.as_str().filter(|named| sure || is_like_a_name(named)) else {
+        let what = format!("{} is not a tool's name", said[name].0);
+        return sure.then(|| vec![Err(misread(form, None, what))]);
+    };
+    if is_no_tool(named) {
+        return Some(Vec::new());
+    }
+    let arguments = arguments.map_or(Written::Nothing, |at| written(said[at].1.clone()));
+    let may_be = match &arguments {
+        Written::Other(_) => false,
+        Written::Text(text) => said[name].0 == "action" || text.trim_start().starts_with('{'),
+        Written::Object(_) | Written::Nothing => true,
+    };
+    (sure || may_be).then(|| vec![Ok(Ask { id: None, name: named.to_owned(), arguments, cut_off: false })])
+}
+
+/// Which key holds the name and which the arguments. Nothing: this is not a call.
+#[expect(
+    clippy::type_complexity,
+    reason = "one place each for the name and the arguments, or what is wrong, or neither"
+)]
+fn roles(keys: &[&str], form: Form) -> Option<Result<(usize, Option<usize>), String>> {
+    let sure = matches!(form, Form::Marked | Form::Tagged);
+    let among = |words: &[&str]| -> Vec<usize> { (0..keys.len()).filter(|i| words.contains(&keys[*i])).collect() };
+    // `action` and `function` are names only where no better one is given: a tool may be told so beside its arguments.
+    let mut names = among(&NAMES[..3]);
+    if names.is_empty() {
+        names = among(&NAMES[3..]);
+    }
+    let arguments = among(&ARGUMENTS);
+    let is_known = |key: &&str| NAMES.contains(key) || ARGUMENTS.contains(key) || BESIDE.contains(key);
+    if !sure && (names.len() != 1 || arguments.len() != 1 || !keys.iter().all(is_known)) {
+        return None;
+    }
+    Some(match (names.as_slice(), arguments.as_slice()) {
+        ([], _) => Err("it has no key name with the tool's name".to_owned()),
+        ([name], []) => Ok((*name, None)),
+        ([name], [arguments]) => Ok((*name, Some(*arguments))),
+        ([_], [one, other, ..]) => Err(format!("it has arguments twice, as {} and as {}", keys[*one], keys[*other])),
+        ([one, other, ..], _) => Err(format!("it names a tool twice, as {} and as {}", keys[*one], keys[*other])),
+    })
+}
+
+fn is_like_a_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 128 && (is_no_tool(name) || !name.contains(char::is_whitespace))
+}
+
+/// The call in a body that is not strict JSON. Its arguments stay as they were written: whether and how they may be
+/// mended depends on the tool.
+fn of_broken(body: &str, form: Form, cut_off: bool) -> Option<Vec<Asked>> {
+    let sure = matches!(form, Form::Marked | Form::Tagged);
+    let members = members(body);
+    let function = members.iter().find(|(key, value)| key == "function" && value.starts_with('{'));
+    if let Some((_, function)) = function {
+        return of_broken(function, form, cut_off);
+    }
+    let wrong = |name: Option<String>| {
+        let unreadable = mend::arguments(&Written::Text(body.to_owned()), false, false).err();
+        let what = unreadable.map_or_else(|| "it is not one JSON object".to_owned(), |unreadable| unreadable.what);
+        Err(misread(form, name, what))
+    };
+    let keys: Vec<&str> = members.iter().map(|(key, _)| key.as_str()).collect();
+    let (name, arguments) = match roles(&keys, form) {
+        Some(Ok(roles)) => roles,
+        Some(Err(_)) => return Some(vec![wrong(None)]),
+        None => return None,
+    };
+    let Some(name) = text_of(members[name].1).filter(|name| sure || is_like_a_name(name)) else {
+        return sure.then(|| vec![wrong(None)]);
+    };
+    if is_no_tool(&name) {
+        return Some(Vec::new());
+    }
+    let arguments = match arguments {
+        Some(at) => written_text(members[at].1),
+        // Without its end nobody knows whether arguments were to come.
+        None if cut_off => Written::Nothing,
+        None => return Some(vec![wrong(Some(name))]),
+    };
+    Some(vec![Ok(Ask { id: None, name, arguments, cut_off })])
+}
+
+/// The members of the object with which the text begins, as far as they can be told apart: each key, and its value as
+/// written. The value in which reading ended has all that follows.
+fn members(text: &str) -> Vec<(String, &str)> {
+    let mut found = Vec::new();
+    let mut tokens = Tokens::new(text);
+    if !matches!(tokens.next(), Some(Ok(token)) if token.kind == Kind::Open(b'{')) {
+        return found;
+    }
+    while let Some(Ok(token)) = tokens.next() {
+        let key = match token.kind {
+            Kind::Comma => continue,
+            Kind::Text(key) => key.into_owned(),
+            _ => break,
+        };
+        let Some(Ok(colon)) = tokens.next() else { break };
+        if colon.kind != Kind::Colon {
+            break;
+        }
+        let start = colon.at.end;
+        let mut end = start;
+        let ended = loop {
+            match tokens.next() {
+                Some(Ok(token)) if token.kind == Kind::Comma && tokens.depth() == 1 => break true,
+                Some(Ok(_)) if tokens.depth() == 0 => break true,
+                Some(Ok(token)) => end = token.at.end,
+                None | Some(Err(_)) => break false,
+            }
+        };
+        found.push((key, text[start..if ended { end } else { text.len() }].trim()));
+        if !ended {
+            break;
+        }
+    }
+    found
+}
+
+/// What a text of JSON says, if that is all there is.
+fn text_of(raw: &str) -> Option<String> {
+    let mut tokens = Tokens::new(raw);
+    match (tokens.next(), tokens.next()) {
+        (Some(Ok(token)), None) => match token.kind {
+            Kind::Text(text) => Some(text.into_owned()),
+            _ => None,
+        },
+        _ => None,
+    }
+}

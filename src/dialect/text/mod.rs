@@ -1,0 +1,54 @@
+//! Calls in what a model without tool calls writes: between markers, as ReAct's lines, in fenced blocks, or alone.
+//!
+//! Whoever wrote a text may be quoting: so a call's extent is that of its JSON, and markers inside its texts are texts.
+
+mod call;
+mod react;
+mod reply;
+mod scan;
+
+pub use reply::{reminder, reply};
+
+use super::message::{Ask, Dialect, Form, Message, Misread};
+
+/// Calls with broken JSON that are looked at in one text; their corrections say the same thing. It also bounds the time
+/// that is spent on looking for their ends.
+const MOST_BROKEN: usize = 16;
+
+/// What a text holds where a call may be.
+type Asked = Result<Ask, Misread>;
+
+/// Reads the calls of a text, in order. One without any has no asks and a warning that says so.
+///
+/// Markers win over ReAct's lines, those over fenced blocks, and those over JSON that is the whole text.
+pub fn read(text: &str) -> Message {
+    let mut warnings = Vec::new();
+    let (form, asks) = if let Some(asks) = call::whole(text) {
+        (Form::Bare, asks)
+    } else {
+        let seen = scan::scan(text);
+        warnings.extend(seen.warnings);
+        let explicit = |form: &Form| matches!(form, Form::Marked | Form::Tagged);
+        let forms = || seen.calls.iter().map(|(form, _)| *form);
+        let form = forms()
+            .find(explicit)
+            .or_else(|| forms().find(|form| *form == Form::React))
+            .or_else(|| forms().next())
+            .unwrap_or_default();
+        let same = |other: Form| other == form || (explicit(&form) && explicit(&other));
+        (form, seen.calls.into_iter().filter(|(other, _)| same(*other)).map(|(_, ask)| ask).collect())
+    };
+    if asks.is_empty() {
+        warnings.push("the text has no tool calls".to_owned());
+    }
+    Message { dialect: Dialect::Text, form, asks, warnings }
+}
+
+/// A call that cannot be read, with how it is written.
+fn misread(form: Form, name: Option<String>, what: String) -> Misread {
+    let correction = format!("The tool call could not be read, so no tool ran: {what}. {}", reminder(form, &[]));
+    Misread { id: None, name, what, correction }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! ReAct's lines: `Thought:`, `Action:`, `Action Input:`, `Observation:`, `Final Answer:`.
+
+use super::call::{Taken, is_no_tool, several, written_text};
+use super::misread;
+use super::scan::inside_fence;
+use crate::dialect::mend;
+use crate::dialect::message::{Ask, Form};
+
+/// What a line begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Label {
+    Thought,
+    Action,
+    ActionInput,
+    Observation,
+    FinalAnswer,
+}
+
+const LABELS: [(&str, Label); 6] = [
+    ("Action Input:", Label::ActionInput),
+    ("Action:", Label::Action),
+    ("Observation:", Label::Observation),
+    ("Final Answer:", Label::FinalAnswer),
+    ("Thought:", Label::Thought),
+    ("Question:", Label::Thought),
+];
+
+/// The label with which a line begins, and its length with what it is decorated with (`**Action:**`).
+pub(super) fn label(line: &str) -> Option<(Label, usize)> {
+    let start = line.trim_start_matches([' ', '\t', '*', '#', '>']);
+    let (word, label) = LABELS.into_iter().find(|(word, _)| {
+        start.as_bytes().get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word.as_bytes()))
+    })?;
+    let behind = start[word.len()..].trim_start_matches('*');
+    Some((label, line.len() - behind.len()))
+}
+
+/// Where the next line with a label begins, at or behind `from`.
+fn next_label(text: &str, from: usize) -> Option<usize> {
+    let lines = text[from..].match_indices('\n').map(|(i, _)| from + i + 1);
+    lines.into_iter().find(|at| label(&text[*at..]).is_some())
+}
+
+/// The calls of an `Action:` with which the text begins.
+pub(super) fn action(text: &str) -> Taken {
+    let start = label(text).map_or(0, |(_, length)| length);
+    let mut taken = Taken { asks: Some(Vec::new()), ..Taken::default() };
+    // LangChain's structured chat: the whole call is JSON, mostly in a fence.
+    let body = inside_fence(&text[start..]);
+    if body.starts_with(['{', '[']) {
+        let whole = several(body, Form::Fenced);
+        if whole.asks.is_some() {
+            return Taken { length: text.len() - body.len() + whole.length, ..whole };
+        }
+        taken.wasted = whole.wasted;
+    }
+    let end = next_label(text, start).unwrap_or(text.len());
+    let name = text[start..end].trim().trim_matches(['`', '"', '\'', '*', ' ']);
+    let input = label(&text[end..]).filter(|(label, _)| *label == Label::ActionInput).map(|(_, length)| end + length);
+    if name.is_empty() || is_no_tool(name) || (input.is_none() && name.contains(char::is_whitespace)) {
+        return Taken { length: input.unwrap_or(end), ..taken };
+    }
+    // Without an input at the very end: it may have been to come.
+    let (end, raw, cut_off, broken) = match input {
+        Some(input) => input_at(text, input),
+        None => (end, "", end == text.len(), false),
+    };
+    // A name that has its arguments with it (`search[x]`, `search(x)`) is none.
+    let asked = if name.contains(['(', '[', '{', '\n']) {
+        let shown: String = name.chars().take(60).collect();
+        Err(misread(Form::React, None, format!("`{shown}` is not just a tool's name")))
+    } else {
+        Ok(Ask { id: None, name: name.to_owned(), arguments: written_text(raw), cut_off })
+    };
+    Taken { asks: Some(vec![asked]), length: end, broken, ..taken }
+}
+
+/// Where the input that begins at `start` ends, what it says, whether it was cut off, and whether its end is a guess.
+fn input_at(text: &str, start: usize) -> (usize, &str, bool, bool) {
+    let body = inside_fence(&text[start..]);
+    let from = text.len() - body.len();
+    let (inside, broken) = match mend::extent(body) {
+        _ if !body.starts_with(['{', '[']) => (0, false),
+        Ok(Some(length)) => (length, false),
+        Ok(None) | Err(_) => (0, true),
+    };
+    let next = next_label(text, from + inside);
+    let end = next.unwrap_or(text.len());
+    let raw = text[from..end.max(from)].trim().trim_end_matches('`').trim_end();
+    (end.max(from), raw, broken && next.is_none(), broken)
+}

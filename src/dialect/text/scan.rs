@@ -1,0 +1,159 @@
+//! Going through a text from its beginning to its end, once, and taking up what looks like a call.
+
+use super::call::{Taken, several};
+use super::{Asked, MOST_BROKEN, misread, react};
+use crate::dialect::message::Form;
+
+/// What a text holds.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) calls: Vec<(Form, Asked)>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Marks of explicit calls: begin, end, and what a model writes that makes up the result.
+const MARKS: [(Form, &str, &str, &str); 2] = [
+    (Form::Marked, "[TOOL_CALL]", "[/TOOL_CALL]", "[TOOL_RESULT]"),
+    (Form::Tagged, "<tool_call>", "</tool_call>", "<tool_response>"),
+];
+
+/// Goes through the text.
+pub(super) fn scan(text: &str) -> Seen {
+    let mut walk = Walk { text, at: 0, in_fence: false, answered: false, broken: 0, wasted: 0, seen: Seen::default() };
+    while walk.at < text.len() {
+        if walk.broken >= MOST_BROKEN || walk.wasted / MOST_BROKEN > text.len() {
+            walk.seen.warnings.push("too much of the text is broken JSON; the rest was not read".to_owned());
+            break;
+        }
+        if !walk.step() {
+            let invented = "what the text says after its calls was not read: the model made up a result there";
+            walk.seen.warnings.push(invented.to_owned());
+            break;
+        }
+    }
+    walk.seen
+}
+
+struct Walk<'a> {
+    text: &'a str,
+    at: usize,
+    in_fence: bool,
+    /// The final answer has begun: what looks like a line of ReAct in it is none.
+    answered: bool,
+    /// Calls whose JSON is broken.
+    broken: usize,
+    /// Bytes that were read in vain.
+    wasted: usize,
+    seen: Seen,
+}
+
+impl<'a> Walk<'a> {
+    /// One step on. False at a result that the model made up.
+    fn step(&mut self) -> bool {
+        let rest = &self.text[self.at..];
+        if self.at == 0 || self.text[..self.at].ends_with('\n') {
+            if rest.trim_start_matches([' ', '\t']).starts_with("```") {
+                self.fence();
+                return true;
+            }
+            match react::label(rest).filter(|_| !self.answered) {
+                Some((react::Label::Action, _)) => {
+                    self.take(Form::React, react::action(rest));
+                    return true;
+                }
+                Some((react::Label::Observation, _)) if self.has(Form::React) => return false,
+                Some((react::Label::FinalAnswer, _)) => self.answered = true,
+                _ => {}
+            }
+        }
+        for (form, begin, _, result) in MARKS {
+            if starts_with(rest, begin) {
+                self.marked(form, begin);
+                return true;
+            }
+            if starts_with(rest, result) && self.has(form) {
+                return false;
+            }
+        }
+        let next = rest.char_indices().skip(1).find(|(i, c)| matches!(c, '[' | '<') || rest[..*i].ends_with('\n'));
+        self.at += next.map_or(rest.len(), |(i, _)| i);
+        true
+    }
+
+    fn has(&self, form: Form) -> bool {
+        self.seen.calls.iter().any(|(other, _)| *other == form)
+    }
+
+    fn take(&mut self, form: Form, taken: Taken) {
+        self.wasted += taken.wasted;
+        let Some(asks) = taken.asks else { return };
+        let misread = asks.iter().filter(|ask| ask.is_err()).count();
+        self.broken += misread.max(usize::from(taken.broken));
+        self.seen.calls.extend(asks.into_iter().map(|ask| (form, ask)));
+        self.at += taken.length;
+    }
+
+    /// A line of backticks: a fence opens or closes.
+    fn fence(&mut self) {
+        let line = self.text[self.at..].find('\n').map_or(self.text.len() - self.at, |end| end + 1);
+        self.at += line;
+        self.in_fence = !self.in_fence;
+        if !self.in_fence {
+            return;
+        }
+        let taken = several(&self.text[self.at..], Form::Fenced);
+        self.take(Form::Fenced, taken);
+    }
+
+    /// A mark that begins a call.
+    fn marked(&mut self, form: Form, begin: &str) {
+        self.at += begin.len();
+        let body = inside_fence(&self.text[self.at..]);
+        let is_mark = MARKS.iter().any(|(_, begin, end, _)| starts_with(body, begin) || starts_with(body, end));
+        if !is_mark && body.starts_with(['{', '[']) {
+            self.at = self.text.len() - body.len();
+            return self.take(form, several(body, form));
+        }
+        // No JSON: a call that went wrong if its end follows before another begins, else somebody speaks of the mark.
+        let what = if body.is_empty() {
+            "the text ends where it should begin"
+        } else if find_end(&body[..find_begin(body).unwrap_or(body.len())], form).is_some() {
+            "there is no JSON object behind its mark"
+        } else {
+            return;
+        };
+        let asks = Some(vec![Err(misread(form, None, what.to_owned()))]);
+        let length = self.text.len() - body.len() - self.at;
+        self.take(form, Taken { asks, length, ..Taken::default() });
+    }
+}
+
+/// The text behind white space and the opening line of a fence.
+pub(super) fn inside_fence(text: &str) -> &str {
+    let text = text.trim_start();
+    match text.strip_prefix("```") {
+        Some(fenced) => fenced.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').trim_start(),
+        None => text,
+    }
+}
+
+/// Where the end mark of this form stands first.
+pub(super) fn find_end(text: &str, form: Form) -> Option<usize> {
+    let (_, _, end, _) = MARKS.into_iter().find(|(other, ..)| *other == form)?;
+    find(text, end)
+}
+
+/// Where a mark stands first that begins a call.
+fn find_begin(text: &str) -> Option<usize> {
+    MARKS.into_iter().filter_map(|(_, begin, ..)| find(text, begin)).min()
+}
+
+fn find(text: &str, mark: &str) -> Option<usize> {
+    let first = mark.as_bytes().first().copied()?;
+    let mut candidates = text.bytes().enumerate().filter(|(_, b)| *b == first);
+    candidates.find(|(i, _)| starts_with(&text[*i..], mark)).map(|(i, _)| i)
+}
+
+fn starts_with(text: &str, mark: &str) -> bool {
+    text.as_bytes().get(..mark.len()).is_some_and(|start| start.eq_ignore_ascii_case(mark.as_bytes()))
+}

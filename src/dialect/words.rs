@@ -1,0 +1,45 @@
+//! What a model said in words, out of any provider's message.
+
+use serde_json::Value;
+
+/// Where texts are. Only the first choice or candidate counts.
+const WHERE: [&str; 7] = ["choices", "candidates", "output", "message", "content", "parts", "text"];
+
+/// The message's texts, joined by line ends. What the model thought and what tools said is not among them.
+pub(super) fn said_in(message: &Value) -> String {
+    let mut texts = Vec::new();
+    collect(message, &mut texts);
+    texts.join("\n")
+}
+
+/// Whether the texts have the look of calls that a model without tool calls writes.
+pub(super) fn may_hold_calls(message: &Value) -> bool {
+    let mut texts = Vec::new();
+    collect(message, &mut texts);
+    let is_react = |text: &str| text.lines().any(|line| line.trim_start().starts_with("Action:"));
+    texts.iter().any(|text| text.contains("[TOOL_CALL]") || is_react(text))
+}
+
+fn collect<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) => texts.push(text),
+        Value::Array(items) => items.iter().for_each(|item| collect(item, texts)),
+        Value::Object(fields) => {
+            let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
+            let is_thought = kind == "reasoning" || fields.get("thought").and_then(Value::as_bool) == Some(true);
+            if is_thought || kind.ends_with("_result") || kind.ends_with("_output") {
+                return;
+            }
+            for name in WHERE {
+                match fields.get(name) {
+                    Some(Value::Array(all)) if name == "choices" || name == "candidates" => {
+                        all.iter().take(1).for_each(|first| collect(first, texts));
+                    }
+                    Some(inner) => collect(inner, texts),
+                    None => {}
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}

@@ -1,0 +1,166 @@
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::call::{JsonObject, ToolName};
+
+fn definition(name: &str, input_schema: Value) -> Definition {
+    Definition {
+        name: ToolName::parse(name).unwrap(),
+        description: "Does it.".into(),
+        input_schema: Arc::new(input_schema),
+        output_schema: None,
+        annotations: JsonObject::new(),
+        result_as_answer: false,
+        tags: Vec::new(),
+        aliases: Vec::new(),
+        env: Vec::new(),
+    }
+}
+
+fn rendered(format: Format, definitions: &[Definition]) -> Value {
+    let offers = definitions.iter().map(|definition| Offer { definition, effect: Effect::Write, enabled: true });
+    render(format, offers, definitions)
+}
+
+/// The names under which the tools go out.
+fn names(format: Format, tools: &[(&str, &[&str])]) -> Vec<String> {
+    let made = tools.iter().map(|(name, aliases)| {
+        let aliases = aliases.iter().map(|alias| ToolName::parse(alias).unwrap()).collect();
+        Definition { aliases, ..definition(name, json!({"type": "object"})) }
+    });
+    let list = rendered(format, &made.collect::<Vec<_>>());
+    let list = if format == Format::Gemini { list[0]["functionDeclarations"].clone() } else { list };
+    let name = |tool: &Value| tool["name"].as_str().map(str::to_owned);
+    list.as_array().unwrap().iter().map(|tool| name(tool).or_else(|| name(&tool["function"])).unwrap()).collect()
+}
+
+#[test]
+fn each_api_gets_its_own_shape() {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+    let one = |format| rendered(format, &[definition("add", schema.clone())]);
+    assert_eq!(
+        one(Format::Openai),
+        json!([{"type": "function", "function": {"name": "add", "description": "Does it.", "parameters": schema}}])
+    );
+    assert_eq!(
+        one(Format::OpenaiResponses),
+        json!([{"type": "function", "name": "add", "description": "Does it.", "parameters": schema, "strict": false}])
+    );
+    assert_eq!(one(Format::Anthropic), json!([{"name": "add", "description": "Does it.", "input_schema": schema}]));
+    assert_eq!(
+        one(Format::Gemini),
+        json!([{"functionDeclarations": [{"name": "add", "description": "Does it.", "parametersJsonSchema": schema}]}])
+    );
+    assert_eq!(
+        one(Format::Bedrock),
+        json!({"tools": [{"toolSpec": {"name": "add", "description": "Does it.", "inputSchema": {"json": schema}}}]})
+    );
+    assert_eq!(
+        one(Format::Mcp),
+        json!({"tools": [{"name": "add", "description": "Does it.", "inputSchema": schema,
+            "annotations": {"readOnlyHint": false, "destructiveHint": true, "idempotentHint": false}}]})
+    );
+}
+
+#[test]
+fn none_is_said_as_the_api_takes_it() {
+    for (format, none) in [
+        (Format::Openai, json!([])),
+        (Format::OpenaiResponses, json!([])),
+        (Format::Anthropic, json!([])),
+        (Format::Gemini, json!([])),
+        (Format::Bedrock, json!({"tools": []})),
+        (Format::Mcp, json!({"tools": []})),
+    ] {
+        assert_eq!(rendered(format, &[]), none);
+    }
+}
+
+#[test]
+fn a_tool_that_is_off_is_not_shown_and_its_name_stays_its_own() {
+    let (dotted, off) = (definition("a.b", json!({"type": "object"})), definition("a_b", json!({"type": "object"})));
+    let offer = |definition, enabled| Offer { definition, effect: Effect::Read, enabled };
+    let list = render(Format::Anthropic, [offer(&dotted, true), offer(&off, false)], [&dotted, &off]);
+    assert_eq!(
+        list,
+        json!([{"name": "a.b", "description": "Does it.", "input_schema": {"type": "object", "properties": {}}}])
+    );
+}
+
+#[test]
+fn a_name_is_changed_only_into_one_that_leads_back() {
+    assert_eq!(names(Format::Openai, &[("weather.get", &[])]), ["weather_get"]);
+    assert_eq!(names(Format::Gemini, &[("weather.get", &[])]), ["weather.get"], "which Gemini takes");
+    assert_eq!(names(Format::Gemini, &[("-x", &[])]), ["_x"]);
+    // `weather_get` would be the other tool's, `Weather-Get` as well: nobody could tell which is meant.
+    for other in ["weather_get", "Weather-Get"] {
+        assert_eq!(names(Format::Openai, &[("weather.get", &[]), (other, &[])]), ["weather.get", other]);
+        assert_eq!(names(Format::Openai, &[("weather.get", &[]), ("b", &[other])]), ["weather.get", "b"]);
+    }
+    assert_eq!(names(Format::Openai, &[("weather.get", &["weather_get"])]), ["weather_get"], "its own alias");
+}
+
+#[test]
+fn an_alias_stands_in_for_a_name_that_cannot_be_changed() {
+    assert_eq!(names(Format::Gemini, &[("3d_render", &["3d", "render_3d"])]), ["render_3d"]);
+    assert_eq!(names(Format::Anthropic, &[("3d_render", &["render_3d"])]), ["3d_render"]);
+    let long = "x".repeat(65);
+    assert_eq!(names(Format::Openai, &[(&long, &["short"])]), ["short"]);
+    assert_eq!(names(Format::Openai, &[(&long, &[])]), [long.as_str()], "rather refused than missed");
+}
+
+#[test]
+fn no_parameters_at_all() {
+    let (none, any) =
+        (json!({"type": "object"}), json!({"type": "object", "additionalProperties": {"type": "string"}}));
+    let closed = json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false});
+    let gemini = |schema: &Value| {
+        rendered(Format::Gemini, &[definition("t", schema.clone())])[0]["functionDeclarations"][0].clone()
+    };
+    assert_eq!(gemini(&none), json!({"name": "t", "description": "Does it."}));
+    assert_eq!(gemini(&closed), json!({"name": "t", "description": "Does it."}));
+    assert_eq!(gemini(&any)["parametersJsonSchema"]["additionalProperties"], json!({"type": "string"}));
+    let openai = rendered(Format::Openai, &[definition("t", none)]);
+    assert_eq!(openai[0]["function"]["parameters"], json!({"type": "object", "properties": {}}));
+}
+
+#[test]
+fn an_empty_description_is_left_out() {
+    let mut silent = definition("t", json!({"type": "object"}));
+    silent.description = " ".into();
+    let list = rendered(Format::Bedrock, &[silent]);
+    assert_eq!(list["tools"][0]["toolSpec"].get("description"), None);
+}
+
+#[test]
+fn mcp_hints_come_from_the_effect_where_the_tool_says_nothing() {
+    let hints = |effect, said: Value| {
+        let mut one = definition("t", json!({"type": "object"}));
+        one.annotations = said.as_object().unwrap().clone();
+        let offer = Offer { definition: &one, effect, enabled: true };
+        render(Format::Mcp, [offer], [&one])["tools"][0]["annotations"].clone()
+    };
+    let all = |reads, destroys, repeatable| json!({"readOnlyHint": reads, "destructiveHint": destroys, "idempotentHint": repeatable});
+    assert_eq!(hints(Effect::Read, json!({})), all(true, false, true));
+    assert_eq!(hints(Effect::Idempotent, json!({})), all(false, true, true));
+    assert_eq!(hints(Effect::Write, json!({})), all(false, true, false));
+    assert_eq!(hints(Effect::Write, json!({"readOnlyHint": true})), all(true, false, true));
+    assert_eq!(hints(Effect::Write, json!({"destructiveHint": false})), all(false, false, false));
+    assert_eq!(hints(Effect::Read, json!({"title": 5, "readOnlyHint": "yes"})), all(true, false, true));
+    assert_eq!(hints(Effect::Read, json!({"openWorldHint": true}))["openWorldHint"], json!(true));
+}
+
+#[test]
+fn mcp_gets_an_output_schema_if_it_is_an_objects() {
+    let output = |schema: Value| {
+        let mut one = definition("t", json!({"type": "object"}));
+        one.output_schema = Some(Arc::new(schema));
+        rendered(Format::Mcp, &[one])["tools"][0].get("outputSchema").cloned()
+    };
+    assert_eq!(output(json!({"type": "array", "items": {}})), None);
+    let object = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+    assert_eq!(output(object.clone()), Some(object.clone()));
+    assert_eq!(output(json!({"$ref": "#/$defs/N", "$defs": {"N": object}})), Some(object), "a root that only refers");
+}

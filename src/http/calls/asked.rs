@@ -1,0 +1,217 @@
+//! What is asked of `POST /calls`: a model's message, and what holds for all calls in it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::IntoParams;
+
+use crate::call::{CacheMode, JsonObject};
+use crate::callers::Patterns;
+use crate::catalog::Entry;
+use crate::dialect::{self, Dialect, Message};
+use crate::http::fields;
+use crate::http::problem::ApiError;
+
+/// Most tool calls of one message that run at once, whatever is asked for.
+const MOST_PARALLEL: usize = 64;
+
+/// Most calls in one message.
+const MOST_CALLS: usize = 256;
+
+/// What holds for all calls of the message.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::http) struct CallsQuery {
+    /// The dialect of the message, when it is not to be guessed.
+    #[param(value_type = Option<Dialect>)]
+    dialect: Option<String>,
+    /// Groups the calls of one agent run.
+    run_id: Option<String>,
+    /// Tools that may not be used in this turn, separated by commas; `*` stands for any characters.
+    deny: Option<String>,
+    /// How the cache takes part.
+    #[param(value_type = Option<CacheMode>)]
+    cache: Option<String>,
+    /// Shortens each call's deadline, e.g. `5s`.
+    timeout: Option<String>,
+    /// How many calls run at once, at most 64; else as the manifest says.
+    parallel: Option<String>,
+}
+
+impl CallsQuery {
+    /// With these options.
+    pub(super) fn of(dialect: Option<String>, run_id: Option<String>) -> Self {
+        Self { dialect, run_id, ..Self::default() }
+    }
+}
+
+/// A body: JSON, or the model's text as it is.
+pub(in crate::http) enum Said {
+    /// The provider's JSON, or an envelope around it.
+    Json(Value),
+    /// What the model wrote.
+    Text(String),
+}
+
+/// A message and what holds for its calls.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// The provider's JSON; a model's text is a JSON string.
+    message: Value,
+    dialect: Option<Dialect>,
+    pub(super) run_id: Option<String>,
+    deny: Patterns,
+    pub(super) context: Arc<JsonObject>,
+    pub(super) cache: CacheMode,
+    pub(super) timeout: Option<Duration>,
+    pub(super) parallel: Option<usize>,
+}
+
+/// The fields of an envelope beside the message.
+const OPTIONS: [&str; 7] = ["dialect", "run_id", "deny", "context", "cache", "timeout", "parallel"];
+
+impl Asked {
+    /// Puts together what query and body say. What the envelope says wins.
+    ///
+    /// # Errors
+    /// 400, with what would be right.
+    pub(super) fn read(query: CallsQuery, body: Said) -> Result<Self, ApiError> {
+        let mut asked = Self::default();
+        let CallsQuery { dialect, run_id, deny, cache, timeout, parallel } = query;
+        for (field, text) in [("dialect", dialect), ("run_id", run_id), ("cache", cache), ("timeout", timeout)] {
+            if let Some(text) = text {
+                asked.set(field, Value::String(text))?;
+            }
+        }
+        if let Some(names) = deny {
+            asked.deny = Patterns::new(names.split(',').map(str::trim).filter(|name| !name.is_empty()));
+        }
+        if let Some(text) = parallel {
+            asked.set("parallel", text.parse::<u64>().map_or(Value::String(text), Value::from))?;
+        }
+        match body {
+            Said::Text(text) => asked.message = Value::String(text),
+            Said::Json(Value::Object(fields)) if is_envelope(&fields) => {
+                for (field, value) in fields {
+                    asked.set(&field, value)?;
+                }
+            }
+            Said::Json(message) => asked.message = message,
+        }
+        Ok(asked)
+    }
+
+    /// Whether the request denies this tool, by its name or an alias.
+    pub(super) fn denies(&self, entry: &Entry) -> bool {
+        entry.names().any(|name| self.deny.matches(name.as_str()))
+    }
+
+    /// The message, taken out.
+    ///
+    /// # Errors
+    /// 400, when it is no message of any dialect, or has more calls than any model makes.
+    pub(super) fn message(&mut self) -> Result<Message, ApiError> {
+        let stray = stray_field(&self.message).map(str::to_owned);
+        let message = dialect::read(std::mem::take(&mut self.message), self.dialect).map_err(|unread| {
+            let hint = stray.map(|field| format!("; `{field}` is no field of an envelope")).unwrap_or_default();
+            ApiError::Malformed(format!("{}{hint}", unread.what))
+        })?;
+        match message.asks.len() {
+            0..=MOST_CALLS => Ok(message),
+            count => Err(ApiError::Malformed(format!("the message has {count} tool calls; {MOST_CALLS} are the most"))),
+        }
+    }
+
+    fn set(&mut self, field: &str, value: Value) -> Result<(), ApiError> {
+        let bad = |message: &str| Err(ApiError::Malformed(message.into()));
+        match field {
+            "message" => self.message = value,
+            "text" if value.is_string() => self.message = value,
+            "text" => return bad("text is what the model wrote, a text; a provider's JSON goes into message"),
+            // An option that is null is not there.
+            _ if value.is_null() => {}
+            "dialect" => {
+                let word = value.as_str().unwrap_or_default();
+                let Some(dialect) = Dialect::from_word(word) else {
+                    let known = Dialect::ALL.map(Dialect::as_str).join(", ");
+                    return Err(ApiError::Malformed(format!("there is no dialect `{word}`; there are {known}")));
+                };
+                self.dialect = Some(dialect);
+            }
+            "run_id" => self.run_id = fields::id(field, value)?,
+            "context" => self.context = Arc::new(fields::context(value)?),
+            "cache" => self.cache = fields::cache(value)?,
+            "timeout" => self.timeout = fields::timeout(value)?,
+            "deny" => {
+                let names = value.as_array().map(|names| names.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+                let Some(Some(names)) = names else { return bad("deny is a list of tools' names") };
+                self.deny = Patterns::new(names);
+            }
+            _ => match value.as_u64().and_then(|n| usize::try_from(n).ok()) {
+                Some(n @ 1..=MOST_PARALLEL) => self.parallel = Some(n),
+                _ => return bad("parallel is a number from 1 to 64"),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Whether an object is an envelope: a message and options, and nothing else. What providers wrap messages in has
+/// other fields beside it.
+fn is_envelope(fields: &JsonObject) -> bool {
+    fields.contains_key("message") != fields.contains_key("text")
+        && fields.keys().all(|key| key == "message" || key == "text" || OPTIONS.contains(&key.as_str()))
+}
+
+/// The field of what was probably meant as an envelope that keeps it from being one.
+fn stray_field(body: &Value) -> Option<&str> {
+    let fields = body.as_object().filter(|fields| fields.contains_key("message") || fields.contains_key("text"))?;
+    let known = |key: &&String| *key == "message" || *key == "text" || OPTIONS.contains(&key.as_str());
+    fields.keys().find(|key| !known(key)).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(query: CallsQuery, body: Value) -> Result<Asked, String> {
+        Asked::read(query, Said::Json(body)).map_err(|error| format!("{error:?}"))
+    }
+
+    #[test]
+    fn an_envelope_is_unwrapped_and_wins_over_the_query() {
+        let query = CallsQuery { run_id: Some("q".into()), deny: Some("a, b_*".into()), ..CallsQuery::default() };
+        let body = json!({"message": {"role": "assistant"}, "run_id": "e", "context": {"tenant": "x"}, "parallel": 2});
+        let asked = read(query, body).unwrap();
+        assert_eq!(asked.message, json!({"role": "assistant"}));
+        assert_eq!((asked.run_id.as_deref(), asked.parallel), (Some("e"), Some(2)));
+        assert!(asked.deny.matches("b_1") && !asked.deny.matches("c"));
+        assert_eq!(asked.context["tenant"], "x");
+    }
+
+    #[test]
+    fn what_providers_wrap_messages_in_is_no_envelope() {
+        let choice = json!({"index": 0, "message": {"role": "assistant"}, "finish_reason": "tool_calls"});
+        assert_eq!(read(CallsQuery::default(), choice.clone()).unwrap().message, choice);
+        assert_eq!(stray_field(&json!({"message": {}, "runid": "r"})), Some("runid"));
+        let both = json!({"message": {}, "text": "x"});
+        assert_eq!(read(CallsQuery::default(), both.clone()).unwrap().message, both);
+    }
+
+    #[test]
+    fn bad_options_say_what_would_be_right() {
+        let of = |field: &str, value: Value| {
+            read(CallsQuery::default(), json!({"message": {}, field: value})).expect_err(field)
+        };
+        assert!(of("dialect", json!("french")).contains("there are openai, openai-responses"));
+        assert!(of("parallel", json!(0)).contains("from 1 to 64"));
+        assert!(of("deny", json!("a")).contains("a list"));
+        assert!(of("timeout", json!("soon")).contains("timeout"));
+        assert!(of("cache", json!("no")).contains("bypass"));
+    }
+}

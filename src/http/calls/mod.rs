@@ -1,0 +1,91 @@
+//! `POST /calls`: a model's message in, the messages to append out.
+
+mod answer;
+mod asked;
+mod turn;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use tower_http::request_id::RequestId;
+
+use self::answer::CallsAnswer;
+pub(super) use self::asked::Said;
+use self::asked::{Asked, CallsQuery};
+use self::turn::Turn;
+use super::auth::Visit;
+use super::body::{self, ModelSaid};
+use super::problem::{ApiError, Problem};
+use super::responses::{Always, Keyed, Reading};
+use super::{events, idempotency};
+use crate::call::{Caller, IdempotencyKey, ProgressSink, json::parse_strict};
+use crate::registry::Registry;
+
+/// Run the tool calls of a model's message.
+///
+/// The body is what the model said, as it came: an OpenAI chat message or completion, OpenAI Responses items, an
+/// Anthropic, Gemini or Bedrock Converse message, an MCP `tools/call`, `{"tool_name": …, "arguments": {…}}`, or its text
+/// (`text/plain`). Or an envelope around it: `{"message": …, "run_id": …, "deny": […], "context": {…}}`. The calls run
+/// side by side; what comes back is what to append, in the same dialect. Answers 200 once the message was understood.
+/// With an `Idempotency-Key` each call gets a key of its own, made of it and of the model's id for the call.
+///
+/// With `Accept: text/event-stream` the answer is a stream: `progress` events of all calls, a `call_result` event with each
+/// call's answer or problem as it ends, and one `result` event, the last: the whole answer.
+#[utoipa::path(post, operation_id = "run_calls", path = "/calls", tag = "tools", params(CallsQuery, idempotency::Asking),
+    request_body(content((Value = "application/json"), (String = "text/plain"))),
+    responses((status = 200, description = "The message was understood",
+        content((CallsAnswer<'_> = "application/json"), (String = "text/event-stream")),
+        headers(("idempotent-replayed" = bool, description = "True when all its calls ran before."))),
+    Always, Keyed, Reading))]
+pub(super) async fn calls(
+    State(registry): State<Arc<Registry>>,
+    Visit { caller, catalog }: Visit,
+    body::Asked(query): body::Asked<CallsQuery>,
+    request_id: Option<axum::Extension<RequestId>>,
+    headers: HeaderMap,
+    ModelSaid(body): ModelSaid,
+) -> Result<Response, ApiError> {
+    let key = idempotency::key(&headers)?;
+    let request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
+    let mut asked = Asked::read(query, body)?;
+    let message = asked.message()?;
+    let mut turn = Turn { registry, catalog, caller, key, request_id, progress: None };
+    if events::are_asked_for(&headers) {
+        let (sink, listener) = ProgressSink::channel();
+        turn.progress = Some(sink);
+        return Ok(events::stream(listener, async move { events::text(&turn.take(message, &asked).await.answer()) }));
+    }
+    let answered = turn.take(message, &asked).await;
+    let mut response = Json(answered.answer()).into_response();
+    if answered.is_replayed() {
+        idempotency::mark(&mut response);
+    }
+    Ok(response)
+}
+
+/// Runs the calls of a message without a server, as the operator, and gives what the route would have answered, and
+/// whether all calls ran and no tool said no. What is no JSON is a model's text.
+pub async fn calls_in_process(
+    registry: &Arc<Registry>,
+    message: &str,
+    dialect: Option<String>,
+    run_id: Option<String>,
+    key: Option<IdempotencyKey>,
+) -> (Value, bool) {
+    let body = parse_strict(message.as_bytes()).map_or_else(|_| Said::Text(message.to_owned()), Said::Json);
+    let caller = Arc::new(Caller::anonymous());
+    let (registry, catalog) = (registry.clone(), registry.catalog());
+    let turn = Turn { registry, catalog, caller, key, request_id: None, progress: None };
+    let read = Asked::read(CallsQuery::of(dialect, run_id), body).and_then(|mut asked| Ok((asked.message()?, asked)));
+    match read {
+        Ok((message, asked)) => {
+            let answered = turn.take(message, &asked).await;
+            (json!(answered.answer()), answered.is_ok())
+        }
+        Err(error) => (json!(Problem::from(error)), false),
+    }
+}

@@ -1,0 +1,292 @@
+//! One message of a model: its calls found, run side by side, and told of in order.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use serde_json::Value;
+
+use super::answer::{CallProblem, CallResult};
+use super::asked::Asked;
+use crate::call::json::digest;
+use crate::call::{
+    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, Invocation, JsonObject, ProgressSink,
+    Unreadable,
+};
+use crate::catalog::{Catalog, Entry};
+use crate::dialect::{self, Ask, Dialect, Mended, Message, Misread, Said};
+use crate::http::problem::{ApiError, Problem};
+use crate::http::tools::{failed, resolve};
+use crate::http::wire::InvokeAnswer;
+use crate::registry::Registry;
+
+/// Longest id of a model that is recorded; longer ones are handed back all the same.
+const MAX_ID: usize = 256;
+
+/// Most tools that a reminder names.
+const MOST_NAMED: usize = 50;
+
+/// Who asks, and of whom.
+pub(super) struct Turn {
+    pub(super) registry: Arc<Registry>,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) caller: Arc<Caller>,
+    /// The caller's own name for this message.
+    pub(super) key: Option<IdempotencyKey>,
+    pub(super) request_id: Option<Arc<str>>,
+    /// Who listens while the calls run.
+    pub(super) progress: Option<ProgressSink>,
+}
+
+/// A message that was understood, and what came of its calls.
+pub(super) struct Answered {
+    pub(super) message: Message,
+    /// One for each call, in order.
+    outcomes: Vec<Outcome>,
+    /// How calls are written, for a model that may have forgotten.
+    reminder: Option<String>,
+}
+
+struct Outcome {
+    /// The model's id for the call, as text.
+    id: Option<Arc<str>>,
+    came: Came,
+}
+
+enum Came {
+    /// The tool ran, also if it said no.
+    Ran { entry: Arc<Entry>, answer: Box<Answer> },
+    /// It did not, or failed.
+    Failed { problem: Box<Problem>, why: Why },
+}
+
+/// Why a call came to nothing, as far as the rest of the turn asks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// There is no such tool.
+    Unknown,
+    /// The call, or its arguments, could not be read.
+    Misread,
+    /// Its key says so from an earlier time.
+    Again,
+    /// Anything else.
+    Other,
+}
+
+impl Turn {
+    /// Runs the calls of the message. What goes wrong with one is that call's outcome.
+    pub(super) async fn take(&self, message: Message, asked: &Asked) -> Answered {
+        let parallel = asked.parallel.unwrap_or(self.catalog.calls().parallel).max(1);
+        let calls = message.asks.iter().enumerate().map(|(index, ask)| async move {
+            let outcome = self.outcome(index, ask, asked).await;
+            if let Some(told) = &self.progress {
+                told.tell("call_result", &outcome.result(ask));
+            }
+            (index, outcome)
+        });
+        let calls: Vec<_> = calls.collect();
+        // Whoever is done makes room for the next: a slow call holds up no other. Dropping this drops what has not begun.
+        let mut outcomes: Vec<(usize, Outcome)> = stream::iter(calls).buffer_unordered(parallel).collect().await;
+        outcomes.sort_unstable_by_key(|(index, _)| *index);
+        let mut outcomes: Vec<Outcome> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+        self.count_misreadings(&mut outcomes, asked);
+        let reminder = self.reminder(&message, &outcomes, asked);
+        Answered { message, outcomes, reminder }
+    }
+
+    /// A model that cannot be understood again and again is told to stop trying.
+    fn count_misreadings(&self, outcomes: &mut [Outcome], asked: &Asked) {
+        let runs = &self.registry.shared().runs;
+        let misread = |outcome: &Outcome| matches!(outcome.came, Came::Failed { why: Why::Misread, .. });
+        if !outcomes.iter().any(misread) {
+            if !outcomes.is_empty() {
+                runs.understood(&self.caller.name, asked.run_id.as_deref());
+            }
+            return;
+        }
+        let times = runs.misread(&self.caller.name, asked.run_id.as_deref());
+        if times >= self.catalog.calls().max_parse_attempts {
+            for outcome in outcomes {
+                if let Came::Failed { problem, why: Why::Misread } = &mut outcome.came {
+                    problem.content = vec![Content::text(give_up(times))];
+                }
+            }
+        }
+    }
+
+    /// How calls are written, every so many uses of tools by a model that writes them as text.
+    fn reminder(&self, message: &Message, outcomes: &[Outcome], asked: &Asked) -> Option<String> {
+        let every = self.catalog.calls().format_reminder_every;
+        if message.dialect != Dialect::Text || every == 0 {
+            return None;
+        }
+        let runs = &self.registry.shared().runs;
+        let ran = outcomes.iter().filter(|outcome| matches!(outcome.came, Came::Ran { .. }));
+        let uses: Vec<u32> = ran.map(|_| runs.used(&self.caller.name, asked.run_id.as_deref())).collect();
+        uses.iter().any(|uses| uses % every == 0).then(|| {
+            let entries = self.catalog.list(&self.caller);
+            let usable = entries.iter().filter(|entry| entry.is_enabled() && !asked.denies(entry));
+            let names: Vec<&str> = usable.map(|entry| entry.definition.name.as_str()).take(MOST_NAMED).collect();
+            dialect::text::reminder(message.form, &names)
+        })
+    }
+
+    async fn outcome(&self, index: usize, ask: &Result<Ask, Misread>, asked: &Asked) -> Outcome {
+        let id = match ask {
+            Ok(ask) => ask.id.as_ref(),
+            Err(misread) => misread.id.as_ref(),
+        };
+        let id: Option<Arc<str>> = id.map(|id| match id {
+            Value::String(text) => text.as_str().into(),
+            other => other.to_string().into(),
+        });
+        let came = match ask {
+            Ok(ask) => self.run(index, ask, id.as_ref(), asked).await,
+            Err(misread) => Err(unreadable(misread)),
+        };
+        let came = came.unwrap_or_else(|error| {
+            let why = match error {
+                ApiError::UnknownTool { .. } => Why::Unknown,
+                ApiError::Misread { .. } => Why::Misread,
+                _ => Why::Other,
+            };
+            Came::Failed { problem: Box::new(error.into()), why }
+        });
+        Outcome { id, came }
+    }
+
+    async fn run(&self, index: usize, ask: &Ask, id: Option<&Arc<str>>, asked: &Asked) -> Result<Came, ApiError> {
+        let (entry, how) = resolve(&self.catalog, &ask.name, &self.caller)?;
+        let may_close = entry.policy.effect != Effect::Write;
+        let mended = dialect::arguments(&ask.arguments, ask.cut_off, may_close);
+        let (mended, unreadable) = match mended {
+            Ok(mended) => (mended, None),
+            Err(error) => {
+                let unreadable = Unreadable { what: error.what, correction: error.correction };
+                (Mended { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable)))
+            }
+        };
+        let now = self.registry.shared().clock.now();
+        let mut invocation = Invocation::new(entry.definition.name.clone(), mended.arguments, self.caller.clone(), now);
+        invocation.unreadable = unreadable;
+        invocation.progress = self.progress.clone();
+        invocation.run_id = asked.run_id.as_deref().map(Into::into);
+        invocation.tool_use_id = id.filter(|id| id.len() <= MAX_ID).cloned();
+        invocation.request_id = self.request_id.clone();
+        invocation.context = asked.context.clone();
+        invocation.cache = asked.cache;
+        invocation.denied = asked.denies(&entry);
+        if let Some(end) = asked.timeout.and_then(|timeout| invocation.started.checked_add(timeout)) {
+            invocation.shorten_deadline(end);
+        }
+        if entry.policy.idempotency != Idempotency::Off {
+            invocation.key = self.key.as_ref().map(|key| key_of_call(key, index, id));
+        }
+        let spelled = how.warning(&ask.name, &entry);
+        if spelled.is_some() || !mended.repairs.is_empty() {
+            invocation.notes.lock().meta.warnings.extend(spelled.into_iter().chain(mended.repairs));
+        }
+        let invocation_id = invocation.id;
+        match self.registry.invoke(&entry, invocation).await {
+            Ok(answer) => Ok(Came::Ran { entry, answer: Box::new(answer) }),
+            Err(error) => {
+                let why = match error {
+                    CallError::UnreadableArguments(_) => Why::Misread,
+                    CallError::Kept { again: true, .. } => Why::Again,
+                    _ => Why::Other,
+                };
+                Ok(Came::Failed { problem: Box::new(failed(&error, &entry, invocation_id).into()), why })
+            }
+        }
+    }
+}
+
+/// A call's own key: calls of one message must not be taken for each other, and the same message sent again has the same
+/// calls. The model's id tells them apart, else their place.
+fn key_of_call(key: &IdempotencyKey, index: usize, id: Option<&Arc<str>>) -> IdempotencyKey {
+    let place = index.to_string();
+    let key = key.shared();
+    let part = id.map_or(place.as_str(), |id| id);
+    IdempotencyKey::parse(format!("{key}/{part}").as_bytes())
+        .unwrap_or_else(|_| IdempotencyKey::of_digest(digest([key.as_bytes(), part.as_bytes()])))
+}
+
+fn give_up(times: u32) -> String {
+    format!(
+        "Your tool calls could not be read {times} times in a row. Call no more tools: answer with what you know, and say \
+         what you could not find out."
+    )
+}
+
+fn unreadable(misread: &Misread) -> ApiError {
+    ApiError::Misread { detail: misread.what.clone(), correction: misread.correction.clone() }
+}
+
+impl Answered {
+    /// One for each call, as the route answers it.
+    pub(super) fn results(&self) -> impl Iterator<Item = CallResult<'_>> {
+        self.message.asks.iter().zip(&self.outcomes).map(|(ask, outcome)| outcome.result(ask))
+    }
+
+    /// What to append to the conversation.
+    pub(super) fn messages(&self) -> Vec<Value> {
+        let asks = self.message.asks.iter().zip(&self.outcomes);
+        let said: Vec<Said<'_>> = asks.map(|(ask, outcome)| outcome.said(ask.is_err())).collect();
+        let mut messages = dialect::reply(&self.message, &said);
+        if let Some(reminder) = &self.reminder
+            && let Some(Value::String(content)) = messages.last_mut().and_then(|message| message.get_mut("content"))
+        {
+            content.push_str("\n\n");
+            content.push_str(reminder);
+        }
+        messages
+    }
+
+    /// All calls ran and no tool said no.
+    pub(super) fn is_ok(&self) -> bool {
+        self.outcomes.iter().all(|outcome| matches!(&outcome.came, Came::Ran { answer, .. } if !answer.result.is_error))
+    }
+
+    /// All calls ran before.
+    pub(super) fn is_replayed(&self) -> bool {
+        let replayed = |outcome: &Outcome| match &outcome.came {
+            Came::Ran { answer, .. } => answer.replayed,
+            Came::Failed { why, .. } => *why == Why::Again,
+        };
+        !self.outcomes.is_empty() && self.outcomes.iter().all(replayed)
+    }
+}
+
+impl Outcome {
+    /// As the route answers it.
+    fn result<'a>(&'a self, ask: &'a Result<Ask, Misread>) -> CallResult<'a> {
+        match &self.came {
+            Came::Ran { entry, answer } => CallResult::Answer(InvokeAnswer::of(entry, answer)),
+            Came::Failed { problem, .. } => CallResult::Problem(CallProblem {
+                tool: match ask {
+                    Ok(ask) => Some(&ask.name),
+                    Err(misread) => misread.name.as_deref(),
+                },
+                tool_use_id: self.id.as_deref(),
+                problem,
+            }),
+        }
+    }
+
+    /// What the model is told. `is_none`: what it wrote is no call.
+    fn said(&self, is_none: bool) -> Said<'_> {
+        match &self.came {
+            Came::Ran { answer, .. } => Said {
+                content: &answer.result.content,
+                structured: answer.result.structured_content.as_ref(),
+                is_error: answer.result.is_error,
+                is_no_call: false,
+            },
+            Came::Failed { problem, why } => Said {
+                content: &problem.content,
+                structured: None,
+                is_error: true,
+                is_no_call: is_none || *why == Why::Unknown,
+            },
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! One tool's part of the stored results.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::store::{Hit, ResultCache};
+use crate::call::{CachePolicy, CacheScope, Caller, Effect, JsonObject, Policy, ToolName, ToolResult, json};
+use crate::tools::Runner;
+
+/// Where one tool's results are, and under which keys.
+pub struct Shelf {
+    pub(super) cache: ResultCache,
+    policy: CachePolicy,
+    pub(super) tool: ToolName,
+    generation: [u8; 32],
+}
+
+impl Shelf {
+    /// The shelf of one tool; `None` when its policy or its effect has none, when its runner wants none, or when its
+    /// results may depend on a context whose fields are not named.
+    pub fn of(
+        cache: &ResultCache,
+        policy: &Policy,
+        runner: &dyn Runner,
+        tool: &ToolName,
+        generation: [u8; 32],
+    ) -> Option<Arc<Self>> {
+        let said = policy.cache.clone().filter(|_| policy.effect == Effect::Read && runner.keeps())?;
+        let complete = said.context.is_some() || !runner.takes_context();
+        // Results that another predicate let in, or that may be on disk, are not this cache's.
+        let generation = match &policy.cache_when {
+            None if !cache.is_in_memory() => generation,
+            when => {
+                let text = when.as_ref().map_or("", |when| when.text().unwrap_or("a function"));
+                json::digest([&generation, text.as_bytes(), &[cache.is_in_memory().into()]])
+            }
+        };
+        let (cache, tool) = (cache.clone(), tool.clone());
+        complete.then(|| Arc::new(Self { cache, policy: said, tool, generation }))
+    }
+
+    /// What makes two calls equal: tool and generation, canonical arguments, whose they are, and the named fields of
+    /// the context. The arguments are those that the tool gets, defaults filled in.
+    pub(super) fn key(&self, caller: &Caller, arguments: &JsonObject, context: &JsonObject) -> [u8; 32] {
+        let whose = match self.policy.scope {
+            CacheScope::Caller => caller.name.as_bytes(),
+            CacheScope::Shared => b"",
+        };
+        let fields = self.policy.context.iter().flatten();
+        let context: JsonObject =
+            fields.filter_map(|field| context.get(field).map(|value| (field.clone(), value.clone()))).collect();
+        json::digest([
+            self.tool.as_str().as_bytes(),
+            &self.generation,
+            &json::canonical(arguments),
+            &[self.policy.scope as u8],
+            whose,
+            &json::canonical(&context),
+        ])
+    }
+
+    /// What a call would be answered that does not run.
+    pub async fn find(&self, caller: &Caller, arguments: &JsonObject, context: &JsonObject) -> Option<Arc<ToolResult>> {
+        self.look(&self.key(caller, arguments, context)).await.map(|hit| hit.result)
+    }
+
+    /// In memory, then in the ledger: it may have been stored before a restart.
+    pub(super) async fn look(&self, key: &[u8; 32]) -> Option<Hit> {
+        match self.cache.get(key) {
+            Some(hit) => Some(hit),
+            None => self.cache.read_through(key).await,
+        }
+    }
+
+    /// Whether what lies here must not be on record.
+    pub fn is_off_the_record(&self) -> bool {
+        self.cache.is_in_memory()
+    }
+
+    /// How long results lie here.
+    pub(super) fn ttl(&self) -> Duration {
+        self.policy.ttl
+    }
+}

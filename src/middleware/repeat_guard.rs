@@ -1,0 +1,49 @@
+//! The same call twice in a row within a run: said so instead of run.
+//!
+//! A model that asks the same again has not understood the answer it has, and the same answer will not help it. Under
+//! validation, so that equal calls look equal; above the cache, since a stored answer is the same answer too. Calls
+//! without a run pass: nobody can say what came before them. Only what was answered, and to somebody, can be repeated.
+
+use std::sync::Arc;
+
+use super::Outcome;
+use super::around::{Around, AroundLayer, Inner};
+use crate::call::json::{canonical, digest};
+use crate::call::{CallError, Invocation, Policy};
+use crate::runs::{CallDigest, Runs};
+
+/// See the module.
+pub struct RepeatGuard {
+    runs: Runs,
+    definition_hash: String,
+}
+
+impl RepeatGuard {
+    /// Guards one tool; `None` if it is repeatable.
+    pub fn layer(runs: &Runs, policy: &Policy, definition_hash: &str) -> Option<AroundLayer<Self>> {
+        let (runs, definition_hash) = (runs.clone(), definition_hash.to_owned());
+        (!policy.repeatable).then(|| AroundLayer::new(Self { runs, definition_hash }))
+    }
+
+    /// A tool that has changed, another part of the result and another way with the cache are another call.
+    fn digest(&self, invocation: &Invocation) -> CallDigest {
+        let how = canonical(&(invocation.page, invocation.cache));
+        digest([self.definition_hash.as_bytes(), &canonical(&*invocation.arguments), &how])
+    }
+}
+
+impl Around for RepeatGuard {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+        let Some(run) = invocation.run_id.clone() else { return inner.call(invocation).await };
+        let call = self.digest(&invocation);
+        let (caller, id, left) = (invocation.caller.name.clone(), invocation.id, invocation.left.clone());
+        if let Some(earlier) = self.runs.last_was(&caller, &run, &call) {
+            return Err(CallError::RepeatedCall { tool: invocation.tool.to_string(), earlier });
+        }
+        let outcome = inner.call(invocation).await;
+        if outcome.is_ok() && !left.is_cancelled() {
+            self.runs.answered(&caller, &run, call, id);
+        }
+        outcome
+    }
+}

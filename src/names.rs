@@ -1,0 +1,156 @@
+//! Other spellings of tools' names.
+//!
+//! Models change a name's case, take one separator for another, or put before it what their maker calls the room that
+//! tools live in. All that is left of a name when such things are taken away is its normal form. A prefix that names a
+//! server (`mcp__github__create_issue`) says which tool is meant, not how it is spelled, so it stays; an alias helps.
+
+use std::collections::BTreeMap;
+
+use crate::call::ToolName;
+use crate::similar;
+
+/// What is put before names, followed by `.` or `:`. `functions` is the namespace of OpenAI's harmony format (and so
+/// of Kimi's ids), `default_api` the module in Gemini's code-like calls, `tools` what other models make of either.
+const PREFIXES: [&str; 3] = ["functions", "tools", "default_api"];
+
+/// Longer texts are no spelling of any name.
+const LONGEST: usize = 2 * ToolName::MAX_LEN;
+
+/// The normal form of a name as it is: small letters, and `_` for `-`, `.` and a space.
+pub fn normal(name: &str) -> String {
+    let plain = |c: char| if matches!(c, '-' | '.' | ' ') { '_' } else { c.to_ascii_lowercase() };
+    name.trim().chars().map(plain).collect()
+}
+
+/// The name behind one of the prefixes, if there is one.
+pub fn unprefixed(name: &str) -> Option<&str> {
+    let (prefix, rest) = name.trim().split_once(['.', ':'])?;
+    PREFIXES.iter().any(|known| known.eq_ignore_ascii_case(prefix)).then_some(rest)
+}
+
+/// The normal forms that a text may be meant as: as it is, then without its prefix.
+fn forms(asked: &str) -> impl Iterator<Item = String> {
+    let asked = Some(asked).filter(|asked| asked.len() <= LONGEST);
+    asked.into_iter().flat_map(|asked| std::iter::once(asked).chain(unprefixed(asked))).map(normal)
+}
+
+/// Whether asking for `other` may find what is called `name`.
+pub fn is_spelling_of(other: &str, name: &str) -> bool {
+    let name = normal(name);
+    forms(other).any(|form| form == name)
+}
+
+/// Normal forms, each with the tools that have a name or alias of that form.
+#[derive(Clone, Default)]
+pub struct Spellings(BTreeMap<String, Vec<ToolName>>);
+
+impl Spellings {
+    /// Adds a name or alias of the tool `real`.
+    pub fn insert(&mut self, name: &ToolName, real: &ToolName) {
+        let tools = self.0.entry(normal(name.as_str())).or_default();
+        if !tools.contains(real) {
+            tools.push(real.clone());
+        }
+    }
+
+    /// Takes all spellings of a tool out.
+    pub fn remove(&mut self, real: &str) {
+        self.0.retain(|_, tools| {
+            tools.retain(|tool| tool.as_str() != real);
+            !tools.is_empty()
+        });
+    }
+
+    /// The tools of which the text is a spelling, as far as `usable` lets them take part. As it is goes before without
+    /// its prefix.
+    pub fn of(&self, asked: &str, usable: impl Fn(&ToolName) -> bool) -> Vec<&ToolName> {
+        let found = |form: String| {
+            let tools = self.0.get(&form)?.iter().filter(|tool| usable(tool)).collect::<Vec<_>>();
+            (!tools.is_empty()).then_some(tools)
+        };
+        forms(asked).find_map(found).unwrap_or_default()
+    }
+
+    /// The tools that have a name enough like the text, the most alike first, each with its ratio.
+    pub fn like(&self, asked: &str, usable: impl Fn(&ToolName) -> bool) -> Vec<(f32, &ToolName)> {
+        let asked: Vec<String> = forms(asked).collect();
+        let mut best: BTreeMap<&ToolName, f32> = BTreeMap::new();
+        for (form, tools) in &self.0 {
+            let near = asked.iter().filter(|asked| similar::at_most(asked, form) > similar::MEANT);
+            let ratio = near.map(|asked| similar::ratio(asked, form)).fold(0.0, f32::max);
+            for tool in tools.iter().filter(|tool| ratio > similar::MEANT && usable(tool)) {
+                let known = best.entry(tool).or_default();
+                *known = known.max(ratio);
+            }
+        }
+        let mut rated: Vec<(f32, &ToolName)> = best.into_iter().map(|(tool, ratio)| (ratio, tool)).collect();
+        rated.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        rated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn case_separators_and_known_prefixes_are_spelling_and_nothing_else_is() {
+        for other in [
+            "get_weather",
+            "Get-Weather",
+            "GET.WEATHER",
+            "get weather",
+            " get_weather\n",
+            "functions.get_weather",
+            "Tools.Get-Weather",
+            "default_api.get_weather",
+            "default_api:get_weather",
+        ] {
+            assert!(is_spelling_of(other, "get_weather"), "{other}");
+        }
+        let padded = format!("get_weather{}", " ".repeat(LONGEST));
+        for other in [
+            "getweather",
+            "get__weather",
+            "weather",
+            "functions_get_weather",
+            "functions.functions.get_weather",
+            "mcp__crib__get_weather",
+            "other.get_weather",
+            "get_weather()",
+            "functions.",
+            "",
+            &padded,
+        ] {
+            assert!(!is_spelling_of(other, "get_weather"), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_declared_name_goes_before_a_prefix() {
+        let name = |text| ToolName::parse(text).unwrap();
+        let mut spellings = Spellings::default();
+        for tool in ["list", "tools.list"] {
+            spellings.insert(&name(tool), &name(tool));
+        }
+        assert_eq!(spellings.of("Tools-List", |_| true), [&name("tools.list")]);
+        assert_eq!(spellings.of("TOOLS.LIST", |_| true), [&name("tools.list")]);
+        assert_eq!(spellings.of("TOOLS.LIST", |tool| tool.as_str() == "list"), [&name("list")]);
+        spellings.remove("tools.list");
+        assert_eq!(spellings.of("TOOLS.LIST", |_| true), [&name("list")]);
+        assert!(spellings.of("frobnicate", |_| true).is_empty());
+    }
+
+    #[test]
+    fn what_is_most_alike_comes_first_and_each_tool_once() {
+        let name = |text| ToolName::parse(text).unwrap();
+        let mut spellings = Spellings::default();
+        for (spelt, real) in [("get_weather", "a"), ("get_weathers", "a"), ("got_weathers", "b"), ("other", "c")] {
+            spellings.insert(&name(spelt), &name(real));
+        }
+        let found =
+            |asked| spellings.like(asked, |_| true).into_iter().map(|(_, tool)| tool.as_str()).collect::<Vec<_>>();
+        assert_eq!(found("functions.Get-Weathers"), ["a", "b"]);
+        assert_eq!(found("frobnicate"), [""; 0]);
+    }
+}

@@ -1,0 +1,40 @@
+//! Stored results for tools that ask for them, under the rules of a call that runs: the current catalog, the caller's
+//! grants, the tool's own schema and cache key.
+
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+
+use crate::call::{Capture, JsonObject, NotStored, StoredResults, ToolContext, ToolResult};
+use crate::catalog::Catalog;
+
+/// Looks where the current catalog's calls look. Weak, since tools hold it and the catalog holds tools.
+pub(crate) struct Shelves(pub(crate) Weak<ArcSwap<Catalog>>);
+
+#[async_trait]
+impl StoredResults for Shelves {
+    async fn find(
+        &self,
+        asking: &ToolContext,
+        tool: &str,
+        arguments: &JsonObject,
+    ) -> Result<Arc<ToolResult>, NotStored> {
+        let catalog = self.0.upgrade().ok_or(NotStored::Nothing)?.load_full();
+        let caller = &*asking.caller;
+        // What the caller may not use is not there, as in the list of tools.
+        let found = catalog.resolve(tool, caller).ok().map(|(entry, _)| entry).filter(|entry| entry.allows(caller));
+        let Some(entry) = found else { return Err(NotStored::Unknown(catalog.did_you_mean(tool, caller))) };
+        if !entry.is_enabled() {
+            return Err(NotStored::Off);
+        }
+        let shelf = entry.shelf.as_ref().ok_or(NotStored::NoCache)?;
+        let asker = catalog.get(asking.tool.as_str());
+        let asker_withholds = asker.is_some_and(|asker| asker.policy.capture == Some(Capture::Digest));
+        if shelf.is_off_the_record() && !asker_withholds {
+            return Err(NotStored::Withheld);
+        }
+        let fitting = entry.rules.fit(arguments).map_err(NotStored::Unfit)?;
+        shelf.find(caller, &fitting.arguments, &asking.context).await.ok_or(NotStored::Nothing)
+    }
+}

@@ -1,0 +1,340 @@
+//! `add_image`: puts a picture before the model, out of a file, from an address, or as it was handed in.
+//!
+//! What it is, is told by its bytes: a picture that a provider refuses spoils every later turn of the conversation it
+//! stands in, so names and headers are not believed, and one that is cut off within its header is not passed on.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytesize::ByteSize;
+use data_url::DataUrl;
+use data_url::forgiving_base64::DecodeError;
+use serde_json::Value;
+use url::Url;
+
+use super::folder::Folder;
+use super::web::Web;
+use crate::call::units::Size;
+use crate::call::{Content, Effect, JsonObject, ToolContext, ToolError, ToolResult, Violation};
+use crate::tools::blocking::on_a_thread;
+use crate::tools::http::response::{Reading, bare};
+use crate::tools::{Clients, ConfigFault, Runner, Tool, media};
+
+/// Largest picture unless the manifest says otherwise: what Anthropic's Messages API takes.
+const DEFAULT_MOST: u64 = 5 << 20;
+/// Largest picture that a manifest may ask for: about what Gemini takes in one request (20 MB).
+const MOST: u64 = 20 << 20;
+
+/// `with:`.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Config {
+    /// The folder of files, seen from the manifest's. Without it no file is read.
+    #[serde(default)]
+    root: Option<PathBuf>,
+    /// If there are any, the only hosts that may be asked.
+    #[serde(default)]
+    allow_hosts: Vec<String>,
+    /// Private and loopback addresses may be reached; metadata addresses never.
+    #[serde(default)]
+    allow_private: bool,
+    /// Largest picture. Default 5MiB, at most 20MiB.
+    #[serde(default = "default_max_bytes")]
+    max_bytes: Size,
+}
+
+fn default_max_bytes() -> Size {
+    Size(DEFAULT_MOST)
+}
+
+/// The tool under the name `name`.
+pub(super) fn tool(name: &str, config: Config, base: &Path, clients: &Clients) -> Result<Tool, ConfigFault> {
+    if !(1..=MOST).contains(&config.max_bytes.0) {
+        return Err(ConfigFault::error(&["with", "max_bytes"], "from 1B to 20MiB"));
+    }
+    let folder = config.root.as_deref().map(|root| Folder::open(root, base)).transpose()?;
+    let web = Web::new(&config.allow_hosts, config.allow_private, clients)?;
+    let most = config.max_bytes.as_usize();
+    let from = match folder {
+        Some(_) => "the path of a file, relative to the folder that this tool reads, an http(s) URL or a data: URI",
+        None => "an http(s) URL or a data: URI",
+    };
+    let description = format!(
+        "Adds a picture to the conversation, so that you can see it. Takes PNG, JPEG, GIF and WebP, from {from}. Use it \
+         when you have to look at a picture to answer."
+    );
+    let tool = Tool::new(name, description)
+        .param("source", "string", &format!("Where the picture is: {from}"))
+        .effect(Effect::Read);
+    Ok(tool.with_runner(Arc::new(AddImage { folder, web, most, reading: Reading::up_to(most, "with.max_bytes") })))
+}
+
+struct AddImage {
+    folder: Option<Folder>,
+    web: Web,
+    most: usize,
+    reading: Reading,
+}
+
+/// Where the picture is.
+enum Source<'a> {
+    /// In the argument itself.
+    Data(DataUrl<'a>),
+    /// At this address.
+    Web(Url),
+    /// In this file.
+    File(&'a Folder, &'a str),
+}
+
+impl AddImage {
+    /// Reads the argument. The error is a sentence about it.
+    fn source<'a>(&'a self, arguments: &'a JsonObject) -> Result<Source<'a>, String> {
+        let text = arguments.get("source").and_then(Value::as_str).unwrap_or_default();
+        let scheme = text.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+        match (scheme.as_deref(), &self.folder) {
+            (Some("data"), _) => match DataUrl::process(text) {
+                Ok(url) => Ok(Source::Data(url)),
+                Err(_) => {
+                    Err("`source` is no data: URI: write data:image/png;base64,… with the picture's bytes.".into())
+                }
+            },
+            (Some("http" | "https"), _) => self.web.url("source", text).map(Source::Web),
+            (_, folder) if text.contains("://") || scheme.as_deref() == Some("file") => Err(match folder {
+                Some(_) => "`source` must be an http or https URL, a data: URI, or the bare path of a file.".into(),
+                None => "`source` must be an http or https URL or a data: URI.".into(),
+            }),
+            (_, Some(folder)) => Ok(Source::File(folder, text)),
+            (_, None) => Err("`source` must be an http or https URL or a data: URI: this tool reads no files.".into()),
+        }
+    }
+
+    /// The bytes of a data: URI.
+    fn decode(&self, url: &DataUrl<'_>) -> Result<Vec<u8>, ToolError> {
+        let mut bytes = Vec::new();
+        let done = url.decode(|part| {
+            bytes.extend_from_slice(part);
+            if bytes.len() > self.most { Err(()) } else { Ok(()) }
+        });
+        match done {
+            Ok(_) => Ok(bytes),
+            Err(DecodeError::InvalidBase64(_)) => Err("the data: URI is not valid base64".into()),
+            Err(DecodeError::WriteError(())) => {
+                let most = ByteSize(self.most as u64);
+                Err(format!("the picture is larger than {most} (`with.max_bytes`)").into())
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Runner for AddImage {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        match self.source(&arguments)? {
+            Source::Data(url) => shown("the picture in the data: URI", self.decode(&url)?),
+            Source::Web(url) => {
+                let name = bare(url.clone());
+                let response = self.web.get(url).await?;
+                shown(&name, self.reading.bytes(response).await?)
+            }
+            Source::File(folder, path) => {
+                let (folder, path, most) = (folder.clone(), path.to_owned(), self.most);
+                on_a_thread(move || {
+                    let bytes = folder.file(&path, &context)?.whole(Vec::new(), most)?;
+                    shown(&path, bytes)
+                })
+                .await
+            }
+        }
+    }
+
+    /// One bad address says nothing of the next.
+    fn has_one_target(&self) -> bool {
+        false
+    }
+
+    fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
+        let fault = |message| Violation {
+            pointer: "/source".into(),
+            keyword: "format".into(),
+            message,
+            schema_pointer: "/properties/source".into(),
+        };
+        self.source(arguments).err().map(fault).into_iter().collect()
+    }
+}
+
+/// The picture, and what it is in words, for models that see none and for people who read the record.
+fn shown(name: &str, bytes: Vec<u8>) -> Result<ToolResult, ToolError> {
+    let mime_type = match media::sniff(&bytes) {
+        Some(mime_type) if mime_type.starts_with("image/") => mime_type,
+        _ => return Err(format!("{name} is no picture that can be shown: PNG, JPEG, GIF and WebP are taken").into()),
+    };
+    let pixels = match imagesize::blob_size(&bytes) {
+        Ok(size) => format!(", {}x{} pixels", size.width, size.height),
+        // A JPEG's size stands anywhere, behind padding that is allowed and that not every reader expects.
+        Err(_) if mime_type == "image/jpeg" => String::new(),
+        Err(_) => return Err(format!("{name} is damaged: it begins as {mime_type} and ends within its header").into()),
+    };
+    let text = Content::text(format!("{name}: {mime_type}{pixels}, {}", ByteSize(bytes.len() as u64)));
+    Ok(ToolResult { content: vec![media::block(mime_type, bytes, String::new()), text], ..ToolResult::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD as BASE64;
+    use serde_json::json;
+
+    use super::*;
+    use crate::tools::http::tests::{Reply, context, object, serve};
+
+    /// A picture's first bytes, up to its size: all that anybody here looks at.
+    const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80\0\0\x01\xe0\x08\x02\0\0\0";
+    const GIF: &[u8] = b"GIF89a\x10\0\x20\0\0\0\0";
+    const WEBP: &[u8] = b"RIFF\x1a\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\x63\0\0\x31\0\0";
+    const JPEG: &[u8] = b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08\0\x0c\0\x22\x03";
+
+    struct Fixture {
+        folder: tempfile::TempDir,
+        tool: Tool,
+    }
+
+    fn fixture(with: Value) -> Fixture {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("pictures")).unwrap();
+        std::fs::write(folder.path().join("outside.png"), PNG).unwrap();
+        let config = serde_json::from_value(with).unwrap();
+        let tool = tool("add_image", config, folder.path(), &Clients::default());
+        Fixture { tool: tool.unwrap_or_else(|fault| panic!("{fault:?}")), folder }
+    }
+
+    impl Fixture {
+        fn write(&self, name: &str, bytes: &[u8]) {
+            std::fs::write(self.folder.path().join("pictures").join(name), bytes).unwrap();
+        }
+
+        async fn add(&self, source: &str) -> Result<ToolResult, String> {
+            // A context of its own, whose deadline has not passed: reading a file looks at it.
+            let (mut context, _call) = context();
+            context.deadline += std::time::Duration::from_secs(60);
+            let added = self.tool.runner.call(object(json!({"source": source})), context).await;
+            added.map_err(|error| error.to_string())
+        }
+
+        fn fault(&self, source: &str) -> Option<String> {
+            let faults = self.tool.runner.faults(&object(json!({"source": source})));
+            faults.into_iter().next().map(|fault| fault.message)
+        }
+    }
+
+    fn picture(bytes: &[u8], mime_type: &str, text: &str) -> ToolResult {
+        let image = Content::Image { data: BASE64.encode(bytes), mime_type: mime_type.into() };
+        ToolResult { content: vec![image, Content::text(text)], ..ToolResult::default() }
+    }
+
+    #[tokio::test]
+    async fn a_picture_is_what_its_bytes_say() {
+        let images = fixture(json!({"root": "pictures"}));
+        for (name, bytes, mime_type, what) in [
+            ("a.png", PNG, "image/png", "image/png, 640x480 pixels, 29 B"),
+            ("lies.png", GIF, "image/gif", "image/gif, 16x32 pixels, 13 B"),
+            ("notes.txt", WEBP, "image/webp", "image/webp, 100x50 pixels, 30 B"),
+            ("é.jpg", JPEG, "image/jpeg", "image/jpeg, 34x12 pixels, 18 B"),
+            ("padded.jpg", b"\xff\xd8\xff\xff\xff\xe0", "image/jpeg", "image/jpeg, 6 B"),
+        ] {
+            images.write(name, bytes);
+            assert_eq!(images.add(name).await, Ok(picture(bytes, mime_type, &format!("{name}: {what}"))));
+            let uri = format!("data:text/plain;base64,{}", BASE64.encode(bytes));
+            let text = format!("the picture in the data: URI: {what}");
+            assert_eq!(images.add(&uri).await, Ok(picture(bytes, mime_type, &text)));
+        }
+        let escaped: String = GIF.iter().map(|byte| format!("%{byte:02x}")).collect();
+        let added = images.add(&format!("data:image/gif,{escaped}#part")).await.unwrap();
+        assert_eq!(added.content[0], Content::Image { data: BASE64.encode(GIF), mime_type: "image/gif".into() });
+    }
+
+    #[tokio::test]
+    async fn what_is_no_picture_is_refused_by_name() {
+        let images = fixture(json!({"root": "pictures"}));
+        for (name, bytes) in [
+            ("photo.png", b"<svg xmlns='http://www.w3.org/2000/svg'/>".as_slice()),
+            ("scan.jpg", b"%PDF-1.7"),
+            ("x.bmp", b"BM\x46\0\0\0"),
+            ("empty.gif", b""),
+        ] {
+            images.write(name, bytes);
+            let said = format!("{name} is no picture that can be shown: PNG, JPEG, GIF and WebP are taken");
+            assert_eq!(images.add(name).await, Err(said));
+        }
+        images.write("cut.png", &PNG[..20]);
+        assert!(images.add("cut.png").await.unwrap_err().contains("is damaged"));
+        assert_eq!(images.add("data:image/png;base64,!").await, Err("the data: URI is not valid base64".into()));
+    }
+
+    #[tokio::test]
+    async fn files_are_those_of_the_folder() {
+        let images = fixture(json!({"root": "pictures"}));
+        std::os::unix::fs::symlink("../outside.png", images.folder.path().join("pictures/link")).unwrap();
+        for path in ["../outside.png", "link", images.folder.path().join("outside.png").to_str().unwrap()] {
+            assert!(images.add(path).await.unwrap_err().contains("leads out"), "{path}");
+        }
+        assert!(images.add("nope.png").await.unwrap_err().contains("is not there"));
+        for odd in ["file:///etc/passwd", "FILE:a.png", "ftp://example.com/a.png", "data:image/png", "https://a b/"] {
+            assert!(images.fault(odd).is_some(), "{odd}");
+        }
+        let without = fixture(json!({}));
+        assert_eq!(
+            without.fault("a.png").unwrap(),
+            "`source` must be an http or https URL or a data: URI: this tool reads no files."
+        );
+    }
+
+    #[tokio::test]
+    async fn addresses_pass_the_gate_and_headers_are_not_believed() {
+        let mut answer = format!("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\n\r\n", PNG.len());
+        answer = answer.replace("text/html", "text/html; charset=utf-8");
+        let bytes = [answer.as_bytes(), PNG].concat();
+        let mut server = serve(Reply::Bytes(bytes)).await;
+        let url = format!("http://{}/a/chart.png?key=secret", server.host);
+        let shut = fixture(json!({}));
+        assert!(shut.add(&url).await.unwrap_err().ends_with("unless the manifest says `with.allow_private: true`"));
+        assert!(server.seen.try_recv().is_err());
+        let open = fixture(json!({"allow_private": true}));
+        let text = format!("http://{}/a/chart.png: image/png, 640x480 pixels, 29 B", server.host);
+        assert_eq!(open.add(&url).await, Ok(picture(PNG, "image/png", &text)));
+        let listed = fixture(json!({"allow_private": true, "allow_hosts": ["pictures.example"]}));
+        assert_eq!(listed.fault(&url).unwrap(), "`source` must be on one of these hosts: pictures.example.");
+        let gone = serve(Reply::Bytes(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec())).await;
+        assert_eq!(open.add(&format!("http://{}/x.png", gone.host)).await, Err("HTTP 404: Not Found".into()));
+    }
+
+    #[tokio::test]
+    async fn no_source_may_be_larger_than_the_cap() {
+        let images = fixture(json!({"root": "pictures", "max_bytes": "28B", "allow_private": true}));
+        images.write("a.png", PNG);
+        let file = images.add("a.png").await.unwrap_err();
+        assert_eq!(file, "`a.png` is longer than 28 B (`with.max_bytes`)");
+        let uri = images.add(&format!("data:;base64,{}", BASE64.encode(PNG))).await.unwrap_err();
+        assert_eq!(uri, "the picture is larger than 28 B (`with.max_bytes`)");
+        for head in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 29\r\n\r\n"] {
+            let server = serve(Reply::Endless(head)).await;
+            let said = images.add(&format!("http://{}/", server.host)).await.unwrap_err();
+            assert!(said.ends_with("answered more than 28 B: ask for less, or raise `with.max_bytes`"), "{said}");
+        }
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        for (with, place) in [
+            (json!({"root": "no/such"}), "with.root"),
+            (json!({"max_bytes": "21MiB"}), "with.max_bytes"),
+            (json!({"allow_hosts": ["a.example", "http://b"]}), "with.allow_hosts.1"),
+        ] {
+            let config = serde_json::from_value(with).unwrap();
+            let fault = tool("t", config, Path::new("/tmp"), &Clients::default()).err().unwrap();
+            assert_eq!(fault.path.join("."), place);
+        }
+        assert!(serde_json::from_value::<Config>(json!({"rot": 1})).is_err());
+    }
+}

@@ -1,0 +1,108 @@
+//! Files under one folder, for tools whose arguments name them.
+//!
+//! The folder is opened once, when the tool is built, and every path is resolved inside it by cap-std: neither `..`
+//! nor a symlink nor an absolute path leads out, whatever is renamed meanwhile. What is not a regular file is refused
+//! before it is opened, and the opening itself never waits, so a FIFO or a device holds nobody up.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
+use rustix::fs::OFlags;
+use url::Url;
+
+use crate::call::{ToolContext, ToolError};
+use crate::tools::ConfigFault;
+
+/// The folder of `with.root`. Clones share it.
+#[derive(Clone)]
+pub(super) struct Folder(Arc<Dir>);
+
+/// A file in it that is open.
+pub(super) struct Opened<'a> {
+    path: &'a str,
+    file: File,
+    context: &'a ToolContext,
+}
+
+impl Folder {
+    /// Opens the folder, seen from the manifest's.
+    pub(super) fn open(root: &Path, base: &Path) -> Result<Self, ConfigFault> {
+        let root = base.join(root);
+        let dir = Dir::open_ambient_dir(&root, ambient_authority()).map_err(|error| {
+            ConfigFault::error(&["with", "root"], format!("cannot open the folder {}: {error}", root.display()))
+        })?;
+        Ok(Self(Arc::new(dir)))
+    }
+
+    /// Opens the regular file at `path`.
+    pub(super) fn file<'a>(&self, path: &'a str, context: &'a ToolContext) -> Result<Opened<'a>, ToolError> {
+        let refuse = |is_dir| said(path, if is_dir { "is a folder, not a file" } else { "is not a regular file" });
+        let failed = |error| failed(path, &error);
+        let seen = self.0.metadata(path).map_err(failed)?;
+        if !seen.is_file() {
+            return Err(refuse(seen.is_dir()));
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        let file = self.0.open_with(path, &options).map_err(failed)?;
+        // Another may have taken its place since.
+        match file.metadata().map_err(failed)? {
+            opened if opened.is_file() => Ok(Opened { path, file, context }),
+            opened => Err(refuse(opened.is_dir())),
+        }
+    }
+}
+
+impl Opened<'_> {
+    /// All that is left of the file, which follows `head`: at most `most` bytes in all, since a part of it is no use.
+    pub(super) fn whole(self, head: Vec<u8>, most: usize) -> Result<Vec<u8>, ToolError> {
+        let (path, mut bytes) = (self.path, head);
+        let room = (most + 1).saturating_sub(bytes.len()) as u64;
+        self.take(room).read_to_end(&mut bytes).map_err(|error| failed(path, &error))?;
+        if bytes.len() > most {
+            return Err(said(path, &format!("is longer than {} (`with.max_bytes`)", ByteSize(most as u64))));
+        }
+        Ok(bytes)
+    }
+}
+
+/// Ends with an error once nobody waits for it any more: a file may be long.
+impl Read for Opened<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.context.cancelled.is_cancelled() || tokio::time::Instant::now() > self.context.deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.file.read(into)
+    }
+}
+
+/// Where a file is, for who cannot see the folder: as if that were all there is.
+pub(super) fn uri(path: &str) -> String {
+    let Ok(mut url) = Url::parse("file:///") else { return String::new() };
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty().extend(path.split('/').filter(|segment| !segment.is_empty()));
+    }
+    url.into()
+}
+
+/// Never with the operating system's own words: they may hold a path outside of the folder.
+pub(super) fn failed(path: &str, error: &io::Error) -> ToolError {
+    match error.kind() {
+        io::ErrorKind::NotFound => said(path, "is not there: paths are relative to the folder that this tool reads"),
+        // cap-std's refusal; the operating system's own has a number.
+        io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => {
+            said(path, "leads out of the folder that this tool reads: use a path relative to it")
+        }
+        kind => said(path, &format!("cannot be read: {kind}")),
+    }
+}
+
+/// The tool says no, of a file.
+pub(super) fn said(path: &str, what: &str) -> ToolError {
+    let path: String = path.chars().take(200).collect();
+    ToolError::Said(format!("`{path}` {what}"))
+}

@@ -1,0 +1,187 @@
+//! `read_cache`: what a tool answered before, by the key `tool:{name}|input:{input}`. It runs nothing.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::NoSettings;
+use crate::call::json::parse_strict;
+use crate::call::{Effect, JsonObject, NotStored, StoredResults, ToolContext, ToolError, ToolResult, Violation};
+use crate::tools::{Runner, Tool};
+
+const DESCRIPTION: &str = "Reads again what a tool answered before, without running it and at no cost. Use it when the \
+     answer of an earlier call is needed once more. Says so when nothing is stored: then call the tool itself.";
+const FORM: &str = "tool:get_weather|input:{\"city\": \"Oslo\"}";
+
+/// The tool under the name `name`.
+pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
+    let key = format!("The tool's name and the arguments of that call as JSON, e.g. {FORM}");
+    Tool::new(name, DESCRIPTION).param("key", "string", &key).effect(Effect::Read).with_runner(Arc::new(ReadCache))
+}
+
+struct ReadCache;
+
+#[async_trait]
+impl Runner for ReadCache {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        let Key { tool, input } = Key::of(&arguments)?;
+        let Some(stored) = context.service::<Arc<dyn StoredResults>>().cloned() else {
+            return Err(ToolError::Unavailable("this service has no stored results".into()));
+        };
+        match stored.find(&context, &tool, &input).await {
+            Ok(result) => Ok(ToolResult::clone(&result)),
+            Err(why) => Err(ToolError::Said(explain(&tool, why))),
+        }
+    }
+
+    fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
+        let fault = |message| Violation {
+            pointer: "/key".into(),
+            keyword: "format".into(),
+            message,
+            schema_pointer: "/properties/key".into(),
+        };
+        Key::of(arguments).err().map(fault).into_iter().collect()
+    }
+
+    fn takes_context(&self) -> bool {
+        true
+    }
+
+    fn keeps(&self) -> bool {
+        false
+    }
+}
+
+/// Why there is nothing, and what to do.
+fn explain(tool: &str, why: NotStored) -> String {
+    let tool: String = tool.chars().take(200).collect();
+    match why {
+        NotStored::Unknown(meant) if meant.is_empty() => format!("there is no tool `{tool}`"),
+        NotStored::Unknown(meant) => format!("there is no tool `{tool}`; did you mean {}?", meant.join(", ")),
+        NotStored::Off => format!("`{tool}` is switched off"),
+        NotStored::NoCache => format!("the answers of `{tool}` are never stored: call it"),
+        NotStored::Withheld => {
+            format!("the answers of `{tool}` are kept off the record and cannot be read back: call it")
+        }
+        NotStored::Unfit(violations) => {
+            let said: Vec<&str> = violations.iter().map(|violation| violation.message.as_str()).collect();
+            format!("no call of `{tool}` can have had this input: {}", said.join(" "))
+        }
+        NotStored::Nothing => format!(
+            "nothing is stored for this call of `{tool}`: it was not made with exactly these arguments, had no good answer, \
+             or was too long ago. Call `{tool}` itself. A key looks like {FORM}"
+        ),
+    }
+}
+
+/// A call that may have been made.
+#[derive(Debug, PartialEq)]
+struct Key {
+    tool: String,
+    input: JsonObject,
+}
+
+impl Key {
+    /// Reads the argument. The error is a sentence about it.
+    fn of(arguments: &JsonObject) -> Result<Self, String> {
+        let text = arguments.get("key").and_then(Value::as_str).unwrap_or_default();
+        let parts = text.trim().strip_prefix("tool:").and_then(|rest| rest.split_once("|input:"));
+        let (tool, input) = parts.ok_or_else(|| format!("`key` must look like {FORM}."))?;
+        match tool.trim() {
+            "" => Err(format!("`key` names no tool: it must look like {FORM}.")),
+            tool => Ok(Self { tool: tool.to_owned(), input: input_of(input.trim())? }),
+        }
+    }
+}
+
+/// Arguments as JSON; or, as crewAI writes them, `name=value` with more of them behind `&` or commas. Such values are
+/// texts, which the tool's schema converts where it wants something else.
+fn input_of(text: &str) -> Result<JsonObject, String> {
+    if text.is_empty() {
+        return Ok(JsonObject::new());
+    }
+    if text.starts_with(['{', '[', '"']) {
+        return match parse_strict(text.as_bytes()) {
+            Ok(Value::Object(input)) => Ok(input),
+            Ok(_) => Err("the input in `key` must be a JSON object.".into()),
+            Err(error) => Err(format!("the input in `key` is not JSON: {error}.")),
+        };
+    }
+    if text.matches('=').count() == 1 {
+        return pairs([text].into_iter()).ok_or_else(unclear);
+    }
+    match (pairs(text.split('&')), pairs(text.split(','))) {
+        (Some(input), None) | (None, Some(input)) => Ok(input),
+        _ => Err(unclear()),
+    }
+}
+
+fn unclear() -> String {
+    format!("the input in `key` can be read in more than one way, or in none: write it as JSON, like {FORM}.")
+}
+
+/// Each piece as one name and its value; `None` if one is not, or a name comes twice.
+fn pairs<'a>(pieces: impl Iterator<Item = &'a str>) -> Option<JsonObject> {
+    let mut input = JsonObject::new();
+    for piece in pieces {
+        let (name, value) = piece.split_once('=').filter(|(_, value)| !value.contains('='))?;
+        let name = name.trim();
+        let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+        if !is_name || input.insert(name.to_owned(), value.trim().into()).is_some() {
+            return None;
+        }
+    }
+    Some(input)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(key: &str) -> Result<(String, Value), String> {
+        let arguments = json!({"key": key});
+        Key::of(arguments.as_object().unwrap()).map(|key| (key.tool, Value::Object(key.input)))
+    }
+
+    #[test]
+    fn keys_name_a_tool_and_its_arguments() {
+        for (key, tool, input) in [
+            (r#"tool:get_weather|input:{"city": "Oslo"}"#, "get_weather", json!({"city": "Oslo"})),
+            (" tool: search |input: {\"q\": \"a|input:b\"}\n", "search", json!({"q": "a|input:b"})),
+            ("tool:now|input:", "now", json!({})),
+            ("tool:now|input:{}", "now", json!({})),
+            ("tool:search|input:query=rust programming", "search", json!({"query": "rust programming"})),
+            ("tool:search|input:query=AT&T, Inc.", "search", json!({"query": "AT&T, Inc."})),
+            ("tool:search|input:query=rust, limit=5", "search", json!({"query": "rust", "limit": "5"})),
+            ("tool:search|input:query=rust, wasm&limit=5", "search", json!({"query": "rust, wasm", "limit": "5"})),
+            ("tool:search|input:query=", "search", json!({"query": ""})),
+        ] {
+            assert_eq!(read(key), Ok((tool.to_owned(), input)), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_with_the_form() {
+        for key in ["", "search", "search|input:{}", "tool:search", "tool:|input:{}", "tool:search|inputs:{}"] {
+            assert!(read(key).unwrap_err().contains(FORM), "{key}");
+        }
+        for (key, said) in [
+            ("tool:search|input:[1]", "must be a JSON object"),
+            ("tool:search|input:{'q': 1}", "is not JSON: "),
+            (r#"tool:search|input:{"q": 1, "q": 2}"#, "duplicate key"),
+            ("tool:search|input:rust", "more than one way"),
+            ("tool:search|input:a=1&b=2&c", "more than one way"),
+            ("tool:search|input:a=b=c", "more than one way"),
+            ("tool:search|input:a=1, a=2", "more than one way"),
+            ("tool:search|input:a b=1", "more than one way"),
+            ("tool:search|input:a=1&b=2, c=3", "more than one way"),
+        ] {
+            let error = read(key).unwrap_err();
+            assert!(error.contains(said), "{key}: {error}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Addresses that arguments name, for tools that fetch them: the same gate and client as the kind `http`.
+
+use reqwest::{Method, Request, Response};
+use url::{Host, Url};
+
+use crate::call::ToolError;
+use crate::tools::ConfigFault;
+use crate::tools::http::client::{Client, Clients};
+use crate::tools::http::gate::Gate;
+
+/// What may be fetched, by `with.allow_hosts` and `with.allow_private`.
+pub(super) struct Web {
+    client: Client,
+    hosts: Vec<Host>,
+}
+
+impl Web {
+    pub(super) fn new(allow_hosts: &[String], allow_private: bool, clients: &Clients) -> Result<Self, ConfigFault> {
+        let client = clients.get(Gate::new(allow_private, "with.allow_private"));
+        let client = client.map_err(|message| ConfigFault::error(&["with"], message))?;
+        let host = |(at, name): (usize, &String)| {
+            Host::parse(name).map_err(|error| {
+                let message = format!("`{name}` is not a host: {error}");
+                ConfigFault::error(&["with", "allow_hosts", &at.to_string()], message)
+            })
+        };
+        let hosts = allow_hosts.iter().enumerate().map(host).collect::<Result<_, _>>()?;
+        Ok(Self { client, hosts })
+    }
+
+    /// Reads what the argument `name` says. The error is a sentence about it.
+    pub(super) fn url(&self, name: &str, text: &str) -> Result<Url, String> {
+        // `url` reads past these; whoever wrote them meant something else than what would be asked.
+        let odd = |c: char| c == '\\' || c.is_whitespace() || c.is_control();
+        let url = match Url::parse(text) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && !text.contains(odd) => url,
+            _ => return Err(format!("`{name}` must be a full http or https URL such as https://example.com/page.")),
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(format!("`{name}` must not hold a user name or password."));
+        }
+        if url.port() == Some(0) {
+            return Err(format!("`{name}` names port 0, which cannot be reached."));
+        }
+        let listed = |host: Host<&str>| self.hosts.iter().any(|known| *known == host.to_owned());
+        if !self.hosts.is_empty() && !url.host().is_some_and(listed) {
+            let known: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
+            return Err(format!("`{name}` must be on one of these hosts: {}.", known.join(", ")));
+        }
+        Ok(url)
+    }
+
+    /// Sends a GET request and waits for the head of its answer.
+    pub(super) async fn get(&self, url: Url) -> Result<Response, ToolError> {
+        self.client.send(Request::new(Method::GET, url)).await
+    }
+}

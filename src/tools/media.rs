@@ -1,0 +1,81 @@
+//! Bytes as blocks of a result: pictures and sound as such, everything else as a file.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::call::{Content, Resource};
+
+/// PDF's media type (RFC 8118).
+const PDF: &str = "application/pdf";
+
+/// So many bytes tell what the others are.
+pub(super) const HEAD: usize = 12;
+
+/// The media type of a picture that models are shown, or of a PDF document, going by how the bytes begin; `None` if they
+/// are neither. Names and headers lie; the signatures are those of the WHATWG's MIME Sniffing Standard, 6.1 and 6.2.
+pub(super) fn sniff(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        [b'%', b'P', b'D', b'F', b'-', ..] => Some(PDF),
+        _ => None,
+    }
+}
+
+/// The bytes as a block. A file that can be read as text is one (but for PDF, whose text is not for reading).
+pub(super) fn block(mime_type: &str, bytes: Vec<u8>, uri: String) -> Content {
+    let (data, mime_type) = (|| BASE64.encode(&bytes), mime_type.to_owned());
+    match mime_type.split('/').next() {
+        Some("image") => Content::Image { data: data(), mime_type },
+        Some("audio") => Content::Audio { data: data(), mime_type },
+        _ => {
+            let text = std::str::from_utf8(&bytes).ok().filter(|text| mime_type != PDF && !text.contains('\0'));
+            let (text, blob) = match text {
+                Some(text) => (Some(text.to_owned()), None),
+                None => (None, Some(data())),
+            };
+            Content::Resource { resource: Resource { uri, mime_type: Some(mime_type), text, blob } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_what_they_begin_with() {
+        for (bytes, expected) in [
+            (b"\x89PNG\r\n\x1a\nrest".as_slice(), Some("image/png")),
+            (b"\xff\xd8\xff\xe0", Some("image/jpeg")),
+            (b"GIF87a", Some("image/gif")),
+            (b"GIF89a;", Some("image/gif")),
+            (b"RIFF\x24\0\0\0WEBPVP8 ", Some("image/webp")),
+            (b"%PDF-1.7", Some("application/pdf")),
+            // Sound, a picture that no provider takes, text, and signatures that were cut or mended on the way.
+            (b"RIFF\x24\0\0\0WAVEfmt ", None),
+            (b"BM\x46\0\0\0", None),
+            (b"<svg xmlns=", None),
+            (b"\x89PNG\n\x1a\n", None),
+            (b"GIF8", None),
+            (b"", None),
+        ] {
+            assert_eq!(sniff(bytes), expected, "{bytes:?}");
+            assert!(expected.is_none() || bytes.len() < HEAD || sniff(&bytes[..HEAD]) == expected);
+        }
+    }
+
+    #[test]
+    fn a_file_is_text_where_it_can_be() {
+        let file = |mime_type: &str, bytes: &[u8]| match block(mime_type, bytes.into(), "file:///x".into()) {
+            Content::Resource { resource } => (resource.text, resource.blob),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(file("application/rtf", b"{\\rtf1"), (Some("{\\rtf1".into()), None));
+        assert_eq!(file("application/pdf", b"%PDF-1.7"), (None, Some("JVBERi0xLjc=".into())));
+        assert_eq!(file("application/zip", b"PK\x03\xff"), (None, Some("UEsD/w==".into())));
+        assert_eq!(file("application/x-tar", b"a\0b"), (None, Some("YQBi".into())));
+    }
+}

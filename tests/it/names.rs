@@ -1,0 +1,156 @@
+use serde_json::{Value, json};
+use toolcrib::{Effect, Tool};
+
+use crate::support::TestApp;
+
+fn tool(name: &str, effect: Effect) -> Tool {
+    let said = name.to_owned();
+    Tool::new(name, "…").param_opt("n", "integer", "…").effect(effect).call(move |_, _| {
+        let said = said.clone();
+        async move { Ok(said) }
+    })
+}
+
+fn reads(names: &[&str]) -> Vec<Tool> {
+    names.iter().map(|name| tool(name, Effect::Read)).collect()
+}
+
+/// The tool that a name runs, or the names that were meant instead.
+async fn runs(app: &TestApp, name: &str) -> Value {
+    let (status, answer) = app.invoke(name, json!({})).await;
+    match status.as_u16() {
+        200 => answer["tool"].clone(),
+        404 => answer.get("did_you_mean").cloned().unwrap_or_else(|| json!([])),
+        other => panic!("{other}: {answer}"),
+    }
+}
+
+#[tokio::test]
+async fn another_spelling_is_understood_and_said_so() {
+    let manifest = "tools: {get_weather: {kind: native, aliases: [forecast_now]}}\n";
+    let app = TestApp::with_manifest(manifest, reads(&["get_weather"])).await;
+    for name in ["Get-Weather", "GET.WEATHER", "functions.get_weather", "default_api:get_weather", "Forecast-Now"] {
+        let (status, answer) = app.invoke(name, json!({})).await;
+        assert_eq!((status.as_u16(), &answer["tool"]), (200, &json!("get_weather")), "{name}");
+        let warning = format!("called as `{name}`; the tool's name is `get_weather`");
+        assert_eq!(answer["meta"]["warnings"], json!([warning]));
+        let row = app.newest().await;
+        assert_eq!((&row["tool"], &row["result"]["meta"]["warnings"][0]), (&json!("get_weather"), &json!(warning)));
+        assert_eq!(app.get(&format!("/tools/{name}")).await.1["name"], "get_weather");
+        assert_eq!(app.post(&format!("/tools/{name}/validate"), json!({"arguments": {}})).await.0, 200);
+    }
+    assert_eq!(runs(&app, "get%20weather").await, "get_weather");
+    for name in ["get_weather", "forecast_now"] {
+        assert_eq!(app.invoke(name, json!({})).await.1["meta"]["warnings"], json!([]), "declared");
+    }
+    assert_eq!(runs(&app, "getWeather").await, json!(["get_weather"]), "that is no spelling");
+}
+
+#[tokio::test]
+async fn what_changes_something_takes_names_as_they_are() {
+    let app = TestApp::new(reads(&["get_weather"])).await;
+    for path in ["enable", "disable", "usage/reset"] {
+        let (status, problem) = app.post(&format!("/tools/Get-Weather/{path}"), json!({})).await;
+        assert_eq!((status.as_u16(), &problem["did_you_mean"]), (404, &json!(["get_weather"])));
+    }
+    assert_eq!(app.delete("/tools/Get-Weather/cache").await.0, 404);
+    assert_eq!(app.delete("/tools/Get-Weather").await.0, 404);
+}
+
+#[tokio::test]
+async fn a_spelling_of_two_tools_is_neither() {
+    let app = TestApp::new(reads(&["get_weather", "get-weather", "functions.get_weather"])).await;
+    assert_eq!(runs(&app, "Get.Weather").await, json!(["get-weather", "get_weather"]));
+    assert_eq!(runs(&app, "get-weather").await, "get-weather");
+    assert_eq!(runs(&app, "functions.get_weather").await, "functions.get_weather");
+    assert_eq!(runs(&app, "FUNCTIONS.GET_WEATHER").await, "functions.get_weather");
+}
+
+#[tokio::test]
+async fn how_far_matching_goes_is_the_operators_word() {
+    let tools = || {
+        let mut tools = reads(&["get_weather", "list_rows", "list_rowz", "read_mail"]);
+        tools.extend([tool("delete_row", Effect::Write), tool("send_mails", Effect::Idempotent)]);
+        tools.push(tool("read_mails_all", Effect::Write));
+        tools
+    };
+    let app = TestApp::with_manifest("calls: {name_matching: exact}\n", tools()).await;
+    assert_eq!(runs(&app, "Get-Weather").await, json!(["get_weather"]));
+
+    app.write("toolcrib.yaml", "calls: {name_matching: normalized}\n");
+    assert_eq!(app.reload().await, None);
+    assert_eq!(runs(&app, "Get-Weather").await, "get_weather");
+    assert_eq!(runs(&app, "get_wether").await, json!(["get_weather"]));
+
+    app.write("toolcrib.yaml", "calls: {name_matching: similar}\n");
+    assert_eq!(app.reload().await, None);
+    assert_eq!(runs(&app, "Get-Weather").await, "get_weather");
+    assert_eq!(runs(&app, "functions.get_wether").await, "get_weather");
+    assert_eq!(runs(&app, "send_mail").await, "send_mails", "an idempotent tool may run on a guess");
+    let (_, answer) = app.invoke("Get-Wether", json!({})).await;
+    assert_eq!(answer["meta"]["warnings"], json!(["called as `Get-Wether`; the tool's name is `get_weather`"]));
+    assert_eq!(runs(&app, "delete_rows").await, json!(["delete_row"]), "a write never does");
+    assert_eq!(runs(&app, "list_row").await, json!(["list_rows", "list_rowz"]), "as like the one as the other");
+    assert_eq!(
+        runs(&app, "read_mail_all").await,
+        json!(["read_mails_all"]),
+        "nor does what is less like it in a write's place"
+    );
+    assert_eq!(runs(&app, "weather").await, json!([]), "not like enough");
+}
+
+#[tokio::test]
+async fn tools_of_others_stand_in_nobodys_way() {
+    let manifest = "calls: {name_matching: similar}\ncallers:\n  - {name: ann, key: ann-key-0123456789, deny: [get-weather, secret_rows]}\n  \
+                    - {name: root, key: root-key-0123456789, admin: true}\n";
+    let app = TestApp::with_manifest(manifest, reads(&["get_weather", "get-weather", "secret_rows"])).await;
+    let invoke = async |key: &str, name: &str| {
+        let (status, answer) = app.post_as(key, &format!("/tools/{name}/invoke"), json!({"arguments": {}})).await;
+        (status.as_u16(), answer)
+    };
+    let (ann, root) = ("ann-key-0123456789", "root-key-0123456789");
+    assert_eq!(invoke(root, "Get-Weather").await.1["did_you_mean"], json!(["get-weather", "get_weather"]));
+    assert_eq!(invoke(ann, "Get-Weather").await.1["tool"], "get_weather");
+    assert_eq!(invoke(ann, "get-weather").await.0, 403, "a name that is declared is that tool's");
+    for other in ["Secret-Rows", "secret_row"] {
+        let (status, problem) = invoke(ann, other).await;
+        assert_eq!((status, problem.get("did_you_mean")), (404, None), "{other}");
+    }
+}
+
+#[tokio::test]
+async fn no_registered_tool_takes_a_spelling_away() {
+    let manifest = |names: &str| format!("tools: {{{names}}}\n");
+    let native = "kind: native, use: calculator";
+    let app =
+        TestApp::with_manifest(&manifest(&format!("add_up: {{{native}, aliases: [sum]}}")), reads(&["own"])).await;
+    let http = |aliases: Value| {
+        json!({"kind": "http", "description": "…", "parameters": {}, "request": {"url": "http://nowhere.invalid/"},
+            "aliases": aliases})
+    };
+    for (name, aliases, says) in [
+        ("Add-Up", json!([]), "`Add-Up` is another spelling of `add_up`, a tool of the manifest"),
+        ("functions.add_up", json!([]), "another spelling of `add_up`"),
+        ("free", json!(["SUM"]), "`SUM` is another spelling of `add_up`, a tool of the manifest"),
+        ("Own", json!([]), "a tool of the program"),
+    ] {
+        let (status, problem) = app.put(&format!("/tools/{name}"), http(aliases)).await;
+        assert_eq!(status, 409, "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
+    }
+    // Registered ones beside each other are each found by their own names.
+    for name in ["free_tool", "free-tool"] {
+        assert_eq!(app.put(&format!("/tools/{name}"), http(json!([]))).await.0, 201);
+    }
+    assert_eq!(app.get("/tools/Free.Tool").await.1["did_you_mean"], json!(["free-tool", "free_tool"]));
+    assert_eq!(app.delete("/tools/free-tool").await.0, 200);
+    assert_eq!(app.get("/tools/Free.Tool").await.1["name"], "free_tool");
+
+    // A later manifest has the better claim, and gives it up again.
+    app.write("toolcrib.yaml", &manifest(&format!("Free-Tool: {{{native}}}")));
+    assert_eq!(app.reload().await, None);
+    assert_eq!(app.get("/tools/free_tool").await.1["name"], "Free-Tool");
+    app.write("toolcrib.yaml", &manifest(&format!("add_up: {{{native}}}")));
+    assert_eq!(app.reload().await, None);
+    assert_eq!(app.get("/tools/free_tool").await.1["name"], "free_tool");
+}

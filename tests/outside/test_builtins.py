@@ -1,0 +1,233 @@
+"""The built-ins that look at files, addresses and stored results: what they let through, and what they keep shut."""
+
+import base64
+import os
+import struct
+import zlib
+
+import pytest
+
+from harness import cli, ok, problem, said_no, text_of
+from recipes import CALLERS, KEYS, params, sh
+from upstream import says
+
+
+def png(width, height):
+    """A whole picture: grey, of this size."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = b"".join(b"\0" + b"\x80" * width for _ in range(height))
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+GIF = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
+WEBP = base64.b64decode("UklGRiQAAABXRUJQVlA4IBgAAAAwAQCdASoBAAEAAwA0JaQAA3AA/vuUAAA=")
+JPEG = (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00\xff\xc0\x00\x0b\x08\x00\x08\x00\x10\x01\x01\x11\x00"
+        b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00\x7f\xff\xd9")
+PDF = b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """pictures/ is what the tools may read; its parent is what they may not."""
+    place = tmp_path_factory.mktemp("files")
+    root = place / "pictures"
+    (root / "sub").mkdir(parents=True)
+    (place / "secret.png").write_bytes(png(7, 7))
+    for name, data in {"grey.png": png(40, 30), "sub/dot.gif": GIF, "photo.jpg": JPEG, "new.webp": WEBP, "paper.pdf": PDF,
+                       "lies.png": GIF, "drawing.png": b"<svg xmlns='http://www.w3.org/2000/svg'/>", "note.txt": b"words\n",
+                       "cut.png": png(40, 30)[:18], "data.bin": b"\x00\x01\xff"}.items():
+        (root / name).write_bytes(data)
+    os.symlink("../secret.png", root / "link.png")
+    os.symlink(place / "secret.png", root / "far.png")
+    os.symlink("..", root / "up")
+    os.mkfifo(root / "pipe.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def crib(start_shared, folder):
+    look = {"kind": "native", "use": "add_image"}
+    return start_shared({"tools": {
+        "add_image": {"kind": "native"},
+        "look": dict(look, **{"with": {"root": str(folder), "allow_private": True}}),
+        "small": dict(look, **{"with": {"root": str(folder), "allow_private": True, "max_bytes": "100B"}}),
+        "read": {"kind": "native", "use": "read_file", "with": {"root": str(folder)}},
+        "fetch": {"kind": "native", "use": "http_get", "with": {"allow_private": True}}}})
+
+
+def picture(answer):
+    """The one picture of an answer: media type, bytes, and what is said of it."""
+    image, text = answer["content"]
+    assert (image["type"], text["type"]) == ("image", "text"), answer
+    assert set(image) == {"type", "data", "mimeType"} and answer["structured_content"] is None, answer
+    return image["mimeType"], base64.b64decode(image["data"], validate=True), text["text"]
+
+
+PICTURES = [("grey.png", png(40, 30), "image/png", "40x30"), ("sub/dot.gif", GIF, "image/gif", "1x1"),
+            ("photo.jpg", JPEG, "image/jpeg", "16x8"), ("new.webp", WEBP, "image/webp", "1x1"),
+            ("lies.png", GIF, "image/gif", "1x1"), ("./sub/../grey.png", png(40, 30), "image/png", "40x30")]
+
+
+@pytest.mark.parametrize("path, data, mime, size", PICTURES)
+def test_pictures_from_files(crib, path, data, mime, size):
+    """The bytes as they are; what they are is told by them, not by the name."""
+    kind, bytes_, text = picture(ok(crib.invoke("look", {"source": path})))
+    assert (kind, bytes_) == (mime, data) and path in text and mime in text and size in text, text
+
+
+@pytest.mark.parametrize("path, data, mime, size", PICTURES)
+@pytest.mark.parametrize("head", ["data:image/png;base64,", "data:;base64,", "DATA:text/html;charset=utf-8;base64,"])
+def test_pictures_in_data_uris(crib, path, data, mime, size, head):
+    """Also by a tool that reads no files."""
+    kind, bytes_, text = picture(ok(crib.invoke("add_image", {"source": head + base64.b64encode(data).decode()})))
+    assert (kind, bytes_) == (mime, data) and size in text, text
+
+
+def test_pictures_from_addresses(crib, up):
+    """Whatever the server says they are; a query, which may hold a secret, is not repeated."""
+    for declared in ("image/png", "text/plain", "application/octet-stream", "image/gif"):
+        url = up.script("/pic", says(png(40, 30), kind=declared))
+        kind, data, text = picture(ok(crib.invoke("look", {"source": url + "?token=hush"})))
+        assert (kind, data) == ("image/png", png(40, 30)) and url in text and "hush" not in text, text
+
+
+@pytest.mark.parametrize("path", ["drawing.png", "paper.pdf", "note.txt", "data.bin", "cut.png"])
+def test_what_is_no_picture(crib, path):
+    """Says no, and what would be right; a picture that ends in its header is damaged."""
+    said = text_of(said_no(crib.invoke("look", {"source": path})))
+    assert path in said and ("damaged" in said if path == "cut.png" else "PNG, JPEG, GIF and WebP" in said), said
+
+
+def test_a_page_that_is_no_picture(crib, up):
+    said_no(crib.invoke("look", {"source": up.script("/x.png", says(b"<html>", kind="image/png"))}))
+    assert "404" in text_of(said_no(crib.invoke("look", {"source": up.base + "/notfound"})))
+    problem(crib.invoke("look", {"source": up.script("/away.png", lambda h: h.reply(302, b"", Location=up.base + "/png"))}),
+            502, "upstream_failed")
+
+
+@pytest.mark.parametrize("path", ["../secret.png", "sub/../../secret.png", "link.png", "far.png", "up/secret.png", "/etc/passwd"])
+@pytest.mark.parametrize("tool, argument", [("look", "source"), ("read", "path")])
+def test_nothing_leads_out_of_the_folder(crib, folder, tool, argument, path):
+    said = text_of(said_no(crib.invoke(tool, {argument: path})))
+    assert "leads out" in said and str(folder.parent) not in said, said
+
+
+def test_what_is_no_regular_file(crib, folder):
+    """Neither a pipe nor a folder holds a call up, and the words show no path of this machine."""
+    for path, words in (("pipe.png", "not a regular file"), ("sub", "is a folder"), ("nope.png", "is not there")):
+        said = text_of(said_no(crib.invoke("look", {"source": path}, timeout="10s")))
+        assert words in said and str(folder) not in said, said
+
+
+@pytest.mark.parametrize("source", ["", "a.png", "/etc/passwd", "file:///etc/passwd", "FILE:///etc/passwd", "ftp://127.0.0.1/a.png",
+                                    "gopher://127.0.0.1/", "data:image/png", "https://user:pw@example.com/a.png", "http://a b/",
+                                    "http:\\\\127.0.0.1\\a.png"])
+def test_sources_that_cannot_be(crib, source):
+    """Without a root there are no files; no scheme but http, https and data is taken. Nothing is spent on them."""
+    said = problem(crib.invoke("add_image", {"source": source}), 422, "invalid_arguments")
+    assert said["violations"][0]["pointer"] == "/source" and "`source`" in said["violations"][0]["message"], said
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "0x7f.1", "169.254.169.254", "[::ffff:127.0.0.1]", "10.0.0.1"])
+def test_private_addresses_are_shut(crib, up, host):
+    """As for http_get: unless the manifest opens them; metadata addresses never."""
+    said = problem(crib.invoke("add_image", {"source": f"http://{host}:{up.port}/png"}), 502, "upstream_failed")
+    assert "may not reach" in said["detail"] or "no answer" in said["detail"] or "resolve" in said["detail"], said
+    assert up.hits() == 0
+    metadata = problem(crib.invoke("look", {"source": "http://169.254.169.254/png"}), 502, "upstream_failed")
+    assert "may not reach" in metadata["detail"], metadata
+
+
+def test_pictures_that_are_too_large(crib, up):
+    """Files, answers and data: URIs alike; an answer is not read to its end."""
+    data = base64.b64encode(png(200, 200)).decode()
+    big = os.urandom(200)
+    assert "100 B" in text_of(said_no(crib.invoke("small", {"source": "data:;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + big).decode()})))
+    problem(crib.invoke("small", {"source": up.base + "/endless"}), 502, "bad_output")
+    assert up.poured < 64 << 20
+    assert ok(crib.invoke("look", {"source": "data:;base64," + data}))
+    assert len(png(40, 30)) <= 100 and ok(crib.invoke("small", {"source": "grey.png"}))
+
+
+def test_a_large_picture_and_its_record(crib, folder):
+    """Four megabytes go through, and the ledger has them as they were said."""
+    data = png(10, 10) + os.urandom(4 << 20)
+    (folder / "large.png").write_bytes(data)
+    answer = ok(crib.invoke("look", {"source": "large.png"}))
+    assert picture(answer)[1] == data
+    row = crib.wait_row("tool=look")
+    assert row["tool"] == "look" and picture(crib.row(answer["invocation_id"])["result"])[1] == data
+    (folder / "large.png").write_bytes(png(10, 10) + os.urandom(6 << 20))
+    assert "5.0 MiB" in text_of(said_no(crib.invoke("look", {"source": "large.png"})))
+
+
+def test_files_come_typed(crib, up):
+    """read_file and http answers: pictures as pictures, documents as resources, text as text."""
+    assert ok(crib.invoke("read", {"path": "note.txt"}))["content"] == [{"type": "text", "text": "words\n"}]
+    grey = {"type": "image", "data": base64.b64encode(png(40, 30)).decode(), "mimeType": "image/png"}
+    assert ok(crib.invoke("read", {"path": "grey.png"}))["content"] == [grey]
+    blob = base64.b64encode(PDF).decode()
+    paper = {"uri": "file:///paper.pdf", "mimeType": "application/pdf", "blob": blob}
+    assert ok(crib.invoke("read", {"path": "paper.pdf"}))["content"] == [{"type": "resource", "resource": paper}]
+    assert "data.bin" in text_of(said_no(crib.invoke("read", {"path": "data.bin"})))
+    url = up.script("/docs/paper", says(PDF, kind="application/pdf"))
+    answer = ok(crib.invoke("fetch", {"url": url + "?sig=hush"}))
+    assert answer["content"] == [{"type": "resource", "resource": {"uri": url, "mimeType": "application/pdf", "blob": blob}}]
+    assert crib.row(answer["invocation_id"])["result"]["content"] == answer["content"]
+    assert ok(crib.invoke("fetch", {"url": up.script("/raw", says(PDF, kind="application/octet-stream"))}))["content"][0]["resource"]["blob"] == blob
+
+
+# ---- read_cache --------------------------------------------------------------------------------------------------------
+
+def number(**policy):
+    """A tool whose every run answers something else."""
+    return sh("cat >/dev/null; date +%s%N", effect="read", parameters=params(city="string", days={"type": "integer", "default": 3}),
+              cache=dict({"ttl": "1h"}, **policy))
+
+
+def test_stored_answers_are_read_again(start):
+    """By any spelling of the arguments; over kill -9; without a run."""
+    crib = start({"tools": {"read_cache": {"kind": "native"}, "number": number()}, "ledger": {"durability": "strict"}})
+    key = 'tool:number|input:{"city": "Oslo"}'
+    missing = text_of(said_no(crib.invoke("read_cache", {"key": key})))
+    assert "nothing is stored" in missing and "tool:" in missing, missing
+    first = ok(crib.invoke("number", {"city": "Oslo"}))["content"]
+    for again in (key, 'tool:number|input:{"days":3,"city":"Oslo"}', 'tool:number|input:{"days": "3", "city": "Oslo"}',
+                  "tool:number|input:city=Oslo", "tool:number|input:city=Oslo&days=3", "tool: number|input: city=Oslo, days=3 "):
+        assert ok(crib.invoke("read_cache", {"key": again}))["content"] == first, again
+    crib.kill9()
+    crib.start()
+    assert ok(crib.invoke("read_cache", {"key": key}))["content"] == first
+    assert len(crib.rows("tool=number")) == 1
+    for key, words in (("tool:numbr|input:city=Oslo", "number"), ('tool:number|input:{"town": "Oslo"}', "city"), ("tool:read_cache|input:key=x", "never stored")):
+        assert words in text_of(said_no(crib.invoke("read_cache", {"key": key})))
+    for key in ("", "Oslo", "tool:number", "tool:number|input:{'city': 1}", "tool:number|input:city=a=b", "tool:number|input:[1]"):
+        assert problem(crib.invoke("read_cache", {"key": key}), 422, "invalid_arguments")["violations"][0]["pointer"] == "/key"
+
+
+def test_stored_answers_of_others(start):
+    """Callers read their own and what is shared, admins no more than that, and nobody a tool that is not theirs."""
+    callers = [dict(CALLERS[0]), dict(CALLERS[1], deny=["own"]), CALLERS[2]]
+    crib = start({"callers": callers, "tools": {"read_cache": {"kind": "native"}, "own": number(), "all": number(scope="shared")}}, env=KEYS)
+    own = ok(crib.invoke("own", {"city": "a"}, key=KEYS["ANN"]))["content"]
+    shared = ok(crib.invoke("all", {"city": "a"}, key=KEYS["ANN"]))["content"]
+
+    def read(tool, who):
+        return crib.invoke("read_cache", {"key": f"tool:{tool}|input:city=a"}, key=KEYS[who])
+
+    assert ok(read("own", "ANN"))["content"] == own
+    for who in ("ANN", "BOB", "ROOT"):
+        assert ok(read("all", who))["content"] == shared
+    assert "nothing is stored" in text_of(said_no(read("own", "ROOT")))
+    assert text_of(said_no(read("own", "BOB"))) == "there is no tool `own`"
+
+
+def test_settings_that_have_no_effect_are_said(tmp_path):
+    """`check` names the place."""
+    (tmp_path / "toolcrib.yaml").write_text("tools:\n  read_cache:\n    kind: native\n    cache: {ttl: 1m, context: []}\n"
+                                            "  add_image:\n    kind: native\n    with: {rot: x}\n")
+    done = cli("check", cwd=tmp_path)
+    assert done.returncode == 64 and ":4:5: warning: tools.read_cache.cache: " in done.stdout + done.stderr, done
+    assert "tools.add_image.with.rot" in done.stdout + done.stderr and "root" in done.stdout + done.stderr, done

@@ -1,0 +1,104 @@
+"""examples/agents: an agent's whole turn in each provider's format, in Python and JavaScript, against the scripted model server; and the
+loop that the README shows."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+
+from harness import REPO, clean_env
+
+AGENTS = REPO / "examples" / "agents"
+PROVIDERS = ["openai", "openai-responses", "anthropic", "gemini", "bedrock"]
+ANSWER = "6 * 7 is "
+
+
+@pytest.fixture(scope="module")
+def model():
+    """The scripted model server: its address, and the requests it saw as lines of its log."""
+    server = subprocess.Popen([sys.executable, str(AGENTS / "model_server.py")], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True)
+    yield server.stdout.readline().split()[-1]
+    server.terminate()
+    server.wait(10)
+    server.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def crib(start_shared):
+    return start_shared()  # the demo tools
+
+
+def run(command, crib, model):
+    env = clean_env({"TOOLCRIB_URL": crib.base, "MODEL_URL": model, "PATH": os.environ["PATH"]})
+    return subprocess.run(command, cwd=str(crib.folder), env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+
+
+def check(done, crib, rows_before):
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.stdout.startswith(ANSWER) and "42" in done.stdout and "1764" in done.stdout, done.stdout
+    rows = crib.wait_row("tool=calculator", lambda row: '42 ** 2' in json.dumps(row["arguments"])) and crib.all_rows("tool=calculator")
+    assert len(rows) == rows_before + 3, rows
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_python(crib, model, provider):
+    before = len(crib.all_rows("tool=calculator"))
+    check(run([sys.executable, "-I", "-S", str(AGENTS / "agent.py"), provider], crib, model), crib, before)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_javascript(crib, model, provider):
+    node = shutil.which("node")
+    if not node:
+        pytest.skip("no node here")
+    before = len(crib.all_rows("tool=calculator"))
+    check(run([node, str(AGENTS / "agent.mjs"), provider], crib, model), crib, before)
+
+
+def test_the_loop_in_the_readme(crib, model):
+    """Its lines run as they stand but for the imports, with `model` as the reader's own call to a provider."""
+    loop, = [block for block in re.findall(r"```python\n(.*?)```", (REPO / "README.md").read_text(encoding="utf-8"), re.S) if '"/calls"' in block]
+    messages = [{"role": "user", "content": "What is 6 times 7?"}]
+
+    def ask(messages, tools):
+        body = json.dumps({"model": "scripted", "messages": messages, "tools": tools}).encode()
+        return urllib.request.urlopen(urllib.request.Request(model + "/v1/chat/completions", body, {"authorization": "Bearer x"})).read()
+
+    assert len(loop.strip().splitlines()) <= 10
+    exec(loop.replace("http://localhost:7411", crib.base), {"json": json, "Request": urllib.request.Request, "urlopen": urllib.request.urlopen, "messages": messages, "model": ask})
+    assert messages[-1]["content"].startswith(ANSWER)
+
+
+def test_the_examples_are_short_and_need_nothing():
+    for script in ("agent.py", "agent.mjs"):
+        text = (AGENTS / script).read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 100, script
+        imported = set(re.findall(r"^(?:import|from) ([\w.]+)", text, re.M))
+        assert {one.partition(".")[0] for one in imported} <= set(sys.stdlib_module_names), imported
+
+
+@pytest.mark.parametrize("provider, body", [
+    ("openai", {"model": "m", "messages": [{"role": "user", "content": ""}], "tools": []}),
+    ("openai", {"model": "m", "messages": [{"role": "user", "content": "?"}], "tools": []}),
+    ("openai", {"model": "m", "tools": "TOOLS", "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}, {"id": "c2"}]},
+                {"role": "tool", "tool_call_id": "c1", "content": "42"}]}),
+    ("openai", {"model": "m", "tools": "TOOLS", "messages": [{"role": "user", "content": "?"}, {"role": "tool", "tool_call_id": "c1", "content": "42"}]}),
+    ("openai", {"model": "m", "tools": "TOOLS", "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}]},
+                {"role": "tool", "tool_call_id": "c1", "content": "42", "is_error": False}]}),
+])
+def test_the_scripted_model_refuses_what_its_api_would(model, provider, body):
+    """Else a full turn would show nothing."""
+    tools = [{"type": "function", "function": {"name": "calculator", "description": "Adds.", "parameters": {"type": "object"}}}]
+    body = dict(body, tools=tools if body["tools"] == "TOOLS" else body["tools"])
+    request = urllib.request.Request(model + "/v1/chat/completions", json.dumps(body).encode(), {"authorization": "Bearer x"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request)
+    assert refused.value.code == 400

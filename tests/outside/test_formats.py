@@ -1,0 +1,89 @@
+"""Schemas in the shapes of model APIs, to the letter; names that a provider refuses; what `check` says of the rest."""
+
+import json
+
+import pytest
+
+from harness import cli
+from recipes import params, sh, to_yaml
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "description": "City, e.g. Oslo"}}, "required": ["city"],
+          "additionalProperties": False}
+OUTPUT = {"type": "object", "properties": {"sky": {"type": "string"}}}
+WORDS = "Weather of a city now. Not for forecasts: 天気 ☂"
+MANIFEST = {"tools": {
+    "weather.get": sh("echo '{\"sky\": \"clear\"}'", description=WORDS, input_schema=SCHEMA, output_schema=OUTPUT, effect="read",
+                      annotations={"title": "Weather"}, tags=["weather"]),
+    "hello": sh("echo hello", parameters={}, effect="idempotent"),
+    "asleep": sh("echo no", enabled=False)}}
+HELLO = {"name": "hello", "description": MANIFEST["tools"]["hello"]["description"]}
+NONE = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+
+# By name, as each API has them: hello first.
+EXPECTED = {
+    "openai": [{"type": "function", "function": {**HELLO, "parameters": NONE}},
+               {"type": "function", "function": {"name": "weather_get", "description": WORDS, "parameters": SCHEMA}}],
+    "openai-responses": [{"type": "function", **HELLO, "parameters": NONE, "strict": False},
+                         {"type": "function", "name": "weather_get", "description": WORDS, "parameters": SCHEMA, "strict": False}],
+    "anthropic": [{**HELLO, "input_schema": NONE}, {"name": "weather_get", "description": WORDS, "input_schema": SCHEMA}],
+    "gemini": [{"functionDeclarations": [HELLO, {"name": "weather.get", "description": WORDS, "parametersJsonSchema": SCHEMA}]}],
+    "bedrock": {"tools": [{"toolSpec": {**HELLO, "inputSchema": {"json": NONE}}},
+                          {"toolSpec": {"name": "weather_get", "description": WORDS, "inputSchema": {"json": SCHEMA}}}]},
+    "mcp": {"tools": [
+        {**HELLO, "inputSchema": NONE, "annotations": {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True}},
+        {"name": "weather.get", "title": "Weather", "description": WORDS, "inputSchema": SCHEMA, "outputSchema": OUTPUT,
+         "annotations": {"title": "Weather", "readOnlyHint": True, "destructiveHint": False, "idempotentHint": True}}]},
+}
+
+
+@pytest.fixture(scope="module")
+def crib(start_shared):
+    return start_shared(MANIFEST)
+
+
+@pytest.mark.parametrize("form", EXPECTED)
+def test_a_shape(crib, tmp_path, form):
+    """The route and the command line say the same; `?tag=` leaves out the rest; no tool is said as that API takes it."""
+    reply = crib.get(f"/tools?format={form}")
+    assert reply.status == 200 and reply.json == EXPECTED[form], reply
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml(MANIFEST), encoding="utf-8")
+    done = cli("tools", "--format", form, cwd=tmp_path)
+    assert done.returncode == 0 and json.loads(done.stdout) == EXPECTED[form], done
+    tagged = crib.get(f"/tools?format={form}&tag=weather").json
+    assert json.dumps(tagged).count("Weather of a city now") == 1 and "hello" not in json.dumps(tagged)
+    assert crib.get(f"/tools?format={form}&tag=none").json == ({"tools": []} if form in ("bedrock", "mcp") else [])
+
+
+def test_a_word_that_is_no_format(tmp_path):
+    done = cli("tools", "--format", "morse", cwd=tmp_path)
+    assert done.returncode == 64 and all(form in done.stderr for form in EXPECTED), done
+
+
+@pytest.mark.parametrize("tools, severity, says", [
+    ({"rows.count": {}}, "hint", "refused by OpenAI, Anthropic and Bedrock: models of theirs know the tool as rows_count"),
+    ({"rows.count": {}, "rows_count": {}}, "warning", "rows_count could be another tool"),
+    ({"2_rows": {}}, "warning", "refused by Gemini, and all tools of the request with it; write _2_rows, or give it an alias"),
+    ({"2_rows": {"aliases": ["rows_2"]}}, "hint", "refused by Gemini: models of theirs know the tool as rows_2"),
+    ({"x" * 65: {}}, "warning", "refused by OpenAI, Gemini and Bedrock")])
+def test_a_name_that_is_refused(tmp_path, tools, severity, says):
+    """A hint where the formats have another name for the tool, a warning where they have none; and that name it is."""
+    made = {name: sh("echo", effect="read", parameters=params(a="string"), **more) for name, more in tools.items()}
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml({"tools": made}), encoding="utf-8")
+    found = json.loads(cli("check", "--format", "json", cwd=tmp_path).stdout)["findings"]
+    refused = [finding for finding in found if finding["rule"] == "refused-name"]
+    assert [finding["severity"] for finding in refused] == [severity] and says in refused[0]["message"], refused
+    form = "gemini" if "2_rows" in tools else "openai"
+    listed = json.loads(cli("tools", "--format", form, cwd=tmp_path).stdout)
+    told = {tool["name"] for tool in (listed[0]["functionDeclarations"] if form == "gemini" else [one["function"] for one in listed])}
+    assert told == (({says.rsplit(" ", 1)[1]}) if severity == "hint" else set(tools)), "no tool is left out"
+
+
+@pytest.mark.parametrize("schema, rule, path", [
+    ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, "refused-schema", "input_schema.anyOf"),
+    ({"properties": {"a b": {"type": "string", "description": "Two words"}}}, "refused-parameter", "input_schema.properties.a b")])
+def test_a_schema_that_no_format_can_put_right(tmp_path, schema, rule, path):
+    whole = {"type": "object", "additionalProperties": False, "properties": {"a": {"type": "string", "description": "First name"},
+             "b": {"type": "string", "description": "Last name"}}, **schema}
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml({"tools": {"x": sh("echo", input_schema=whole)}}), encoding="utf-8")
+    found = json.loads(cli("check", "--format", "json", cwd=tmp_path).stdout)["findings"]
+    assert [(finding["severity"], finding["path"]) for finding in found if finding["rule"] == rule] == [("warning", f"tools.x.{path}")]
