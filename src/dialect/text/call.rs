@@ -66,7 +66,9 @@ pub(super) fn several(text: &str, form: Form) -> Taken {
     loop {
         let rest = &text[all.length..];
         let start = rest.len() - rest.trim_start().len();
-        if all.broken || !rest[start..].starts_with(['{', '[']) {
+        // Behind the first, `[` begins a mark rather than an array.
+        let begins: &[char] = if all.length == 0 { &['{', '['] } else { &['{'] };
+        if all.broken || !rest[start..].starts_with(begins) {
             return all;
         }
         let taken = one(&rest[start..], form);
@@ -149,10 +151,6 @@ fn of_object(mut object: JsonObject, form: Form) -> Option<Vec<Asked>> {
 }
 
 /// Which key holds the name and which the arguments. Nothing: this is not a call.
-#[expect(
-    clippy::type_complexity,
-    reason = "one place each for the name and the arguments, or what is wrong, or neither"
-)]
 fn roles(keys: &[&str], form: Form) -> Option<Result<(usize, Option<usize>), String>> {
     let sure = matches!(form, Form::Marked | Form::Tagged);
     let among = |words: &[&str]| -> Vec<usize> { (0..keys.len()).filter(|i| words.contains(&keys[*i])).collect() };
