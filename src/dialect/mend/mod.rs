@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::message::Written;
-use crate::call::JsonObject;
 use crate::call::json::type_name;
+use crate::call::{JsonObject, Unreadable};
 pub(in crate::dialect) use repair::extent;
 pub(in crate::dialect) use tokens::{Kind, Tokens};
 
@@ -26,16 +26,6 @@ pub struct Mended {
     pub arguments: JsonObject,
     /// What had to be repaired, one sentence each; none if it was JSON as it came.
     pub repairs: Vec<String>,
-}
-
-/// Arguments that cannot be read, or must not be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct Unreadable {
-    /// What is wrong, for people: a sentence without its full stop.
-    pub what: String,
-    /// What to do about it, for the model: whole sentences.
-    pub correction: String,
 }
 
 /// A call's arguments as an object. `cut_off`: the model was stopped while it wrote them. `may_close`: closing brackets

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::Unreadable;
 use super::repair::{NotFound, Repair, find_object, hold_against, misplaced};
 use super::tokens::{Fault, Tokens};
 use crate::call::JsonObject;
+use crate::call::Unreadable;
 use crate::call::json::{parse_strict, type_name};
 
 const NOT_HERE: &str = "this cannot stand here";
