@@ -28,9 +28,9 @@ pub(super) struct Taken {
     pub(super) wasted: usize,
 }
 
-/// How a name stands for no call (ReAct).
+/// How a name stands for no call (ReAct). `final_answer` is none of them: tools are called so.
 pub(super) fn is_no_tool(name: &str) -> bool {
-    ["none", "n/a", "final answer", "final_answer", "finish"].iter().any(|word| name.eq_ignore_ascii_case(word))
+    ["none", "n/a", "final answer", "finish"].iter().any(|word| name.eq_ignore_ascii_case(word))
 }
 
 /// What was written as arguments.
@@ -66,7 +66,9 @@ pub(super) fn several(text: &str, form: Form) -> Taken {
     loop {
         let rest = &text[all.length..];
         let start = rest.len() - rest.trim_start().len();
-        if all.broken || !rest[start..].starts_with(['{', '[']) {
+        // Behind the first, `[` begins a mark rather than an array.
+        let begins: &[char] = if all.length == 0 { &['{', '['] } else { &['{'] };
+        if all.broken || !rest[start..].starts_with(begins) {
             return all;
         }
         let taken = one(&rest[start..], form);
@@ -136,7 +138,7 @@ fn of_object(mut object: JsonObject, form: Form) -> Option<Vec<Asked>> {
         let what = format!("{} is not a tool's name", said[name].0);
         return sure.then(|| vec![Err(misread(form, None, what))]);
     };
-    if is_no_tool(named) {
+    if is_no_tool(named) && !sure {
         return Some(Vec::new());
     }
     let arguments = arguments.map_or(Written::Nothing, |at| written(said[at].1.clone()));
