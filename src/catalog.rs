@@ -16,7 +16,7 @@ use crate::call::{
 };
 use crate::callers::{Callers, Grants};
 use crate::changes::Changes;
-use crate::formats::{self, Format, Offer};
+use crate::formats::{self, Format, Names, Offer};
 use crate::middleware::cache::Shelf;
 use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
 use crate::middleware::concurrency::ConcurrencyLimit;
@@ -217,7 +217,7 @@ impl Catalog {
             generation: digest([definition_hash.as_bytes(), &settings.generation]),
             policy: policy.clone(),
             rules: rules.clone(),
-            output_schema: output,
+            output_schema: output.map(Arc::new),
             settings: Arc::new(settings.finish(bench.services)),
             grants: grants.clone(),
             enabled: enabled.clone(),
@@ -304,8 +304,8 @@ impl Catalog {
 
     /// Some of its tools in that format, as far as they are on.
     pub fn render(&self, format: Format, entries: &[Arc<Entry>]) -> Value {
-        let all = self.by_name.values().map(|entry| &entry.definition);
-        formats::render(format, entries.iter().map(|entry| entry.offer()), all)
+        let names = Names { spellings: &self.spellings, matching: self.calls.name_matching };
+        formats::render(format, entries.iter().map(|entry| entry.offer()), names)
     }
 
     /// The tool that this caller means: by name, by alias, and as far as `calls.name_matching` goes by another spelling

@@ -47,6 +47,7 @@ pub mod manifest;
 pub mod metrics;
 pub mod middleware;
 pub mod names;
+pub mod printable;
 pub mod providers;
 pub mod registry;
 pub mod running;

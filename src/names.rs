@@ -44,6 +44,19 @@ pub fn is_spelling_of(other: &str, name: &str) -> bool {
 #[derive(Clone, Default)]
 pub struct Spellings(BTreeMap<String, Vec<ToolName>>);
 
+/// Of tools, each with its aliases.
+impl<'a> FromIterator<(&'a ToolName, &'a [ToolName])> for Spellings {
+    fn from_iter<I: IntoIterator<Item = (&'a ToolName, &'a [ToolName])>>(tools: I) -> Self {
+        let mut spellings = Self::default();
+        for (real, aliases) in tools {
+            for name in std::iter::once(real).chain(aliases) {
+                spellings.insert(name, real);
+            }
+        }
+        spellings
+    }
+}
+
 impl Spellings {
     /// Adds a name or alias of the tool `real`.
     pub fn insert(&mut self, name: &ToolName, real: &ToolName) {

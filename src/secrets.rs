@@ -166,6 +166,7 @@ impl Redactor {
             | CallError::Denied { .. }
             | CallError::ToolDisabled { .. }
             | CallError::KeyMissing { .. }
+            | CallError::NoStoredResult { .. }
             | CallError::IdempotencyInProgress { .. }
             | CallError::IdempotencyMismatch { .. }
             | CallError::OutcomeUnknown { .. }

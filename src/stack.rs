@@ -18,6 +18,7 @@ use crate::middleware::cache::{Cached, ResultCache, Shelf};
 use crate::middleware::circuit_breaker::{Breaker, CircuitBreaker};
 use crate::middleware::concurrency::ConcurrencyLimit;
 use crate::middleware::deadline::Deadline;
+use crate::middleware::further_page::FurtherPage;
 use crate::middleware::record::{RecordLayer, Told};
 use crate::middleware::repeat_guard::RepeatGuard;
 use crate::middleware::replay::{Replay, Replays};
@@ -25,6 +26,7 @@ use crate::middleware::retry;
 use crate::middleware::run::Run;
 use crate::middleware::usage_limit::{Tariff, UsageLimit};
 use crate::middleware::validate::{ArgumentRules, Validate};
+use crate::middleware::view::ViewLayer;
 use crate::running::Running;
 use crate::runs::Runs;
 use crate::schema::Schema;
@@ -75,7 +77,7 @@ pub struct Parts {
     /// Compiled input schema and the runner.
     pub rules: Arc<ArgumentRules>,
     /// Compiled output schema.
-    pub output_schema: Option<Schema>,
+    pub output_schema: Option<Arc<Schema>>,
     /// What the running tool may know of itself.
     pub settings: Arc<ToolSettings>,
     /// Who may use it.
@@ -109,6 +111,8 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
     let told = Told { log: call_log.clone(), metrics: metrics.clone() };
 
     let stack = ServiceBuilder::new()
+        // The part of a long result that was asked for; everything below knows only whole ones.
+        .layer(ViewLayer::new(output_schema.clone(), runner.max_output(), !withholds))
         // The call's one row, written whatever happens; sees refusals too.
         .layer(RecordLayer::new(ledger, running, &policy, &rules.schema, digests, replays, told))
         // May this caller use this tool, and is it on?
@@ -118,9 +122,11 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
         // Arguments against the schema; a call that cannot run spends nothing below.
         .layer(Validate::layer(rules))
         // The call that was answered last in its run, once more; above the cache, whose answer would be the same.
-        .option_layer(RepeatGuard::layer(runs, &policy, &definition_hash))
+        .layer(RepeatGuard::layer(runs, &policy, &definition_hash))
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
         .option_layer(Cached::layer(shelf.as_ref(), &policy))
+        // A page after the first is one of a stored result; without one nothing runs for it.
+        .layer(FurtherPage::layer())
         // No try while the runner is down; a stored answer is still served.
         .option_layer(CircuitBreaker::layer(breaker, &name, &policy, &metrics))
         // One permit across all tries; full refuses before anything is reserved.

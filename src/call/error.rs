@@ -93,6 +93,15 @@ pub enum CallError {
         /// That call.
         invocation: InvocationId,
     },
+    /// A page after the first was asked for, and there is nothing that it could be taken from.
+    #[error(
+        "there is no stored result to take the page at offset {offset} from, and a further page never runs the tool: use \
+         GET /invocations/{{id}}/result?offset={offset} with the invocation_id of the answer that had the first page"
+    )]
+    NoStoredResult {
+        /// Where the page begins.
+        offset: usize,
+    },
     /// The call with this key failed, and this is what its key says from now on.
     #[error("{}", failure.detail)]
     Kept {
@@ -206,7 +215,7 @@ impl CallError {
         match self {
             Self::Forbidden { .. } | Self::Denied { .. } => ErrorKind::Forbidden,
             Self::ToolDisabled { .. } => ErrorKind::ToolDisabled,
-            Self::KeyMissing { .. } => ErrorKind::InvalidRequest,
+            Self::KeyMissing { .. } | Self::NoStoredResult { .. } => ErrorKind::InvalidRequest,
             Self::IdempotencyInProgress { .. } => ErrorKind::IdempotencyInProgress,
             Self::IdempotencyMismatch { .. } => ErrorKind::IdempotencyMismatch,
             Self::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
@@ -236,6 +245,7 @@ impl CallError {
             | Self::Denied { .. }
             | Self::ToolDisabled { .. }
             | Self::KeyMissing { .. }
+            | Self::NoStoredResult { .. }
             | Self::IdempotencyInProgress { .. }
             | Self::IdempotencyMismatch { .. }
             | Self::OutcomeUnknown { .. }
@@ -290,6 +300,7 @@ impl CallError {
             | Self::Denied { .. }
             | Self::ToolDisabled { .. }
             | Self::KeyMissing { .. }
+            | Self::NoStoredResult { .. }
             | Self::IdempotencyInProgress { .. }
             | Self::IdempotencyMismatch { .. }
             | Self::OutcomeUnknown { .. }
@@ -333,6 +344,11 @@ impl CallError {
             Self::ToolDisabled { tool } => format!("The tool `{tool}` is switched off. Try another tool."),
             Self::KeyMissing { .. } => {
                 "The tool did not run: the program that calls it must send an Idempotency-Key with this tool.".into()
+            }
+            Self::NoStoredResult { .. } => {
+                "The tool did not run: its earlier result is not stored, so there is no further page of it. Call the tool \
+                 again from the beginning if you need it."
+                    .into()
             }
             Self::IdempotencyInProgress { .. } => {
                 "The same call is running already. Wait a moment, then ask for its result.".into()
@@ -406,6 +422,9 @@ pub struct Failure {
     /// Whether the tool was tried.
     #[serde(default)]
     pub started: bool,
+    /// The request is in order, and what is there does not allow it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub conflict: bool,
     /// Stands for the words, in a ledger that does not keep them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Box<Digest>>,
@@ -450,6 +469,7 @@ impl From<&CallError> for Failure {
             violations,
             for_model: error.for_model(),
             started: !error.is_refusal(),
+            conflict: matches!(error, CallError::NoStoredResult { .. }),
             digest: None,
         }
     }

@@ -81,7 +81,7 @@ impl Page {
 
     /// It begins behind the first page, so it is one of a result that is there already.
     pub fn is_further(&self) -> bool {
-        self.offset > 0
+        self.detail == Detail::Full && self.offset > 0
     }
 }
 

@@ -8,8 +8,9 @@ use serde_json::json;
 use super::arguments::ManifestArg;
 use super::{Failure, print, print_json};
 use crate::app::Error;
+use crate::call::CallSettings;
 use crate::file_handles;
-use crate::formats::{self, Format, Offer};
+use crate::formats::{self, Format, Names, Offer};
 use crate::http;
 use crate::log::{self, CallLog, LogWriter};
 use crate::manifest::{self, Process};
@@ -49,17 +50,24 @@ pub(super) async fn serve(
 }
 
 pub(super) fn tools(manifest: &ManifestArg, format: Format) -> Result<(), Failure> {
-    let tools = match manifest.path() {
-        Some(path) => manifest::load(&path, &Process, &HashMap::new()).map_err(Error::Manifest)?.tools,
-        None => builtin::demo(),
+    let (mut tools, calls) = match manifest.path() {
+        Some(path) => {
+            let manifest = manifest::load(&path, &Process, &HashMap::new()).map_err(Error::Manifest)?;
+            (manifest.tools, manifest.calls)
+        }
+        None => (builtin::demo(), CallSettings::default()),
     };
-    let mut tools = tools;
     tools.sort_by(|a, b| a.name().cmp(b.name()));
     print_json(&match format {
         Format::Native => {
             json!(http::ToolList { tools: tools.iter().map(http::ToolView::of_tool).collect(), next_cursor: None })
         }
-        other => formats::render(other, tools.iter().map(Offer::from), tools.iter().map(|tool| &tool.definition)),
+        other => {
+            let named = tools.iter().map(|tool| (&tool.definition.name, tool.definition.aliases.as_slice()));
+            let spellings = named.collect();
+            let names = Names { spellings: &spellings, matching: calls.name_matching };
+            formats::render(other, tools.iter().map(Offer::from), names)
+        }
     });
     Ok(())
 }

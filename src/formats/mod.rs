@@ -82,15 +82,9 @@ impl<'a> From<&'a Tool> for Offer<'a> {
     }
 }
 
-/// The tools that are on, as that API takes them. `all` are all tools there are, also those that are not offered: what a
-/// tool is called here must lead back to it. The native shape also shows state, so it is made where that is known; here it
-/// is the definition alone.
-pub fn render<'a>(
-    format: Format,
-    offers: impl IntoIterator<Item = Offer<'a>>,
-    all: impl IntoIterator<Item = &'a Definition>,
-) -> Value {
-    let names = Names::new(all.into_iter().map(|tool| (&tool.name, tool.aliases.as_slice())));
+/// The tools that are on, as that API takes them, under names that lead back to them. The native shape also shows state,
+/// so it is made where that is known; here it is the definition alone.
+pub fn render<'a>(format: Format, offers: impl IntoIterator<Item = Offer<'a>>, names: Names<'_>) -> Value {
     let usable = offers.into_iter().filter(|offer| offer.enabled);
     let shown = usable.map(|offer| {
         let Definition { name, aliases, .. } = offer.definition;

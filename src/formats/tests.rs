@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::call::{JsonObject, ToolName};
+use crate::call::{JsonObject, NameMatching, ToolName};
 
 fn definition(name: &str, input_schema: Value) -> Definition {
     Definition {
@@ -21,7 +21,12 @@ fn definition(name: &str, input_schema: Value) -> Definition {
 
 fn rendered(format: Format, definitions: &[Definition]) -> Value {
     let offers = definitions.iter().map(|definition| Offer { definition, effect: Effect::Write, enabled: true });
-    render(format, offers, definitions)
+    offered(format, offers, NameMatching::Normalized)
+}
+
+fn offered<'a>(format: Format, offers: impl Iterator<Item = Offer<'a>> + Clone, matching: NameMatching) -> Value {
+    let names = offers.clone().map(|offer| (&offer.definition.name, offer.definition.aliases.as_slice()));
+    render(format, offers, Names { spellings: &names.collect(), matching })
 }
 
 /// The names under which the tools go out.
@@ -82,7 +87,8 @@ fn none_is_said_as_the_api_takes_it() {
 fn a_tool_that_is_off_is_not_shown_and_its_name_stays_its_own() {
     let (dotted, off) = (definition("a.b", json!({"type": "object"})), definition("a_b", json!({"type": "object"})));
     let offer = |definition, enabled| Offer { definition, effect: Effect::Read, enabled };
-    let list = render(Format::Anthropic, [offer(&dotted, true), offer(&off, false)], [&dotted, &off]);
+    let offers = [offer(&dotted, true), offer(&off, false)].into_iter();
+    let list = offered(Format::Anthropic, offers, NameMatching::Normalized);
     assert_eq!(
         list,
         json!([{"name": "a.b", "description": "Does it.", "input_schema": {"type": "object", "properties": {}}}])
@@ -100,6 +106,18 @@ fn a_name_is_changed_only_into_one_that_leads_back() {
         assert_eq!(names(Format::Openai, &[("weather.get", &[]), ("b", &[other])]), ["weather.get", "b"]);
     }
     assert_eq!(names(Format::Openai, &[("weather.get", &["weather_get"])]), ["weather_get"], "its own alias");
+}
+
+#[test]
+fn no_name_is_changed_where_other_spellings_are_not_understood() {
+    let mut one = definition("a.b", json!({"type": "object"}));
+    let name = |one: &Definition| {
+        let offer = Offer { definition: one, effect: Effect::Read, enabled: true };
+        offered(Format::Anthropic, std::iter::once(offer), NameMatching::Exact)[0]["name"].clone()
+    };
+    assert_eq!(name(&one), "a.b");
+    one.aliases.push(ToolName::parse("ab").unwrap());
+    assert_eq!(name(&one), "ab");
 }
 
 #[test]
@@ -140,7 +158,7 @@ fn mcp_hints_come_from_the_effect_where_the_tool_says_nothing() {
         let mut one = definition("t", json!({"type": "object"}));
         one.annotations = said.as_object().unwrap().clone();
         let offer = Offer { definition: &one, effect, enabled: true };
-        render(Format::Mcp, [offer], [&one])["tools"][0]["annotations"].clone()
+        offered(Format::Mcp, std::iter::once(offer), NameMatching::Normalized)["tools"][0]["annotations"].clone()
     };
     let all = |reads, destroys, repeatable| json!({"readOnlyHint": reads, "destructiveHint": destroys, "idempotentHint": repeatable});
     assert_eq!(hints(Effect::Read, json!({})), all(true, false, true));

@@ -224,7 +224,7 @@ pub(super) async fn cancel(
     }
 }
 
-fn missing() -> ApiError {
+pub(super) fn missing() -> ApiError {
     ApiError::NotFound("there is no such invocation".into())
 }
 
@@ -235,6 +235,15 @@ fn may_see(caller: &Caller, row: &Row) -> bool {
 
 /// A call as this caller may see it, running or ended.
 async fn look(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<InvocationDetail, ApiError> {
+    let found = find(registry, caller, id).await?;
+    let (result, result_digest) = result(registry, &found.row, found.origin_result)?;
+    let attempt_errors = found.attempts.into_iter().map(AttemptError::from).collect();
+    let invocation = InvocationView::from(&found.row);
+    Ok(InvocationDetail { invocation, result, result_digest, attempt_errors })
+}
+
+/// A call that this caller may see, with what was said by the one it was answered from.
+pub(super) async fn find(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<Found, ApiError> {
     let shared = registry.shared();
     let running = shared.running.get(id);
     if running.is_some() {
@@ -242,7 +251,7 @@ async fn look(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<
         let _ = shared.ledger.flush().await;
     }
     let found = shared.ledger.get(id).await?;
-    let found = match (running, found) {
+    let mut found = match (running, found) {
         (Some(row), found) => {
             let (attempts, origin_result) =
                 found.map(|found| (found.attempts, found.origin_result)).unwrap_or_default();
@@ -254,7 +263,7 @@ async fn look(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<
     if !may_see(caller, &found.row) {
         return Err(missing());
     }
-    let origin_result = match (found.origin_result, found.row.origin) {
+    found.origin_result = match (found.origin_result.take(), found.row.origin) {
         // Under way while the row was read: still there, or committed by now.
         (None, Some(origin)) => match shared.running.get(origin) {
             Some(row) => row.result.clone(),
@@ -262,10 +271,7 @@ async fn look(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<
         },
         (stored, _) => stored,
     };
-    let (result, result_digest) = result(registry, &found.row, origin_result)?;
-    let attempt_errors = found.attempts.into_iter().map(AttemptError::from).collect();
-    let invocation = InvocationView::from(&found.row);
-    Ok(InvocationDetail { invocation, result, result_digest, attempt_errors })
+    Ok(found)
 }
 
 /// What was answered, put together again from the row; or what stands for it.

@@ -19,6 +19,7 @@ mod problem;
 mod registration;
 mod request_id;
 mod responses;
+mod results;
 mod server;
 mod settings;
 mod state;
@@ -99,6 +100,7 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(calls::calls))
         .routes(routes!(invocations::list))
         .routes(routes!(invocations::get, invocations::cancel))
+        .routes(routes!(results::get))
         .routes(routes!(usage::get))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))

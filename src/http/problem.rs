@@ -163,7 +163,10 @@ fn title_of(kind: ErrorKind) -> &'static str {
 impl Problem {
     /// The problem that a failed call comes to.
     pub fn of_failure(failure: Failure, invocation: Option<InvocationId>) -> Self {
-        let status = status_of(failure.kind, failure.started);
+        let status = match failure.conflict {
+            true => StatusCode::CONFLICT,
+            false => status_of(failure.kind, failure.started),
+        };
         Self {
             violations: failure.violations,
             retryable: failure.retryable,

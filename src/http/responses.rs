@@ -22,7 +22,7 @@ const PROBLEMS: [(u16, &str, &str); 16] = [
     (
         409,
         "Conflict",
-        "invalid_request, idempotency_in_progress, repeated_call, outcome_unknown: the name is another tool's; the call has ended; the key's first call still runs or was interrupted; the call was the last one of its run already.",
+        "invalid_request, idempotency_in_progress, repeated_call, outcome_unknown: the name is another tool's; the call has ended, or has not yet; a further page of a result that is not stored; the key's first call still runs or was interrupted; the call was the last one of its run already.",
     ),
     (413, "TooLarge", "invalid_request: the body is too large."),
     (415, "MediaType", "invalid_request: the body is no JSON by its own word."),

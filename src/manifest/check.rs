@@ -29,7 +29,7 @@ impl Checked {
 pub fn check(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -> Checked {
     let Loaded { manifest, mut findings, written } = load::read(path, source, natives);
     let manifest = manifest.unwrap_or_default();
-    findings.extend(lint::lint(&written, source));
+    findings.extend(lint::lint(&written, manifest.calls.name_matching, source));
     // Errors stay in the order in which they were found, as `serve` has them: the first often causes the next.
     findings.sort_by_key(|finding| {
         let place = &finding.place;

@@ -304,6 +304,15 @@ impl ToolReader<'_> {
             self.findings.0.push(missing);
         }
         if let Some(annotations) = said.annotations {
+            for (name, value) in &annotations {
+                let wanted = match name.as_str() {
+                    "title" if !value.is_string() => "a text",
+                    name if name.ends_with("Hint") && !value.is_boolean() => "true or false",
+                    _ => continue,
+                };
+                let message = format!("{wanted} is expected here: MCP's annotations have that type");
+                self.findings.error(node, &["annotations".into(), name.clone()], under, message);
+            }
             definition.annotations = annotations;
         }
         for (at, alias) in said.aliases.iter().enumerate() {

@@ -16,6 +16,7 @@ use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use crate::call::{CallError, Invocation, ToolResult, WITHHELD};
 use crate::ledger::{AttemptRow, Ledger};
+use crate::printable;
 use crate::secrets::Redactor;
 
 /// See the module.
@@ -54,7 +55,8 @@ impl Around for Attempt {
         let outcome: Outcome = match timeout(self.timeout, call).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panic)) => {
-                let said = self.redactor.text(panic_message(&*panic));
+                let said = printable::text(panic_message(&*panic));
+                let said = self.redactor.text(&said);
                 // What it says may hold anything the tool was given: it is in the ledger, not in the log.
                 tracing::error!(%id, "a tool panicked");
                 Ok(Arc::new(ToolResult::error(format!("The tool failed unexpectedly: {said}"))))

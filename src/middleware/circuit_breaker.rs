@@ -122,6 +122,7 @@ fn verdict(outcome: &Outcome, own: bool) -> Verdict {
             | CallError::Denied { .. }
             | CallError::ToolDisabled { .. }
             | CallError::KeyMissing { .. }
+            | CallError::NoStoredResult { .. }
             | CallError::IdempotencyInProgress { .. }
             | CallError::IdempotencyMismatch { .. }
             | CallError::OutcomeUnknown { .. }

@@ -1,7 +1,7 @@
 //! The layers of a tool's stack; `stack.rs` puts them together. In the order a call meets them:
-//! record, authorize, replay, validate, repeat_guard, cache, circuit_breaker, concurrency, usage_limit, deadline, retry, attempt, run.
+//! view, record, authorize, replay, validate, repeat_guard, cache, further_page, circuit_breaker, concurrency, usage_limit, deadline, retry, attempt, run.
 //!
-//! All but the outermost share one shape, `Service<Invocation, Response = Arc<ToolResult>, Error = CallError>`, so a
+//! All but the two outermost share one shape, `Service<Invocation, Response = Arc<ToolResult>, Error = CallError>`, so a
 //! layer can be moved or added without touching its neighbours; `around.rs` has the plumbing.
 
 pub mod around;
@@ -11,6 +11,7 @@ pub mod cache;
 pub mod circuit_breaker;
 pub mod concurrency;
 pub mod deadline;
+pub mod further_page;
 pub mod record;
 pub mod repeat_guard;
 pub mod replay;
@@ -21,6 +22,7 @@ pub mod run;
 mod tests;
 pub mod usage_limit;
 pub mod validate;
+pub mod view;
 
 use std::sync::Arc;
 

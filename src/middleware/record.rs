@@ -1,6 +1,6 @@
 //! The call's one row in the ledger, written whatever happens.
 //!
-//! Outermost, so that refusals are rows too. When the caller leaves, the handler's future is dropped; the call itself
+//! Above all that may refuse, so that refusals are rows too. When the caller leaves, the handler's future is dropped; the call itself
 //! then goes on in a task of its own, stops the tool or lets it finish, and writes the row.
 
 use std::panic::AssertUnwindSafe;

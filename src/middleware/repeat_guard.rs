@@ -16,13 +16,14 @@ use crate::runs::{CallDigest, Runs};
 pub struct RepeatGuard {
     runs: Runs,
     definition_hash: String,
+    repeatable: bool,
 }
 
 impl RepeatGuard {
-    /// Guards one tool; `None` if it is repeatable.
-    pub fn layer(runs: &Runs, policy: &Policy, definition_hash: &str) -> Option<AroundLayer<Self>> {
+    /// Guards one tool. The calls of a repeatable one pass, and come between those of others all the same.
+    pub fn layer(runs: &Runs, policy: &Policy, definition_hash: &str) -> AroundLayer<Self> {
         let (runs, definition_hash) = (runs.clone(), definition_hash.to_owned());
-        (!policy.repeatable).then(|| AroundLayer::new(Self { runs, definition_hash }))
+        AroundLayer::new(Self { runs, definition_hash, repeatable: policy.repeatable })
     }
 
     /// A tool that has changed, another part of the result and another way with the cache are another call.
@@ -37,7 +38,9 @@ impl Around for RepeatGuard {
         let Some(run) = invocation.run_id.clone() else { return inner.call(invocation).await };
         let call = self.digest(&invocation);
         let (caller, id, left) = (invocation.caller.name.clone(), invocation.id, invocation.left.clone());
-        if let Some(earlier) = self.runs.last_was(&caller, &run, &call) {
+        if !self.repeatable
+            && let Some(earlier) = self.runs.last_was(&caller, &run, &call)
+        {
             return Err(CallError::RepeatedCall { tool: invocation.tool.to_string(), earlier });
         }
         let outcome = inner.call(invocation).await;

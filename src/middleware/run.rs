@@ -1,7 +1,8 @@
 //! The innermost service: the tool itself, and what is done to everything it says.
 //!
-//! Secrets are taken out here, before a result or a failure reaches the ledger, the cache or the caller; and a result
-//! is held against the output schema that the tool promised.
+//! Control characters and secrets are taken out here, in this order (an escape sequence must not hide a secret), before
+//! a result or a failure reaches the ledger, the cache or the caller; and a result is held against the output schema
+//! that the tool promised.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,6 +14,7 @@ use tower::Service;
 
 use super::{CallFuture, Outcome};
 use crate::call::{CallError, Clean, Invocation, Reporter, ToolContext, ToolError, ToolResult, ToolSettings};
+use crate::printable;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
 use crate::tools::Runner;
@@ -24,7 +26,7 @@ pub struct Run(Arc<Inner>);
 struct Inner {
     runner: Arc<dyn Runner>,
     settings: Arc<ToolSettings>,
-    output_schema: Option<Schema>,
+    output_schema: Option<Arc<Schema>>,
     redactor: Arc<Redactor>,
     timeout: Duration,
 }
@@ -34,7 +36,7 @@ impl Run {
     pub fn new(
         runner: Arc<dyn Runner>,
         settings: Arc<ToolSettings>,
-        output_schema: Option<Schema>,
+        output_schema: Option<Arc<Schema>>,
         redactor: Arc<Redactor>,
         timeout: Duration,
     ) -> Self {
@@ -59,9 +61,18 @@ impl Service<Invocation> for Run {
             let reporter = Reporter::of(&invocation, || inner.clean());
             let context = ToolContext::new(&invocation, end, inner.settings.clone()).reporting(reporter);
             let notes = invocation.notes.clone();
-            let said = inner.runner.call(invocation.arguments, context).await;
-            for warning in &mut notes.lock().meta.warnings {
-                inner.redactor.string(warning);
+            let mut said = inner.runner.call(invocation.arguments, context).await;
+            {
+                let warnings = &mut notes.lock().meta.warnings;
+                for warning in warnings.iter_mut() {
+                    printable::string(warning);
+                    inner.redactor.string(warning);
+                }
+                let unseen = match &mut said {
+                    Ok(result) => printable::result(result),
+                    Err(error) => printable::error(error),
+                };
+                warnings.extend(unseen.into_iter().map(str::to_owned));
             }
             inner.judge(said)
         }

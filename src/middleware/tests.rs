@@ -472,3 +472,10 @@ async fn a_try_that_is_cut_off_is_on_record_too() {
     assert_eq!(stopped.await.unwrap(), Some(ErrorKind::Cancelled));
     assert_eq!(tries(State::Cancelled).await, (1, vec![(1, ErrorKind::Cancelled, 2)]));
 }
+
+#[tokio::test]
+async fn an_escape_sequence_does_not_hide_a_secret() {
+    let tool = Tool::new("leaks", "…").effect(Effect::Read);
+    let registry = registry([tool.call(|_, _| async { Ok("top-\u{1b}[1msecret\u{1b}[0m-value\u{8}") })], 10);
+    assert_eq!(call(&registry, "leaks", None).await.unwrap().result.as_text(), "[redacted]");
+}

@@ -39,6 +39,12 @@ pub trait Runner: Send + Sync + 'static {
         true
     }
 
+    /// The longest result that it gives, in bytes, if the operator raised that above its default: then texts of that
+    /// length are what he wants to see. `None` leaves it to the answer how much of a text it shows.
+    fn max_output(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether results may depend on the caller's `context`; such a tool is cached only by named context fields.
     fn takes_context(&self) -> bool {
         false

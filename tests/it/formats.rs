@@ -69,6 +69,9 @@ callers:
     assert_eq!(names(&one), ["weather_get", "weather.set"]);
     let all = app.get_as("all-key-0123456789abcdef", "/tools?format=openai").await.1;
     assert_eq!(names(&all), ["weather_get", "weather.set", "weather_set"]);
+    let invoke = json!({"arguments": {}});
+    let (status, answer) = app.post_as("one-key-0123456789abcdef", "/tools/weather_get/invoke", invoke).await;
+    assert_eq!((status.as_u16(), &answer["tool"]), (200, &json!("weather.get")), "the name leads back");
     let gemini = app.get_as("all-key-0123456789abcdef", "/tools?format=gemini").await.1;
     assert_eq!(names(&gemini), ["weather.get", "weather.set", "weather_set"]);
 }

@@ -381,13 +381,16 @@ async fn a_call_that_goes_on_by_itself_does_not_end_with_who_asked_but_when_it_i
         async move { app.respond(asking("count", json!({"arguments": {}}), &[("prefer", "respond-async, wait=60")])).await }
     });
     let row = app.until_newest_with("state=running").await;
+    let path = format!("/invocations/{}", row["invocation_id"].as_str().unwrap());
+    while app.get(&path).await.1["attempts"] == 0 {
+        tokio::task::yield_now().await;
+    }
     asked.abort();
     let _ = asked.await;
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
     assert!(!dropped.load(Ordering::SeqCst), "though it is a read, and its asker has left before it was told anything");
-    let path = format!("/invocations/{}", row["invocation_id"].as_str().unwrap());
     let (status, cancelled) = app.delete(&path).await;
     assert_eq!((status.as_u16(), &cancelled["state"]), (200, &json!("cancelled")));
     assert!(dropped.load(Ordering::SeqCst));

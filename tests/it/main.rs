@@ -21,6 +21,7 @@ mod messages; // a model's tool calls in, its results out
 mod metrics; // what GET /metrics says after known traffic
 mod names; // which names find which tool
 mod openapi; // the committed document, and what is served to whom
+mod pages; // parts of long results, and what tools say as text
 mod problems; // every kind of failure, in README and over the wire
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs

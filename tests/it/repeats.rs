@@ -175,6 +175,18 @@ async fn a_stored_answer_is_an_answer_too_and_a_repeatable_tool_is_left_alone() 
 }
 
 #[tokio::test]
+async fn a_repeatable_tool_comes_between_the_calls_of_others() {
+    let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let app = TestApp::new([counted("t", &runs, &gate), counted("clock", &runs, &gate).repeatable()]).await;
+    for (tool, status) in
+        [("t", 200), ("t", 409), ("clock", 200), ("t", 200), ("t", 409), ("clock", 200), ("clock", 200)]
+    {
+        let (found, _) = app.post(&format!("/tools/{tool}/invoke"), json!({"arguments": {}, "run_id": "r"})).await;
+        assert_eq!(found.as_u16(), status, "{tool}");
+    }
+}
+
+#[tokio::test]
 async fn asking_again_with_a_key_is_no_repetition() {
     let bench = Bench::new(|tool| tool.effect(Effect::Write)).await;
     let send = async |key: &str| {

@@ -105,7 +105,10 @@ def test_a_repeatable_tool_is_left_alone(start, tmp_path):
             ok(crib.invoke(tool, run_id="r"))
         assert crib.get("/tools/" + tool).json["policy"]["repeatable"] is True
     assert crib.get("/tools/x").json["policy"]["repeatable"] is False
-    assert lines_in(tmp_path / "ran") == 3
+    for tool in ("x", "current_time", "x"):
+        ok(crib.invoke(tool, run_id="between"))
+    repeated(crib.invoke("x", run_id="between"))
+    assert lines_in(tmp_path / "ran") == 3 + 2
 
 
 def test_an_idempotency_key_asks_for_the_same_answer(start, tmp_path):

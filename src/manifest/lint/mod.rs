@@ -27,11 +27,12 @@ use super::finding::{Finding, Place, Severity};
 use super::load::{Written, WrittenTool};
 use super::references::Source;
 use super::rule::Rule;
+use crate::call::NameMatching;
 
-/// Everything that the lints find.
-pub(super) fn lint(written: &Written, source: &dyn Source) -> Vec<Finding> {
+/// Everything that the lints find. `matching` is which names the service will understand.
+pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Source) -> Vec<Finding> {
     let mut lints = Lints::default();
-    refused::names(&written.tools, &mut lints);
+    refused::names(&written.tools, matching, &mut lints);
     for tool in &written.tools {
         tool_lints(tool, source, &mut lints);
     }
@@ -57,6 +58,7 @@ fn tool_lints(tool: &WrittenTool, source: &dyn Source, lints: &mut Lints) {
         if schema.is_input() {
             descriptions::of_parameters(&schema, &parts, lints);
             refused::schema(&schema, &parts, lints);
+            refused::references(&schema, tool, lints);
             objects::look(&parts, lints);
         }
         values::look(&schema, &parts, lints);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Lints;
 use super::walk::{Part, Role, ToolSchema};
-use crate::call::ToolName;
+use crate::call::{NameMatching, ToolName};
 use crate::formats::Names;
 use crate::manifest::decode::join;
 use crate::manifest::finding::Place;
@@ -13,6 +13,7 @@ use crate::manifest::load::WrittenTool;
 use crate::manifest::node::Data;
 use crate::manifest::rule::Rule;
 use crate::providers::{Provider, Subset};
+use crate::schema;
 
 /// The longest name that all take.
 const LONGEST_NAME: usize = 64;
@@ -33,10 +34,11 @@ const LEFT_OUT: [&str; 9] = [
 const MOST_WORDS: usize = 8;
 
 /// The tools' names.
-pub(super) fn names(tools: &[WrittenTool], lints: &mut Lints) {
+pub(super) fn names(tools: &[WrittenTool], matching: NameMatching, lints: &mut Lints) {
     // A name that no tool may have was reported as an error.
     let named: Vec<_> = tools.iter().filter_map(|tool| Some((tool, ToolName::parse(&tool.key.text).ok()?))).collect();
-    let names = Names::new(named.iter().map(|(tool, name)| (name, aliases(tool))));
+    let spellings = named.iter().map(|(tool, name)| (name, aliases(tool))).collect();
+    let names = Names { spellings: &spellings, matching };
     for (tool, name) in &named {
         let path = join("tools", std::slice::from_ref(&tool.key.text));
         let mut refusing = Vec::new();
@@ -50,7 +52,7 @@ pub(super) fn names(tools: &[WrittenTool], lints: &mut Lints) {
         }
         if let Some(who) = list(refusing) {
             let plain = plain(name.as_str());
-            let change = if names.is_alone(name.as_str()) {
+            let change = if spellings.of(&plain, |other| other != name).is_empty() {
                 format!("write {plain}, or give it an alias like that")
             } else {
                 format!("{plain} could be another tool; write another name, or give it an alias")
@@ -69,6 +71,16 @@ pub(super) fn names(tools: &[WrittenTool], lints: &mut Lints) {
 
 fn aliases(tool: &WrittenTool) -> &[ToolName] {
     tool.tool.as_ref().map(|tool| tool.definition.aliases.as_slice()).unwrap_or_default()
+}
+
+/// A tool's schema that the formats cannot put in plain words.
+pub(super) fn references(schema: &ToolSchema<'_>, tool: &WrittenTool, lints: &mut Lints) {
+    let definition = tool.tool.as_ref().map(|tool| &tool.definition);
+    if definition.is_some_and(|definition| schema::standalone(&definition.input_schema).is_none()) {
+        let message = "refers to its parts by way of an $id: formats give it out as it is, and providers may not follow; \
+                       put them in $defs and write $ref: '#/$defs/…'";
+        lints.hint(Rule::RefusedSchema, schema.place, schema.path.clone(), message);
+    }
 }
 
 /// A tool's input schema.
@@ -183,12 +195,13 @@ mod tests {
     #[test]
     fn a_name_that_cannot_be_changed_since_another_tool_has_it() {
         let two = tool("rows.count") + tool("rows_count").strip_prefix("tools:\n").unwrap();
-        assert_eq!(
-            found(&two, &[]),
-            ["warning refused-name tools.rows.count 2", "warning ambiguous-name tools.rows_count 6"]
-        );
+        let warned = ["warning refused-name tools.rows.count 2", "warning ambiguous-name tools.rows_count 6"];
+        assert_eq!(found(&two, &[]), warned);
         let said = checked(&two, &[]).findings[0].to_string();
         assert!(said.contains("rows_count could be another tool"), "{said}");
+        // Nor where nobody would understand it.
+        let exact = tool("rows.count") + "calls: {name_matching: exact}\n";
+        assert_eq!(found(&exact, &[]), ["warning refused-name tools.rows.count 2"]);
     }
 
     #[test]
@@ -201,6 +214,18 @@ mod tests {
     fn a_root_of_alternatives() {
         let schema = r#"{"type": "object", "additionalProperties": false, "properties": {"a": {"type": "string", "description": "Name of a row"}}, "anyOf": [{"required": ["a"]}]}"#;
         assert_eq!(of_schema(schema), ["warning refused-schema anyOf"]);
+    }
+
+    #[test]
+    fn a_schema_that_leads_outside_itself() {
+        let schema = r#"{"type": "object", "additionalProperties": false, "properties": {"a": {"$ref": "https://example.com/a", "description": "Row"}}, "$defs": {"a": {"$id": "https://example.com/a", "type": "string"}}}"#;
+        let found = everything_of_tool(&format!("    input_schema: {schema}\n"));
+        assert!(found.contains(&"hint refused-schema input_schema 6".to_owned()), "{found:?}");
+        let text = format!(
+            "tools:\n  t:\n    kind: command\n    command: [/bin/true]\n    description: Counts.\n    input_schema: {schema}\n"
+        );
+        let said = checked(&text, &[]).findings.iter().map(ToString::to_string).collect::<String>();
+        assert!(said.contains("by way of an $id"), "{said}");
     }
 
     #[test]

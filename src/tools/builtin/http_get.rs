@@ -66,6 +66,10 @@ impl Runner for HttpGet {
         false
     }
 
+    fn max_output(&self) -> Option<usize> {
+        self.reading.raised_cap()
+    }
+
     fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
         let fault = |message| Violation {
             pointer: "/url".into(),

@@ -27,8 +27,11 @@ pub(super) struct Config {
     max_bytes: Size,
 }
 
+/// Bytes that one call answers when the entry does not say.
+const DEFAULT: usize = 256 << 10;
+
 fn default_max_bytes() -> Size {
-    Size(256 << 10)
+    Size(DEFAULT as u64)
 }
 
 /// The tool under the name `name`.
@@ -71,6 +74,10 @@ impl Runner for ReadFile {
         };
         let folder = self.folder.clone();
         on_a_thread(move || page.read(&folder, &context)).await
+    }
+
+    fn max_output(&self) -> Option<usize> {
+        Some(self.max_bytes).filter(|most| *most > DEFAULT)
     }
 }
 

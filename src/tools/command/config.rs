@@ -50,8 +50,11 @@ pub struct Config {
     pub sandbox: Option<Value>,
 }
 
+/// Bytes of output that are read when the entry does not say.
+pub(super) const DEFAULT_OUTPUT: usize = 256 << 10;
+
 fn default_max_output() -> Size {
-    Size(256 << 10)
+    Size(DEFAULT_OUTPUT as u64)
 }
 
 /// What standard output holds.

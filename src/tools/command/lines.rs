@@ -6,6 +6,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::call::ToolContext;
+use crate::printable;
 
 /// Longest line that is looked at, in bytes; the rest of it is thrown away. Longer than what is shown, so that a secret
 /// at the end of what is shown is whole when it is looked for.
@@ -87,21 +88,14 @@ impl<'a> Lines<'a> {
     }
 
     fn tell(&mut self, line: Vec<u8>) {
-        let line = plain(&String::from_utf8_lossy(&line));
+        let line = String::from_utf8_lossy(&line);
+        let line = printable::text(line.trim_end());
         if line.is_empty() {
             return;
         }
         self.told += 1;
         self.context.progress_after(std::mem::take(&mut self.missed), json!({"stderr": line}));
     }
-}
-
-/// Without colours, moves of the cursor and other control characters, and without space at its end.
-fn plain(line: &str) -> String {
-    let mut plain = anstream::adapter::strip_str(line).to_string();
-    plain.retain(|c| !c.is_control() || c == '\t');
-    plain.truncate(plain.trim_end().len());
-    plain
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
-//! The `command` kind: a tool that is a child process.
-//!
-//! No shell is started and none is needed: the manifest gives an argv list, an argument becomes one whole item of it
-//! or goes to standard input, and so there is nothing to quote and nothing to break out of. The environment is the
-//! declared one and nothing else. When a try ends, for whatever reason, so does all that it started.
+//! The `command` kind: a tool that is a child process. No shell is started: the manifest gives an argv list, an argument
+//! becomes one whole item of it or goes to standard input, so there is nothing to quote and nothing to break out of. The
+//! environment is the declared one and nothing else. When a try ends, for whatever reason, so does all that it started.
 //!
 //! `config` checks the manifest's part, `argv` turns arguments into argv items, `run` holds the pipes, `tree` and
 //! `sweep` end processes, `lines` tells what it writes on the way, `output` makes a result of the rest.
@@ -112,6 +110,9 @@ impl Runner for CommandRunner {
 
     fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
         self.argv.faults(arguments)
+    }
+    fn max_output(&self) -> Option<usize> {
+        Some(self.limits.max_output).filter(|most| *most > config::DEFAULT_OUTPUT)
     }
 }
 

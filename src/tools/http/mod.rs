@@ -72,4 +72,8 @@ impl Runner for HttpTool {
     fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
         self.request.faults(arguments)
     }
+
+    fn max_output(&self) -> Option<usize> {
+        self.reading.raised_cap()
+    }
 }

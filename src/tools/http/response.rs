@@ -66,6 +66,11 @@ impl Reading {
         }
     }
 
+    /// The longest answer that is read, in bytes, if that is more than the default.
+    pub(crate) fn raised_cap(&self) -> Option<usize> {
+        Some(self.cap).filter(|cap| *cap > DEFAULT_CAP)
+    }
+
     /// Reads `response:` and `max_output:`; what is wrong goes into the notebook.
     pub(super) fn parse(config: ResponseConfig, cap: Option<Size>, notes: &mut Notebook<'_>) -> Option<Self> {
         for (key, pointer) in [("pick", &config.pick), ("error_when", &config.error_when)] {

@@ -1,0 +1,426 @@
+//! Cutting a long result: the first items of a list, beginning and end of a text, or one page of either.
+//!
+//! What is counted depends on the result alone, never on the page, so that offsets mean the same on every page.
+//! **A list** is a structured content that is an array, or the one array that makes up more than half of an object's
+//! JSON; it has at least two items, and is cut between items only. A text block that says the same as JSON is cut
+//! with it. **Anything else** is its text blocks, one after another, cut between characters; structured content is
+//! whole then. Pictures, sound and files are never cut, and come with the first page.
+
+use std::io;
+use std::ops::Range;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::page::{Detail, Overflow, Page, Unit};
+use super::result::{Content, ToolResult};
+
+/// Items that exploring shows of a list, and that a page of all its items has (the contract's numbers).
+const EXPLORED: usize = 200;
+const PAGED: usize = 50;
+
+/// Characters that are shown of a text when nobody says otherwise: what Claude Code lets a tool answer.
+pub const LONGEST_TEXT: usize = 50_000;
+
+/// A part of a result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cut {
+    /// The result with this part of its list or its texts, and everything else.
+    pub result: ToolResult,
+    /// Items or characters in it.
+    pub shown: usize,
+    /// All of them.
+    pub total: usize,
+    /// What is counted.
+    pub unit: Unit,
+    /// Where the next page begins, if this is one of several and not the last.
+    pub next_offset: Option<usize>,
+}
+
+impl Cut {
+    /// What an answer says of the rest.
+    pub fn overflow(&self, hint: String) -> Overflow {
+        let Self { shown, total, unit, next_offset, .. } = *self;
+        Overflow { shown, total, unit, hint, next_offset }
+    }
+}
+
+/// The part that `page` asks for; `None` when that is all of it.
+///
+/// Texts of up to `longest` characters are whole, whatever the `limit`: it is mostly meant for a list, and must not
+/// tear the sentence that a tool says instead of one. Nor does `longest: 0` tear JSON that has an ordinary length.
+/// Without a `limit` a page holds up to `longest` characters, of a list too, but at least one item.
+pub fn cut(result: &ToolResult, page: Page, longest: usize) -> Option<Cut> {
+    if fits(result, page, longest) {
+        return None;
+    }
+    match list_of(result) {
+        Some((place, items)) => items_of(result, &place, items, page, longest),
+        None => characters_of(result, page, longest),
+    }
+}
+
+/// The quick look that most results get: nothing is counted or written that is not long.
+fn fits(result: &ToolResult, page: Page, longest: usize) -> bool {
+    let most = most_items(page);
+    let longer = |value: &Value| value.as_array().is_some_and(|items| items.len() > most);
+    let has_longer = match &result.structured_content {
+        Some(Value::Object(object)) => object.values().any(longer),
+        Some(value) => longer(value),
+        None => false,
+    };
+    // A character has one byte or more.
+    let bytes: usize = texts(result).map(str::len).sum();
+    !page.is_further() && !has_longer && bytes <= longest
+}
+
+fn most_items(page: Page) -> usize {
+    page.limit.unwrap_or(match page.detail {
+        Detail::Exploring => EXPLORED,
+        Detail::Full => PAGED,
+    })
+}
+
+fn texts(result: &ToolResult) -> impl Iterator<Item = &str> {
+    result.content.iter().filter_map(|block| match block {
+        Content::Text { text } => Some(text.as_str()),
+        Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => None,
+    })
+}
+
+/// Where a list stands in a value.
+enum Place {
+    Root,
+    Member(String),
+}
+
+impl Place {
+    fn items<'v>(&self, value: &'v Value) -> Option<&'v [Value]> {
+        match self {
+            Self::Root => value.as_array(),
+            Self::Member(name) => value.get(name)?.as_array(),
+        }
+        .map(Vec::as_slice)
+    }
+
+    /// The value with these items alone.
+    fn with(&self, value: &Value, items: &[Value]) -> Value {
+        let items = Value::Array(items.to_vec());
+        match (self, value) {
+            (Self::Member(list), Value::Object(object)) => {
+                let others = object.iter().filter(|(name, _)| *name != list);
+                let others = others.map(|(name, value)| (name.clone(), value.clone()));
+                Value::Object(others.chain([(list.clone(), items)]).collect())
+            }
+            _ => items,
+        }
+    }
+
+    /// What a text says that is the JSON of a value with as long a list in the same place.
+    fn said_by(&self, text: &str, items: &[Value]) -> Option<Value> {
+        let value: Value =
+            text.trim_start().starts_with(['{', '[']).then(|| serde_json::from_str(text).ok()).flatten()?;
+        self.items(&value).is_some_and(|said| said.len() == items.len()).then_some(value)
+    }
+}
+
+/// The list that a result is, unless it is rather the text beside it that is long.
+fn list_of(result: &ToolResult) -> Option<(Place, &[Value])> {
+    let value = result.structured_content.as_ref()?;
+    let place = match value {
+        Value::Array(_) => Place::Root,
+        Value::Object(object) => {
+            let whole = characters(value);
+            let most = |member: &&Value| member.is_array() && characters(member) * 2 > whole;
+            Place::Member(object.iter().find(|(_, member)| most(member))?.0.clone())
+        }
+        _ => return None,
+    };
+    let items = place.items(value).filter(|items| items.len() > 1)?;
+    let beside = texts(result).filter(|text| place.said_by(text, items).is_none());
+    let is_list = beside.map(|text| text.chars().count()).sum::<usize>() <= LONGEST_TEXT;
+    is_list.then_some((place, items))
+}
+
+fn items_of(result: &ToolResult, place: &Place, items: &[Value], page: Page, longest: usize) -> Option<Cut> {
+    let value = result.structured_content.as_ref()?;
+    let total = items.len();
+    let offset = page.offset.min(total);
+    let mut shown = most_items(page).min(total - offset);
+    if page.limit.is_none() {
+        // What stands beside the list is on every page.
+        let mut room = longest.saturating_sub(characters(&place.with(value, &[])));
+        let fit = items[offset..offset + shown].iter().take_while(|item| {
+            let taken = characters(item) + 1;
+            let fits = taken <= room;
+            room = room.saturating_sub(taken);
+            fits
+        });
+        shown = fit.count().max(shown.min(1));
+    }
+    if shown == total {
+        return None;
+    }
+    let part = &items[offset..offset + shown];
+    let blocks = result.content.iter().filter_map(|block| match block {
+        Content::Text { text } => Some(match place.said_by(text, items) {
+            Some(said) => {
+                Content::text(written_as(text, &place.with(&said, &place.items(&said)?[offset..offset + shown])))
+            }
+            None => block.clone(),
+        }),
+        _ => (!page.is_further()).then(|| block.clone()),
+    });
+    let structured_content = Some(place.with(value, part));
+    let result = ToolResult { content: blocks.collect(), structured_content, is_error: result.is_error };
+    let next_offset = next(page, offset + shown, total);
+    Some(Cut { result, shown, total, unit: Unit::Items, next_offset })
+}
+
+/// JSON on one line or on many, as the text is.
+fn written_as(text: &str, value: &Value) -> String {
+    match text.trim_end().contains('\n') {
+        true => serde_json::to_string_pretty(value).unwrap_or_default(),
+        false => value.to_string(),
+    }
+}
+
+fn characters_of(result: &ToolResult, page: Page, longest: usize) -> Option<Cut> {
+    let total = texts(result).map(|text| text.chars().count()).sum::<usize>();
+    let whole = if result.structured_content.is_some() { longest.max(LONGEST_TEXT) } else { longest };
+    let most = page.limit.unwrap_or(longest);
+    if !page.is_further() && (total <= whole || total <= most) {
+        return None;
+    }
+    let offset = page.offset.min(total);
+    let (shown, head, tail) = match page.detail {
+        Detail::Full => {
+            let end = total.min(offset.saturating_add(most));
+            (end - offset, offset..end, total..total)
+        }
+        Detail::Exploring => (most, 0..most.div_ceil(2), total - most / 2..total),
+    };
+    let gap = format!("\n[… {} characters left out …]\n", total - shown);
+    let mut at = 0;
+    let mut content = Vec::new();
+    for block in &result.content {
+        let Content::Text { text } = block else {
+            content.extend((!page.is_further()).then(|| block.clone()));
+            continue;
+        };
+        let here = at..at + text.chars().count();
+        at = here.end;
+        let mut kept = slice(text, &here, &head).to_owned();
+        if page.detail == Detail::Exploring && here.contains(&head.end) {
+            kept.push_str(&gap);
+        }
+        kept.push_str(slice(text, &here, &tail));
+        content.extend((!kept.is_empty()).then(|| Content::text(kept)));
+    }
+    let result = ToolResult { content, ..result.clone() };
+    Some(Cut { result, shown, total, unit: Unit::Characters, next_offset: next(page, offset + shown, total) })
+}
+
+/// What lies in `range` of a text that takes the characters `here` of all.
+fn slice<'t>(text: &'t str, here: &Range<usize>, range: &Range<usize>) -> &'t str {
+    let (from, to) = (range.start.max(here.start), range.end.min(here.end));
+    if from >= to {
+        return "";
+    }
+    let mut places = text.char_indices().map(|(place, _)| place);
+    let begin = places.nth(from - here.start).unwrap_or(text.len());
+    let end = places.nth(to - from - 1).unwrap_or(text.len());
+    &text[begin..end]
+}
+
+fn next(page: Page, end: usize, total: usize) -> Option<usize> {
+    (page.detail == Detail::Full && end < total).then_some(end)
+}
+
+/// How many characters the JSON of a value has, without writing it.
+fn characters(value: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // In UTF-8 a character is one byte and the continuations after it.
+            self.0 += bytes.iter().filter(|byte| **byte & 0xC0 != 0x80).count();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting cannot fail, nor can a value that came from JSON.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const EXPLORING: Page = Page { detail: Detail::Exploring, offset: 0, limit: None };
+
+    fn full(offset: usize, limit: Option<usize>) -> Page {
+        Page { detail: Detail::Full, offset, limit }
+    }
+
+    fn rows(n: usize) -> Value {
+        (0..n).map(|n| json!({"id": n, "name": format!("row {n}")})).collect()
+    }
+
+    fn of(result: &ToolResult, page: Page) -> Option<Cut> {
+        cut(result, page, LONGEST_TEXT)
+    }
+
+    fn numbers(cut: &Cut) -> (usize, usize, Unit, Option<usize>) {
+        (cut.shown, cut.total, cut.unit, cut.next_offset)
+    }
+
+    #[test]
+    fn a_list_is_explored_by_two_hundred_and_paged_by_fifty() {
+        let result = ToolResult::json(rows(1423));
+        let explored = of(&result, EXPLORING).unwrap();
+        assert_eq!(numbers(&explored), (200, 1423, Unit::Items, None));
+        let first = of(&result, full(0, None)).unwrap();
+        assert_eq!(numbers(&first), (50, 1423, Unit::Items, Some(50)));
+        let last = of(&result, full(1400, None)).unwrap();
+        assert_eq!(numbers(&last), (23, 1423, Unit::Items, None));
+        assert_eq!(last.result.structured_content.as_ref().unwrap()[0]["id"], 1400);
+        assert_eq!(last.result, ToolResult::json(last.result.structured_content.clone().unwrap()));
+        let few = of(&result, Page { limit: Some(3), ..EXPLORING }).unwrap();
+        assert_eq!(numbers(&few), (3, 1423, Unit::Items, None));
+        assert_eq!(of(&ToolResult::json(rows(200)), EXPLORING), None);
+        assert_eq!(of(&ToolResult::json(rows(50)), full(0, None)), None);
+    }
+
+    #[test]
+    fn the_list_of_an_object_is_the_array_that_most_of_it_is() {
+        let result = ToolResult::json(json!({"columns": ["id", "name"], "rows": rows(300), "total": 300}));
+        let page = of(&result, full(290, Some(20))).unwrap();
+        assert_eq!(numbers(&page), (10, 300, Unit::Items, None));
+        let shown = page.result.structured_content.unwrap();
+        assert_eq!(
+            (&shown["columns"], &shown["total"], &shown["rows"][9]["id"]),
+            (&json!(["id", "name"]), &json!(300), &json!(299))
+        );
+        // Of two that are as long neither is; nor is a short one beside a long text.
+        for value in [
+            json!({"a": rows(2000), "b": rows(2000)}),
+            json!({"tags": ["x", "y"], "body": "y".repeat(LONGEST_TEXT)}),
+            json!(["y".repeat(LONGEST_TEXT)]),
+        ] {
+            let result = ToolResult::json(value);
+            let shown = of(&result, EXPLORING).unwrap();
+            assert_eq!((shown.unit, shown.shown), (Unit::Characters, LONGEST_TEXT));
+            assert_eq!(shown.result.structured_content, result.structured_content);
+        }
+    }
+
+    #[test]
+    fn a_page_of_large_items_ends_early_and_a_limit_is_what_was_asked_for() {
+        let result = ToolResult::json((0..40).map(|n| json!(format!("{n:10000}"))).collect());
+        let page = of(&result, full(0, None)).unwrap();
+        assert_eq!(numbers(&page), (4, 40, Unit::Items, Some(4)));
+        assert!(page.result.as_text().len() <= LONGEST_TEXT);
+        assert_eq!(numbers(&of(&result, full(4, Some(30))).unwrap()), (30, 40, Unit::Items, Some(34)));
+        let huge = ToolResult::json(json!(["x".repeat(60_000), "y"]));
+        assert_eq!(numbers(&of(&huge, EXPLORING).unwrap()), (1, 2, Unit::Items, None));
+    }
+
+    #[test]
+    fn a_text_block_that_says_the_same_is_cut_in_its_own_form_and_another_is_left_alone() {
+        let pretty = serde_json::to_string_pretty(&rows(60)).unwrap();
+        let picture = Content::Image { data: "iVBO".into(), mime_type: "image/png".into() };
+        let content = vec![Content::text("60 rows:"), Content::text(pretty), picture.clone()];
+        let result = ToolResult { content, structured_content: Some(rows(60)), is_error: false };
+        let first = of(&result, full(0, None)).unwrap().result;
+        let fifty: Value = (0..50).map(|n| rows(60)[n].clone()).collect();
+        let expected = serde_json::to_string_pretty(&fifty).unwrap();
+        assert_eq!(first.content, [Content::text("60 rows:"), Content::text(expected), picture]);
+        assert_eq!(of(&result, full(50, None)).unwrap().result.content.len(), 2, "the picture came with the first");
+    }
+
+    #[test]
+    fn a_long_text_beside_a_short_list_is_what_is_cut() {
+        let content = vec![Content::text("é".repeat(LONGEST_TEXT + 1))];
+        let result = ToolResult { content, structured_content: Some(json!(["a", "b"])), is_error: false };
+        let shown = of(&result, EXPLORING).unwrap();
+        assert_eq!((shown.unit, shown.total), (Unit::Characters, LONGEST_TEXT + 1));
+        assert_eq!(shown.result.structured_content, Some(json!(["a", "b"])));
+    }
+
+    #[test]
+    fn exploring_a_text_shows_both_ends_and_says_what_is_between() {
+        let result = ToolResult::text(format!("begin{}end", "ø".repeat(100_000)));
+        let shown = of(&result, EXPLORING).unwrap();
+        assert_eq!(numbers(&shown), (LONGEST_TEXT, 100_008, Unit::Characters, None));
+        let text = shown.result.as_text();
+        assert!(text.starts_with("beginø") && text.ends_with("øend"));
+        assert!(text.contains("ø\n[… 50008 characters left out …]\nø"));
+        assert_eq!(of(&ToolResult::text("ø".repeat(LONGEST_TEXT)), EXPLORING), None, "characters, not bytes");
+        // Blocks are one text; one that lies between the ends is not there at all.
+        let content = ["aaaa", "bbbb", "cccc"].map(Content::text).to_vec();
+        let blocks = ToolResult { content, ..ToolResult::default() };
+        let ends = cut(&blocks, Page { limit: Some(5), ..EXPLORING }, 0).unwrap().result.content;
+        assert_eq!(ends, [Content::text("aaa\n[… 7 characters left out …]\n"), Content::text("cc")]);
+    }
+
+    #[test]
+    fn a_limit_that_was_meant_for_a_list_does_not_tear_a_sentence() {
+        let page = full(0, Some(5));
+        assert_eq!(of(&ToolResult::error("there is no table of that name"), page), None);
+        let none = ToolResult::json(json!({"rows": [], "total": 0, "query": "select 1"}));
+        assert_eq!(of(&none, page), None);
+        assert_eq!(cut(&none, page, 0), None);
+        assert_eq!(
+            numbers(&cut(&ToolResult::text("a sentence"), page, 0).unwrap()),
+            (5, 10, Unit::Characters, Some(5))
+        );
+        let long = ToolResult::text("x".repeat(LONGEST_TEXT + 1));
+        assert_eq!(numbers(&of(&long, page).unwrap()), (5, LONGEST_TEXT + 1, Unit::Characters, Some(5)));
+    }
+
+    #[test]
+    fn behind_the_end_there_is_nothing() {
+        let list = of(&ToolResult::json(rows(60)), full(60, None)).unwrap();
+        assert_eq!((numbers(&list), list.result.as_text()), ((0, 60, Unit::Items, None), "[]".to_owned()));
+        let text = of(&ToolResult::text("abc"), full(usize::MAX, None)).unwrap();
+        assert_eq!((numbers(&text), text.result.content.len()), ((0, 3, Unit::Characters, None), 0));
+    }
+
+    proptest! {
+        /// Pages put together are the whole, whatever their length: no item or character twice, none missing.
+        #[test]
+        fn pages_put_together_are_the_whole(
+            texts in prop::collection::vec("\\PC{0,40}", 0..4), items in 0..120_usize, limit in 1..70_usize, is_list: bool,
+        ) {
+            let content = texts.into_iter().map(Content::text).collect();
+            let result = match is_list {
+                true => ToolResult::json(json!({"rows": rows(items)})),
+                false => ToolResult { content, ..ToolResult::default() },
+            };
+            let (mut text, mut list, mut offset, mut pages) = (String::new(), Vec::new(), Some(0), 0);
+            while let Some(from) = offset {
+                let page = cut(&result, full(from, Some(limit)), 0);
+                offset = page.as_ref().and_then(|page| page.next_offset);
+                let part = page.map_or_else(|| result.clone(), |page| page.result);
+                list.extend(part.structured_content.iter().flat_map(|value| value["rows"].as_array().unwrap().clone()));
+                text.extend(part.content.iter().map(|block| match block {
+                    Content::Text { text } => text.as_str(),
+                    other => panic!("{other:?}"),
+                }));
+                pages += 1;
+                prop_assert!(pages <= 200);
+            }
+            match is_list {
+                true => prop_assert_eq!(Value::from(list), rows(items)),
+                false => prop_assert_eq!(text, result.as_text().replace('\n', "")),
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What an ended call answered, read again from the ledger: all of it, or a part.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::auth::Principal;
+use super::body::{Asked, PathPart};
+use super::invocations::{find, missing};
+use super::problem::ApiError;
+use super::responses::{Always, Asking, Keyed, Naming, Recording, Running};
+use super::wire::InvokeAnswer;
+use crate::call::{Answer, CallError, Detail, Failure, Page, cut};
+use crate::ledger::{End, Row, State as CallState, Unreadable};
+use crate::registry::Registry;
+
+/// Which part to read; without either, all of it.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ReadResult {
+    /// Items of a list, or characters of a text, to leave out first.
+    offset: Option<usize>,
+    /// Items of a list, or characters of a text, to read; without it all that follow.
+    #[param(minimum = 1)]
+    limit: Option<usize>,
+}
+
+/// What a call answered, all of it or a part.
+///
+/// The answer or the problem of the call as its route gave it, for as long as the ledger keeps it; the tool never runs.
+/// With `offset` or `limit` a list is read by items and a text by characters: `meta.overflow` says which, and where the
+/// next part begins. Parts put together are the whole. A call that has not ended: 409.
+#[utoipa::path(get, operation_id = "get_result", path = "/invocations/{id}/result", tag = "ledger",
+    params(("id" = String, Path, description = "The invocation's id"), ReadResult), responses(
+    (status = 200, description = "What the tool said", body = InvokeAnswer<'_>),
+    Always, Keyed, Asking, Naming, Running, Recording))]
+pub(super) async fn get(
+    State(registry): State<Arc<Registry>>,
+    Principal(caller): Principal,
+    PathPart(id): PathPart,
+    Asked(asked): Asked<ReadResult>,
+) -> Result<Response, ApiError> {
+    if asked.limit == Some(0) {
+        return Err(ApiError::Malformed("limit is at least 1".into()));
+    }
+    let found = find(&registry, &caller, id.parse().map_err(|_| missing())?).await?;
+    let row = found.row;
+    match row.end(found.origin_result).map_err(|Unreadable| ApiError::Internal)? {
+        End::Open => Err(open(&row)),
+        End::Withheld(_) => Err(ApiError::NotFound("what this call answered is not kept (capture: digest)".into())),
+        End::Failed(failure) => Err(ApiError::Call { failure, invocation: Some(row.id) }),
+        End::Answered { result, meta } => {
+            let as_answer = registry.get(&row.tool).is_some_and(|entry| entry.definition.result_as_answer);
+            let (result, tool_use_id) = (Arc::new(result), row.tool_use_id.clone());
+            let answer = Answer { invocation: row.id, tool_use_id, result, meta, replayed: false };
+            let answer = part(answer, &asked);
+            Ok(Json(InvokeAnswer::new(&row.tool, as_answer, &answer)).into_response())
+        }
+    }
+}
+
+fn part(mut answer: Answer, asked: &ReadResult) -> Answer {
+    if asked.offset.is_none() && asked.limit.is_none() {
+        return answer;
+    }
+    let offset = asked.offset.unwrap_or_default();
+    let page = Page { detail: Detail::Full, offset, limit: Some(asked.limit.unwrap_or(usize::MAX)) };
+    if let Some(cut) = cut(&answer.result, page, 0) {
+        let hint = match cut.next_offset {
+            Some(next) => {
+                let limit = asked.limit.map_or_else(String::new, |limit| format!("&limit={limit}"));
+                format!("For the next part GET /invocations/{}/result?offset={next}{limit}.", answer.invocation)
+            }
+            None if cut.shown == 0 => format!("Behind the end: offset is below {}.", cut.total),
+            None => "This is the last part.".into(),
+        };
+        answer.meta.overflow = Some(cut.overflow(hint));
+        answer.result = Arc::new(cut.result);
+    }
+    answer
+}
+
+/// Why there is no result.
+fn open(row: &Row) -> ApiError {
+    match row.state {
+        CallState::Reserved | CallState::Running => {
+            ApiError::Conflict("the call still runs: ask again when it has ended".into())
+        }
+        CallState::Unknown => {
+            let detail = "the service ended while this call ran, and it is not known whether it had its effect".into();
+            let failure = Failure { detail, ..Failure::from(&CallError::OutcomeUnknown { invocation: row.id }) };
+            ApiError::Call { failure, invocation: Some(row.id) }
+        }
+        _ => ApiError::NotFound("what this call answered is not kept any more (ledger.retention)".into()),
+    }
+}

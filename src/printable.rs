@@ -1,0 +1,131 @@
+//! What tools say, as text: without escape sequences and control characters, which mean something to a terminal only,
+//! hide what is said from a reader, and break the ledger's and the log's lines for people.
+//!
+//! Structured content is left as it is: it is data, its strings may hold anything, and its JSON text shows control
+//! characters escaped.
+
+use std::borrow::Cow;
+
+use anstream::adapter::strip_str;
+
+use crate::call::{Content, ToolError, ToolResult};
+
+/// The text without ANSI escape sequences and without C0 and C1 control characters. Lines end with `\n`, whether they
+/// ended with `\r\n` or `\r`; tabs stay. A sequence that is never finished ends with its line.
+pub fn text(text: &str) -> Cow<'_, str> {
+    let is_clean = match text.is_ascii() {
+        true => text.bytes().all(|byte| !is_control(byte.into())),
+        false => !text.contains(is_control),
+    };
+    if is_clean {
+        return Cow::Borrowed(text);
+    }
+    let ends = text.replace("\r\n", "\n").replace('\r', "\n");
+    let mut clean = String::with_capacity(ends.len());
+    for line in ends.split_inclusive('\n') {
+        strip_str(line).for_each(|part| clean.extend(part.chars().filter(|character| !is_control(*character))));
+        if line.ends_with('\n') && !clean.ends_with('\n') {
+            clean.push('\n');
+        }
+    }
+    Cow::Owned(clean)
+}
+
+fn is_control(character: char) -> bool {
+    character.is_control() && !matches!(character, '\n' | '\t')
+}
+
+/// Cleans a text in its place.
+pub fn string(words: &mut String) {
+    if let Cow::Owned(clean) = text(words) {
+        *words = clean;
+    }
+}
+
+/// Cleans the texts of a result; says what a reader cannot see in them, one sentence each.
+pub fn result(result: &mut ToolResult) -> Vec<&'static str> {
+    clean(result.content.iter_mut().filter_map(|block| match block {
+        Content::Text { text } => Some(text),
+        Content::Resource { resource } => resource.text.as_mut(),
+        Content::Image { .. } | Content::Audio { .. } => None,
+    }))
+}
+
+/// Cleans the words of a tool that said no or failed; says what a reader cannot see in them.
+pub fn error(error: &mut ToolError) -> Vec<&'static str> {
+    match error {
+        ToolError::Said(words) | ToolError::Unavailable(words) | ToolError::BadOutput(words) => clean([words]),
+        ToolError::Upstream { message, .. } => clean([message]),
+        ToolError::InvalidArguments(violations) => clean(violations.iter_mut().map(|one| &mut one.message)),
+    }
+}
+
+fn clean<'w>(words: impl IntoIterator<Item = &'w mut String>) -> Vec<&'static str> {
+    let (mut turns, mut tags) = (false, false);
+    for words in words {
+        string(words);
+        if !words.is_ascii() {
+            // Unicode's bidirectional embeddings, overrides and isolates ("Trojan Source", CVE-2021-42574).
+            turns |= words.contains(|c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'));
+            tags |= words.contains(|c| matches!(c, '\u{e0000}'..='\u{e007f}'));
+        }
+    }
+    let turns = turns
+        .then_some("the text holds bidirectional control characters: it may be shown in another order than it is read");
+    let tags = tags.then_some("the text holds invisible tag characters (U+E0000 to U+E007F): they may hide words");
+    [turns, tags].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn sequences_and_control_characters_go_and_words_stay() {
+        for (said, clean) in [
+            ("\u{1b}[1;31mred\u{1b}[0m, \u{1b}[38;2;1;2;3mgreen\u{1b}[m", "red, green"),
+            ("\u{1b}]0;a title\u{7}text", "text"),
+            ("\u{1b}]8;;https://example.com\u{1b}\\a link\u{1b}]8;;\u{1b}\\", "a link"),
+            ("\u{1b}(B\u{1b}7up\u{1b}[2Adown\u{1b}c", "updown"),
+            ("one\r\ntwo\rthree\tfour\n", "one\ntwo\nthree\tfour\n"),
+            ("a\0b\u{8}c\u{7}d\u{c}e\u{7f}f", "abcdef"),
+            ("\u{85}caf\u{e9} \u{9b}31m\u{a0}\u{2028}", "caf\u{e9} 31m\u{a0}\u{2028}"),
+            ("Æ\u{1b}[1mØ\u{1b}[0mÅ 🎉", "ÆØÅ 🎉"),
+            // Never finished: what stands in the next lines is not swallowed.
+            ("\u{1b}]0;no end\nnext \u{1b}Pq\nlast\u{1b}", "\nnext \nlast"),
+        ] {
+            assert_eq!(text(said), clean, "{said:?}");
+        }
+        for clean in ["", "plain\n\twords", "ÆØÅ \u{200d} 日本語", "[31m is no sequence"] {
+            assert!(matches!(text(clean), Cow::Borrowed(_)), "{clean:?}");
+        }
+    }
+
+    #[test]
+    fn data_is_left_alone() {
+        let mut said = ToolResult::json(json!({"log": "\u{1b}[31mred"}));
+        let before = said.clone();
+        assert_eq!((result(&mut said).len(), said), (0, before));
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_told() {
+        let told = |text: &str| result(&mut ToolResult::text(text)).len();
+        assert_eq!(told("plain, ÆØÅ, עברית, 👩‍👩‍👧"), 0);
+        assert_eq!(told("a\u{202e}b"), 1);
+        assert_eq!(told("a\u{2066}b\u{e0041}\u{e0042}"), 2);
+        assert_eq!(error(&mut ToolError::Said("a\u{202e}b".into())).len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_control_character_is_left_and_clean_text_is_not_touched(said in "(\\PC|[\u{0}-\u{9f}]|\u{1b}[\\[\\]P()])*") {
+            let clean = text(&said);
+            prop_assert!(!clean.contains(is_control), "{clean:?}");
+            prop_assert_eq!(text(&clean), &*clean);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+"""Long results: pages out of the stored result, previews, the result route, and what is left of escape sequences."""
+
+import json
+
+import pytest
+
+from harness import ok, problem, said_no, shape, text_of
+from recipes import CALLERS, KEYS, py, sh
+
+ROWS = "import json, sys; open('runs', 'a').write('x'); print(json.dumps([{'id': n, 'name': f'row {n}'} for n in range(1000)]))"
+TEXT = "print(''.join(f'line {n} ø\\n' for n in range(12000)), end='')"
+
+
+def rows(n=1000):
+    return [{"id": number, "name": f"row {number}"} for number in range(n)]
+
+
+def long_text():
+    """What TEXT prints; a program's last line end is no part of what it says."""
+    return "\n".join(f"line {n} ø" for n in range(12000))
+
+
+def listing(start, **policy):
+    return start({"tools": {"list_rows": py(ROWS, effect="read", **policy)}})
+
+
+def runs(crib):
+    return len((crib.folder / "runs").read_text())
+
+
+def page(crib, offset=0, tool="list_rows", **more):
+    return crib.invoke(tool, page=dict({"detail": "full", "offset": offset}, **more))
+
+
+def read_parts(get, join):
+    """Follows next_offset to the end."""
+    whole, offset, parts = None, 0, 0
+    while offset is not None:
+        answer = shape(get(offset).json)
+        part = join(answer)
+        whole = part if whole is None else whole + part
+        overflow, parts = answer["meta"]["overflow"], parts + 1
+        assert set(overflow) >= {"shown", "total", "hint", "next_offset"}, overflow
+        assert parts < 1000, "pages must come to an end"
+        offset = overflow["next_offset"]
+    return whole, parts
+
+
+def test_pages_of_a_cached_list_put_together_are_the_whole_and_the_tool_ran_once(start):
+    crib = listing(start, cache={"ttl": "5m"})
+    for structured in (True, False):
+        whole, pages = read_parts(lambda offset: page(crib, offset),
+                                  lambda answer: answer["structured_content"] if structured else json.loads(text_of(answer)))
+        assert whole == rows() and pages == 20
+    crib.restart()
+    assert ok(page(crib, 950))["structured_content"] == rows()[950:], "the stored result outlives the process"
+    assert runs(crib) == 1
+
+
+def test_exploring_and_limits(start):
+    crib = listing(start, cache={"ttl": "5m"})
+    answer = ok(crib.invoke("list_rows"))
+    overflow = answer["meta"]["overflow"]
+    assert answer["structured_content"] == rows(200)
+    assert (overflow["shown"], overflow["total"], overflow["next_offset"]) == (200, 1000, None) and "full" in overflow["hint"]
+    assert ok(crib.invoke("list_rows", page={"detail": "brief", "limit": 3}))["structured_content"] == rows(3)
+    answer = ok(page(crib, 990, limit=100))
+    assert answer["structured_content"] == rows()[990:] and answer["meta"]["overflow"]["next_offset"] is None
+    assert ok(page(crib, 0, limit=1000))["meta"]["overflow"] is None, "all of it is no part"
+    for bad in ([], {"offset": 3}, {"detail": "full", "limit": 0}, {"detail": 1}, {"detail": "full", "offset": -1}, {"size": 5}):
+        assert "page" in problem(crib.invoke("list_rows", page=bad), 400, "invalid_request")["detail"]
+
+
+@pytest.mark.parametrize("policy, mode", [({}, "use"), ({"cache": {"ttl": "5m"}}, "bypass"), ({"cache": {"ttl": "5m"}}, "refresh")])
+def test_without_a_stored_result_a_further_page_is_refused(start, policy, mode):
+    crib = listing(start, **policy)
+    first = ok(crib.invoke("list_rows", cache=mode, page={"detail": "full"}))
+    assert first["meta"]["overflow"]["next_offset"] == 50
+    said = problem(crib.invoke("list_rows", cache=mode, page={"detail": "full", "offset": 50}), 409, "invalid_request")
+    assert "GET /invocations/{id}/result" in said["detail"] and said["retryable"] is False
+    assert runs(crib) == 1
+    rest = crib.get(f"/invocations/{first['invocation_id']}/result?offset=50")
+    assert ok(rest)["structured_content"] == rows()[50:]
+
+
+def test_the_result_route_has_everything(start):
+    crib = start({"tools": {"list_rows": py(ROWS, effect="read"), "write": py(TEXT, effect="read", output="text"),
+                            "refuse": sh("echo no >&2; exit 3"), "secretive": sh("echo hi", capture="digest")}})
+    listed, wrote = ok(crib.invoke("list_rows")), ok(crib.invoke("write"))
+    path = lambda answer, query="": f"/invocations/{answer['invocation_id']}/result{query}"
+    crib.row(wrote["invocation_id"])
+    assert ok(crib.get(path(listed)))["structured_content"] == rows()
+    assert text_of(ok(crib.get(path(wrote)))) == long_text()
+    parts, _ = read_parts(lambda offset: crib.get(path(listed, f"?offset={offset}&limit=333")), lambda answer: answer["structured_content"])
+    assert parts == rows()
+    parts, number = read_parts(lambda offset: crib.get(path(wrote, f"?offset={offset}&limit=10000")), text_of)
+    assert parts == long_text() and number == -(-len(parts) // 10000)
+    refused = said_no(crib.invoke("refuse"))
+    assert crib.get(path(refused)).json == refused
+    assert "digest" in problem(crib.get(path(ok(crib.invoke("secretive")))), 404)["detail"]
+    problem(crib.get("/invocations/nonsense/result"), 404, "invalid_request")
+    problem(crib.get(path(listed, "?limit=0")), 400, "invalid_request")
+
+
+def test_results_are_their_callers_own(start):
+    crib = start({"callers": CALLERS, "tools": {"list_rows": py(ROWS, effect="read")}}, env=KEYS)
+    answer = ok(crib.invoke("list_rows", key=KEYS["ANN"]))
+    path = f"/invocations/{answer['invocation_id']}/result"
+    for who, status in (("ANN", 200), ("ROOT", 200), ("BOB", 404)):
+        assert crib.get(path, key=KEYS[who]).status == status, who
+
+
+def test_a_long_text_shows_its_ends(start):
+    crib = start({"tools": {"write": py(TEXT, effect="read", cache={"ttl": "5m"}, output="text")}})
+    whole = long_text()
+    answer = ok(crib.invoke("write"))
+    overflow = answer["meta"]["overflow"]
+    head, tail = text_of(answer).split(f"\n[… {overflow['total'] - overflow['shown']} characters left out …]\n")
+    assert whole.startswith(head) and whole.endswith(tail) and len(head) + len(tail) == overflow["shown"] == 50_000
+    assert overflow["total"] == len(whole) and overflow["unit"] == "characters"
+    pages, number = read_parts(lambda offset: page(crib, offset, "write"), text_of)
+    assert pages == whole and number == -(-len(whole) // 50_000)
+
+
+def test_escape_sequences_and_control_characters_are_gone(start):
+    crib = start({"tools": {"red": sh(r"printf '\033[1;31mred\033[0m\r\n\033]0;title\007done\010\000\tend'", output="text"),
+                            "no": sh(r"printf '\033[31mno\033[0m' >&2; exit 1"),
+                            "hidden": py(r"print('safe\u202e \U000e0041')", output="text")}})
+    assert text_of(ok(crib.invoke("red"))) == "red\ndone\tend"
+    assert text_of(said_no(crib.invoke("no"))) == "exit status 1: no"
+    warnings = ok(crib.invoke("hidden"))["meta"]["warnings"]
+    assert any("bidirectional" in one for one in warnings) and any("U+E0000" in one for one in warnings), warnings
