@@ -36,7 +36,7 @@ fn of(fields: &JsonObject) -> Option<Dialect> {
     if has("jsonrpc") || text("method") {
         return Some(Dialect::Mcp);
     }
-    if array("choices") || array("tool_calls") || openai::is_choice(fields) {
+    if array("choices") || openai::CALLS.into_iter().any(array) || openai::is_choice(fields) {
         return Some(Dialect::Openai);
     }
     if let Some(call) = fields.get("function_call").or_else(|| fields.get("functionCall")).and_then(Value::as_object) {

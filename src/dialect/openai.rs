@@ -1,4 +1,4 @@
-//! OpenAI Chat Completions, and the many servers that speak it.
+//! OpenAI Chat Completions, and the many servers that speak it; some of their SDKs write camel case (Mistral).
 
 use std::borrow::Cow;
 
@@ -8,6 +8,12 @@ use super::blocks::{self, IMAGES};
 use super::found::{Found, take, text};
 use super::reply::Told;
 use crate::call::{Content, JsonObject};
+
+/// Where a message has its calls.
+pub(super) const CALLS: [&str; 2] = ["tool_calls", "toolCalls"];
+
+/// Where it says why the model stopped.
+const REASON: [&str; 3] = ["finish_reason", "finishReason", "done_reason"];
 
 /// The model stopped in the middle of what it wrote. `content_filter` cuts, too.
 const CUT: [&str; 2] = ["length", "content_filter"];
@@ -43,12 +49,11 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
 pub(super) fn is_choice(fields: &JsonObject) -> bool {
     let has = |name: &&str| fields.contains_key(*name);
     fields.get("message").is_some_and(Value::is_object)
-        && ["finish_reason", "index", "logprobs", "done", "created_at"].iter().any(has)
+        && ["finish_reason", "finishReason", "index", "logprobs", "done", "created_at"].iter().any(has)
 }
 
 fn choice(fields: &mut JsonObject, found: &mut Found) -> bool {
-    let reason = text(fields, "finish_reason").or_else(|| text(fields, "done_reason"));
-    let is_cut = reason.is_some_and(|reason| CUT.contains(&reason));
+    let is_cut = REASON.into_iter().filter_map(|name| text(fields, name)).any(|reason| CUT.contains(&reason));
     let is_message =
         fields.get_mut("message").and_then(Value::as_object_mut).is_some_and(|inner| message(inner, found));
     if is_cut {
@@ -59,15 +64,16 @@ fn choice(fields: &mut JsonObject, found: &mut Found) -> bool {
 
 fn message(fields: &mut JsonObject, found: &mut Found) -> bool {
     let is_assistant = text(fields, "role") == Some("assistant");
-    match fields.get_mut("tool_calls") {
-        Some(Value::Array(calls)) if !calls.is_empty() => calls.iter_mut().for_each(|call| one(call, found)),
+    match take(fields, &CALLS) {
+        Some(Value::Array(mut calls)) if !calls.is_empty() => calls.iter_mut().for_each(|call| one(call, found)),
+        Some(mut call @ Value::Object(_)) => one(&mut call, found),
         // Some servers fill in both.
-        _ => match fields.get_mut("function_call") {
-            Some(Value::Object(call)) => {
-                let (name, arguments) = (take(call, &["name"]), take(call, &["arguments"]));
+        _ => match take(fields, &["function_call", "functionCall"]) {
+            Some(Value::Object(mut call)) => {
+                let (name, arguments) = (take(&mut call, &["name"]), take(&mut call, &["arguments"]));
                 found.call(None, name, arguments);
             }
-            _ => return is_assistant || fields.contains_key("tool_calls"),
+            _ => return is_assistant || CALLS.into_iter().any(|name| fields.contains_key(name)),
         },
     }
     true

@@ -101,6 +101,13 @@ mod openai {
     }
 
     #[test]
+    fn an_sdk_may_write_camel_case() {
+        let message = json!({"role": "assistant", "content": "", "toolCalls": [call("c1"), call("c2")]});
+        let completion = json!({"choices": [{"index": 0, "message": message, "finishReason": "length"}]});
+        assert_eq!(cut(completion), [false, true]);
+    }
+
+    #[test]
     fn ollama_gives_an_object_and_no_id() {
         let call = json!({"function": {"name": "f", "arguments": {"a": 1}}});
         let body =

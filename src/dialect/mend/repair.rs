@@ -115,8 +115,21 @@ fn is_prose_before(text: &str) -> bool {
 }
 
 fn is_prose_after(text: &str) -> bool {
-    let starts_well = text.chars().next().is_none_or(|c| c.is_alphabetic() || matches!(c, '`' | ')' | ';' | '(' | '<'));
+    let starts_well = text.is_empty()
+        || text.starts_with(|c: char| c.is_alphabetic() || matches!(c, '`' | ')' | ';' | '(' | '<' | '#'))
+        || text.starts_with("//")
+        || text.starts_with("/*");
     starts_well && !text.contains(['{', '}', '[', ']']) && !text.contains("\":") && !text.contains("':")
+}
+
+/// The first comma or colon that no repair can give a meaning: the place of a fault that a guess would hide.
+pub(super) fn misplaced(written: &[Token<'_>]) -> Option<usize> {
+    let is_misplaced = |pair: &&[Token<'_>]| match (&pair[0].kind, &pair[1].kind) {
+        (Kind::Open(_) | Kind::Comma | Kind::Colon, Kind::Comma) => true,
+        (before, Kind::Colon) => !matches!(before, Kind::Text(_)),
+        _ => false,
+    };
+    written.windows(2).find(is_misplaced).map(|pair| pair[1].at.start)
 }
 
 /// Holds the repaired text's tokens against the written one's: the same brackets, texts, numbers and literals in the same

@@ -111,8 +111,8 @@ impl<'a> Tokens<'a> {
             if rest.starts_with("//") || rest.starts_with('#') {
                 self.ends_in_comment = !rest.contains('\n');
                 self.at += rest.find('\n').unwrap_or(rest.len());
-            } else if rest.starts_with("/*") {
-                self.at += rest[2..].find("*/").ok_or(FaultKind::EndlessComment)? + 4;
+            } else if let Some(comment) = rest.strip_prefix("/*") {
+                self.at += comment.find("*/").ok_or(FaultKind::EndlessComment)? + 4;
             } else {
                 return Ok(());
             }

@@ -1,7 +1,7 @@
 //! What is said of arguments that cannot be read.
 
-use super::Unreadable;
 use super::tokens::{Fault, FaultKind};
+use crate::call::Unreadable;
 
 /// Characters shown on each side of a fault.
 const AROUND: usize = 24;

@@ -151,10 +151,6 @@ fn of_object(mut object: JsonObject, form: Form) -> Option<Vec<Asked>> {
 }
 
 /// Which key holds the name and which the arguments. Nothing: this is not a call.
-#[expect(
-    clippy::type_complexity,
-    reason = "one place each for the name and the arguments, or what is wrong, or neither"
-)]
 fn roles(keys: &[&str], form: Form) -> Option<Result<(usize, Option<usize>), String>> {
     let sure = matches!(form, Form::Marked | Form::Tagged);
     let among = |words: &[&str]| -> Vec<usize> { (0..keys.len()).filter(|i| words.contains(&keys[*i])).collect() };
@@ -204,7 +200,7 @@ fn of_broken(body: &str, form: Form, cut_off: bool) -> Option<Vec<Asked>> {
     let Some(name) = text_of(members[name].1).filter(|name| sure || is_like_a_name(name)) else {
         return sure.then(|| vec![wrong(None)]);
     };
-    if is_no_tool(&name) {
+    if is_no_tool(&name) && !sure {
         return Some(Vec::new());
     }
     let arguments = match arguments {

@@ -2,7 +2,7 @@
 
 use super::call::{Taken, is_no_tool, several, written_text};
 use super::misread;
-use super::scan::inside_fence;
+use super::scan::{find_begin, inside_fence};
 use crate::dialect::mend;
 use crate::dialect::message::{Ask, Form};
 
@@ -86,6 +86,7 @@ fn input_at(text: &str, start: usize) -> (usize, &str, bool, bool) {
     };
     let next = next_label(text, from + inside);
     let end = next.unwrap_or(text.len());
+    let end = find_begin(&text[(from + inside).min(end)..end]).map_or(end, |mark| from + inside + mark);
     let raw = text[from..end.max(from)].trim().trim_end_matches('`').trim_end();
     (end.max(from), raw, broken && next.is_none(), broken)
 }

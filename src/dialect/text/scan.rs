@@ -47,7 +47,7 @@ struct Walk<'a> {
     seen: Seen,
 }
 
-impl<'a> Walk<'a> {
+impl Walk<'_> {
     /// One step on. False at a result that the model made up.
     fn step(&mut self) -> bool {
         let rest = &self.text[self.at..];
@@ -140,18 +140,17 @@ pub(super) fn inside_fence(text: &str) -> &str {
 /// Where the end mark of this form stands first.
 pub(super) fn find_end(text: &str, form: Form) -> Option<usize> {
     let (_, _, end, _) = MARKS.into_iter().find(|(other, ..)| *other == form)?;
-    find(text, end)
+    find(text, |here| starts_with(here, end))
 }
 
 /// Where a mark stands first that begins a call.
-fn find_begin(text: &str) -> Option<usize> {
-    MARKS.into_iter().filter_map(|(_, begin, ..)| find(text, begin)).min()
+pub(super) fn find_begin(text: &str) -> Option<usize> {
+    find(text, |here| MARKS.iter().any(|(_, begin, ..)| starts_with(here, begin)))
 }
 
-fn find(text: &str, mark: &str) -> Option<usize> {
-    let first = mark.as_bytes().first().copied()?;
-    let mut candidates = text.bytes().enumerate().filter(|(_, b)| *b == first);
-    candidates.find(|(i, _)| starts_with(&text[*i..], mark)).map(|(i, _)| i)
+fn find(text: &str, is_here: impl Fn(&str) -> bool) -> Option<usize> {
+    let mut candidates = text.bytes().enumerate().filter(|(_, b)| matches!(b, b'[' | b'<'));
+    candidates.find(|(i, _)| is_here(&text[*i..])).map(|(i, _)| i)
 }
 
 fn starts_with(text: &str, mark: &str) -> bool {

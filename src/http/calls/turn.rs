@@ -10,7 +10,6 @@ use super::asked::Asked;
 use crate::call::json::digest;
 use crate::call::{
     Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, Invocation, JsonObject, ProgressSink,
-    Unreadable,
 };
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Ask, Dialect, Mended, Message, Misread, Said};
@@ -160,8 +159,7 @@ impl Turn {
         let mended = dialect::arguments(&ask.arguments, ask.cut_off, may_close);
         let (mended, unreadable) = match mended {
             Ok(mended) => (mended, None),
-            Err(error) => {
-                let unreadable = Unreadable { what: error.what, correction: error.correction };
+            Err(unreadable) => {
                 (Mended { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable)))
             }
         };

@@ -1,0 +1,68 @@
+//! From a text to an object.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::repair::{NotFound, Repair, find_object, hold_against, misplaced};
+use super::tokens::{Fault, Tokens};
+use crate::call::JsonObject;
+use crate::call::Unreadable;
+use crate::call::json::{parse_strict, type_name};
+
+const NOT_HERE: &str = "this cannot stand here";
+
+/// An object out of a text: as JSON, else as what is left of it when it is repaired.
+pub(super) fn read(text: &str, may_close: bool, repairs: &mut BTreeSet<Repair>) -> Result<JsonObject, Unreadable> {
+    if text.trim().is_empty() {
+        return Ok(JsonObject::new());
+    }
+    match parse_strict(text.as_bytes()) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(Value::Null) => Ok(JsonObject::new()),
+        Ok(Value::String(inner)) if inner.trim_start().starts_with('{') && repairs.insert(Repair::DoublyEncoded) => {
+            read(&inner, may_close, repairs)
+        }
+        Ok(other) => Err(Unreadable::not_an_object(type_name(&other))),
+        Err(_) => repaired(text, may_close, repairs),
+    }
+}
+
+fn repaired(text: &str, may_close: bool, repairs: &mut BTreeSet<Repair>) -> Result<JsonObject, Unreadable> {
+    let found = find_object(text).map_err(|why| match why {
+        NotFound::NoObject => Unreadable::no_object(text),
+        NotFound::Doubtful(at) => Unreadable::at(text, at, "it is not clear whether this belongs to the JSON object"),
+        NotFound::Fault(fault) => Unreadable::fault(text, &fault),
+    })?;
+    repairs.extend(found.around);
+    let object = &text[found.start..found.end];
+    let fault = |fault: Fault| Unreadable::fault(text, &Fault { at: found.start + fault.at, ..fault });
+
+    let mut reading = Tokens::new(object);
+    let written = reading.by_ref().collect::<Result<Vec<_>, _>>().map_err(fault)?;
+    repairs.append(&mut reading.repairs);
+    if !found.closed && (!may_close || reading.ends_in_comment) {
+        return Err(Unreadable::unclosed(text));
+    }
+    if let Some(at) = misplaced(&written) {
+        return Err(Unreadable::at(text, found.start + at, NOT_HERE));
+    }
+    let guess = jsonrepair_rs::jsonrepair(object).map_err(|error| {
+        let at = object.char_indices().nth(error.position).map_or(object.len(), |(at, _)| at);
+        Unreadable::at(text, found.start + at, NOT_HERE)
+    })?;
+    // A guess is strict JSON, so its tokens can be read unless there are too many levels of them.
+    let guessed = Tokens::new(&guess)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| Unreadable::at(text, found.start, "this is no JSON object"))?;
+    let changed = hold_against(&written, &guessed, may_close && !found.closed).map_err(|parted| match parted {
+        Some(at) => Unreadable::at(text, found.start + at, NOT_HERE),
+        None => Unreadable::unclosed(text),
+    })?;
+    repairs.extend(changed);
+    match parse_strict(guess.as_bytes()) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(other) => Err(Unreadable::not_an_object(type_name(&other))),
+        Err(error) => Err(Unreadable::strict(&error)),
+    }
+}
