@@ -28,9 +28,9 @@ pub(super) struct Taken {
     pub(super) wasted: usize,
 }
 
-/// How a name stands for no call (ReAct).
+/// How a name stands for no call (ReAct). `final_answer` is none of them: tools are called so.
 pub(super) fn is_no_tool(name: &str) -> bool {
-    ["none", "n/a", "final answer", "final_answer", "finish"].iter().any(|word| name.eq_ignore_ascii_case(word))
+    ["none", "n/a", "final answer", "finish"].iter().any(|word| name.eq_ignore_ascii_case(word))
 }
 
 /// What was written as arguments.
@@ -138,7 +138,7 @@ fn of_object(mut object: JsonObject, form: Form) -> Option<Vec<Asked>> {
         let what = format!("{} is not a tool's name", said[name].0);
         return sure.then(|| vec![Err(misread(form, None, what))]);
     };
-    if is_no_tool(named) {
+    if is_no_tool(named) && !sure {
         return Some(Vec::new());
     }
     let arguments = arguments.map_or(Written::Nothing, |at| written(said[at].1.clone()));
@@ -200,7 +200,7 @@ fn of_broken(body: &str, form: Form, cut_off: bool) -> Option<Vec<Asked>> {
     let Some(name) = text_of(members[name].1).filter(|name| sure || is_like_a_name(name)) else {
         return sure.then(|| vec![wrong(None)]);
     };
-    if is_no_tool(&name) {
+    if is_no_tool(&name) && !sure {
         return Some(Vec::new());
     }
     let arguments = match arguments {

@@ -22,6 +22,7 @@ type Asked = Result<Ask, Misread>;
 ///
 /// Markers win over ReAct's lines, those over fenced blocks, and those over JSON that is the whole text.
 pub fn read(text: &str) -> Message {
+    let text = behind_thought(text);
     let mut warnings = Vec::new();
     let (form, asks) = if let Some(asks) = call::whole(text) {
         (Form::Bare, asks)
@@ -42,6 +43,17 @@ pub fn read(text: &str) -> Message {
         warnings.push("the text has no tool calls".to_owned());
     }
     Message { dialect: Dialect::Text, form, asks, warnings }
+}
+
+/// What follows the thoughts with which the text begins: what a model thinks about it does not do. Where the prompt has the
+/// opening tag (DeepSeek R1, QwQ) only the closing one is in the text, on a line of its own.
+fn behind_thought(text: &str) -> &str {
+    const END: &str = "</think>";
+    let end = match text.trim_start().starts_with("<think>") {
+        true => text.find(END).or(Some(text.len())),
+        false => text.find("\n</think>\n").map(|at| at + 1),
+    };
+    end.map_or(text, |end| text[end..].trim_start_matches(END))
 }
 
 /// A call that cannot be read, with how it is written.
