@@ -22,6 +22,7 @@ type Asked = Result<Ask, Misread>;
 ///
 /// Markers win over ReAct's lines, those over fenced blocks, and those over JSON that is the whole text.
 pub fn read(text: &str) -> Message {
+    let text = behind_thinking(text);
     let mut warnings = Vec::new();
     let (form, asks) = if let Some(asks) = call::whole(text) {
         (Form::Bare, asks)
@@ -42,6 +43,16 @@ pub fn read(text: &str) -> Message {
         warnings.push("the text has no tool calls".to_owned());
     }
     Message { dialect: Dialect::Text, form, asks, warnings }
+}
+
+/// What follows the thinking that some models begin with: calls that are weighed there are not made.
+fn behind_thinking(text: &str) -> &str {
+    for (begin, end) in [("<think>", "</think>"), ("<thinking>", "</thinking>")] {
+        if let Some(thought) = text.trim_start().strip_prefix(begin) {
+            return thought.split_once(end).map_or("", |(_, said)| said);
+        }
+    }
+    text
 }
 
 /// A call that cannot be read, with how it is written.
