@@ -111,8 +111,10 @@ pub(super) fn data_of<'a>(said: &Said<'a>) -> Option<(Option<usize>, &'a Value)>
     let Some((index, text)) = texts.next() else { return Some((None, data)) };
     let begins_alike = text.trim_start().starts_with(['{', '[']) == (data.is_object() || data.is_array());
     // As `ToolResult::json` writes it, or as the tool did.
-    let is_same = begins_alike
-        && (text.as_str() == data.to_string() || serde_json::from_str::<Value>(text).is_ok_and(|said| said == *data));
+    let is_same = begins_alike && {
+        let written = data.to_string();
+        *text == written || serde_json::from_str::<Value>(text).is_ok_and(|said| said == *data)
+    };
     is_same.then_some((Some(index), data))
 }
 

@@ -324,3 +324,14 @@ async fn what_is_no_message_is_no_stream_either() {
     asking.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
     assert_eq!(app.send(asking).await.0, StatusCode::BAD_REQUEST);
 }
+
+#[tokio::test]
+async fn a_model_that_sees_a_part_of_a_list_is_told_so() {
+    let tool =
+        Tool::new("list", "…").effect(Effect::Read).call(|_, _| async { Ok(json!((0..1000).collect::<Vec<u32>>())) });
+    let app = TestApp::new([tool]).await;
+    let (_, answer) = app.post("/calls", message(&[("list", json!({}))])).await;
+    assert_eq!(answer["results"][0]["meta"]["overflow"]["total"], 1000);
+    let told = &answer["messages"][0]["content"][0]["content"][1]["text"];
+    assert!(told.as_str().unwrap().contains("Only 200 of 1000 items"), "{told}");
+}

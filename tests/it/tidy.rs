@@ -104,6 +104,7 @@ fn axum_stays_in_http_and_sqlx_in_the_ledger() {
     forbid("tools/http/", &["axum::"], &["tools/http/tests.rs"]);
     forbid("", &["sqlx::"], &["ledger/"]);
     forbid("", &["minijinja::"], &["expression.rs"]);
+    forbid("", &["jsonrepair_rs::"], &["dialect/mend/"]);
 }
 
 #[test]

@@ -19,6 +19,12 @@ use crate::call::{JsonObject, Unreadable};
 pub(in crate::dialect) use repair::extent;
 pub(in crate::dialect) use tokens::{Kind, Tokens};
 
+/// Whether only some of the keys of a text of JSON have quotes, so that it is not clear which of them are keys.
+pub(in crate::dialect) fn has_mixed_keys(text: &str) -> bool {
+    let tokens: Vec<_> = Tokens::new(text).map_while(Result::ok).collect();
+    repair::unlike_the_others(text, &tokens).is_some()
+}
+
 /// Arguments that could be read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mended {

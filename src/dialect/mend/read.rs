@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::repair::{NotFound, Repair, find_object, hold_against, misplaced};
+use super::repair::{NotFound, Repair, find_object, hold_against, misplaced, unlike_the_others};
 use super::tokens::{Fault, Tokens};
 use crate::call::JsonObject;
 use crate::call::Unreadable;
@@ -46,6 +46,9 @@ fn repaired(text: &str, may_close: bool, repairs: &mut BTreeSet<Repair>) -> Resu
     }
     if let Some(at) = misplaced(&written) {
         return Err(Unreadable::at(text, found.start + at, NOT_HERE));
+    }
+    if let Some(at) = unlike_the_others(object, &written) {
+        return Err(Unreadable::at(text, found.start + at, "this key has no quotes and others have"));
     }
     let guess = jsonrepair_rs::jsonrepair(object).map_err(|error| {
         let at = object.char_indices().nth(error.position).map_or(object.len(), |(at, _)| at);

@@ -1,6 +1,6 @@
 //! Which repairs there are, and the proof that a repaired text says what the written one said.
 
-use super::tokens::{Fault, Kind, Token, Tokens};
+use super::tokens::{Fault, Kind, Token, Tokens, is_identifier};
 
 /// A repair that leaves one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,6 +130,22 @@ pub(super) fn misplaced(written: &[Token<'_>]) -> Option<usize> {
         _ => false,
     };
     written.windows(2).find(is_misplaced).map(|pair| pair[1].at.start)
+}
+
+/// The first key without quotes in a text that quotes others which need none. Nobody writes so: a text with quotes of its
+/// own, unescaped, may look like it (`{"say": "", no: "", "to": ""}`).
+pub(super) fn unlike_the_others(text: &str, written: &[Token<'_>]) -> Option<usize> {
+    let is_bare = |token: &Token<'_>| !text[token.at.start..].starts_with(['"', '\'', '“', '”', '‘', '’']);
+    let (mut bare, mut quoted) = (None, false);
+    for pair in written.windows(2) {
+        let [token @ Token { kind: Kind::Text(key), .. }, Token { kind: Kind::Colon, .. }] = pair else { continue };
+        if is_bare(token) {
+            bare = bare.or(Some(token.at.start));
+        } else if is_identifier(key) && !key.contains('-') {
+            quoted = true;
+        }
+    }
+    bare.filter(|_| quoted)
 }
 
 /// Holds the repaired text's tokens against the written one's: the same brackets, texts, numbers and literals in the same

@@ -38,7 +38,7 @@ fn what_has_one_meaning_is_repaired_and_said() {
         (r#"{"a": "it\'s"}"#, json!({"a": "it's"}), "was read as '"),
         (r#"{"a": [1, 2,], "b": {"c": 3,},}"#, json!({"a": [1, 2], "b": {"c": 3}}), "before closing brackets"),
         ("{\"a\": 1, // one\n \"b\": /* two */ 2 # done\n}", json!({"a": 1, "b": 2}), "comments"),
-        ("{a: 1, b_2: 'x', $c-d: null}", json!({"a": 1, "b_2": "x", "$c-d": null}), "keys without quotes"),
+        ("{a: 1, b_2: 'x', $c-d: null, 'e f': 2}", json!({"a": 1, "b_2": "x", "$c-d": null, "e f": 2}), "keys without"),
         (r#"{"a": True, "b": [False, None]}"#, json!({"a": true, "b": [false, null]}), "True, False or None"),
         ("{\"a\": \"one\ntwo\tthree\"}", json!({"a": "one\ntwo\tthree"}), "line ends or tabs"),
         ("```json\n{\"a\": 1}\n```", json!({"a": 1}), "around"),
@@ -107,6 +107,7 @@ fn what_could_mean_two_things_is_refused_with_its_place() {
         (r#"{"a": "b" + "c"}"#, "line 1, column 11"),
         (r#"{"a": [1, 2}"#, "line 1, column 13"),
         (r#"{"a": 1, ...}"#, "line 1, column 10"),
+        (r#"{"say": "",no: "", "to": ""}"#, "line 1, column 12"),
         ("{\"a\": \"\u{1}\"}", "line 1, column 8"),
         ("{\"a\": 1 /* b", "line 1, column 9"),
         (r#"{"a": {"b": 1}"#, "line 1, column 15"),
@@ -122,7 +123,7 @@ fn what_could_mean_two_things_is_refused_with_its_place() {
 fn duplicate_keys_and_numbers_that_would_change_are_refused_after_repairs_too() {
     for (text, what) in [
         (r#"{"a": 1, "a": 2}"#, "duplicate key"),
-        ("{'a': 1, a: 2,}", "duplicate key"),
+        ("{a: 1, 'b': 2, a: 2,}", "no quotes"),
         ("{'a': 18446744073709551616}", "64 bits"),
         (r#"{"a": 18446744073709551616}"#, "64 bits"),
     ] {
@@ -263,6 +264,20 @@ fn sloppy(value: &Value) -> String {
 }
 
 proptest! {
+    /// Texts with quotes that nobody escaped: refused, unless what was written is strict JSON of another meaning.
+    #[test]
+    fn quotes_inside_texts_are_never_taken_for_structure(
+        texts in proptest::collection::vec(proptest::collection::vec(
+            prop::sample::select(vec!["a", "\"", ",", ":", " ", "{", "}", "1", "true", "\n", "b: ", "[", "]", "//", "'"]), 0..6), 2),
+        quote in prop::sample::select(vec!['"', '\'']),
+    ) {
+        let (k, l) = (texts[0].concat(), texts[1].concat());
+        let text = format!("{{{quote}k{quote}: {quote}{k}{quote}, {quote}l{quote}: {quote}{l}{quote}}}");
+        if let (Err(_), Ok(mended)) = (crate::call::json::parse_strict(text.as_bytes()), mend(&text, false)) {
+            prop_assert_eq!(Value::Object(mended.arguments), json!({"k": k, "l": l}));
+        }
+    }
+
     #[test]
     fn valid_json_is_never_changed(text in "\\PC{0,40}", key in "\\PC{0,8}", number in any::<i64>(), value in plain_value()) {
         let mut object = object(value);

@@ -53,6 +53,12 @@ impl Fault {
     pub(in crate::dialect) fn is_endless(&self) -> bool {
         matches!(self.what, FaultKind::EndlessText | FaultKind::EndlessComment)
     }
+
+    /// More of the text could have made it good: it was written up to here and no further.
+    pub(in crate::dialect) fn is_at_end(&self, text: &str) -> bool {
+        let part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '-' | '+' | '.' | '\\' | '/');
+        self.is_endless() || text.get(self.at..).is_some_and(|rest| rest.chars().all(part))
+    }
 }
 
 /// What can be wrong with one token.
@@ -289,8 +295,9 @@ fn unicode_escape(text: &str) -> Option<(char, usize)> {
     Some((pair, 12))
 }
 
-fn is_identifier(word: &str) -> bool {
+/// It can be a key without quotes.
+pub(super) fn is_identifier(word: &str) -> bool {
     word.starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '$')
-        && !word.contains(['+', '.'])
+        && word.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '$' | '-'))
         && !matches!(word, "true" | "false" | "null" | "True" | "False" | "None")
 }

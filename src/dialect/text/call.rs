@@ -91,9 +91,17 @@ fn one(text: &str, form: Form) -> Taken {
     let body = &text[..end];
     let asks = match parse_strict(body.as_bytes()) {
         Ok(value) => of_value(value, form),
-        Err(_) => of_broken(body, form, !closed && (end == text.len() || matches!(mend::extent(body), Ok(None)))),
+        Err(_) => of_broken(body, form, !closed && is_cut_off(body, end == text.len())),
     };
     Taken { asks, length: end, broken: !closed, wasted }
+}
+
+/// Brackets are open at the end; or, where the text ends too, something else is only begun.
+pub(super) fn is_cut_off(body: &str, is_last: bool) -> bool {
+    match mend::extent(body) {
+        Ok(end) => end.is_none(),
+        Err(fault) => is_last && fault.is_at_end(body),
+    }
 }
 
 /// Where a body ends whose JSON does not say so: at the marker that should end it.
@@ -202,6 +210,9 @@ fn of_broken(body: &str, form: Form, cut_off: bool) -> Option<Vec<Asked>> {
     };
     if is_no_tool(&name) && !sure {
         return Some(Vec::new());
+    }
+    if mend::has_mixed_keys(body) {
+        return Some(vec![wrong(Some(name))]);
     }
     let arguments = match arguments {
         Some(at) => written_text(members[at].1),

@@ -48,12 +48,12 @@ pub fn read(text: &str) -> Message {
 /// What follows the thoughts with which the text begins: what a model thinks about it does not do. Where the prompt has the
 /// opening tag (DeepSeek R1, QwQ) only the closing one is in the text, on a line of its own.
 fn behind_thought(text: &str) -> &str {
-    const END: &str = "</think>";
-    let end = match text.trim_start().starts_with("<think>") {
-        true => text.find(END).or(Some(text.len())),
-        false => text.find("\n</think>\n").map(|at| at + 1),
-    };
-    end.map_or(text, |end| text[end..].trim_start_matches(END))
+    for (begin, end) in [("<think>", "</think>"), ("<thinking>", "</thinking>")] {
+        if let Some(thought) = text.trim_start().strip_prefix(begin) {
+            return thought.split_once(end).map_or("", |(_, said)| said);
+        }
+    }
+    text.split_once("\n</think>\n").map_or(text, |(_, said)| said)
 }
 
 /// A call that cannot be read, with how it is written.

@@ -1,6 +1,6 @@
 //! ReAct's lines: `Thought:`, `Action:`, `Action Input:`, `Observation:`, `Final Answer:`.
 
-use super::call::{Taken, is_no_tool, several, written_text};
+use super::call::{Taken, is_cut_off, is_no_tool, several, written_text};
 use super::misread;
 use super::scan::{find_begin, inside_fence};
 use crate::dialect::mend;
@@ -88,5 +88,5 @@ fn input_at(text: &str, start: usize) -> (usize, &str, bool, bool) {
     let end = next.unwrap_or(text.len());
     let end = find_begin(&text[(from + inside).min(end)..end]).map_or(end, |mark| from + inside + mark);
     let raw = text[from..end.max(from)].trim().trim_end_matches('`').trim_end();
-    (end.max(from), raw, broken && next.is_none(), broken)
+    (end.max(from), raw, broken && next.is_none() && is_cut_off(raw, true), broken)
 }

@@ -68,6 +68,11 @@ fn every_form_of_one_call_is_read() {
             Form::Marked,
             r#"[TOOL_CALL][TOOL_CALL]{"name": "get_weather", "args": {"city": "Oslo"}}[/TOOL_CALL][/TOOL_CALL]"#,
         ),
+        (
+            Form::Marked,
+            "<think>\nI could [TOOL_CALL]{\"name\": \"delete\"}[/TOOL_CALL].\n</think>\n[TOOL_CALL]{\"name\": \"get_weather\", \"args\": {\"city\": \"Oslo\"}}[/TOOL_CALL]",
+        ),
+        (Form::Bare, "<think></think>\n\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}"),
         (Form::Tagged, "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>"),
         (Form::Tagged, r#"<tool_call>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]</tool_call>"#),
         (Form::React, "Thought: I look.\nAction: get_weather\nAction Input: {\"city\": \"Oslo\"}"),
@@ -153,6 +158,7 @@ fn what_does_not_look_like_a_call_is_text() {
         "Action: buy some milk",
         "{\"action\": \"Final Answer\", \"action_input\": \"42\"}",
         "One writes [TOOL_CALL] before a call.",
+        "<think>Now [TOOL_CALL]{\"name\": \"delete\"}[/TOOL_CALL] and then",
         "Here is {\"tool_name\": \"x\", \"arguments\": {}} inside a sentence.",
     ] {
         let read = read(text);
@@ -214,6 +220,17 @@ fn a_call_that_was_cut_off_says_so_and_never_reaches_a_tool_with_effects() {
         assert_eq!((ask.name.as_str(), ask.cut_off), ("write", true), "{text}");
         assert!(mend::arguments(&ask.arguments, ask.cut_off, false).is_err(), "{text}");
     }
+    // What is broken is not cut off: it is to be written in another way, not in smaller parts.
+    for text in [
+        r#"[TOOL_CALL]{"name":"write","args":{"a":"he said "hi" there"}}"#,
+        "Action: write\nAction Input: {\"a\": \"he said \"hi\" there\"}",
+        r#"{"name":"write","args":{"a":"he said "hi" there"}}"#,
+    ] {
+        let ask = read(text).asks.remove(0).unwrap();
+        assert!(!ask.cut_off, "{text}");
+        let refused = mend::arguments(&ask.arguments, ask.cut_off, false).unwrap_err();
+        assert!(refused.what.starts_with("hi is neither in quotes"), "{}", refused.what);
+    }
     // What was complete is read for tools without effects; what was not, is not.
     assert_eq!(calls(r#"[TOOL_CALL]{"name":"find","args":{"a":"b"}"#)[0].1, json!({"a": "b"}));
     assert_eq!(calls(r#"[TOOL_CALL]{"name":"find","args":{"a":"b""#)[0].1, json!({"a": "b"}));
@@ -233,6 +250,7 @@ fn a_call_that_cannot_be_read_is_answered_with_how_calls_look() {
         ("[TOOL_CALL]{\"name\": \"a\", \"args\": {}, \"parameters\": {}}[/TOOL_CALL]", "arguments twice"),
         ("[TOOL_CALL]{\"name\": \"a\", \"tool\": \"b\"}[/TOOL_CALL]", "names a tool twice"),
         ("[TOOL_CALL][7][/TOOL_CALL]", "not a JSON object"),
+        (r#"[TOOL_CALL]{"name":"say","args":{"t":"a"}, x: {"y":"b"}}[/TOOL_CALL]"#, "no quotes"),
     ] {
         let misread = &misreads(text)[0];
         assert!(misread.what.contains(what), "{text}: {}", misread.what);

@@ -36,7 +36,8 @@ use crate::registry::Registry;
 /// With `Accept: text/event-stream` the answer is a stream: `progress` events of all calls, a `call_result` event with each
 /// call's answer or problem as it ends, and one `result` event, the last: the whole answer.
 #[utoipa::path(post, operation_id = "run_calls", path = "/calls", tag = "tools", params(CallsQuery, idempotency::Asking),
-    request_body(content((Value = "application/json"), (String = "text/plain"))),
+    request_body(content = Value, content_type = "application/json",
+        description = "What the model said, or an envelope around it. Its text may also be sent as text/plain."),
     responses((status = 200, description = "The message was understood",
         content((CallsAnswer<'_> = "application/json"), (String = "text/event-stream")),
         headers(("idempotent-replayed" = bool, description = "True when all its calls ran before."))),

@@ -9,7 +9,8 @@ use super::answer::{CallProblem, CallResult};
 use super::asked::Asked;
 use crate::call::json::digest;
 use crate::call::{
-    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, Invocation, JsonObject, ProgressSink,
+    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, Invocation, JsonObject, Overflow,
+    ProgressSink, Unit,
 };
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Ask, Dialect, Mended, Message, Misread, Said};
@@ -53,7 +54,12 @@ struct Outcome {
 
 enum Came {
     /// The tool ran, also if it said no.
-    Ran { entry: Arc<Entry>, answer: Box<Answer> },
+    Ran {
+        entry: Arc<Entry>,
+        answer: Box<Answer>,
+        /// What the model is shown, when it is told of more than the tool said.
+        shown: Option<Vec<Content>>,
+    },
     /// It did not, or failed.
     Failed { problem: Box<Problem>, why: Why },
 }
@@ -185,7 +191,7 @@ impl Turn {
         }
         let invocation_id = invocation.id;
         match self.registry.invoke(&entry, invocation).await {
-            Ok(answer) => Ok(Came::Ran { entry, answer: Box::new(answer) }),
+            Ok(answer) => Ok(Came::Ran { shown: with_overflow(&answer), entry, answer: Box::new(answer) }),
             Err(error) => {
                 let why = match error {
                     CallError::UnreadableArguments(_) => Why::Misread,
@@ -196,6 +202,14 @@ impl Turn {
             }
         }
     }
+}
+
+/// A model that sees a part of a list must know that there is more; in a text that was cut a line says so.
+fn with_overflow(answer: &Answer) -> Option<Vec<Content>> {
+    let overflow = answer.meta.overflow.as_ref().filter(|overflow| overflow.unit == Unit::Items)?;
+    let Overflow { shown, total, .. } = overflow;
+    let words = format!("[Only {shown} of {total} items are shown. If the rest matters, make a narrower call.]");
+    Some(answer.result.content.iter().cloned().chain([Content::text(words)]).collect())
 }
 
 /// A call's own key: calls of one message must not be taken for each other, and the same message sent again has the same
@@ -258,7 +272,7 @@ impl Outcome {
     /// As the route answers it.
     fn result<'a>(&'a self, ask: &'a Result<Ask, Misread>) -> CallResult<'a> {
         match &self.came {
-            Came::Ran { entry, answer } => CallResult::Answer(InvokeAnswer::of(entry, answer)),
+            Came::Ran { entry, answer, .. } => CallResult::Answer(InvokeAnswer::of(entry, answer)),
             Came::Failed { problem, .. } => CallResult::Problem(CallProblem {
                 tool: match ask {
                     Ok(ask) => Some(&ask.name),
@@ -273,8 +287,8 @@ impl Outcome {
     /// What the model is told. `is_none`: what it wrote is no call.
     fn said(&self, is_none: bool) -> Said<'_> {
         match &self.came {
-            Came::Ran { answer, .. } => Said {
-                content: &answer.result.content,
+            Came::Ran { answer, shown, .. } => Said {
+                content: shown.as_deref().unwrap_or(&answer.result.content),
                 structured: answer.result.structured_content.as_ref(),
                 is_error: answer.result.is_error,
                 is_no_call: false,
