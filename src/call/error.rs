@@ -438,6 +438,9 @@ impl Failure {
             return Self::clone(failure);
         }
         let mut failure = Self::from(error);
+        if effect == Effect::Read {
+            failure.for_model = failure.for_model.replace(" It may have had an effect; look before you try again.", "");
+        }
         if failure.started && !effect.may_repeat() && !error.is_untouched() {
             failure.retryable = false;
             if matches!(

@@ -8,7 +8,14 @@ use super::reply::Told;
 use crate::call::{Content, JsonObject, Resource};
 
 /// The model stopped in the middle of what it wrote.
-const CUT: [&str; 4] = ["max_tokens", "model_context_window_exceeded", "guardrail_intervened", "content_filtered"];
+const CUT: [&str; 6] = [
+    "max_tokens",
+    "model_context_window_exceeded",
+    "guardrail_intervened",
+    "content_filtered",
+    "malformed_tool_use",
+    "malformed_model_output",
+];
 
 /// What a block may hold that wants no answer.
 const NO_CALL: [&str; 9] = [

@@ -25,9 +25,13 @@ impl Found {
     pub(super) fn call(&mut self, id: Option<Value>, name: Option<Value>, arguments: Option<Value>) {
         let id = id.filter(|id| id.is_string() || id.is_number());
         self.asks.push(match name {
-            Some(Value::String(name)) if !name.trim().is_empty() => {
-                Ok(Ask { id, name, arguments: arguments.map_or(Written::Nothing, Written::from), cut_off: false })
-            }
+            Some(Value::String(name)) if !name.trim().is_empty() => Ok(Ask {
+                id,
+                name,
+                arguments: arguments.map_or(Written::Nothing, Written::from),
+                cut_off: false,
+                doubtful: false,
+            }),
             other => Err(nameless(id, other.as_ref())),
         });
     }

@@ -9,7 +9,16 @@ use super::reply::Told;
 use crate::call::{Content, JsonObject};
 
 /// The model stopped in the middle of what it wrote.
-const CUT: [&str; 7] = ["MAX_TOKENS", "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"];
+const CUT: [&str; 8] = [
+    "MAX_TOKENS",
+    "SAFETY",
+    "RECITATION",
+    "LANGUAGE",
+    "BLOCKLIST",
+    "PROHIBITED_CONTENT",
+    "SPII",
+    "MALFORMED_FUNCTION_CALL",
+];
 
 /// What the API takes in a function's response (function calling, multimodal function responses), beside text. Only
 /// models from Gemini 3 on look at it.
@@ -92,6 +101,11 @@ fn parts(all: &mut [Value], found: &mut Found) -> bool {
                 let id = take(&mut call, &["id"]).filter(|id| id != "");
                 let (name, arguments) = (take(&mut call, &["name"]), take(&mut call, &["args"]));
                 found.call(id, name, arguments);
+                // The rest of its arguments was to come in another part.
+                if ["willContinue", "will_continue"].into_iter().any(|name| call.get(name) == Some(&Value::Bool(true)))
+                {
+                    found.cut_off();
+                }
             }
             Some(_) => found.call(None, None, None),
             // Whatever else is in a part wants no answer.

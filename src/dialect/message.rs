@@ -100,6 +100,8 @@ pub struct Ask {
     pub arguments: Written,
     /// The model was cut off before its end (token limit), and this is the last thing it wrote.
     pub cut_off: bool,
+    /// A call before it could not be read to its end, so this may be part of a text in that one.
+    pub doubtful: bool,
 }
 
 /// Arguments as they came.

@@ -38,7 +38,15 @@ pub fn read(mut body: Value, named: Option<Dialect>) -> Result<Message, Unread> 
     if dialect == Dialect::Text {
         return Ok(match &body {
             Value::String(text) => text::read(text),
-            message => text::read(&words::said_in(message)),
+            message => {
+                let mut read = text::read(&words::said_in(message));
+                if let Some(Ok(last)) = read.asks.last_mut()
+                    && words::is_cut(message)
+                {
+                    last.cut_off = true;
+                }
+                read
+            }
         });
     }
     let other = guessed.filter(|other| *other != dialect && *other != Dialect::Text);

@@ -41,7 +41,7 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     match body {
         Value::Array(all) => items(all, false, found),
         Value::Object(fields) => {
-            let is_cut = text(fields, "status") == Some("incomplete");
+            let is_cut = matches!(text(fields, "status"), Some("incomplete" | "failed" | "cancelled"));
             match fields.get_mut("output") {
                 Some(Value::Array(all)) => items(all, is_cut, found),
                 _ => is_item(body) && items(std::slice::from_mut(body), false, found),
@@ -74,7 +74,7 @@ fn items(all: &mut [Value], is_cut: bool, found: &mut Found) -> bool {
 fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
     match text(fields, "type").unwrap_or("message") {
         "function_call" => {
-            let is_cut = text(fields, "status") == Some("incomplete");
+            let is_cut = text(fields, "status").is_some_and(|status| status != "completed");
             let (name, arguments) = (take(fields, &["name"]), take(fields, &["arguments"]));
             // `id` is the item's, which results do not go by.
             found.call_with_id(take(fields, &["call_id"]), name, arguments);

@@ -12,6 +12,37 @@ pub(super) fn said_in(message: &Value) -> String {
     texts.join("\n")
 }
 
+/// Whether the provider says that the model was stopped in the middle of what it wrote.
+pub(super) fn is_cut(message: &Value) -> bool {
+    const REASONS: [&str; 8] = [
+        "finish_reason",
+        "finishReason",
+        "done_reason",
+        "stop_reason",
+        "stopReason",
+        "status",
+        "choices",
+        "candidates",
+    ];
+    let one = |value: &Value| match value {
+        Value::String(reason) => CUT.contains(&reason.to_ascii_lowercase().as_str()),
+        Value::Array(all) => all.first().is_some_and(is_cut),
+        _ => false,
+    };
+    REASONS.into_iter().filter_map(|name| message.get(name)).any(one)
+}
+
+/// Why models stop in the middle, in all dialects, in small letters.
+const CUT: [&str; 7] = [
+    "length",
+    "max_tokens",
+    "model_context_window_exceeded",
+    "content_filter",
+    "content_filtered",
+    "incomplete",
+    "failed",
+];
+
 /// Whether the texts have the look of calls that a model without tool calls writes.
 pub(super) fn may_hold_calls(message: &Value) -> bool {
     let mut texts = Vec::new();

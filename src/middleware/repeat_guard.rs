@@ -28,7 +28,7 @@ impl RepeatGuard {
 
     /// A tool that has changed, another part of the result and another way with the cache are another call.
     fn digest(&self, invocation: &Invocation) -> CallDigest {
-        let how = canonical(&(invocation.page, invocation.cache));
+        let how = canonical(&(invocation.page.unwrap_or_default(), invocation.cache));
         digest([self.definition_hash.as_bytes(), &canonical(&*invocation.arguments), &how])
     }
 }

@@ -335,3 +335,33 @@ async fn a_model_that_sees_a_part_of_a_list_is_told_so() {
     let told = &answer["messages"][0]["content"][0]["content"][1]["text"];
     assert!(told.as_str().unwrap().contains("Only 200 of 1000 items"), "{told}");
 }
+
+#[tokio::test]
+async fn what_is_denied_anywhere_and_in_any_spelling_is_denied() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let app = TestApp::new([echo(Effect::Write, &runs)]).await;
+    let calls = message(&[("echo", json!({"text": "a"}))]);
+    for deny in ["echo", "Echo", "functions.echo", "E*"] {
+        let body = json!({"message": calls.clone(), "deny": ["other"]});
+        let (_, answer) = app.post(&format!("/calls?deny={deny}"), body).await;
+        assert_eq!(answer["results"][0]["kind"], "forbidden", "{deny}");
+        assert_eq!(answer["warnings"], json!(["deny: no tool is called `other`"]));
+    }
+    let beside = json!({"role": "assistant", "content": calls["content"], "deny": ["echo"]});
+    assert_eq!(app.post("/calls", beside).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_text_that_was_cut_off_runs_nothing_with_effects() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let app = TestApp::new([echo(Effect::Write, &runs)]).await;
+    let text = "[TOOL_CALL]{\"name\": \"echo\", \"args\": {\"text\": \"a\"}}";
+    let body =
+        |reason| json!({"choices": [{"finish_reason": reason, "message": {"role": "assistant", "content": text}}]});
+    let (_, answer) = app.post("/calls?dialect=text", body("length")).await;
+    assert_eq!(answer["results"][0]["kind"], "invalid_arguments", "{answer}");
+    let (_, answer) = app.post("/calls?dialect=text", body("stop")).await;
+    assert_eq!(answer["results"][0]["is_error"], json!(false), "{answer}");
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}

@@ -277,7 +277,7 @@ def test_a_call_goes_on_by_itself_and_is_looked_up(start):
     # What is done at once is looked up too; what is done within the time that the caller would wait is answered itself.
     reply = crib.invoke("quick", {"expression": "6*7"}, key=ann, headers=ASYNC)
     assert reply.json["state"] == "succeeded"
-    assert text_of(shape(crib.row(accepted(reply), key=ann)["result"])) == "42"
+    assert text_of(shape(crib.row(accepted(reply, "succeeded"), key=ann)["result"])) == "42"
     reply = crib.invoke("quick", {"expression": "6*7"}, key=ann, headers={"prefer": "respond-async, wait=1"})
     assert text_of(ok(reply)) == "42" and "preference-applied" not in reply.headers
     assert text_of(ok(crib.invoke("slow", key=ann, headers={"prefer": 'respond-async, wait="5"'}))) == "done"

@@ -155,7 +155,8 @@ fn of_object(mut object: JsonObject, form: Form) -> Option<Vec<Asked>> {
         Written::Text(text) => said[name].0 == "action" || text.trim_start().starts_with('{'),
         Written::Object(_) | Written::Nothing => true,
     };
-    (sure || may_be).then(|| vec![Ok(Ask { id: None, name: named.to_owned(), arguments, cut_off: false })])
+    (sure || may_be)
+        .then(|| vec![Ok(Ask { id: None, name: named.to_owned(), arguments, cut_off: false, doubtful: false })])
 }
 
 /// Which key holds the name and which the arguments. Nothing: this is not a call.
@@ -187,13 +188,15 @@ fn is_like_a_name(name: &str) -> bool {
 
 /// The call in a body that is not strict JSON. Its arguments stay as they were written: whether and how they may be
 /// mended depends on the tool.
-fn of_broken(body: &str, form: Form, cut_off: bool) -> Option<Vec<Asked>> {
+fn of_broken(mut body: &str, form: Form, cut_off: bool) -> Option<Vec<Asked>> {
     let sure = matches!(form, Form::Marked | Form::Tagged);
-    let members = members(body);
-    let function = members.iter().find(|(key, value)| key == "function" && value.starts_with('{'));
-    if let Some((_, function)) = function {
-        return of_broken(function, form, cut_off);
+    let mut all = members(body);
+    // OpenAI's wrapping, once: a text may go on like this for as long as it likes.
+    if let Some((_, function)) = all.iter().find(|(key, value)| key == "function" && value.starts_with('{')) {
+        body = *function;
+        all = members(body);
     }
+    let members = all;
     let wrong = |name: Option<String>| {
         let unreadable = mend::arguments(&Written::Text(body.to_owned()), false, false).err();
         let what = unreadable.map_or_else(|| "it is not one JSON object".to_owned(), |unreadable| unreadable.what);
@@ -220,7 +223,7 @@ fn of_broken(body: &str, form: Form, cut_off: bool) -> Option<Vec<Asked>> {
         None if cut_off => Written::Nothing,
         None => return Some(vec![wrong(Some(name))]),
     };
-    Some(vec![Ok(Ask { id: None, name, arguments, cut_off })])
+    Some(vec![Ok(Ask { id: None, name, arguments, cut_off, doubtful: false })])
 }
 
 /// The members of the object with which the text begins, as far as they can be told apart: each key, and its value as

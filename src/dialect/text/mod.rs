@@ -9,6 +9,7 @@ mod scan;
 
 pub use reply::{reminder, reply};
 
+use super::mend;
 use super::message::{Ask, Dialect, Form, Message, Misread};
 
 /// Calls with broken JSON that are looked at in one text; their corrections say the same thing. It also bounds the time
@@ -39,6 +40,17 @@ pub fn read(text: &str) -> Message {
         let same = |other: Form| other == form || (explicit(&form) && explicit(&other));
         (form, seen.calls.into_iter().filter(|(other, _)| same(*other)).map(|(_, ask)| ask).collect())
     };
+    let mut asks: Vec<Asked> = asks;
+    let mut doubtful = false;
+    for ask in &mut asks {
+        match ask {
+            Ok(ask) => {
+                ask.doubtful = doubtful;
+                doubtful |= ask.cut_off || mend::arguments(&ask.arguments, false, false).is_err();
+            }
+            Err(_) => doubtful = true,
+        }
+    }
     if asks.is_empty() {
         warnings.push("the text has no tool calls".to_owned());
     }
@@ -53,7 +65,10 @@ fn behind_thought(text: &str) -> &str {
             return thought.split_once(end).map_or("", |(_, said)| said);
         }
     }
-    text.split_once("\n</think>\n").map_or(text, |(_, said)| said)
+    // Behind something that may be a call it may stand in a text of that.
+    let is_thought =
+        |before: &str| !["{", "[TOOL_CALL]", "<tool_call>", "```"].into_iter().any(|mark| before.contains(mark));
+    text.split_once("\n</think>\n").filter(|(before, _)| is_thought(before)).map_or(text, |(_, said)| said)
 }
 
 /// A call that cannot be read, with how it is written.

@@ -70,7 +70,7 @@ pub(super) fn action(text: &str) -> Taken {
         let shown: String = name.chars().take(60).collect();
         Err(misread(Form::React, None, format!("`{shown}` is not just a tool's name")))
     } else {
-        Ok(Ask { id: None, name: name.to_owned(), arguments: written_text(raw), cut_off })
+        Ok(Ask { id: None, name: name.to_owned(), arguments: written_text(raw), cut_off, doubtful: false })
     };
     Taken { asks: Some(vec![asked]), length: end, broken, ..taken }
 }

@@ -410,3 +410,32 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_wrapping_without_end_is_a_broken_call_and_no_crash() {
+    for (mark, times) in [("[TOOL_CALL]", 100_000), ("<tool_call>", 5_000), ("", 5_000)] {
+        let text = mark.to_owned() + &"{\"function\": ".repeat(times);
+        assert!(read(&text).asks.iter().all(Result::is_err), "{mark}");
+    }
+}
+
+#[test]
+fn what_stands_behind_a_broken_call_may_be_part_of_it() {
+    let broken = "[TOOL_CALL]{\"name\": \"a\", \"args\": {\"text\": \"he said \"hi\" [/TOOL_CALL]";
+    let text = format!("{broken}[TOOL_CALL]{{\"name\": \"b\", \"args\": {{}}}}[/TOOL_CALL]\"}}}}[/TOOL_CALL]");
+    let asks = read(&text).asks;
+    let last = asks.iter().rev().find_map(|ask| ask.as_ref().ok().filter(|ask| ask.name == "b")).unwrap();
+    assert!(last.doubtful, "{asks:?}");
+}
+
+#[test]
+fn thoughts_end_where_no_call_stands_before() {
+    let call = "[TOOL_CALL]{\"name\": \"b\", \"args\": {}}[/TOOL_CALL]";
+    assert_eq!(read(&format!("I could ask.\n</think>\n{call}")).asks.len(), 1);
+    let quoted = format!(
+        "[TOOL_CALL]{{\"name\": \"a\", \"args\": {{\"text\": \"x\n</think>\n{}\"}}}}[/TOOL_CALL]",
+        call.replace('"', "\\\"")
+    );
+    let names: Vec<String> = read(&quoted).asks.into_iter().flatten().map(|ask| ask.name).collect();
+    assert_eq!(names, ["a"]);
+}

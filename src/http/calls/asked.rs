@@ -7,12 +7,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 
-use crate::call::{CacheMode, JsonObject};
+use crate::call::{CacheMode, JsonObject, Page};
 use crate::callers::Patterns;
-use crate::catalog::Entry;
+use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Dialect, Message};
 use crate::http::fields;
 use crate::http::problem::ApiError;
+use crate::names;
 
 /// Most tool calls of one message that run at once, whatever is asked for.
 const MOST_PARALLEL: usize = 64;
@@ -63,15 +64,37 @@ pub(super) struct Asked {
     message: Value,
     dialect: Option<Dialect>,
     pub(super) run_id: Option<String>,
-    deny: Patterns,
+    /// From query and envelope: who denies in either, denies.
+    deny: Vec<Denial>,
     pub(super) context: Arc<JsonObject>,
     pub(super) cache: CacheMode,
     pub(super) timeout: Option<Duration>,
     pub(super) parallel: Option<usize>,
+    pub(super) page: Option<Page>,
+}
+
+/// One name of `deny`: it means what it would as the name in a call, other spellings too.
+#[derive(Debug)]
+struct Denial {
+    written: String,
+    patterns: Patterns,
+    normal: Patterns,
+}
+
+impl Denial {
+    fn new(written: &str) -> Self {
+        let bare = names::unprefixed(written).unwrap_or(written);
+        let normal = Patterns::new([names::normal(bare).as_str(), names::normal(written).as_str()]);
+        Self { written: written.to_owned(), patterns: Patterns::new([written]), normal }
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        self.patterns.matches(name) || self.normal.matches(&names::normal(name))
+    }
 }
 
 /// The fields of an envelope beside the message.
-const OPTIONS: [&str; 7] = ["dialect", "run_id", "deny", "context", "cache", "timeout", "parallel"];
+const OPTIONS: [&str; 8] = ["dialect", "run_id", "deny", "context", "cache", "timeout", "parallel", "page"];
 
 impl Asked {
     /// Puts together what query and body say. What the envelope says wins.
@@ -87,7 +110,7 @@ impl Asked {
             }
         }
         if let Some(names) = deny {
-            asked.deny = Patterns::new(names.split(',').map(str::trim).filter(|name| !name.is_empty()));
+            asked.deny.extend(names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Denial::new));
         }
         if let Some(text) = parallel {
             asked.set("parallel", text.parse::<u64>().map_or(Value::String(text), Value::from))?;
@@ -99,6 +122,11 @@ impl Asked {
                     asked.set(&field, value)?;
                 }
             }
+            Said::Json(Value::Object(fields)) if fields.contains_key("deny") => {
+                let right = "deny stands beside something that is no field of an envelope, so it would not be heard: send \
+                             {\"message\": …, \"deny\": […]}, or it in the query";
+                return Err(ApiError::Malformed(right.into()));
+            }
             Said::Json(message) => asked.message = message,
         }
         Ok(asked)
@@ -106,7 +134,14 @@ impl Asked {
 
     /// Whether the request denies this tool, by its name or an alias.
     pub(super) fn denies(&self, entry: &Entry) -> bool {
-        entry.names().any(|name| self.deny.matches(name.as_str()))
+        entry.names().any(|name| self.deny.iter().any(|deny| deny.matches(name.as_str())))
+    }
+
+    /// Names to be denied that no tool has, as a sentence each: whoever wrote them thinks something is denied.
+    pub(super) fn idle_denials<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = String> + 'a {
+        let is_idle =
+            |deny: &&Denial| !catalog.entries().flat_map(Entry::names).any(|name| deny.matches(name.as_str()));
+        self.deny.iter().filter(is_idle).map(|deny| format!("deny: no tool is called `{}`", deny.written))
     }
 
     /// The message, taken out.
@@ -144,11 +179,16 @@ impl Asked {
             "run_id" => self.run_id = fields::id(field, value)?,
             "context" => self.context = Arc::new(fields::context(value)?),
             "cache" => self.cache = fields::cache(value)?,
-            "timeout" => self.timeout = fields::timeout(value)?,
+            // Said twice, the shorter one holds.
+            "timeout" => {
+                let timeout = fields::timeout(value)?;
+                self.timeout = self.timeout.into_iter().chain(timeout).min();
+            }
+            "page" => self.page = Page::read(value).map_err(ApiError::Malformed)?,
             "deny" => {
                 let names = value.as_array().map(|names| names.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
                 let Some(Some(names)) = names else { return bad("deny is a list of tools' names") };
-                self.deny = Patterns::new(names);
+                self.deny.extend(names.into_iter().map(Denial::new));
             }
             _ => match value.as_u64().and_then(|n| usize::try_from(n).ok()) {
                 Some(n @ 1..=MOST_PARALLEL) => self.parallel = Some(n),
@@ -190,7 +230,8 @@ mod tests {
         let asked = read(query, body).unwrap();
         assert_eq!(asked.message, json!({"role": "assistant"}));
         assert_eq!((asked.run_id.as_deref(), asked.parallel), (Some("e"), Some(2)));
-        assert!(asked.deny.matches("b_1") && !asked.deny.matches("c"));
+        let denies = |name: &str| asked.deny.iter().any(|deny| deny.matches(name));
+        assert!(denies("b_1") && !denies("c") && denies("B-1"), "other spellings too");
         assert_eq!(asked.context["tenant"], "x");
     }
 

@@ -10,6 +10,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tower_http::request_id::RequestId;
 
@@ -53,7 +54,8 @@ pub(super) async fn calls(
     let key = idempotency::key(&headers)?;
     let request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
     let mut asked = Asked::read(query, body)?;
-    let message = asked.message()?;
+    let mut message = asked.message()?;
+    message.warnings.extend(asked.idle_denials(&catalog));
     let mut turn = Turn { registry, catalog, caller, key, request_id, progress: None };
     if events::are_asked_for(&headers) {
         let (sink, listener) = ProgressSink::channel();
@@ -77,7 +79,15 @@ pub async fn calls_in_process(
     run_id: Option<String>,
     key: Option<IdempotencyKey>,
 ) -> (Value, bool) {
-    let body = parse_strict(message.as_bytes()).map_or_else(|_| Said::Text(message.to_owned()), Said::Json);
+    let body = match parse_strict(message.as_bytes()) {
+        Ok(json) => Said::Json(json),
+        // What is JSON and refused as such is no text either.
+        Err(error) if serde_json::from_str::<IgnoredAny>(message).is_ok() => {
+            let problem = Problem::from(ApiError::Malformed(format!("the message is not JSON: {error}")));
+            return (json!(problem), false);
+        }
+        Err(_) => Said::Text(message.to_owned()),
+    };
     let caller = Arc::new(Caller::anonymous());
     let (registry, catalog) = (registry.clone(), registry.catalog());
     let turn = Turn { registry, catalog, caller, key, request_id: None, progress: None };

@@ -12,6 +12,7 @@ use crate::call::{
     Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, Invocation, JsonObject, Overflow,
     ProgressSink, Unit,
 };
+use crate::call::{ToolResult, Unreadable};
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Ask, Dialect, Mended, Message, Misread, Said};
 use crate::http::problem::{ApiError, Problem};
@@ -159,10 +160,13 @@ impl Turn {
         Outcome { id, came }
     }
 
-    async fn run(&self, index: usize, ask: &Ask, id: Option<&Arc<str>>, asked: &Asked) -> Result<Came, ApiError> {
+    async fn run(&self, place: usize, ask: &Ask, id: Option<&Arc<str>>, asked: &Asked) -> Result<Came, ApiError> {
         let (entry, how) = resolve(&self.catalog, &ask.name, &self.caller)?;
         let may_close = entry.policy.effect != Effect::Write;
-        let mended = dialect::arguments(&ask.arguments, ask.cut_off, may_close);
+        let mended = match ask.doubtful && !may_close {
+            true => Err(doubtful()),
+            false => dialect::arguments(&ask.arguments, ask.cut_off, may_close),
+        };
         let (mended, unreadable) = match mended {
             Ok(mended) => (mended, None),
             Err(unreadable) => {
@@ -178,12 +182,13 @@ impl Turn {
         invocation.request_id = self.request_id.clone();
         invocation.context = asked.context.clone();
         invocation.cache = asked.cache;
+        invocation.page = asked.page;
         invocation.denied = asked.denies(&entry);
         if let Some(end) = asked.timeout.and_then(|timeout| invocation.started.checked_add(timeout)) {
             invocation.shorten_deadline(end);
         }
         if entry.policy.idempotency != Idempotency::Off {
-            invocation.key = self.key.as_ref().map(|key| key_of_call(key, index, id));
+            invocation.key = self.key.as_ref().map(|key| key_of_call(key, place, id));
         }
         let spelled = how.warning(&ask.name, &entry);
         if spelled.is_some() || !mended.repairs.is_empty() {
@@ -209,17 +214,31 @@ fn with_overflow(answer: &Answer) -> Option<Vec<Content>> {
     let overflow = answer.meta.overflow.as_ref().filter(|overflow| overflow.unit == Unit::Items)?;
     let Overflow { shown, total, .. } = overflow;
     let words = format!("[Only {shown} of {total} items are shown. If the rest matters, make a narrower call.]");
-    Some(answer.result.content.iter().cloned().chain([Content::text(words)]).collect())
+    let ToolResult { content, structured_content, .. } = &*answer.result;
+    // Beside words, data that no words say would be left out.
+    let is_said = content.iter().any(|block| matches!(block, Content::Text { .. }));
+    let data = structured_content.as_ref().filter(|_| !is_said).map(|data| Content::text(data.to_string()));
+    Some(content.iter().cloned().chain(data).chain([Content::text(words)]).collect())
 }
 
 /// A call's own key: calls of one message must not be taken for each other, and the same message sent again has the same
 /// calls. The model's id tells them apart, else their place.
-fn key_of_call(key: &IdempotencyKey, index: usize, id: Option<&Arc<str>>) -> IdempotencyKey {
-    let place = index.to_string();
+fn key_of_call(key: &IdempotencyKey, place: usize, id: Option<&Arc<str>>) -> IdempotencyKey {
     let key = key.shared();
-    let part = id.map_or(place.as_str(), |id| id);
-    IdempotencyKey::parse(format!("{key}/{part}").as_bytes())
-        .unwrap_or_else(|_| IdempotencyKey::of_digest(digest([key.as_bytes(), part.as_bytes()])))
+    let whole = match id.filter(|id| !id.is_empty()) {
+        Some(id) => format!("{key}/{id}"),
+        None => format!("{key}#{place}"),
+    };
+    let digest = || IdempotencyKey::of_digest(digest([key.as_bytes(), whole.as_bytes()]));
+    IdempotencyKey::parse(whole.as_bytes()).unwrap_or_else(|_| digest())
+}
+
+/// A call behind one that cannot be read may be a quotation in it: nothing with effects runs on that.
+fn doubtful() -> Unreadable {
+    Unreadable {
+        what: "a call before it could not be read to its end, so it may be part of that one".into(),
+        correction: "This call did not run, since the one before it could not be read. Send both again.".into(),
+    }
 }
 
 fn give_up(times: u32) -> String {
