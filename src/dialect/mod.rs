@@ -1,8 +1,8 @@
 //! What models say when they call tools, and what they want to hear: a provider's message in, calls out; results in, the
 //! messages to append out.
 //!
-//! Nothing here runs a tool or knows one. [`read()`] guesses the dialect ([`guess`]) and has its file find the calls;
-//! [`reply()`] has the same file write the results. What a dialect cannot carry becomes words ([`blocks`]).
+//! Nothing here runs a tool or knows one. [`read()`] guesses the dialect (`guess`) and has its file find the calls;
+//! [`reply()`] has the same file write the results. What a dialect cannot carry becomes words (`blocks`).
 
 mod anthropic;
 mod bedrock;

@@ -1,7 +1,7 @@
 //! Reading what models write as JSON: strictly first, then with the repairs that leave one meaning. What could be read in
 //! two ways is refused, with words that the model can act on.
 //!
-//! jsonrepair-rs repairs, and guesses where it must; so nothing it says is believed: [`repair::hold_against`] proves that
+//! jsonrepair-rs repairs, and guesses where it must; so nothing it says is believed: `repair::hold_against` proves that
 //! its text says what was written, and [`crate::call::json::parse_strict`] reads it.
 
 mod read;
