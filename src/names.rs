@@ -35,7 +35,8 @@ fn forms(asked: &str) -> impl Iterator<Item = String> {
 }
 
 /// Whether asking for `other` may find what is called `name`.
-pub fn is_spelling_of(other: &str, name: &str) -> bool {
+#[cfg(test)]
+fn is_spelling_of(other: &str, name: &str) -> bool {
     let name = normal(name);
     forms(other).any(|form| form == name)
 }

@@ -93,7 +93,7 @@ pub struct Parts {
 }
 
 /// Builds a tool's stack, outermost layer first. Built once, when the tool is registered: a layer gets its numbers
-/// here, and a policy that is absent is a layer that is absent. Move a line only with its reason. Beside it the tool's
+/// here, and a policy that is absent is mostly a layer that is absent. Move a line only with its reason. Beside it the tool's
 /// stored results, for whoever reads them without a call.
 pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) {
     let Shared { ledger, cache, replays, running, runs, in_flight, redactor, clock, capture, .. } = shared;

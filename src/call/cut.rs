@@ -228,7 +228,8 @@ fn characters_of(result: &ToolResult, page: Page, longest: usize) -> Option<Cut>
         kept.push_str(slice(text, &here, &tail));
         content.extend((!kept.is_empty()).then(|| Content::text(kept)));
     }
-    let result = ToolResult { content, ..result.clone() };
+    let ToolResult { structured_content, is_error, .. } = result;
+    let result = ToolResult { content, structured_content: structured_content.clone(), is_error: *is_error };
     Some(Cut { result, shown, total, unit: Unit::Characters, next_offset: next(page, offset + shown, total) })
 }
 

@@ -8,8 +8,8 @@ use super::problem::ApiError;
 use crate::call::units::Time;
 use crate::call::{CacheMode, JsonObject, json};
 
-/// Longest `run_id` and `tool_use_id`.
-const MAX_ID: usize = 256;
+/// Longest `run_id` and `tool_use_id` that is recorded.
+pub(super) const MAX_ID: usize = 256;
 
 /// An id of the caller's; null is none.
 pub(super) fn id(field: &str, value: Value) -> Result<Option<String>, ApiError> {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::Asked;
-use crate::call::Content;
+use crate::dialect::blocks;
+use crate::dialect::found::name_of;
 use crate::dialect::message::{Form, Message, Said};
 
 /// The message to append: one of the user, with the results in the order of the calls, in the form of the calls. Nothing
@@ -11,7 +11,7 @@ use crate::dialect::message::{Form, Message, Said};
 pub fn reply(message: &Message, said: &[Said<'_>]) -> Vec<Value> {
     let several = said.len() > 1;
     let told: Vec<String> =
-        message.asks.iter().zip(said).map(|(ask, said)| tell(message.form, name(ask), *said, several)).collect();
+        message.asks.iter().zip(said).map(|(ask, said)| tell(message.form, name_of(ask), *said, several)).collect();
     if told.is_empty() {
         return Vec::new();
     }
@@ -22,19 +22,13 @@ pub fn reply(message: &Message, said: &[Said<'_>]) -> Vec<Value> {
     vec![json!({"role": "user", "content": told.join(between)})]
 }
 
-fn name(ask: &Asked) -> Option<&str> {
-    match ask {
-        Ok(ask) => Some(&ask.name),
-        Err(misread) => misread.name.as_deref(),
-    }
-}
-
 fn tell(form: Form, name: Option<&str>, said: Said<'_>, several: bool) -> String {
-    let text = in_words(said);
+    let words = blocks::all_in_words(&said);
+    let text = if words.trim().is_empty() { blocks::NOTHING } else { words.as_str() };
     let shown = name.unwrap_or("unreadable call");
     match form {
-        Form::Marked => format!("[TOOL_RESULT]{}[/TOOL_RESULT]", as_json(name, &text, said.is_error)),
-        Form::Tagged => format!("<tool_response>\n{}\n</tool_response>", as_json(name, &text, said.is_error)),
+        Form::Marked => format!("[TOOL_RESULT]{}[/TOOL_RESULT]", as_json(name, text, said.is_error)),
+        Form::Tagged => format!("<tool_response>\n{}\n</tool_response>", as_json(name, text, said.is_error)),
         Form::React => {
             let name = if several { format!("{shown}: ") } else { String::new() };
             let error = if said.is_error { "Error: " } else { "" };
@@ -53,40 +47,6 @@ fn as_json(name: Option<&str>, text: &str, is_error: bool) -> String {
     let text = Value::from(text).to_string().replace("[/", "[\\/").replace("</", "<\\/");
     let key = if is_error { "error" } else { "content" };
     format!("{{\"name\": {name}, \"{key}\": {text}}}")
-}
-
-/// The blocks as text; what is no text is named, so that the model knows that there was something.
-fn in_words(said: Said<'_>) -> String {
-    let words: Vec<String> = said.content.iter().map(block).collect();
-    match (words.is_empty(), said.structured) {
-        (true, Some(structured)) => structured.to_string(),
-        (true, None) => "(nothing)".to_owned(),
-        (false, _) => words.join("\n"),
-    }
-}
-
-fn block(content: &Content) -> String {
-    match content {
-        Content::Text { text } => text.clone(),
-        Content::Image { mime_type, data } => left_out("image", Some(mime_type), data, None),
-        Content::Audio { mime_type, data } => left_out("audio", Some(mime_type), data, None),
-        Content::Resource { resource } => match (&resource.text, &resource.blob) {
-            (Some(text), _) => format!("{}:\n{text}", resource.uri),
-            (None, blob) => left_out(
-                "document",
-                resource.mime_type.as_deref(),
-                blob.as_deref().unwrap_or_default(),
-                Some(&resource.uri),
-            ),
-        },
-    }
-}
-
-fn left_out(what: &str, mime_type: Option<&str>, base64: &str, uri: Option<&str>) -> String {
-    let bytes = base64.trim_end_matches('=').len() * 3 / 4;
-    let mime_type = mime_type.map(|mime_type| format!(" {mime_type}")).unwrap_or_default();
-    let uri = uri.map(|uri| format!(" {uri}")).unwrap_or_default();
-    format!("[{what}{mime_type}{uri}, {bytes} bytes, left out: only text can be shown here]")
 }
 
 /// How a call is written in this form, and which tools there are (none are named if the list is empty).

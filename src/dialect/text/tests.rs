@@ -302,8 +302,8 @@ fn what_is_no_text_is_said_to_be_left_out_and_no_result_ends_its_block() {
     let one = read(r#"{"name":"a","args":{}}"#);
     assert_eq!(
         reply(&one, &[said(&blocks, false)])[0]["content"],
-        "Result of a:\n[image image/png, 3 bytes, left out: only text can be shown here]\n\
-         [document file:///a.pdf, 2 bytes, left out: only text can be shown here]\nfile:///a.md:\n# A"
+        "Result of a:\n[image/png, 3 B: left out, this API does not take it in a tool result]\n\
+         [a.pdf, unknown type, 2 B: left out, this API does not take it in a tool result]\n[a.md, unknown type]\n# A"
     );
     let data = json!({"n": 1});
     let structured = Said { content: &[], structured: Some(&data), is_error: false, is_no_call: false };

@@ -15,13 +15,11 @@ use crate::call::{
 use crate::call::{ToolResult, Unreadable};
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Ask, Dialect, Mended, Message, Misread, Said};
+use crate::http::fields::MAX_ID;
 use crate::http::problem::{ApiError, Problem};
 use crate::http::tools::{failed, resolve};
 use crate::http::wire::InvokeAnswer;
 use crate::registry::Registry;
-
-/// Longest id of a model that is recorded; longer ones are handed back all the same.
-const MAX_ID: usize = 256;
 
 /// Most tools that a reminder names.
 const MOST_NAMED: usize = 50;
@@ -178,6 +176,7 @@ impl Turn {
         invocation.unreadable = unreadable;
         invocation.progress = self.progress.clone();
         invocation.run_id = asked.run_id.as_deref().map(Into::into);
+        // A longer one is handed back all the same.
         invocation.tool_use_id = id.filter(|id| id.len() <= MAX_ID).cloned();
         invocation.request_id = self.request_id.clone();
         invocation.context = asked.context.clone();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::NoSettings;
 use crate::call::json::parse_strict;
@@ -17,7 +17,12 @@ const FORM: &str = "tool:get_weather|input:{\"city\": \"Oslo\"}";
 /// The tool under the name `name`.
 pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
     let key = format!("The tool's name and the arguments of that call as JSON, e.g. {FORM}");
-    Tool::new(name, DESCRIPTION).param("key", "string", &key).effect(Effect::Read).with_runner(Arc::new(ReadCache))
+    // What the other tool's schema marks `writeOnly` may stand in the key, and must not be on record here either.
+    let key = json!({"type": "string", "description": key, "writeOnly": true});
+    let schema = json!({
+        "type": "object", "properties": {"key": key}, "required": ["key"], "additionalProperties": false,
+    });
+    Tool::new(name, DESCRIPTION).input_schema(schema).effect(Effect::Read).with_runner(Arc::new(ReadCache))
 }
 
 struct ReadCache;
