@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
 use wildmatch::WildMatch;
 
 use crate::call::{Clock, DigestKey, Services};
@@ -307,7 +308,9 @@ impl App {
         if open && !self.settings.allow_open {
             return Err(Error::Open(address));
         }
-        let (mut stop, mut hurry) = (Signals::new()?, Signals::new()?);
+        let (mut stop, mut signals) = (Signals::new()?, Signals::new()?);
+        // Counted from the start: of two signals that nobody looked at in between there is only one.
+        let hurry = AbortOnDropHandle::new(tokio::spawn(async move { signals.second().await }));
         let hangups = signal(SignalKind::hangup()).map_err(Error::Signals)?;
         Start::new(address, self.registry(), &self.settings, self.demo).say(self.person.take());
         if open {
@@ -331,7 +334,7 @@ impl App {
         };
         let hurried = async {
             tokio::select! {
-                () = hurry.second() => {}
+                _ = hurry => {}
                 _ = ledger.failed() => {}
             }
         };
