@@ -65,10 +65,26 @@ fn behind_thought(text: &str) -> &str {
             return thought.split_once(end).map_or("", |(_, said)| said);
         }
     }
-    // Behind something that may be a call it may stand in a text of that.
-    let is_thought =
-        |before: &str| !["{", "[TOOL_CALL]", "<tool_call>", "```"].into_iter().any(|mark| before.contains(mark));
-    text.split_once("\n</think>\n").filter(|(before, _)| is_thought(before)).map_or(text, |(_, said)| said)
+    text.split_once("\n</think>\n").filter(|(before, _)| !is_in_call(text, before.len())).map_or(text, |(_, said)| said)
+}
+
+/// Whether the place may lie in a text of a call that begins before it.
+fn is_in_call(text: &str, place: usize) -> bool {
+    let mut from = 0;
+    while let Some(at) = text.get(from..place).and_then(|before| before.find(['[', '<', '`'])) {
+        let at = from + at;
+        let mark = ["[TOOL_CALL]", "<tool_call>", "```json"].into_iter().find(|mark| text[at..].starts_with(mark));
+        let Some(mark) = mark else {
+            from = at + 1;
+            continue;
+        };
+        let body = at + mark.len();
+        match mend::extent(&text[body..]) {
+            Ok(Some(length)) if body + length <= place => from = body + length,
+            _ => return true,
+        }
+    }
+    false
 }
 
 /// A call that cannot be read, with how it is written.
