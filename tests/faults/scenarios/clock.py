@@ -74,5 +74,6 @@ def count(trial, tool, rows, length, units):
             used += 1
             if used > units:
                 trial.wrong("over_limit", f"unit {used} of {units} in a window: {row}")
-        elif row.kind == "usage_limit_reached" and used < units:
+        # Refusals are written a moment behind: one from just before the edge may stand behind the first call of the new window.
+        elif row.kind == "usage_limit_reached" and used < units and not 0 < window * length - row.started_at < 500:
             trial.wrong("refused_early", f"after {used} of {units} in a window: {row}")
