@@ -25,14 +25,14 @@ const NO_CALL: [&str; 8] = [
 /// Finds the calls; false if this is nothing of Anthropic's.
 pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     match body {
-        Value::Array(all) => blocks_of(all, false, found),
+        Value::Array(all) => found.each(all, false, is_block, one),
         Value::Object(fields) => {
             let is_cut = text(fields, "stop_reason").is_some_and(|reason| CUT.contains(&reason));
             let is_assistant = text(fields, "role") == Some("assistant");
             match fields.get_mut("content") {
-                Some(Value::Array(all)) if is_assistant => blocks_of(all, is_cut, found),
+                Some(Value::Array(all)) if is_assistant => found.each(all, is_cut, is_block, one),
                 Some(Value::String(_)) => is_assistant,
-                _ => is_block(body) && blocks_of(std::slice::from_mut(body), false, found),
+                _ => is_block(body) && found.each(std::slice::from_mut(body), false, is_block, one),
             }
         }
         _ => false,
@@ -41,20 +41,6 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
 
 fn is_block(value: &Value) -> bool {
     value.get("type").is_some_and(|kind| kind.is_string() && kind != "function")
-}
-
-fn blocks_of(all: &mut [Value], is_cut: bool, found: &mut Found) -> bool {
-    if !all.is_empty() && !all.iter().any(is_block) {
-        return false;
-    }
-    let mut last_is_call = false;
-    for block in all {
-        last_is_call = block.as_object_mut().is_some_and(|fields| one(fields, found));
-    }
-    if is_cut && last_is_call {
-        found.cut_off();
-    }
-    true
 }
 
 /// Whether it is a call.

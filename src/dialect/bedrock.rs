@@ -33,7 +33,7 @@ const NO_CALL: [&str; 9] = [
 /// Finds the calls; false if this is nothing of Bedrock's.
 pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     match body {
-        Value::Array(all) => blocks_of(all, false, found),
+        Value::Array(all) => found.each(all, false, is_block, one),
         Value::Object(fields) => {
             let is_cut = text(fields, "stopReason").is_some_and(|reason| CUT.contains(&reason));
             let message = match fields.get_mut("output").and_then(|output| output.get_mut("message")) {
@@ -42,8 +42,8 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
             };
             let is_assistant = text(message, "role") == Some("assistant");
             match message.get_mut("content") {
-                Some(Value::Array(all)) if is_assistant => blocks_of(all, is_cut, found),
-                _ => is_block(body) && blocks_of(std::slice::from_mut(body), false, found),
+                Some(Value::Array(all)) if is_assistant => found.each(all, is_cut, is_block, one),
+                _ => is_block(body) && found.each(std::slice::from_mut(body), false, is_block, one),
             }
         }
         _ => false,
@@ -54,20 +54,6 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
 fn is_block(value: &Value) -> bool {
     value.get("type").is_none()
         && (value.get("toolUse").is_some() || NO_CALL.into_iter().any(|name| value.get(name).is_some()))
-}
-
-fn blocks_of(all: &mut [Value], is_cut: bool, found: &mut Found) -> bool {
-    if !all.is_empty() && !all.iter().any(is_block) {
-        return false;
-    }
-    let mut last_is_call = false;
-    for block in all {
-        last_is_call = block.as_object_mut().is_some_and(|fields| one(fields, found));
-    }
-    if is_cut && last_is_call {
-        found.cut_off();
-    }
-    true
 }
 
 /// Whether it is a call.

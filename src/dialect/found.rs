@@ -69,6 +69,28 @@ impl Found {
         self.warnings.push(warning);
     }
 
+    /// Walks over what a message is made of. `one` finds the call in a part and says whether there is one; `is_part` tells
+    /// parts of this dialect, and without any the answer is false. `is_cut`: what was written last was not finished.
+    pub(super) fn each(
+        &mut self,
+        parts: &mut [Value],
+        is_cut: bool,
+        is_part: fn(&Value) -> bool,
+        one: fn(&mut JsonObject, &mut Self) -> bool,
+    ) -> bool {
+        if !parts.is_empty() && !parts.iter().any(is_part) {
+            return false;
+        }
+        let mut last_is_call = false;
+        for part in parts {
+            last_is_call = part.as_object_mut().is_some_and(|fields| one(fields, self));
+        }
+        if is_cut && last_is_call {
+            self.cut_off();
+        }
+        true
+    }
+
     /// Something that may want an answer, but is no call of a tool of ours.
     pub(super) fn left_alone(&mut self, what: &str) {
         self.warn(format!("{what} is left alone: it calls no tool that is run here"));
@@ -103,7 +125,7 @@ impl From<Value> for Written {
 }
 
 /// The provider's id for a call.
-pub(super) fn id_of(ask: &Result<Ask, Misread>) -> Option<&Value> {
+pub fn id_of(ask: &Result<Ask, Misread>) -> Option<&Value> {
     match ask {
         Ok(ask) => ask.id.as_ref(),
         Err(misread) => misread.id.as_ref(),
@@ -111,7 +133,7 @@ pub(super) fn id_of(ask: &Result<Ask, Misread>) -> Option<&Value> {
 }
 
 /// The tool's name in a call.
-pub(super) fn name_of(ask: &Result<Ask, Misread>) -> Option<&str> {
+pub fn name_of(ask: &Result<Ask, Misread>) -> Option<&str> {
     match ask {
         Ok(ask) => Some(&ask.name),
         Err(misread) => misread.name.as_deref(),

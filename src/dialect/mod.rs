@@ -23,6 +23,7 @@ mod tests;
 pub mod text;
 mod words;
 
+pub use found::{id_of, name_of};
 pub use mend::{Mended, arguments};
 pub use message::{Ask, Dialect, Form, Message, Misread, Said, Written};
 pub use read::{Unread, read};

@@ -39,12 +39,12 @@ const FILES: [&str; 9] = [
 /// Finds the calls; false if this is nothing of the Responses API.
 pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     match body {
-        Value::Array(all) => items(all, false, found),
+        Value::Array(all) => found.each(all, false, is_item, one),
         Value::Object(fields) => {
             let is_cut = matches!(text(fields, "status"), Some("incomplete" | "failed" | "cancelled"));
             match fields.get_mut("output") {
-                Some(Value::Array(all)) => items(all, is_cut, found),
-                _ => is_item(body) && items(std::slice::from_mut(body), false, found),
+                Some(Value::Array(all)) => found.each(all, is_cut, is_item, one),
+                _ => is_item(body) && found.each(std::slice::from_mut(body), false, is_item, one),
             }
         }
         _ => false,
@@ -54,20 +54,6 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
 /// An item has a type; a plain message needs none.
 fn is_item(value: &Value) -> bool {
     value.get("type").is_some_and(Value::is_string) || value.get("role").is_some_and(Value::is_string)
-}
-
-fn items(all: &mut [Value], is_cut: bool, found: &mut Found) -> bool {
-    if !all.is_empty() && !all.iter().any(is_item) {
-        return false;
-    }
-    let mut last_is_call = false;
-    for item in all {
-        last_is_call = item.as_object_mut().is_some_and(|fields| one(fields, found));
-    }
-    if is_cut && last_is_call {
-        found.cut_off();
-    }
-    true
 }
 
 /// Whether it is a call.

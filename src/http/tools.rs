@@ -234,12 +234,13 @@ pub(super) fn failed(error: &CallError, entry: &Entry, id: InvocationId) -> ApiE
 }
 
 impl InvokeRequest {
-    fn into_invocation(self, registry: &Registry, entry: &Entry, caller: Arc<Caller>) -> Invocation {
+    /// The call that is asked for, as it begins.
+    pub(super) fn into_invocation(self, registry: &Registry, entry: &Entry, caller: Arc<Caller>) -> Invocation {
         let now = registry.shared().clock.now();
         let mut invocation = Invocation::new(entry.definition.name.clone(), self.arguments, caller, now);
         invocation.run_id = self.run_id.map(Into::into);
         invocation.tool_use_id = self.tool_use_id.map(Into::into);
-        invocation.context = Arc::new(self.context);
+        invocation.context = self.context;
         invocation.cache = self.cache;
         invocation.page = self.page;
         // A time that reaches beyond the clock is no limit.

@@ -1,6 +1,7 @@
 //! The shapes that go over the wire. Scripts rely on these fields: some may be added, none renamed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -32,7 +33,7 @@ pub(super) struct InvokeRequest {
     pub run_id: Option<String>,
     /// For tools that take a context; never part of the arguments.
     #[schema(value_type = Context, required = false)]
-    pub context: JsonObject,
+    pub context: Arc<JsonObject>,
     /// How the cache takes part.
     #[schema(required = false)]
     pub cache: CacheMode,
@@ -80,7 +81,7 @@ impl InvokeRequest {
                 "arguments" => arguments = Some(read_arguments(value)?),
                 "tool_use_id" => request.tool_use_id = fields::id(&field, value)?,
                 "run_id" => request.run_id = fields::id(&field, value)?,
-                "context" => request.context = fields::context(value)?,
+                "context" => request.context = Arc::new(fields::context(value)?),
                 "cache" => request.cache = fields::cache(value)?,
                 "timeout" => request.timeout = fields::timeout(value)?,
                 "page" => request.page = Page::read(value).map_err(bad)?,

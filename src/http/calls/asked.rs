@@ -138,7 +138,7 @@ impl Asked {
     }
 
     /// Names to be denied that no tool has, as a sentence each: whoever wrote them thinks something is denied.
-    pub(super) fn idle_denials<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = String> + 'a {
+    fn idle_denials<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = String> + 'a {
         let is_idle =
             |deny: &&Denial| !catalog.entries().flat_map(Entry::names).any(|name| deny.matches(name.as_str()));
         self.deny.iter().filter(is_idle).map(|deny| format!("deny: no tool is called `{}`", deny.written))
@@ -148,14 +148,17 @@ impl Asked {
     ///
     /// # Errors
     /// 400, when it is no message of any dialect, or has more calls than any model makes.
-    pub(super) fn message(&mut self) -> Result<Message, ApiError> {
+    pub(super) fn message(&mut self, catalog: &Catalog) -> Result<Message, ApiError> {
         let stray = stray_field(&self.message).map(str::to_owned);
-        let message = dialect::read(std::mem::take(&mut self.message), self.dialect).map_err(|unread| {
+        let mut message = dialect::read(std::mem::take(&mut self.message), self.dialect).map_err(|unread| {
             let hint = stray.map(|field| format!("; `{field}` is no field of an envelope")).unwrap_or_default();
             ApiError::Malformed(format!("{}{hint}", unread.what))
         })?;
         match message.asks.len() {
-            0..=MOST_CALLS => Ok(message),
+            0..=MOST_CALLS => {
+                message.warnings.extend(self.idle_denials(catalog));
+                Ok(message)
+            }
             count => Err(ApiError::Malformed(format!("the message has {count} tool calls; {MOST_CALLS} are the most"))),
         }
     }

@@ -54,8 +54,7 @@ pub(super) async fn calls(
     let key = idempotency::key(&headers)?;
     let request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
     let mut asked = Asked::read(query, body)?;
-    let mut message = asked.message()?;
-    message.warnings.extend(asked.idle_denials(&catalog));
+    let message = asked.message(&catalog)?;
     let mut turn = Turn { registry, catalog, caller, key, request_id, progress: None };
     if events::are_asked_for(&headers) {
         let (sink, listener) = ProgressSink::channel();
@@ -91,7 +90,8 @@ pub async fn calls_in_process(
     let caller = Arc::new(Caller::anonymous());
     let (registry, catalog) = (registry.clone(), registry.catalog());
     let turn = Turn { registry, catalog, caller, key, request_id: None, progress: None };
-    let read = Asked::read(CallsQuery::of(dialect, run_id), body).and_then(|mut asked| Ok((asked.message()?, asked)));
+    let asked = Asked::read(CallsQuery::of(dialect, run_id), body);
+    let read = asked.and_then(|mut asked| Ok((asked.message(&turn.catalog)?, asked)));
     match read {
         Ok((message, asked)) => {
             let answered = turn.take(message, &asked).await;

@@ -9,16 +9,15 @@ use super::answer::{CallProblem, CallResult};
 use super::asked::Asked;
 use crate::call::json::digest;
 use crate::call::{
-    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, Invocation, JsonObject, Overflow,
-    ProgressSink, Unit,
+    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject, Overflow, ProgressSink,
+    ToolResult, Unit, Unreadable,
 };
-use crate::call::{ToolResult, Unreadable};
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Ask, Dialect, Mended, Message, Misread, Said};
 use crate::http::fields::MAX_ID;
 use crate::http::problem::{ApiError, Problem};
 use crate::http::tools::{failed, resolve};
-use crate::http::wire::InvokeAnswer;
+use crate::http::wire::{InvokeAnswer, InvokeRequest};
 use crate::registry::Registry;
 
 /// Most tools that a reminder names.
@@ -135,11 +134,7 @@ impl Turn {
     }
 
     async fn outcome(&self, index: usize, ask: &Result<Ask, Misread>, asked: &Asked) -> Outcome {
-        let id = match ask {
-            Ok(ask) => ask.id.as_ref(),
-            Err(misread) => misread.id.as_ref(),
-        };
-        let id: Option<Arc<str>> = id.map(|id| match id {
+        let id: Option<Arc<str>> = dialect::id_of(ask).map(|id| match id {
             Value::String(text) => text.as_str().into(),
             other => other.to_string().into(),
         });
@@ -171,21 +166,21 @@ impl Turn {
                 (Mended { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable)))
             }
         };
-        let now = self.registry.shared().clock.now();
-        let mut invocation = Invocation::new(entry.definition.name.clone(), mended.arguments, self.caller.clone(), now);
+        let request = InvokeRequest {
+            arguments: mended.arguments,
+            // A longer one is handed back all the same.
+            tool_use_id: id.filter(|id| id.len() <= MAX_ID).map(|id| id.to_string()),
+            run_id: asked.run_id.clone(),
+            context: asked.context.clone(),
+            cache: asked.cache,
+            timeout: asked.timeout,
+            page: asked.page,
+        };
+        let mut invocation = request.into_invocation(&self.registry, &entry, self.caller.clone());
         invocation.unreadable = unreadable;
         invocation.progress = self.progress.clone();
-        invocation.run_id = asked.run_id.as_deref().map(Into::into);
-        // A longer one is handed back all the same.
-        invocation.tool_use_id = id.filter(|id| id.len() <= MAX_ID).cloned();
         invocation.request_id = self.request_id.clone();
-        invocation.context = asked.context.clone();
-        invocation.cache = asked.cache;
-        invocation.page = asked.page;
         invocation.denied = asked.denies(&entry);
-        if let Some(end) = asked.timeout.and_then(|timeout| invocation.started.checked_add(timeout)) {
-            invocation.shorten_deadline(end);
-        }
         if entry.policy.idempotency != Idempotency::Off {
             invocation.key = self.key.as_ref().map(|key| key_of_call(key, place, id));
         }
@@ -292,10 +287,7 @@ impl Outcome {
         match &self.came {
             Came::Ran { entry, answer, .. } => CallResult::Answer(InvokeAnswer::of(entry, answer)),
             Came::Failed { problem, .. } => CallResult::Problem(CallProblem {
-                tool: match ask {
-                    Ok(ask) => Some(&ask.name),
-                    Err(misread) => misread.name.as_deref(),
-                },
+                tool: dialect::name_of(ask),
                 tool_use_id: self.id.as_deref(),
                 problem,
             }),
