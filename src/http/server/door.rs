@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use rustix::io::Errno;
 #[cfg(target_os = "linux")]
 use socket2::SockFilter;
@@ -80,9 +79,12 @@ impl Door {
         }
     }
 
-    /// The next connection, if one waits already.
+    /// The next connection, if one waits already. The system itself is asked: the runtime may not have heard yet of who
+    /// came last.
     pub(super) fn waiting(&mut self) -> Option<TcpStream> {
-        self.listener.accept().now_or_never()?.ok().map(|(stream, _)| stream)
+        let (socket, _) = SockRef::from(&self.listener).accept().ok()?;
+        socket.set_nonblocking(true).ok()?;
+        TcpStream::from_std(socket.into()).ok()
     }
 
     /// Lets nobody begin to connect any more, where the system can do so: their first packet is dropped, they try again

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use axum::Router;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::connections::Connections;
@@ -26,6 +26,9 @@ use crate::running::Running;
 
 /// For requests that come on open connections when the calls have ended: refused, but answered.
 const LAST_ORDERS: Duration = Duration::from_millis(100);
+/// For connections whose first packet came before the door was shut: they are complete within microseconds on a machine's
+/// own network, and this is also kept when no other connection is open.
+const HANDSHAKES: Duration = Duration::from_millis(5);
 /// For the last answers to leave their connections.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// For clients to close idle connections when we have closed our side.
@@ -95,9 +98,13 @@ impl Server {
     async fn close(mut self) {
         self.door.shut();
         let connections = self.connections.clone();
+        let last_orders = async {
+            sleep(HANDSHAKES).await;
+            timeout(LAST_ORDERS, connections.gone()).await
+        };
         tokio::select! {
             () = self.take_in() => {}
-            _ = timeout(LAST_ORDERS, connections.gone()) => {}
+            _ = last_orders => {}
         }
         while let Some(stream) = self.door.waiting() {
             self.seat(stream);
