@@ -54,7 +54,9 @@ pub fn result(result: &mut ToolResult) -> Vec<&'static str> {
 /// Cleans the words of a tool that said no or failed; says what a reader cannot see in them.
 pub fn error(error: &mut ToolError) -> Vec<&'static str> {
     match error {
-        ToolError::Said(words) | ToolError::Unavailable(words) | ToolError::BadOutput(words) => clean([words]),
+        ToolError::Said(words) | ToolError::Unavailable { message: words, .. } | ToolError::BadOutput(words) => {
+            clean([words])
+        }
         ToolError::Upstream { message, .. } => clean([message]),
         ToolError::InvalidArguments(violations) => clean(violations.iter_mut().map(|one| &mut one.message)),
     }

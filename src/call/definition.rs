@@ -84,11 +84,17 @@ pub enum Kind {
     Command,
     /// A request to an HTTP API.
     Http,
+    /// A function in a Python process.
+    Python,
+    /// A prepared statement.
+    Sql,
+    /// A model with tools of its own.
+    Agent,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Native, Self::Command, Self::Http];
+    pub const ALL: [Self; 6] = [Self::Native, Self::Command, Self::Http, Self::Python, Self::Sql, Self::Agent];
 
     /// The word used in manifests and answers.
     pub fn as_str(self) -> &'static str {
@@ -96,6 +102,9 @@ impl Kind {
             Self::Native => "native",
             Self::Command => "command",
             Self::Http => "http",
+            Self::Python => "python",
+            Self::Sql => "sql",
+            Self::Agent => "agent",
         }
     }
 }

@@ -16,8 +16,15 @@ pub enum ToolError {
     #[error("the arguments do not fit: {}", first_message(.0))]
     InvalidArguments(Vec<Violation>),
     /// What runs the tool is down.
-    #[error("{0}")]
-    Unavailable(String),
+    #[error("{message}")]
+    Unavailable {
+        /// What happened.
+        message: String,
+        /// It had begun with the call.
+        started: bool,
+        /// When it may be back, if anybody knows.
+        retry_after: Option<Duration>,
+    },
     /// What the tool depends on failed.
     #[error("{message}")]
     Upstream {
@@ -38,6 +45,16 @@ pub enum ToolError {
 }
 
 impl ToolError {
+    /// What runs the tool went down with the call.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::Unavailable { message: message.into(), started: true, retry_after: None }
+    }
+
+    /// What runs the tool is down, and the call has not reached it.
+    pub fn unavailable_before(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
+        Self::Unavailable { message: message.into(), started: false, retry_after }
+    }
+
     /// What the tool depends on is down: worth another try, and with enough of them a rest.
     pub fn upstream(message: impl Into<String>) -> Self {
         Self::Upstream { message: message.into(), retryable: true, down: true, untouched: false, retry_after: None }

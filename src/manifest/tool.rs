@@ -76,7 +76,10 @@ impl ToolReader<'_> {
         let input_schema = self.input_schema(&node, &under);
         let mut tool = match kind {
             Kind::Native => self.native(name, &node, &under)?,
-            Kind::Command | Kind::Http => self.by_kind(name, kind, &node, &under, &policy, input_schema.as_ref())?,
+            Kind::Python => return None,
+            Kind::Command | Kind::Http | Kind::Sql | Kind::Agent => {
+                self.by_kind(name, kind, &node, &under, &policy, input_schema.as_ref())?
+            }
         };
         self.define(&mut tool, said, &node, &under, input_schema);
         tool.origin = self.origin;
@@ -119,7 +122,7 @@ impl ToolReader<'_> {
     fn kind(&mut self, node: &Node, under: &str) -> Option<Kind> {
         let key = ["kind".to_owned()];
         let Some(said) = node.get("kind").map(Node::to_json) else {
-            let kinds = if self.origin == Origin::Registered { "http" } else { "native, command or http" };
+            let kinds = if self.origin == Origin::Registered { "http" } else { "native, command, http, sql or agent" };
             self.findings.error(node, &[], under, format!("kind is missing: {kinds}"));
             return None;
         };
@@ -134,9 +137,11 @@ impl ToolReader<'_> {
             return Some(kind);
         }
         let message = if kinds::NOT_BUILT_YET.contains(&word) {
-            format!("kind {word} is not built yet; there are native, command and http")
+            format!("kind {word} is not built yet; there are native, command, http, sql and agent")
+        } else if word == Kind::Python.as_str() {
+            "tools of kind python come out of `python_modules:`, a section of its own".into()
         } else {
-            format!("unknown kind {said}; there are native, command and http")
+            format!("unknown kind {said}; there are native, command, http, sql and agent")
         };
         self.findings.error(node, &key, under, message);
         None

@@ -120,7 +120,9 @@ fn said_or_failed(error: ToolError) -> Result<ToolResult, CallError> {
     Err(match error {
         ToolError::Said(text) => return Ok(ToolResult::error(text)),
         ToolError::InvalidArguments(violations) => CallError::InvalidArguments(violations),
-        ToolError::Unavailable(message) => CallError::ToolUnavailable { message, started: true, retry_after: None },
+        ToolError::Unavailable { message, started, retry_after } => {
+            CallError::ToolUnavailable { message, started, retry_after }
+        }
         ToolError::Upstream { message, retryable, down, untouched, retry_after } => {
             CallError::UpstreamFailed { message, retryable, down, untouched, retry_after }
         }

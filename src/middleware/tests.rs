@@ -352,7 +352,7 @@ async fn what_counts_is_that_the_runner_is_down_and_nothing_else() {
         (kind, now)
     };
     use ErrorKind::{AttemptTimedOut, BadOutput, DeadlineExceeded, InvalidArguments, ToolUnavailable, UpstreamFailed};
-    let unavailable = Said::Fails(ToolError::Unavailable("gone".into()));
+    let unavailable = Said::Fails(ToolError::unavailable("gone"));
     assert_eq!(after(unavailable, None).await, (Some(ToolUnavailable), ("open", 5)));
     assert_eq!(after(Said::Hangs, None).await, (Some(AttemptTimedOut), ("open", 5)));
     // These say that it is alive.

@@ -8,5 +8,5 @@ pub(super) async fn on_a_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
     let done = blocking::on_a_thread(work).await;
-    done.unwrap_or_else(|| Err(ToolError::Unavailable("the service is stopping".into())))
+    done.unwrap_or_else(|| Err(ToolError::unavailable("the service is stopping")))
 }

@@ -6,18 +6,20 @@ use serde::de::DeserializeOwned;
 use serde_aux::serde_introspection::serde_introspect;
 use serde_json::Value;
 
-use super::{BuildContext, ConfigFault, Runner, command, http};
+use super::{BuildContext, ConfigFault, Runner, agent, command, http, sql};
 use crate::call::Kind;
 
 /// A runner and what is odd about it, or everything that keeps it from being built.
 pub type Built = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
 
 /// Kinds that a manifest may name one day; said honestly until then.
-pub const NOT_BUILT_YET: [&str; 4] = ["mcp", "python", "sql", "agent"];
+pub const NOT_BUILT_YET: [&str; 1] = ["mcp"];
+/// The kinds that an entry of `tools:` may have; the others come out of sections of their own.
+pub const OF_ENTRIES: [Kind; 5] = [Kind::Native, Kind::Command, Kind::Http, Kind::Sql, Kind::Agent];
 
-/// The kind of that word.
+/// The kind of that word, if an entry of `tools:` may have it.
 pub fn from_word(word: &str) -> Option<Kind> {
-    [Kind::Native, Kind::Command, Kind::Http].into_iter().find(|kind| kind.as_str() == word)
+    OF_ENTRIES.into_iter().find(|kind| kind.as_str() == word)
 }
 
 /// The keys that an entry of this kind has beside those of every tool.
@@ -26,18 +28,23 @@ pub fn keys(kind: Kind) -> &'static [&'static str] {
         Kind::Native => &["use", "with", "workdir"],
         Kind::Command => serde_introspect::<command::Config>(),
         Kind::Http => serde_introspect::<http::Config>(),
+        Kind::Sql => serde_introspect::<sql::Config>(),
+        Kind::Agent => serde_introspect::<agent::Config>(),
+        Kind::Python => &[],
     }
 }
 
 /// Builds the runner from the kind's own keys. Native tools are not built from a manifest: `None`.
 pub fn build(kind: Kind, config: Value, context: &BuildContext<'_>) -> Option<Built> {
     match kind {
-        Kind::Native => None,
+        Kind::Native | Kind::Python => None,
         Kind::Command => Some(decode(config, &[]).and_then(|config| command::build(config, context))),
         Kind::Http => Some(decode(config, &[]).and_then(|config| match http::build(config, context) {
             (Some(runner), notes) => Ok((runner, notes)),
             (None, notes) => Err(notes),
         })),
+        Kind::Sql => Some(decode(config, &[]).and_then(|config| sql::build(config, context))),
+        Kind::Agent => Some(decode(config, &[]).and_then(|config| agent::build(config, context))),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tool kinds. A kind is a [`Runner`] in a file or folder of its own; [`kinds`] is the one place that knows all.
 
+pub mod agent;
 mod blocking;
 pub mod builtin;
 pub mod command;
@@ -8,6 +9,9 @@ pub mod http;
 pub mod kinds;
 mod media;
 pub mod native;
+pub mod python;
+mod source;
+pub mod sql;
 pub mod template;
 mod tool;
 
@@ -17,6 +21,7 @@ use async_trait::async_trait;
 
 pub use config::{BuildContext, ConfigFault, ParameterUse};
 pub use http::Clients;
+pub use source::{Listed, Offer, Source, SourceFault, SourceStatus, Told};
 pub(crate) use tool::Settings;
 pub use tool::{BuildError, Tool};
 
@@ -43,6 +48,11 @@ pub trait Runner: Send + Sync + 'static {
     /// length are what he wants to see. `None` leaves it to the answer how much of a text it shows.
     fn max_output(&self) -> Option<usize> {
         None
+    }
+
+    /// Whether a call can be tried at all just now; when not, a try says why.
+    fn is_available(&self) -> bool {
+        true
     }
 
     /// Whether results may depend on the caller's `context`; such a tool is cached only by named context fields.

@@ -121,7 +121,7 @@ where
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             let message = "calls that were given up before still hold all of its threads";
-            return Err(ToolError::Unavailable(message.into()));
+            return Err(ToolError::unavailable(message));
         };
         let function = self.function.clone();
         let value = Value::Object(Arc::unwrap_or_clone(arguments));

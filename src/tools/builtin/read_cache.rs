@@ -32,7 +32,7 @@ impl Runner for ReadCache {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
         let Key { tool, input } = Key::of(&arguments)?;
         let Some(stored) = context.service::<Arc<dyn StoredResults>>().cloned() else {
-            return Err(ToolError::Unavailable("this service has no stored results".into()));
+            return Err(ToolError::unavailable("this service has no stored results"));
         };
         match stored.find(&context, &tool, &input).await {
             Ok(result) => Ok(ToolResult::clone(&result)),
