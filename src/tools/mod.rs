@@ -11,7 +11,9 @@ mod media;
 pub mod native;
 pub mod python;
 mod source;
+mod sources;
 pub mod sql;
+mod stand_in;
 pub mod template;
 mod tool;
 
@@ -22,6 +24,8 @@ use async_trait::async_trait;
 pub use config::{BuildContext, ConfigFault, ParameterUse};
 pub use http::Clients;
 pub use source::{Listed, Offer, Source, SourceFault, SourceStatus, Told};
+pub use sources::SourceSettings;
+pub use stand_in::StandIn;
 pub(crate) use tool::Settings;
 pub use tool::{BuildError, Tool};
 
