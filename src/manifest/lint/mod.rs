@@ -6,6 +6,7 @@
 //! text as it is written, so no secret gets into a message.
 
 mod addresses;
+mod agents;
 mod bulkheads;
 mod callers;
 mod descriptions;
@@ -37,6 +38,7 @@ pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Sourc
         tool_lints(tool, source, &mut lints);
     }
     names::look(&written.tools, &mut lints);
+    agents::look(written.root.as_ref(), &written.tools, &mut lints);
     if let Some(root) = &written.root {
         let base = super::load::folder(root.place.file.as_ref() as &Path);
         secrets::short(root, "", &base, source, &mut lints);
