@@ -9,7 +9,8 @@ use tower::ServiceExt;
 
 use crate::blocking;
 use crate::call::{
-    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, Services, StoredResults, ToolName,
+    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, Services, StoredResults,
+    SubCalls, ToolName,
 };
 use crate::callers::Callers;
 use crate::catalog::Bench;
@@ -18,6 +19,7 @@ use crate::formats::Format;
 use crate::ledger::{Error, Registered, Switch};
 use crate::stack::Shared;
 use crate::stored::Shelves;
+use crate::subcalls::Others;
 use crate::tools::{BuildError, Tool};
 
 /// The tools of one service.
@@ -108,6 +110,8 @@ impl Registry {
     pub fn new(shared: Shared, callers: Arc<Callers>, mut services: Services) -> Self {
         let current = Arc::new(ArcSwap::from_pointee(Catalog::new(callers, CallSettings::default())));
         services.insert::<Arc<dyn StoredResults>>(Arc::new(Shelves(Arc::downgrade(&current))));
+        let others = Others { catalog: Arc::downgrade(&current), clock: shared.clock.clone() };
+        services.insert::<Arc<dyn SubCalls>>(Arc::new(others));
         Self { shared, services, current, added: Mutex::default(), deciding: tokio::sync::Mutex::default() }
     }
 

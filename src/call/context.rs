@@ -12,9 +12,10 @@ use tokio_util::sync::CancellationToken;
 use super::definition::ToolName;
 use super::invocation::{Caller, Invocation, InvocationId};
 use super::json::JsonObject;
-use super::notes::Notes;
+use super::notes::{ModelUsage, Notes};
 use super::policy::Effect;
-use super::progress::Reporter;
+use super::progress::{ProgressSink, Reporter};
+use super::subcalls::Lineage;
 
 /// Values that the embedding program shares with its tools, one of each type: a pool, a client, a project root.
 #[derive(Clone, Default)]
@@ -71,6 +72,9 @@ pub struct ToolContext {
     notes: Arc<Notes>,
     settings: Arc<ToolSettings>,
     reporter: Option<Reporter>,
+    pub(super) lineage: Lineage,
+    pub(super) request_id: Option<Arc<str>>,
+    pub(super) progress: Option<ProgressSink>,
 }
 
 impl ToolContext {
@@ -89,6 +93,9 @@ impl ToolContext {
             notes: invocation.notes.clone(),
             settings,
             reporter: None,
+            lineage: invocation.lineage.clone(),
+            request_id: invocation.request_id.clone(),
+            progress: invocation.progress.clone(),
         }
     }
 
@@ -140,6 +147,16 @@ impl ToolContext {
     /// Whether anybody listens to [`ToolContext::progress`]: for what is costly to find out.
     pub fn is_watched(&self) -> bool {
         self.reporter.as_ref().is_some_and(Reporter::is_heard)
+    }
+
+    /// What stands in the way of this call's own: names of tools that the request denies, as they were written.
+    pub(crate) fn denied(&self) -> &[String] {
+        &self.lineage.deny
+    }
+
+    /// Says what a model was asked for this call: the answer's `meta.model`.
+    pub(crate) fn used_model(&self, usage: ModelUsage) {
+        self.notes.lock().meta.model = Some(usage);
     }
 
     /// Adds a sentence to the answer's `meta.warnings`.

@@ -416,6 +416,9 @@ pub struct InvocationView {
     /// The caller's own name for the call.
     #[schema(required)]
     pub idempotency_key: Option<String>,
+    /// The call whose tool made this one; null when somebody asked for it.
+    #[schema(required)]
+    pub parent: Option<String>,
     /// Where it stands.
     pub state: State,
     /// Why it failed; null when the tool answered.
@@ -449,6 +452,7 @@ impl From<&Row> for InvocationView {
             run_id: row.run_id.as_deref().map(str::to_owned),
             tool_use_id: row.tool_use_id.as_deref().map(str::to_owned),
             idempotency_key: row.idempotency_key.as_deref().map(str::to_owned),
+            parent: row.parent.map(|id| id.to_string()),
             state: row.state,
             kind: row.kind,
             cache: row.cache,

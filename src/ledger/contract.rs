@@ -31,6 +31,7 @@ pub(super) fn row(tool: &str, caller: &str, at: Timestamp) -> Row {
         meta: None,
         idempotency_key: None,
         fingerprint: None,
+        parent: None,
         key_until: None,
     }
 }

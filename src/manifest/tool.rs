@@ -255,8 +255,7 @@ impl ToolReader<'_> {
         policy: &PolicyEntry,
         input_schema: Option<&Value>,
     ) -> Option<Tool> {
-        let mut tool = Tool::new(name, "");
-        tool.kind = kind;
+        let mut tool = kinds::blank(kind, name);
         let context = BuildContext {
             base: self.base,
             input_schema: input_schema.unwrap_or(&tool.definition.input_schema),
@@ -269,6 +268,7 @@ impl ToolReader<'_> {
             Ok((runner, warnings)) => {
                 self.config_faults(node, under, warnings);
                 tool.settings.base = Some(self.base.to_owned());
+                tool.policy.timeout = runner.own_timeout().unwrap_or(tool.policy.timeout);
                 Some(tool.with_runner(runner))
             }
             Err(faults) => {

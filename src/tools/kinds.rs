@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_aux::serde_introspection::serde_introspect;
 use serde_json::Value;
 
-use super::{BuildContext, ConfigFault, Runner, agent, command, http, sql};
+use super::{BuildContext, ConfigFault, Runner, Tool, agent, command, http, sql};
 use crate::call::Kind;
 
 /// A runner and what is odd about it, or everything that keeps it from being built.
@@ -20,6 +20,16 @@ pub const OF_ENTRIES: [Kind; 5] = [Kind::Native, Kind::Command, Kind::Http, Kind
 /// The kind of that word, if an entry of `tools:` may have it.
 pub fn from_word(word: &str) -> Option<Kind> {
     OF_ENTRIES.into_iter().find(|kind| kind.as_str() == word)
+}
+
+/// What a tool of this kind is before its entry says anything: an agent takes a task.
+pub fn blank(kind: Kind, name: &str) -> Tool<()> {
+    let mut tool = Tool::new(name, "");
+    tool.kind = kind;
+    match kind {
+        Kind::Agent => agent::parameters(tool),
+        Kind::Native | Kind::Command | Kind::Http | Kind::Python | Kind::Sql => tool,
+    }
 }
 
 /// The keys that an entry of this kind has beside those of every tool.

@@ -19,6 +19,7 @@ pub mod template;
 mod tool;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -63,6 +64,16 @@ pub trait Runner: Send + Sync + 'static {
     /// Whether results may depend on the caller's `context`; such a tool is cached only by named context fields.
     fn takes_context(&self) -> bool {
         false
+    }
+
+    /// Whether it calls other tools, so that its results may depend on what the request denies.
+    fn calls_tools(&self) -> bool {
+        false
+    }
+
+    /// Time for one try, where the kind knows better than the general default.
+    fn own_timeout(&self) -> Option<Duration> {
+        None
     }
 
     /// Whether results may be stored at all. What a tool says of other stored results is theirs: it ends with them, and

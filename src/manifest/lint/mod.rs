@@ -6,6 +6,7 @@
 //! text as it is written, so no secret gets into a message.
 
 mod addresses;
+mod agents;
 mod bulkheads;
 mod callers;
 mod descriptions;
@@ -42,6 +43,7 @@ pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Sourc
         secrets::short(entry, &under, base, source, &mut lints);
         secrets::literal_in_module(entry, &under, &mut lints);
     }
+    agents::look(written.root.as_ref(), &written.tools, &mut lints);
     if let Some(root) = &written.root {
         let base = super::load::folder(root.place.file.as_ref() as &Path);
         secrets::short(root, "", &base, source, &mut lints);
