@@ -18,9 +18,9 @@ def test_they_are_as_crewai_says(framework):
     said = compare(framework, TOOLS / "crewai_own.py", [
         ("weather_of_a_city", {"city": "Oslo"}), ("weather_of_a_city", {"city": "Oslo", "days": 5, "unit": "K", "note": "ü"}),
         ("plain", {"text": "ab", "times": 3}), ("later", {"x": 1}), ("add_two_numbers", {"a": 41}), ("twice", {"text": "ha"}),
-        ("read_a_file_s_content", {"file_path": "note.txt"}), ("read_a_file_s_content", {"file_path": "note.txt", "start_line": 2, "line_count": 1}),
+        ("read_a_files_content", {"file_path": "note.txt"}), ("read_a_files_content", {"file_path": "note.txt", "start_line": 2, "line_count": 1}),
     ])
-    assert set(said["tools"]) == {"weather_of_a_city", "plain", "later", "add_two_numbers", "twice", "only_twice", "read_a_file_s_content"}
+    assert set(said["tools"]) == {"weather_of_a_city", "plain", "later", "add_two_numbers", "twice", "only_twice", "read_a_files_content"}
 
 
 def test_result_as_answer(framework):

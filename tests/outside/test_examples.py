@@ -1,5 +1,5 @@
 """examples/agents: an agent's whole turn in each provider's format, in Python and JavaScript, against the scripted model server; and the
-loop that the README shows."""
+loop that the README shows. examples/python: its tools."""
 
 import json
 import os
