@@ -69,7 +69,7 @@ def test_google_docstring_and_hints_become_the_definition(crib):
     assert properties["days"]["type"] == "integer" and properties["days"]["default"] == 3
     assert properties["days"]["description"].split() == "How many days, at most ten.".split()
     assert properties["units"]["enum"] == ["celsius", "fahrenheit"] and properties["units"]["default"] == "celsius"
-    assert properties["note"]["type"] == "string" and properties["note"]["default"] is None
+    assert properties["note"]["default"] is None and "string" in json.dumps(properties["note"])
     assert not any("title" in one for one in properties.values())
 
 
@@ -211,7 +211,7 @@ def test_deep_nesting(crib):
 # ---- what comes back ---------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("what, text, structured", [
-    ("text", "plain words", None), ("empty", "", None), ("int", "42", None), ("float", "2.5", None), ("true", "true", None), ("none", "null", None),
+    ("text", "plain words", None), ("empty", "", None), ("int", "42", None), ("float", "2.5", None), ("true", "true", None), ("none", "", None),
     ("enum", "red", None),
     ("dict", None, {"a": 1, "b": [True, None, "ü"]}), ("list", None, [{"n": 1}, {"n": 2}]), ("tuple", None, [1, 2]),
     ("dataclass", None, {"width": 1, "height": 2, "label": None}), ("int keys", None, {"1": "one"}),
@@ -220,7 +220,7 @@ def test_results(crib, what, text, structured):
     answer = ok(crib.invoke("answers", {"what": what}))
     assert answer["structured_content"] == structured, answer
     if structured is None:
-        assert text_of(answer).strip('"') == text, answer
+        assert text_of(answer) == text, answer
     else:
         assert json.loads(text_of(answer)) == structured, answer
         assert what != "dict" or "ü" in text_of(answer), "not escaped: a model reads it"
@@ -228,11 +228,11 @@ def test_results(crib, what, text, structured):
 
 @pytest.mark.parametrize("what", ["decimal", "set", "object", "nan", "infinity", "surrogate", "nul", "bytes"])
 def test_odd_results_are_said_somehow_and_never_break_the_line(crib, what):
-    """As text, or as output that is not what it should be; never invalid JSON, and the next call is well."""
+    """As text or data, or as output that is not what it should be; never invalid JSON, and the next call is well."""
     reply = crib.invoke("answers", {"what": what})
     json.loads(reply.body, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     if reply.status == 200:
-        assert text_of(shown := ok(reply)), shown
+        assert ok(reply)["content"], reply
     else:
         problem(reply, 502, "bad_output")
     assert text_of(ok(crib.invoke("answers", {"what": "text"}))) == "plain words"
@@ -439,9 +439,8 @@ def test_a_flood_of_output_and_closed_outputs(crib):
     assert text_of(ok(crib.invoke("flood"))) == "all written"
     assert text_of(ok(crib.invoke("reads"))) == "nobody there"
     assert text_of(ok(crib.invoke("closes"))) == "closed"
-    for _ in range(3):
-        assert text_of(ok(crib.invoke("reads"))) or True
-        assert text_of(ok(crib.invoke("noisy", {"word": "after"}))) == "after was said"
+    # Whoever closes his worker's outputs may have to be given another one.
+    poll(lambda: (lambda reply: reply.status == 200 and text_of(reply) == "nobody there")(crib.invoke("reads")), 5, "well again")
 
 
 # ---- cancelling --------------------------------------------------------------------------------------------------------
