@@ -218,7 +218,7 @@ impl Catalog {
             policy: policy.clone(),
             rules: rules.clone(),
             output_schema: output.map(Arc::new),
-            settings: Arc::new(settings.finish(bench.services)),
+            settings: Arc::new(settings.finish(bench.services, policy.effect)),
             grants: grants.clone(),
             enabled: enabled.clone(),
             breaker: breaker.clone(),

@@ -13,6 +13,7 @@ use super::definition::ToolName;
 use super::invocation::{Caller, Invocation, InvocationId};
 use super::json::JsonObject;
 use super::notes::Notes;
+use super::policy::Effect;
 use super::progress::Reporter;
 
 /// Values that the embedding program shares with its tools, one of each type: a pool, a client, a project root.
@@ -42,6 +43,8 @@ pub struct ToolSettings {
     pub env: HashMap<String, String>,
     /// What the embedding program shares.
     pub services: Services,
+    /// Whether a call may be started again after it was begun.
+    pub effect: Effect,
 }
 
 /// Handed to a tool with every try.
@@ -108,6 +111,11 @@ impl ToolContext {
     /// The value of a variable that the tool declared; an undeclared one is not there.
     pub fn env(&self, name: &str) -> Option<&str> {
         self.settings.env.get(name).map(String::as_str)
+    }
+
+    /// Whether the call may be started again after it was begun, as the tool's policy has it.
+    pub fn may_repeat(&self) -> bool {
+        self.settings.effect.may_repeat()
     }
 
     /// A value that the embedding program shares with its tools.

@@ -9,6 +9,7 @@ pub mod http;
 pub mod kinds;
 mod media;
 pub mod native;
+mod process;
 pub mod python;
 mod source;
 pub mod sql;

@@ -280,8 +280,9 @@ impl<R> Tool<R> {
 
 impl Settings {
     /// The settings as the running tool sees them.
-    pub(crate) fn finish(&self, services: &Services) -> ToolSettings {
+    pub(crate) fn finish(&self, services: &Services, effect: Effect) -> ToolSettings {
         ToolSettings {
+            effect,
             with: self.with.clone(),
             workdir: self.workdir.clone(),
             env: self.env.clone(),
