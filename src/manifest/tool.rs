@@ -115,7 +115,7 @@ impl ToolReader<'_> {
         refuse(node, under, &["${"], message, self.findings);
     }
 
-    fn has_errors_since(&self, before: usize) -> bool {
+    pub(super) fn has_errors_since(&self, before: usize) -> bool {
         self.findings.0[before..].iter().any(|finding| finding.severity == super::Severity::Error)
     }
 
@@ -147,7 +147,12 @@ impl ToolReader<'_> {
         None
     }
 
-    fn part<T: serde::de::DeserializeOwned>(&mut self, node: &Node, under: &str, keys: &[&str]) -> Option<T> {
+    pub(super) fn part<T: serde::de::DeserializeOwned>(
+        &mut self,
+        node: &Node,
+        under: &str,
+        keys: &[&str],
+    ) -> Option<T> {
         self.findings.decode_keys(&node.filtered(|key| keys.contains(&key)), under)
     }
 
@@ -283,7 +288,14 @@ impl ToolReader<'_> {
         }
     }
 
-    fn define(&mut self, tool: &mut Tool, said: DefinitionEntry, node: &Node, under: &str, schema: Option<Value>) {
+    pub(super) fn define(
+        &mut self,
+        tool: &mut Tool,
+        said: DefinitionEntry,
+        node: &Node,
+        under: &str,
+        schema: Option<Value>,
+    ) {
         let definition = &mut tool.definition;
         if let Some(schema) = schema {
             definition.input_schema = Arc::new(schema);
@@ -334,7 +346,7 @@ impl ToolReader<'_> {
     }
 
     /// The policy: the entry's word, else what the tool brings of its own, else the manifest's defaults.
-    fn govern(&mut self, kind: Kind, policy: &mut Policy, said: &PolicyEntry, node: &Node, under: &str) {
+    pub(super) fn govern(&mut self, kind: Kind, policy: &mut Policy, said: &PolicyEntry, node: &Node, under: &str) {
         let (plain, defaults) = (Policy::default(), self.defaults);
         policy.effect =
             said.effect.or(defaults.effect.filter(|_| policy.effect == plain.effect)).unwrap_or(policy.effect);

@@ -12,7 +12,9 @@ pub mod native;
 mod process;
 pub mod python;
 mod source;
+mod sources;
 pub mod sql;
+mod stand_in;
 pub mod template;
 mod tool;
 
@@ -23,6 +25,8 @@ use async_trait::async_trait;
 pub use config::{BuildContext, ConfigFault, ParameterUse};
 pub use http::Clients;
 pub use source::{Listed, Offer, Source, SourceFault, SourceStatus, Told};
+pub use sources::SourceSettings;
+pub use stand_in::StandIn;
 pub(crate) use tool::Settings;
 pub use tool::{BuildError, Tool};
 

@@ -26,4 +26,5 @@ mod problems; // every kind of failure, in README and over the wire
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs
 mod repeats; // the same call twice in a row within a run
+mod sources; // tools that come out of something else, which may be late, down or different
 mod tidy; // ARCHITECTURE.md's invariants

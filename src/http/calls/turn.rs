@@ -127,7 +127,7 @@ impl Turn {
         let uses: Vec<u32> = ran.map(|_| runs.used(&self.caller.name, asked.run_id.as_deref())).collect();
         uses.iter().any(|uses| uses % every == 0).then(|| {
             let entries = self.catalog.list(&self.caller);
-            let usable = entries.iter().filter(|entry| entry.is_enabled() && !asked.denies(entry));
+            let usable = entries.iter().filter(|entry| entry.is_available() && !asked.denies(entry));
             let names: Vec<&str> = usable.map(|entry| entry.definition.name.as_str()).take(MOST_NAMED).collect();
             dialect::text::reminder(message.form, &names)
         })
