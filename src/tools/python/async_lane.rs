@@ -115,11 +115,11 @@ impl AsyncLane {
         let mut why = String::new();
         for _ in 0..TRIES {
             let worker = self.worker().await?;
+            // Room first: a call that is known is on its way, so that whoever cancels it can wait for its end.
+            let Ok(room) = worker.queue.reserve().await else { continue };
             let Some((id, end)) = worker.open(context) else { continue };
             let asked = Asked { worker: &worker, id };
-            if worker.queue.send(protocol::call(id, function, arguments, context)).await.is_err() {
-                continue;
-            }
+            room.send(protocol::call(id, function, arguments, context));
             let end = end.await;
             drop(asked);
             match end {
@@ -324,20 +324,26 @@ impl Loop {
     /// Cancels the calls whose callers have gone. Ends when one of them does not.
     async fn end_cancelled(&self) {
         loop {
-            let first = {
-                let mut calls = self.calls();
-                for (id, open) in calls.open.iter_mut().filter(|(_, open)| open.left.is_some() && !open.told) {
-                    // No room: it does not listen, and its time runs.
-                    let _ = self.queue.try_send(protocol::cancel(*id));
-                    open.told = true;
-                }
-                calls.open.values().filter_map(|open| open.left).min()
+            let (first, untold) = {
+                let calls = self.calls();
+                let left = calls.open.values().filter_map(|open| open.left);
+                let mut untold = calls.open.iter().filter(|(_, open)| open.left.is_some() && !open.told);
+                (left.min(), untold.next().map(|(id, _)| *id))
             };
             let Some(first) = first else {
                 self.left.notified().await;
                 continue;
             };
             tokio::select! {
+                biased;
+                Ok(room) = self.queue.reserve(), if untold.is_some() => {
+                    let id = untold.unwrap_or_default();
+                    // Ended meanwhile: nothing to cancel.
+                    if let Some(open) = self.calls().open.get_mut(&id) {
+                        open.told = true;
+                        room.send(protocol::cancel(id));
+                    }
+                }
                 () = self.left.notified() => {}
                 () = sleep_until(first + PATIENCE) => {
                     let late = |open: &Open| open.left.is_some_and(|left| left.elapsed() >= PATIENCE);
