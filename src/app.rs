@@ -32,6 +32,7 @@ use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
 use crate::start::{Person, Start};
+use crate::tools::python::Surroundings;
 use crate::tools::{BuildError, Source, SourceSettings, Tool, builtin};
 
 /// Virtual environments are kept in this folder, beside the ledger.
@@ -435,9 +436,10 @@ pub(crate) async fn declared(path: &Path, told: fn(&str, &str)) -> Result<Declar
     for source in &mut sources {
         source.settings.keep_venvs_in(&venvs(&ledger));
     }
-    let Brought { tools: brought, faults } = live::once(sources, &tools, told).await;
+    let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
+    let surroundings = Surroundings::of_this_process(redactor.clone());
+    let Brought { tools: brought, faults } = live::once(sources, &tools, &surroundings, told).await;
     tools.extend(brought);
-    let redactor = Redactor::new(secrets.iter().map(String::as_str));
     let faults = faults.iter().map(|fault| redactor.text(&printable::text(fault)).into_owned()).collect();
     Ok(Declared { tools, calls, faults })
 }

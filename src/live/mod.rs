@@ -32,12 +32,14 @@ use crate::callers::Callers;
 use crate::ledger;
 use crate::manifest::{Defaults, Finding};
 use crate::registry::{ChangeError, Registry};
+use crate::tools::python::Surroundings;
 use crate::tools::{BuildError, Tool};
 
 /// See the module.
 pub struct Live {
     registry: Arc<Registry>,
     plan: Arc<Plan>,
+    surroundings: Surroundings,
     /// Held while something changes.
     state: tokio::sync::Mutex<State>,
     status: ArcSwap<Status>,

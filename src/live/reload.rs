@@ -17,6 +17,7 @@ use crate::callers::Callers;
 use crate::ledger;
 use crate::manifest::{Finding, Manifest, Severity};
 use crate::registry::{Aside, Registry};
+use crate::tools::python::Surroundings;
 
 impl Live {
     /// Fills an empty registry: the tools of program and manifest, and those that were registered before the last stop.
@@ -31,6 +32,7 @@ impl Live {
     ) -> Result<Arc<Self>, Error> {
         let (world, sources) = (Remembered::default(), Sources::default());
         let live = Arc::new(Self {
+            surroundings: Surroundings::of_this_process(registry.shared().redactor.clone()),
             registry,
             plan: Arc::new(plan),
             state: State { world, sources, fixed: Fixed::of(&manifest), seen }.into(),

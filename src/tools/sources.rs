@@ -3,10 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-
-use super::python::{Interpreter, ModulePath, ModuleSettings};
-use super::source::{Listed, Source, SourceFault, SourceStatus, Told};
+use super::python::{Interpreter, Module, ModulePath, ModuleSettings, Surroundings};
+use super::source::Source;
 use crate::call::{Kind, Origin};
 
 /// All that a source is started with. Two that are equal need not be started twice.
@@ -76,9 +74,9 @@ impl SourceSettings {
     }
 
     /// The source, not started.
-    pub fn build(&self) -> Arc<dyn Source> {
+    pub fn build(&self, surroundings: &Surroundings) -> Arc<dyn Source> {
         match self {
-            Self::Python(_) => Arc::new(NotBuilt),
+            Self::Python(module) => Arc::new(Module::new(ModuleSettings::clone(module), surroundings)),
             Self::Program { source, .. } => source.clone(),
         }
     }
@@ -93,18 +91,5 @@ impl PartialEq for SourceSettings {
             }
             _ => false,
         }
-    }
-}
-
-struct NotBuilt;
-
-#[async_trait]
-impl Source for NotBuilt {
-    async fn list(&self, _: &Told) -> Result<Listed, SourceFault> {
-        Err(SourceFault("Python modules are not built yet".into()))
-    }
-
-    fn status(&self) -> SourceStatus {
-        SourceStatus::default()
     }
 }

@@ -19,6 +19,7 @@ mod log; // the event of each call, and the ids of requests
 mod long_work; // streams of events, calls that are looked up
 mod messages; // a model's tool calls in, its results out
 mod metrics; // what GET /metrics says after known traffic
+mod modules; // Python modules of the manifest: policies, reload, what is kept
 mod names; // which names find which tool
 mod openapi; // the committed document, and what is served to whom
 mod pages; // parts of long results, and what tools say as text

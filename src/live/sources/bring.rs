@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::board::Board;
 use super::change::Came;
 use crate::live::Live;
-use crate::tools::{SourceFault, SourceSettings};
+use crate::tools::{Source, SourceFault, SourceSettings};
 
 /// Bound of the first wait before another try.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -29,12 +29,13 @@ pub(super) struct Start {
 
 impl Start {
     /// Begins; `wait`: not at once, since it has just failed.
-    pub(super) fn new(live: &Arc<Live>, board: &Arc<Board>, settings: SourceSettings, wait: bool) -> Self {
+    pub(super) fn new(live: &Arc<Live>, board: &Arc<Board>, settings: &SourceSettings, wait: bool) -> Self {
         let random: fn() -> f64 = fastrand::f64;
         let pause = wait.then(|| backoff(1, random()));
         let (number, now) = (board.begin(pause), Arc::new(Notify::new()));
+        let source = settings.build(&live.surroundings);
         let bring = Bring { live: Arc::downgrade(live), board: board.clone(), number, random };
-        let task = tokio::spawn(bring.until_listed(settings, now.clone(), pause));
+        let task = tokio::spawn(bring.until_listed(source, now.clone(), pause));
         Self { number, now, task: AbortOnDropHandle::new(task) }
     }
 
@@ -58,9 +59,9 @@ struct Bring {
 }
 
 impl Bring {
-    async fn until_listed(self, settings: SourceSettings, now: Arc<Notify>, pause: Option<Duration>) {
+    async fn until_listed(self, source: Arc<dyn Source>, now: Arc<Notify>, pause: Option<Duration>) {
         let Self { live, board, number, random } = &self;
-        let (source, mut failed) = (settings.build(), u32::from(pause.is_some()));
+        let mut failed = u32::from(pause.is_some());
         if let Some(pause) = pause {
             wait(&now, pause).await;
         }

@@ -99,7 +99,7 @@ impl Live {
     }
 
     fn begin(self: &Arc<Self>, kept: &mut Kept, wait: bool) -> u64 {
-        let start = Start::new(self, &kept.board, kept.declared.settings.clone(), wait);
+        let start = Start::new(self, &kept.board, &kept.declared.settings, wait);
         let number = start.number;
         kept.start = Some(start);
         number

@@ -9,6 +9,7 @@ use super::{Serving, change};
 use crate::manifest::DeclaredSource;
 use crate::schema::Schema;
 use crate::tools::Tool;
+use crate::tools::python::Surroundings;
 
 /// What came of it.
 pub(crate) struct Brought {
@@ -20,10 +21,15 @@ pub(crate) struct Brought {
 
 /// Starts these sources side by side and lists their tools; `told` hears what they are busy with. `taken` are the tools
 /// that are there without them.
-pub(crate) async fn once(sources: Vec<DeclaredSource>, taken: &[Tool], told: fn(&str, &str)) -> Brought {
+pub(crate) async fn once(
+    sources: Vec<DeclaredSource>,
+    taken: &[Tool],
+    surroundings: &Surroundings,
+    told: fn(&str, &str),
+) -> Brought {
     let looked = change::look(sources).await.unwrap_or_default();
     let listed = join_all(looked.iter().map(|(declared, files)| async move {
-        let source = declared.settings.build();
+        let source = declared.settings.build(surroundings);
         let name = Arc::<str>::from(declared.name());
         let listed = source.list(&move |what: String| told(&name, &what)).await.map_err(|fault| fault.to_string())?;
         Serving::new(declared, files, source, Arc::new(listed.tools)).map(|(serving, _)| serving.tools)

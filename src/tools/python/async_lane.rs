@@ -115,11 +115,11 @@ impl AsyncLane {
         let mut why = String::new();
         for _ in 0..TRIES {
             let worker = self.worker().await?;
+            // Room first: a call that is known is on its way, so that whoever cancels it can wait for its end.
+            let Ok(room) = worker.queue.reserve().await else { continue };
             let Some((id, end)) = worker.open(context) else { continue };
             let asked = Asked { worker: &worker, id };
-            if worker.queue.send(protocol::call(id, function, arguments, context)).await.is_err() {
-                continue;
-            }
+            room.send(protocol::call(id, function, arguments, context));
             let end = end.await;
             drop(asked);
             match end {
@@ -276,7 +276,16 @@ impl Loop {
     /// Owns the worker until it ends, and ends it.
     async fn run(&self, mut worker: Worker, orders: mpsc::Receiver<Vec<u8>>, recycle: &Notify) -> Ended {
         let Some(to) = worker.to.take() else { return Ended::Died("its pipe is gone".into()) };
-        let mut write = pin!(write(to, orders));
+        let ended = self.serve(&mut worker, write(to, orders), recycle).await;
+        if let Ended::Recycled = ended {
+            // Its pipe is closed by now.
+            worker.leave().await;
+        }
+        ended
+    }
+
+    async fn serve(&self, worker: &mut Worker, write: impl Future<Output = Next>, recycle: &Notify) -> Ended {
+        let mut write = pin!(write);
         let mut end_cancelled = pin!(self.end_cancelled());
         let mut retired = pin!(async {
             recycle.notified().await;
@@ -324,20 +333,26 @@ impl Loop {
     /// Cancels the calls whose callers have gone. Ends when one of them does not.
     async fn end_cancelled(&self) {
         loop {
-            let first = {
-                let mut calls = self.calls();
-                for (id, open) in calls.open.iter_mut().filter(|(_, open)| open.left.is_some() && !open.told) {
-                    // No room: it does not listen, and its time runs.
-                    let _ = self.queue.try_send(protocol::cancel(*id));
-                    open.told = true;
-                }
-                calls.open.values().filter_map(|open| open.left).min()
+            let (first, untold) = {
+                let calls = self.calls();
+                let left = calls.open.values().filter_map(|open| open.left);
+                let mut untold = calls.open.iter().filter(|(_, open)| open.left.is_some() && !open.told);
+                (left.min(), untold.next().map(|(id, _)| *id))
             };
             let Some(first) = first else {
                 self.left.notified().await;
                 continue;
             };
             tokio::select! {
+                biased;
+                Ok(room) = self.queue.reserve(), if untold.is_some() => {
+                    let id = untold.unwrap_or_default();
+                    // Ended meanwhile: nothing to cancel.
+                    if let Some(open) = self.calls().open.get_mut(&id) {
+                        open.told = true;
+                        room.send(protocol::cancel(id));
+                    }
+                }
                 () = self.left.notified() => {}
                 () = sleep_until(first + PATIENCE) => {
                     let late = |open: &Open| open.left.is_some_and(|left| left.elapsed() >= PATIENCE);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -183,10 +183,11 @@ fn survivors(mark: &str) -> Vec<String> {
     found
 }
 
-fn open_files() -> BTreeSet<String> {
-    let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+/// The pipes that a process has open.
+fn pipes(process: &str) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
     let link = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned);
-    entries.filter_map(link).filter(|link| link.starts_with("pipe:") || link.contains("pidfd")).collect()
+    entries.filter_map(link).filter(|link| link.starts_with("pipe:")).collect()
 }
 
 mod calls {
@@ -324,6 +325,38 @@ def meet(name: str, others: int) -> str:
         fourth.await.unwrap().unwrap();
         let order = std::fs::read_to_string(crib.file("order")).unwrap();
         assert_eq!(order.replace('a', ""), "bcd");
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_goes_on_telling_after_its_call_disturbs_nobody() {
+        if no_python() {
+            return;
+        }
+        let source = "
+import os, sys, threading
+
+def sink():
+    frame = sys._getframe()
+    while 'wire' not in frame.f_globals:
+        frame = frame.f_back
+    return frame.f_globals['wire'].sink
+
+@tool
+def late() -> str:
+    'Says something later.'
+    to, go = sink(), threading.Event()
+    def tell():
+        go.wait(0.05)
+        os.write(to, b'{\"op\":\"progress\",\"id\":1,\"data\":1}\\n')
+        open('told', 'w').write('x')
+    threading.Thread(target=tell).start()
+    return str(os.getpid())
+";
+        let crib = Crib::new(source, 1).await;
+        let before = crib.text("late", json!({})).await;
+        crib.until_file("told").await;
+        assert_eq!(crib.text("late", json!({})).await, before);
+        assert_eq!(crib.module.status().replaced, 0);
     }
 
     #[tokio::test]
@@ -580,22 +613,25 @@ def nonsense(line: str) -> str:
         if no_python() {
             return;
         }
+        // What the test runner itself hands to every process is not ours.
+        let others = pipes("self");
         let crib = Crib::new(&format!("{PID}{HANG}"), 1).await;
         let mark = crib.mark.clone();
+        let mut used = BTreeSet::new();
         for round in 1..=100 {
             let call = tokio::spawn(crib.call("hang", json!({})));
-            crib.until_file("hangs").await;
+            used.append(&mut pipes(&crib.until_file("hangs").await));
             call.abort();
             let _ = call.await;
             std::fs::remove_file(crib.file("hangs")).unwrap();
             crib.until_workers(1, round).await;
         }
         until("one worker is left", || (survivors(&mark).len() == 1).then_some(())).await;
-        let before = open_files();
         drop(crib);
         until("nothing is left", || survivors(&mark).is_empty().then_some(())).await;
-        let pipes = |files: &BTreeSet<String>| files.iter().filter(|file| file.starts_with("pipe:")).count();
-        until("its pipes are closed", || (pipes(&open_files()) < pipes(&before)).then_some(())).await;
+        used.retain(|pipe| !others.contains(pipe));
+        assert!(used.len() >= 300, "three for each worker: {}", used.len());
+        until("all pipes are closed", || pipes("self").is_disjoint(&used).then_some(())).await;
     }
 
     #[tokio::test]
@@ -604,6 +640,9 @@ def nonsense(line: str) -> str:
             return;
         }
         let source = "
+import atexit
+atexit.register(lambda: open('left.' + str(os.getpid()), 'w').write('x'))
+
 @tool
 def wait() -> str:
     'Waits for a file.'
@@ -625,6 +664,9 @@ def wait() -> str:
         crib.until_workers(2, 2).await;
         let others = |now: &Vec<String>| now.len() == 2 && !now.iter().any(|process| before.contains(process));
         until("all are new", || Some(survivors(&crib.mark)).filter(others)).await;
+        for process in before {
+            crib.until_file(&format!("left.{process}")).await;
+        }
     }
 }
 
@@ -825,5 +867,191 @@ def environment() -> dict:
         assert_eq!(said["utf8"], 1);
         let folder = crib.folder.path().canonicalize().unwrap();
         assert_eq!(said["folder"], folder.to_str().unwrap());
+    }
+}
+
+mod log {
+    use std::io::Write;
+
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Lines {
+        type Writer = Self;
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    impl Lines {
+        async fn until(&self, needle: &str) -> Value {
+            until(needle, || {
+                let lines = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+                lines.lines().find(|line| line.contains(needle)).map(|line| serde_json::from_str(line).unwrap())
+            })
+            .await
+        }
+    }
+
+    #[tokio::test]
+    async fn prints_are_logged_under_their_call_without_secrets_and_control_characters() {
+        if no_python() {
+            return;
+        }
+        let lines = Lines::default();
+        let log = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone()).finish();
+        // The runtime of this test is this thread.
+        let _log = tracing::subscriber::set_default(log);
+        let source = "
+import os, sys
+print('loading')
+
+@tool
+def speak(text: str) -> str:
+    'Prints.'
+    print(text)
+    os.system('echo from a child')
+    print('x' * 10000, file=sys.stderr)
+    raise RuntimeError('the traceback has its place')
+";
+        let crib = Crib::new(source, 1).await;
+        assert_eq!(lines.until("loading").await.get("tool"), None);
+        let invocation = invocation();
+        let arguments = object(json!({"text": "\u{1b}[31mkey hunter2-hunter2\u{1b}[0m"}));
+        let said = crib.runner("speak").call(arguments, context(&invocation, Effect::Read)).await.unwrap();
+        assert!(said.is_error && !said.as_text().contains("Traceback"), "{said:?}");
+        let line = lines.until("key ").await;
+        assert_eq!(line["message"], "key [redacted]");
+        assert_eq!((line["module"].as_str(), line["tool"].as_str()), (Some("probe"), Some("t")));
+        assert_eq!((&line["invocation_id"], &line["level"]), (&json!(invocation.id.to_string()), &json!("INFO")));
+        assert_eq!(line["target"], "toolcrib::python");
+        lines.until("from a child").await;
+        let long = lines.until("xxx").await["message"].as_str().unwrap().len();
+        assert!(long < 5000, "{long}");
+        lines.until("Traceback (most recent call last)").await;
+        lines.until("RuntimeError: the traceback has its place").await;
+    }
+}
+
+mod venvs {
+    use super::*;
+
+    /// A wheel made by hand, so that nothing is asked of a network.
+    fn wheel(folder: &Path) {
+        let script = "
+import sys, zipfile
+with zipfile.ZipFile('tiny-1.0-py3-none-any.whl', 'w') as wheel:
+    wheel.writestr('tiny.py', 'ANSWER = 42')
+    wheel.writestr('tiny-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\n')
+    wheel.writestr('tiny-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+    wheel.writestr('tiny-1.0.dist-info/RECORD', '')
+";
+        assert!(
+            std::process::Command::new("python3").args(["-c", script]).current_dir(folder).status().unwrap().success()
+        );
+    }
+
+    /// Whether this Python makes virtual environments; on Debian that takes a package of its own.
+    fn no_venv() -> bool {
+        let venv = std::process::Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
+        let none = !venv.is_ok_and(|output| output.status.success());
+        if none {
+            println!("skipped: python3 has no venv");
+        }
+        none
+    }
+
+    const SOURCE: &str = "from toolcrib import tool\nimport tiny, sys\n
+@tool
+def answer() -> list:
+    'Answers.'
+    return [tiny.ANSWER, sys.prefix]
+";
+
+    fn module(folder: &TempDir, mark: &str) -> Module {
+        let mut settings = settings(folder, SOURCE, mark);
+        settings.interpreter = Interpreter::Requirements(folder.path().join("requirements.txt"));
+        Module::new(settings, &surroundings())
+    }
+
+    fn built(folder: &TempDir) -> Vec<String> {
+        let entries = std::fs::read_dir(folder.path().join("venvs")).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| !name.ends_with(".lock")).collect()
+    }
+
+    #[tokio::test]
+    async fn an_environment_is_built_once_also_after_an_interrupted_build() {
+        if no_python() || no_venv() {
+            return;
+        }
+        let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
+        wheel(folder.path());
+        std::fs::write(folder.path().join("requirements.txt"), "-r more.txt\n").unwrap();
+        std::fs::write(folder.path().join("more.txt"), "./tiny-1.0-py3-none-any.whl  # by hand\n").unwrap();
+        let first = Arc::new(module(&folder, &mark));
+        let begun = tokio::spawn({
+            let first = first.clone();
+            async move { first.list(&|_| {}).await.map(drop) }
+        });
+        let venvs = folder.path().join("venvs");
+        until("it is begun", || venvs.is_dir().then(|| built(&folder)).filter(|built| built.len() == 1)).await;
+        begun.abort();
+        let _ = begun.await;
+        until("nothing runs", || survivors(&mark).is_empty().then_some(())).await;
+
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let second = module(&folder, &mark);
+        let hears = said.clone();
+        let told = move |line: String| hears.lock().unwrap().push(line);
+        let (one, other) = tokio::join!(first.list(&told), second.list(&told));
+        for listed in [one, other] {
+            let listed = listed.unwrap();
+            let result = listed.tools[0].runner.call(object(json!({})), context(&invocation(), Effect::Read)).await;
+            let result = result.unwrap().structured_content.unwrap();
+            assert_eq!(result[0], 42);
+            let prefix = result[1].as_str().unwrap();
+            assert!(prefix.ends_with(&format!("venvs/{}", built(&folder)[0])), "{prefix}");
+        }
+        let said = said.lock().unwrap().clone();
+        let times = |what: &str| said.iter().filter(|line| line.starts_with(what)).count();
+        assert_eq!(
+            (times("building a virtual environment"), times("its virtual environment is built")),
+            (1, 1),
+            "{said:?}"
+        );
+        assert_eq!(times("waiting for somebody else"), 1, "{said:?}");
+        assert_eq!(built(&folder).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_pip_cannot_install_is_said_in_its_words() {
+        if no_python() || no_venv() {
+            return;
+        }
+        let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
+        let requirements = folder.path().join("requirements.txt");
+        std::fs::write(&requirements, "./hunter2-hunter2-1.0-py3-none-any.whl\n").unwrap();
+        let module = module(&folder, &mark);
+        let fault = module.list(&|_| {}).await.err().unwrap().0;
+        let begins = format!("pip install for {} failed with exit status: 1: ", requirements.display());
+        assert!(fault.starts_with(&begins) && fault.contains("ERROR") && !fault.contains("hunter2"), "{fault}");
+        std::fs::remove_file(&requirements).unwrap();
+        let fault = module.list(&|_| {}).await.err().unwrap().0;
+        assert!(fault.starts_with("cannot read ") && fault.contains("requirements.txt"), "{fault}");
     }
 }

@@ -53,6 +53,15 @@ impl TestApp {
         Self::begin(builder, folder).await
     }
 
+    /// A service with a manifest and these files beside it, that may still be loading its sources.
+    pub(crate) async fn with_files(manifest: &str, files: &[(&str, &str)]) -> Self {
+        let (builder, folder) = Self::prepare(App::builder(), Some(manifest));
+        for (file, text) in files {
+            std::fs::write(folder.path().join(file), text).unwrap();
+        }
+        Self::begin(builder, folder).await
+    }
+
     /// Waits until every source was listed or has failed.
     pub(crate) async fn loaded(self) -> Self {
         self.app.sources_listed().await;
