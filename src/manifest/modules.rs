@@ -270,3 +270,190 @@ fn is_importable(module: &str) -> bool {
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::path::Path;
+
+    use super::*;
+    use crate::call::{Effect, Per};
+    use crate::manifest::{Manifest, Severity, Source, check, load};
+
+    /// One manifest, the files that are there, and one variable.
+    struct Text(String);
+
+    impl Source for Text {
+        fn env(&self, name: &str) -> Option<String> {
+            (name == "KEY").then(|| "value-of-key".into())
+        }
+
+        fn file(&self, _: &Path) -> std::io::Result<String> {
+            Ok(self.0.clone())
+        }
+
+        fn is_file(&self, path: &Path) -> bool {
+            ["/etc/crib/tools/m.py", "/etc/crib/venv/bin/python", "/etc/crib/requirements.txt"]
+                .map(Path::new)
+                .contains(&path)
+        }
+    }
+
+    fn read(text: &str) -> Result<Manifest, Vec<String>> {
+        let loaded = load(Path::new("/etc/crib/t.yaml"), &Text(text.into()), &HashMap::new());
+        loaded.map_err(|findings| {
+            let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
+            errors.map(|finding| finding.to_string().replace("/etc/crib/t.yaml:", "")).collect()
+        })
+    }
+
+    fn module(entry: &str) -> Result<DeclaredSource, Vec<String>> {
+        read(&format!("python_modules:\n  m: {entry}\n")).map(|mut manifest| manifest.sources.remove(0))
+    }
+
+    fn settings(entry: &str) -> ModuleSettings {
+        match module(entry).unwrap_or_else(|errors| panic!("{errors:?}")).settings {
+            SourceSettings::Python(settings) => *settings,
+            SourceSettings::Program { .. } => panic!("not a module"),
+        }
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let entry = "{module: ./tools/m.py, interpreter: ./venv/bin/python, workers: 2, prefix: w_, functions: [f], object: C, \
+                     init: {url: \"${env:KEY}\", n: 1}, environment: {K: \"${env:KEY}\"}, start_timeout: 5s, \
+                     tools: {f: {effect: read, timeout: 9s, cache: {ttl: 5m}, limits: [{calls: 1, per: day}], aliases: [g], \
+                     tags: [t], description: Does it., annotations: {title: T}, result_as_answer: true, capture: digest}}}";
+        let declared = module(entry).unwrap();
+        let SourceSettings::Python(module) = &declared.settings else { panic!("not a module") };
+        assert_eq!(
+            **module,
+            ModuleSettings {
+                name: "m".into(),
+                module: ModulePath::File("/etc/crib/tools/m.py".into()),
+                interpreter: Interpreter::Program("/etc/crib/venv/bin/python".into()),
+                workers: 2,
+                functions: Some(vec!["f".into()]),
+                object: Some("C".into()),
+                init: serde_json::from_str(r#"{"url": "value-of-key", "n": 1}"#).unwrap(),
+                environment: [("K".to_owned(), "value-of-key".to_owned())].into(),
+                workdir: "/etc/crib".into(),
+                venvs: PathBuf::new(),
+                start_timeout: Duration::from_secs(5),
+            }
+        );
+        let rules = &declared.rules.tools["f"];
+        assert_eq!((rules.policy.effect, rules.policy.timeout), (Effect::Read, Duration::from_secs(9)));
+        assert_eq!((rules.policy.limits[0].per, rules.policy.cache.is_some()), (Per::Day, true));
+        assert_eq!((rules.description.as_deref(), rules.result_as_answer), (Some("Does it."), Some(true)));
+        assert_eq!((declared.rules.prefix.as_str(), &declared.rules.asked[..]), ("w_", &["f".to_owned()][..]));
+        assert!(!declared.written.to_string().contains("value-of-key"), "{}", declared.written);
+        let read = read(&format!("python_modules:\n  m: {entry}\n")).unwrap();
+        assert_eq!(read.secrets, ["value-of-key"]);
+    }
+
+    #[test]
+    fn what_goes_without_saying() {
+        let plain = settings("{module: strands_tools.calculator}");
+        assert_eq!(plain.module, ModulePath::Name("strands_tools.calculator".into()));
+        assert_eq!((plain.interpreter, plain.workers), (Interpreter::Program("python3".into()), 1));
+        assert_eq!((plain.start_timeout, plain.functions), (START_TIME, None));
+        let required = settings("{module: tools/m.py, requirements: requirements.txt}");
+        assert_eq!(required.interpreter, Interpreter::Requirements("/etc/crib/requirements.txt".into()));
+    }
+
+    #[test]
+    fn defaults_hold_for_tools_that_are_not_named() {
+        let text = "defaults: {timeout: 7s, effect: read}\npython_modules: {m: {module: tools/m.py, tools: {f: {effect: write}}}}\n";
+        let declared = read(text).unwrap().sources.remove(0);
+        assert_eq!((declared.rules.policy.timeout.as_secs(), declared.rules.policy.effect), (7, Effect::Read));
+        let named = &declared.rules.tools["f"].policy;
+        assert_eq!((named.timeout.as_secs(), named.effect), (7, Effect::Write));
+    }
+
+    #[test]
+    fn what_cannot_be_is_said_with_its_place() {
+        for (entry, says) in [
+            ("{workers: 2}", "2:6: python_modules.m: module is missing"),
+            ("{module: tools/n.py}", "2:7: python_modules.m.module: there is no file /etc/crib/tools/n.py"),
+            ("{module: ./tools}", "python_modules.m.module: there is no file"),
+            ("{module: \"not a module\"}", "python_modules.m.module: neither a file"),
+            ("{module: tools/m.py, interpreter: ./nope/python}", "python_modules.m.interpreter: there is no file"),
+            ("{module: tools/m.py, requirements: nope.txt}", "python_modules.m.requirements: there is no file"),
+            (
+                "{module: tools/m.py, requirements: requirements.txt, interpreter: python3}",
+                "2:27: python_modules.m.requirements: interpreter and requirements",
+            ),
+            ("{module: tools/m.py, workers: 0}", "python_modules.m.workers: at least one"),
+            ("{module: tools/m.py, workers: -1}", "python_modules.m.workers: invalid value"),
+            ("{module: tools/m.py, functions: []}", "python_modules.m.functions: names no function"),
+            ("{module: tools/m.py, init: {a: 1}}", "python_modules.m.init: these are arguments for a class"),
+            ("{module: tools/m.py, objekt: C}", "python_modules.m.objekt: unknown key, did you mean object?"),
+            ("{module: tools/m.py, start_timeout: 0s}", "python_modules.m.start_timeout: in no time"),
+            ("{module: tools/m.py, start_timeout: soon}", "python_modules.m.start_timeout"),
+            ("{module: tools/m.py, prefix: 'a b'}", "python_modules.m.prefix: a tool name has"),
+            (
+                "{module: tools/m.py, environment: {K: \"${env:NOT_THERE}\"}}",
+                "python_modules.m.environment.K: environment variable NOT_THERE",
+            ),
+            ("{module: tools/m.py, tools: [f]}", "python_modules.m.tools: a map"),
+            ("{module: tools/m.py, tools: {f: read}}", "python_modules.m.tools.f: a map"),
+            (
+                "{module: tools/m.py, tools: {f: {efect: read}}}",
+                "python_modules.m.tools.f.efect: unknown key, did you mean effect?",
+            ),
+            (
+                "{module: tools/m.py, tools: {f: {input_schema: {}}}}",
+                "python_modules.m.tools.f.input_schema: unknown key",
+            ),
+            ("{module: tools/m.py, tools: {f: {timeout: soon}}}", "python_modules.m.tools.f.timeout"),
+            (
+                "{module: tools/m.py, tools: {f: {description: \"${env:KEY}\"}}}",
+                "python_modules.m.tools.f.description: callers see this",
+            ),
+            ("{module: tools/m.py, tools: {'f g': {}}}", "python_modules.m.tools.f g: a tool name has"),
+            ("{module: tools/m.py, tools: {f: {aliases: [g]}, g: {}}}", "python_modules.m.tools.g: the name is taken"),
+            ("tools/m.py", "python_modules.m: a map is expected"),
+        ] {
+            let errors = module(entry).err().unwrap_or_default();
+            assert!(errors.iter().any(|error| error.contains(says)), "{entry}: {errors:?}");
+        }
+        let errors = read("python_modules: {a/b: {module: tools/m.py}}\n").err().unwrap();
+        assert!(errors[0].contains("a module's name"), "{errors:?}");
+        let errors = read(
+            "tools: {f: {kind: native, use: calculator}}\npython_modules: {m: {module: tools/m.py, tools: {f: {}}}}\n",
+        );
+        assert!(errors.err().unwrap()[0].contains("the name is taken: /etc/crib/t.yaml:1:9"));
+        assert!(read("python_modules: [m]\n").err().unwrap()[0].contains("a map of modules"));
+    }
+
+    fn lints(text: &str) -> Vec<String> {
+        let found = check(Path::new("/etc/crib/t.yaml"), &Text(text.into()), &HashMap::new()).findings;
+        found.iter().map(|finding| format!("{} {}", finding.rule.as_str(), finding.path)).collect()
+    }
+
+    #[test]
+    fn lints_look_at_what_a_module_is_given_and_at_its_policies() {
+        let module = |keys: &str| format!("python_modules:\n  m: {{module: tools/m.py{keys}}}\n");
+        assert_eq!(lints(&module("")), [""; 0]);
+        assert_eq!(
+            lints(&module(", object: C, init: {password: correct-horse}, environment: {API_TOKEN: tok-123456789}")),
+            ["literal-secret python_modules.m.init.password", "literal-secret python_modules.m.environment.API_TOKEN"]
+        );
+        let tools = module(
+            ", prefix: w_, tools: {f: {effect: read}, g: {retry: {attempts: 3}}, h: {timeout: 9s, deadline: 3s}}",
+        );
+        let found = lints(&tools);
+        for expected in [
+            "uncached-read python_modules.m.tools.f.effect",
+            "ineffective python_modules.m.tools.g.retry",
+            "ineffective python_modules.m.tools.h.timeout",
+        ] {
+            assert!(found.contains(&expected.to_owned()), "{expected}: {found:?}");
+        }
+        // Which tools there are is not known, so no pattern is said to match none.
+        let callers = "callers: [{name: a, key: \"${env:KEY}\", admin: true, allow: [anything_*]}]\n";
+        let found = lints(&format!("{callers}{}", module(", tools: {f: {effect: read, cache: {ttl: 5m}}}")));
+        assert_eq!(found, ["short-key callers.0.key", "unreachable-tool python_modules.m.tools.f"]);
+    }
+}

@@ -62,6 +62,7 @@ impl Module {
             redactor: self.surroundings.redactor.clone(),
             sweeps,
         });
+        told("loading the module".into());
         let (worker, Listing { tools, warnings }) = launcher.start(Mode::Sync).await?;
         let lanes = Lanes::new(&launcher, worker, &tools);
         let tools = tools.into_iter().filter_map(|function| lanes.offer(function)).collect();

@@ -328,6 +328,38 @@ def meet(name: str, others: int) -> str:
     }
 
     #[tokio::test]
+    async fn a_thread_that_goes_on_telling_after_its_call_disturbs_nobody() {
+        if no_python() {
+            return;
+        }
+        let source = "
+import os, sys, threading
+
+def sink():
+    frame = sys._getframe()
+    while 'wire' not in frame.f_globals:
+        frame = frame.f_back
+    return frame.f_globals['wire'].sink
+
+@tool
+def late() -> str:
+    'Says something later.'
+    to, go = sink(), threading.Event()
+    def tell():
+        go.wait(0.05)
+        os.write(to, b'{\"op\":\"progress\",\"id\":1,\"data\":1}\\n')
+        open('told', 'w').write('x')
+    threading.Thread(target=tell).start()
+    return str(os.getpid())
+";
+        let crib = Crib::new(source, 1).await;
+        let before = crib.text("late", json!({})).await;
+        crib.until_file("told").await;
+        assert_eq!(crib.text("late", json!({})).await, before);
+        assert_eq!(crib.module.status().replaced, 0);
+    }
+
+    #[tokio::test]
     async fn a_large_value_goes_both_ways() {
         if no_python() {
             return;
@@ -608,6 +640,9 @@ def nonsense(line: str) -> str:
             return;
         }
         let source = "
+import atexit
+atexit.register(lambda: open('left.' + str(os.getpid()), 'w').write('x'))
+
 @tool
 def wait() -> str:
     'Waits for a file.'
@@ -629,6 +664,9 @@ def wait() -> str:
         crib.until_workers(2, 2).await;
         let others = |now: &Vec<String>| now.len() == 2 && !now.iter().any(|process| before.contains(process));
         until("all are new", || Some(survivors(&crib.mark)).filter(others)).await;
+        for process in before {
+            crib.until_file(&format!("left.{process}")).await;
+        }
     }
 }
 

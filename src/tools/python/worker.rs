@@ -43,6 +43,8 @@ exec(compile(read(int(size)), name, 'exec'), {'__name__': 'toolcrib_worker', '__
 pub(super) const VARIABLE: &str = "TOOLCRIB_WORKER";
 /// A worker whose pipe has closed ends at once, or is stuck.
 const END: Duration = Duration::from_secs(1);
+/// A worker that has nothing more to do gives its module's exit handlers two seconds.
+const LEAVE: Duration = Duration::from_secs(3);
 
 /// Starts the workers of one module.
 pub(super) struct Launcher {
@@ -156,9 +158,20 @@ impl Launcher {
 }
 
 impl Worker {
-    /// Whether it is still there and has kept silent.
+    /// Whether it is still there. What it says while it has no call is passed over.
     pub(super) fn is_sound(&mut self) -> bool {
-        self.from.advance_now().is_none() && !self.tree.has_ended()
+        while let Some(read) = self.from.advance_now() {
+            if !matches!(read, Ok(true)) {
+                return false;
+            }
+        }
+        !self.tree.has_ended()
+    }
+
+    /// Ends it in its own time: it may still close what it has open.
+    pub(super) async fn leave(mut self) {
+        self.to = None;
+        let _ = timeout(LEAVE, self.tree.wait()).await;
     }
 
     /// Writes to it, all or an error.
