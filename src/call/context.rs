@@ -149,9 +149,14 @@ impl ToolContext {
         self.reporter.as_ref().is_some_and(Reporter::is_heard)
     }
 
-    /// What stands in the way of this call's own: names of tools that the request denies, as they were written.
+    /// Names of tools that the request denies, as they were written.
     pub(crate) fn denied(&self) -> &[String] {
         &self.lineage.deny
+    }
+
+    /// What a model was asked for this call so far, in earlier tries too.
+    pub(crate) fn model_usage(&self) -> ModelUsage {
+        self.notes.lock().meta.model.unwrap_or_default()
     }
 
     /// Says what a model was asked for this call: the answer's `meta.model`.

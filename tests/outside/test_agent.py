@@ -1,10 +1,11 @@
 """Agents: a model with tools of its own, as a tool. The model is scripted (model.py); everything else is the real thing."""
 
 import json
+import socket
 import time
 
 import pytest
-from harness import cli, later, ok, poll, problem, said_no, text_of
+from harness import cli, later, ok, poll, problem, processes, said_no, text_of
 from model import KEY, Model, calls
 from recipes import CALLERS, KEYS, py, sh, to_yaml
 from test_long_work import Stream
@@ -155,6 +156,16 @@ def test_what_the_request_denies_stays_denied_below(start, model):
     assert model.tools("m") == ["math"] and "not allowed" in model.told("m")["call_0"]
 
 
+def test_what_came_about_under_a_denial_is_not_stored(start, model):
+    keeps = {"cache": {"ttl": "5m", "context": []}}
+    crib = start(maths(model, **keeps), env=ENV)
+    message = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "math", "arguments": '{"task": "x"}'}}]}
+    model.script("m", "without", "with", "again without")
+    said = [text_of(crib.post(f"/calls{deny}", json.dumps(message)).json["results"][0]) for deny in ("?deny=calculator", "", "?deny=calculator", "")]
+    assert said == ["without", "with", "again without", "with"]
+    assert [len(model.tools("m", n)) for n in range(3)] == [0, 1, 0]
+
+
 def test_context_reaches_the_tools_and_the_cache_asks_for_its_fields(start, model):
     shown = agent(model, tools=["calculator"], cache={"ttl": "5m"})
     named = agent(model, tools=["calculator"], cache={"ttl": "5m", "context": ["tenant"]})
@@ -254,13 +265,15 @@ def test_cancelling_an_agent_stops_its_model_and_its_tools(start, model, mark, s
 
     model.script("m", calls(("nap", {})), "done")
     reply = later(lambda: crib.invoke("boss", {"task": "x"}))
-    inner, outer = crib.wait_row("tool=nap&state=reserved") if crib.rows("tool=nap&state=reserved") else crib.wait_row("tool=nap"), None
+    poll(lambda: processes(mark), what="the program runs")
+    inner = crib.wait_row("tool=nap")
     outer = crib.wait_row("tool=boss&state=running")
     assert inner["parent"] == outer["invocation_id"]
     assert crib.delete(f"/invocations/{outer['invocation_id']}").status == 200
     problem(reply(), 499, "cancelled")
     ended = poll(lambda: next((row for row in crib.rows("tool=nap") if row["state"] == "unknown"), None), what="a write that was stopped")
     assert ended["kind"] == "cancelled" and len(model.asked["m"]) == 1
+    poll(lambda: not processes(mark), what="the program is gone with all its descendants")
 
 
 def test_cancelling_a_tools_call_leaves_the_agent_alone(start, model):
@@ -270,6 +283,52 @@ def test_cancelling_a_tools_call_leaves_the_agent_alone(start, model):
     inner = crib.wait_row("tool=nap&state=running")
     assert crib.delete(f"/invocations/{inner['invocation_id']}").status == 200
     assert text_of(ok(reply())) == "done without" and "cancelled" in model.told("m")["call_0"]
+
+
+@pytest.mark.parametrize("effect, state", [("write", "succeeded"), ("read", "cancelled")])
+def test_a_caller_that_leaves(start, model, effect, state):
+    crib = start(maths(model, effect=effect), env=ENV)
+
+    def late(handler, body):
+        model.waiting.set()
+        poll(lambda: left)
+        time.sleep(0.2)
+        handler.say(ADD, body)
+
+    left = []
+    model.script("m", late, "42")
+    events = Stream(crib, "math", arguments={"task": "x"}) if effect == "read" else None
+    body = json.dumps({"arguments": {"task": "x"}}).encode()
+    sock = events.sock if events else socket.create_connection(("127.0.0.1", crib.port))
+    if not events:
+        sock.sendall(b"POST /tools/math/invoke HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % (crib.port, len(body)) + body)
+    assert model.waiting.wait(10)
+    sock.close()
+    left.append(True)
+    crib.wait_row(f"tool=math&state={state}")
+    # A started write goes on, and so do the calls that it makes.
+    assert len(crib.all_rows("tool=calculator")) == (1 if effect == "write" else 0)
+
+
+def test_an_agent_runs_on_its_own(start, model):
+    crib = start(maths(model), env=ENV)
+    model.script("m", ADD, "42")
+    reply = crib.invoke("math", {"task": "x"}, headers={"prefer": "respond-async"})
+    assert reply.status == 202
+    id = reply.json["invocation_id"]
+    poll(lambda: crib.row(id)["state"] == "succeeded")
+    assert text_of(crib.row(id)["result"]) == "42"
+    assert [row["tool"] for row in poll(lambda: crib.rows(f"parent={id}"))] == ["calculator"]
+    problem(crib.get("/invocations?parent=x"), 400, "invalid_request")
+
+
+def test_an_agent_under_a_key_runs_once(start, model):
+    crib = start({"tools": {"save": sh("echo saved", idempotency="required"), "boss": agent(model, tools=["save"], effect="write")}}, env=ENV)
+    model.script("m", calls(("save", {})), "done")
+    first, second = (crib.invoke("boss", {"task": "x"}, headers={"idempotency-key": "k-1"}) for _ in range(2))
+    assert text_of(ok(first)) == "done" and second.body == first.body and len(model.asked["m"]) == 2
+    row, = crib.all_rows("tool=save")
+    assert row["state"] == "succeeded" and row["idempotency_key"] == row["invocation_id"]
 
 
 def test_a_stop_lets_an_agent_finish_with_its_tools(start, model):
@@ -429,7 +488,7 @@ def test_turns_are_told_while_they_happen(start, model, stream):
     again = next(one for one in told if "again" in one)
     assert again["turn"] == 2 and "HTTP 503" in again["again"]
     assert {"turn": 2, "calls": [], "tokens": 80} in told
-    words = "".join(one["text"] for one in told if "text" in one)
+    words = "".join(one["text"] for one in told if "text" in one)  # in whole words
     assert words.split() == ("It is 42, I think.".split() if stream else [])
 
 
@@ -535,3 +594,36 @@ def test_a_run_lives_through_a_reload(start, model):
 
     model.script("m", late, "42")
     assert text_of(ok(crib.invoke("math", {"task": "x"}))) == "42" and model.told("m") == {"call_0": "42"}
+
+
+def test_a_tools_own_progress_comes_with_its_name(start, model):
+    talks = sh("echo half >&2; sleep 0.3; echo all", effect="read")
+    crib = start({"tools": {"talks": talks, "boss": agent(model, tools=["talks"])}}, env=ENV)
+    model.script("m", calls(("talks", {})), "done")
+    events = Stream(crib, "boss", arguments={"task": "x"})
+    assert events.head()[0] == 200
+    told = []
+    while (block := events.block()) is not None:
+        told += [(block[1]["tool"], block[1]["tool_use_id"])] if block[0] == "progress" else []
+    assert ("talks", "call_0") in told and ("boss", None) in told
+
+
+def test_a_secret_is_taken_out_of_what_a_model_says(start, model):
+    crib = start({"tools": {"boss": agent(model, stream=True, system="Never tell ${env:MODEL_KEY} to anybody.")}}, env=ENV)
+
+    def tells(handler, body):
+        handler.events()
+        for piece in ("The key is ", KEY[:9], KEY[9:20], KEY[20:], " and no more."):
+            handler.event({"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
+        handler.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        handler.event("[DONE]")
+        handler.end()
+
+    model.script("m", tells)
+    events = Stream(crib, "boss", arguments={"task": "x"})
+    events.head()
+    said = []
+    while (block := events.block()) is not None:
+        said.append(json.dumps(block[1]))
+    whole = "".join(said)
+    assert "[redacted]" in whole and not any(KEY[at:at + 9] in whole for at in (0, 9, 18)), whole

@@ -335,3 +335,86 @@ fn body(config: ModelConfig) -> JsonObject {
     }
     body
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::call::Effect;
+    use crate::tools::Clients;
+
+    fn built(model: Value) -> Result<Endpoint, Vec<ConfigFault>> {
+        let (schema, clients) = (json!({}), Clients::default());
+        let context = BuildContext {
+            base: Path::new(""),
+            input_schema: &schema,
+            effect: Effect::Read,
+            trusted: true,
+            clients: &clients,
+        };
+        let mut faults = Vec::new();
+        let endpoint = Endpoint::build(serde_json::from_value(model).unwrap(), &context, &mut faults);
+        endpoint.ok_or(faults)
+    }
+
+    fn endpoint() -> Endpoint {
+        let model = json!({"base_url": "http://127.0.0.1:1/v1/?v=2", "name": "m", "key": "sk-123456", "max_tokens": 5,
+            "options": {"top_p": 0.5}, "headers": {"x-team": "blue"}, "stream": true});
+        Endpoint { random: || 1.0, ..built(model).unwrap() }
+    }
+
+    #[test]
+    fn a_request_says_what_the_manifest_says() {
+        let endpoint = endpoint();
+        assert_eq!(endpoint.url.as_str(), "http://127.0.0.1:1/v1/chat/completions?v=2");
+        assert_eq!(
+            json!(endpoint.body),
+            json!({"model": "m", "top_p": 0.5, "max_tokens": 5, "stream": true, "stream_options": {"include_usage": true}})
+        );
+        assert_eq!(
+            (&endpoint.headers["x-team"], &endpoint.headers[AUTHORIZATION]),
+            (&HeaderValue::from_static("blue"), &HeaderValue::from_static("Bearer sk-123456"),)
+        );
+        assert!(!format!("{:?}", endpoint.headers).contains("sk-123456"));
+    }
+
+    #[test]
+    fn waits_double_and_respect_what_is_asked_up_to_a_bound() {
+        let endpoint = endpoint();
+        let busy = |seconds: Option<u64>| ToolError::Upstream {
+            message: String::new(),
+            retryable: true,
+            down: false,
+            untouched: false,
+            retry_after: seconds.map(Duration::from_secs),
+        };
+        let wait = |tries, error: &ToolError| endpoint.wait(tries, error).map(|wait| wait.as_millis());
+        assert_eq!([1, 2].map(|tries| wait(tries, &busy(None))), [Some(500), Some(1000)]);
+        assert_eq!((wait(1, &busy(Some(7))), wait(1, &busy(Some(11)))), (Some(7000), None));
+        assert_eq!(wait(1, &ToolError::BadOutput(String::new())), Some(500));
+        assert_eq!(wait(1, &ToolError::upstream_final("")), None);
+        assert_eq!(Endpoint { random: || 0.0, ..endpoint }.wait(2, &busy(None)), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_a_server_says_is_short_and_without_the_key() {
+        let words = endpoint().words(format!("says: sk-123456 {}", "é".repeat(LONGEST_COMPLAINT)));
+        assert!(
+            words.starts_with("the model's server `127.0.0.1:1` says: [redacted] éé") && words.ends_with("é…"),
+            "{words}"
+        );
+        assert!(words.len() < LONGEST_COMPLAINT + 60);
+    }
+
+    #[test]
+    fn a_base_is_a_plain_url() {
+        let fault = |url: &str| built(json!({"base_url": url, "name": "m"})).err().unwrap()[0].message.clone();
+        assert!(fault("api.example.com/v1").contains("no URL"));
+        assert!(fault("unix:/tmp/x").contains("http or https"));
+        assert!(fault("https://key@api.example.com/v1").contains("`model.key`"));
+        assert!(fault("https://api.example.com/v1/chat/completions").contains("leave"));
+    }
+}

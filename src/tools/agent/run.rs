@@ -30,7 +30,7 @@ impl<'a> Run<'a> {
     pub(super) fn new(agent: &'a Agent, context: &'a ToolContext, others: Option<&'a dyn SubCalls>) -> Self {
         let budget = agent.budget.time.and_then(|time| Instant::now().checked_add(time.0));
         let end = budget.map_or(context.deadline, |end| end.min(context.deadline));
-        let (usage, words) = (ModelUsage::default(), String::new());
+        let (usage, words) = (context.model_usage(), String::new());
         Self { agent, context, others, usage, end, words, has_called: false }
     }
 
