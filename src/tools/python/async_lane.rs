@@ -276,7 +276,16 @@ impl Loop {
     /// Owns the worker until it ends, and ends it.
     async fn run(&self, mut worker: Worker, orders: mpsc::Receiver<Vec<u8>>, recycle: &Notify) -> Ended {
         let Some(to) = worker.to.take() else { return Ended::Died("its pipe is gone".into()) };
-        let mut write = pin!(write(to, orders));
+        let ended = self.serve(&mut worker, write(to, orders), recycle).await;
+        if let Ended::Recycled = ended {
+            // Its pipe is closed by now.
+            worker.leave().await;
+        }
+        ended
+    }
+
+    async fn serve(&self, worker: &mut Worker, write: impl Future<Output = Next>, recycle: &Notify) -> Ended {
+        let mut write = pin!(write);
         let mut end_cancelled = pin!(self.end_cancelled());
         let mut retired = pin!(async {
             recycle.notified().await;

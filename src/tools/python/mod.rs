@@ -60,8 +60,10 @@ impl Module {
             name: self.settings.name.as_str().into(),
             python,
             redactor: self.surroundings.redactor.clone(),
+            listed: Mutex::default(),
             sweeps,
         });
+        told("loading the module".into());
         let (worker, Listing { tools, warnings }) = launcher.start(Mode::Sync).await?;
         let lanes = Lanes::new(&launcher, worker, &tools);
         let tools = tools.into_iter().filter_map(|function| lanes.offer(function)).collect();

@@ -142,7 +142,7 @@ pub(super) struct Listing {
 }
 
 /// One function of a module.
-#[derive(Debug, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct Function {
     pub name: String,
     pub description: String,
@@ -214,7 +214,8 @@ pub(super) fn read(line: &[u8]) -> Result<(u64, Said), String> {
             Said::End(Err(ToolError::InvalidArguments(line.violations.into_iter().map(violation).collect())))
         }
         Op::FailedCall => Said::End(Err(ToolError::BadOutput(line.message.unwrap_or_default()))),
-        Op::Cancelled => Said::End(Err(ToolError::unavailable("the call was cancelled in its worker"))),
+        // Nobody waits for the end of a call that we have cancelled: this one did so itself.
+        Op::Cancelled => Said::End(Err(ToolError::Said("Error: the function cancelled itself".into()))),
     };
     Ok((line.id, said))
 }

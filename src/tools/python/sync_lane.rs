@@ -28,7 +28,8 @@ pub(super) struct SyncLane {
     free: Semaphore,
     /// Whether nobody should wait.
     down: watch::Sender<bool>,
-    starts: Mutex<JoinSet<()>>,
+    /// Workers that come and go.
+    behind: Mutex<JoinSet<()>>,
 }
 
 struct State {
@@ -48,7 +49,7 @@ struct Idle {
     generation: u64,
     next_id: u64,
     /// Notices its end while nobody reads from it.
-    watch: Watch,
+    _watch: Watch,
 }
 
 impl SyncLane {
@@ -61,7 +62,7 @@ impl SyncLane {
             state: Mutex::new(state),
             free: Semaphore::new(0),
             down: watch::Sender::new(false),
-            starts: Mutex::default(),
+            behind: Mutex::default(),
         });
         lane.welcome(first, 0);
         (0..more).for_each(|_| lane.start_one());
@@ -152,10 +153,18 @@ impl SyncLane {
         }
     }
 
+    /// Replaces a worker that may leave in its own time.
     fn retire(self: &Arc<Self>, idle: Idle) {
         self.state().alive -= 1;
-        drop(idle);
+        self.run(idle.worker.leave());
         self.replace();
+    }
+
+    /// Runs something behind the lane, as long as there is one.
+    fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        while behind.try_join_next().is_some() {}
+        behind.spawn_on(work, &self.runtime);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -180,7 +189,7 @@ impl SyncLane {
             lane.upgrade().into_iter().for_each(|lane| lane.died_idle(number));
         });
         drop(state);
-        self.put_down(Idle { worker, number, generation, next_id: 1, watch });
+        self.put_down(Idle { worker, number, generation, next_id: 1, _watch: watch });
         self.publish();
     }
 
@@ -223,9 +232,7 @@ impl SyncLane {
 
     /// Starts a worker in the background, after a pause if others have died early.
     fn start_one(self: &Arc<Self>) {
-        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
-        while starts.try_join_next().is_some() {}
-        starts.spawn_on(start(Arc::downgrade(self), self.launcher.clone()), &self.runtime);
+        self.run(start(Arc::downgrade(self), self.launcher.clone()));
     }
 
     fn pause(&self) -> (std::time::Duration, u64) {
@@ -274,6 +281,8 @@ impl Lease {
             };
             match line {
                 Ok((of, Said::Progress(data))) if of == id => context.progress(data),
+                // A thread of an earlier call goes on telling.
+                Ok((of, Said::Progress(_))) if of < id => {}
                 Ok((of, Said::End(end))) if of == id => {
                     self.give_back();
                     return end;
@@ -286,10 +295,6 @@ impl Lease {
 
     fn give_back(mut self) {
         if let Some(idle) = self.idle.take() {
-            if idle.watch.has_seen_the_end() {
-                self.idle = Some(idle);
-                return self.died("its worker process ended after a call");
-            }
             self.lane.put_down(idle);
         }
     }
@@ -317,7 +322,9 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(idle) = self.idle.take() {
-            self.lane.retire(idle);
+            self.lane.state().alive -= 1;
+            drop(idle);
+            self.lane.replace();
         }
     }
 }

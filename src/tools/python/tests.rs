@@ -328,6 +328,38 @@ def meet(name: str, others: int) -> str:
     }
 
     #[tokio::test]
+    async fn a_thread_that_goes_on_telling_after_its_call_disturbs_nobody() {
+        if no_python() {
+            return;
+        }
+        let source = "
+import os, sys, threading
+
+def sink():
+    frame = sys._getframe()
+    while 'wire' not in frame.f_globals:
+        frame = frame.f_back
+    return frame.f_globals['wire'].sink
+
+@tool
+def late() -> str:
+    'Says something later.'
+    to, go = sink(), threading.Event()
+    def tell():
+        go.wait(0.05)
+        os.write(to, b'{\"op\":\"progress\",\"id\":1,\"data\":1}\\n')
+        open('told', 'w').write('x')
+    threading.Thread(target=tell).start()
+    return str(os.getpid())
+";
+        let crib = Crib::new(source, 1).await;
+        let before = crib.text("late", json!({})).await;
+        crib.until_file("told").await;
+        assert_eq!(crib.text("late", json!({})).await, before);
+        assert_eq!(crib.module.status().replaced, 0);
+    }
+
+    #[tokio::test]
     async fn a_large_value_goes_both_ways() {
         if no_python() {
             return;
@@ -608,6 +640,9 @@ def nonsense(line: str) -> str:
             return;
         }
         let source = "
+import atexit
+atexit.register(lambda: open('left.' + str(os.getpid()), 'w').write('x'))
+
 @tool
 def wait() -> str:
     'Waits for a file.'
@@ -629,6 +664,9 @@ def wait() -> str:
         crib.until_workers(2, 2).await;
         let others = |now: &Vec<String>| now.len() == 2 && !now.iter().any(|process| before.contains(process));
         until("all are new", || Some(survivors(&crib.mark)).filter(others)).await;
+        for process in before {
+            crib.until_file(&format!("left.{process}")).await;
+        }
     }
 }
 
@@ -906,6 +944,24 @@ def speak(text: str) -> str:
         assert!(long < 5000, "{long}");
         lines.until("Traceback (most recent call last)").await;
         lines.until("RuntimeError: the traceback has its place").await;
+    }
+
+    #[tokio::test]
+    async fn a_module_that_was_edited_is_told_of_when_a_worker_loads_it() {
+        if no_python() {
+            return;
+        }
+        let lines = Lines::default();
+        let log = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone()).finish();
+        let _log = tracing::subscriber::set_default(log);
+        let crib = Crib::new(PID, 1).await;
+        let edited =
+            format!("from toolcrib import tool\n{PID}\n@tool\ndef more() -> int:\n    'More.'\n    return 1\n");
+        std::fs::write(crib.file("tools.py"), edited).unwrap();
+        crib.module.recycle();
+        crib.until_workers(1, 1).await;
+        assert_eq!(lines.until("other tools than when it was listed").await["level"], "WARN");
+        crib.process().await;
     }
 }
 

@@ -72,14 +72,20 @@ class Wire:
         self.source = os.dup(0)  # os.dup: not inherited by programs that tools start
         self.sink = os.dup(1)
         self.log = os.dup(2)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
-        os.dup2(2, 1)
+        self.give_standard_descriptors()
         self.lock = threading.Lock()  # tools may report progress from threads of their own
         self.max_line = 4 << 20
         # A forked child is no worker: it must neither hold the pipes (the service waits for their end) nor ever answer.
         os.register_at_fork(after_in_child=self.abandon)
+
+    def give_standard_descriptors(self):
+        """To tools: nothing to read, and the log twice."""
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        if nothing != 0:
+            os.dup2(nothing, 0)
+            os.close(nothing)
+        os.dup2(self.log, 1)
+        os.dup2(self.log, 2)
 
     def abandon(self):
         for descriptor in (self.source, self.sink, self.log):
@@ -908,11 +914,15 @@ def signature_of(function):
         return inspect.signature(function, annotation_format=library.Format.FORWARDREF)
 
 
-def scope_of(function):
-    """The names that a function's string hints may use."""
+def inner_partial(function):
     while isinstance(function, functools.partial):
         function = function.func
-    function = inspect.unwrap(function)
+    return function
+
+
+def scope_of(function):
+    """The names that a function's string hints may use."""
+    function = inspect.unwrap(inner_partial(function))
     function = getattr(function, "__func__", function)
     if not hasattr(function, "__globals__"):
         function = getattr(type(function), "__call__", function)
@@ -942,8 +952,8 @@ def is_context_hint(hint, scope):
 class Function:
     """A typed function as a tool: description, schema, and the call."""
 
-    def __init__(self, function, options):
-        self.function, self.options = function, options
+    def __init__(self, function, options, name):
+        self.function, self.options, self.name = function, options, name
         self.shim = options.framework == "strands"
         self.scope = scope_of(function)
         self.signature = signature_of(function)
@@ -958,11 +968,11 @@ class Function:
         self.changes = [(parameter.name, parameter.convert) for parameter in self.parameters if parameter.convert]
 
     def describe(self):
-        options, doc = self.options, inspect.getdoc(self.function) if not isinstance(self.function, functools.partial) else None
+        options, doc = self.options, inspect.getdoc(inner_partial(self.function))
         description, said = read_docstring(doc)
         if self.shim:
             description = strands_description(doc)
-        self.description = options.description or description or getattr(self.function, "__name__", options.name or "")
+        self.description = options.description or description or self.name
         shapes = Shapes(self.scope, as_dicts=self.shim)
         properties, required, rest, self.parameters = {}, [], False, []
         named_context = ("tool_context" if options.context is True else options.context) or (None if self.shim else "tool_context")
@@ -1487,9 +1497,7 @@ class Tool:
 def place_of_object(source):
     """(file, line) where a function or class is written, as far as it can be known."""
     try:
-        while isinstance(source, functools.partial):
-            source = source.func
-        source = inspect.unwrap(source) if callable(source) else source
+        source = inspect.unwrap(inner_partial(source)) if callable(source) else source
         code = getattr(getattr(source, "__func__", source), "__code__", None)
         if code is not None:
             return code.co_filename, code.co_firstlineno
@@ -1501,16 +1509,15 @@ def place_of_object(source):
 
 
 def is_async(function):
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = inner_partial(function)
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 def function_tool(function, options, name=None):
     """A plain function, or one marked by toolcrib.tool or the Strands stand-in."""
-    described = Function(function, options)
-    strands = options.framework == "strands"
     name = options.name or name or getattr(function, "__name__", "")
+    described = Function(function, options, name)
+    strands = options.framework == "strands"
     return Tool(
         name, described.description, described.input_schema, options.framework, described.start, function,
         output_schema=described.output_schema, is_async=is_async(function), result_as_answer=options.result_as_answer,
@@ -1799,7 +1806,7 @@ def langchain_block(part):
 
 def loaded(module, name):
     """A framework's class, if the framework has been imported: what was not imported has made no tools."""
-    return getattr(sys.modules.get(module), name, None) or ()
+    return vars(sys.modules[module]).get(name, ()) if module in sys.modules else ()
 
 
 def recognise(value):
@@ -1865,7 +1872,7 @@ class Finder:
         try:
             made = kind()
         except Exception as error:
-            self.problem(name, f"{kind.__name__}() needs arguments or fails ({first_line(error)}); name it as `object` and give them as `init`", kind, error)
+            self.problem(name, f"{kind.__name__}() needs arguments or fails ({'; '.join(f'{pointer[1:]}: {message}' for pointer, message in pydantic_violations(error) or []) or first_line(error)}); name it as `object` and give them as `init`", kind, error)
         else:
             self.add(name, recognise(made), kind)
 
@@ -2255,7 +2262,12 @@ def read_call(line, tools):
 
 
 def restore_streams(streams):
-    """What one call did to sys.stdout must not fail the next: it may have been closed or replaced."""
+    """What one call did to sys.stdout or descriptor 1 must not fail the next: it may have been closed or replaced."""
+    try:
+        os.fstat(1)
+        os.fstat(2)
+    except OSError:
+        wire.give_standard_descriptors()
     if sys.stdout is not streams[0] or streams[0].closed or sys.stderr is not streams[1] or streams[1].closed:
         streams[:] = [stream if not stream.closed else open_stream(index + 1) for index, stream in enumerate(streams)]
         sys.stdout, sys.stderr = streams
@@ -2378,7 +2390,7 @@ def main():
     wire.max_line = request.get("max_result", wire.max_line)
     install_decorators()
     try:
-        tools, warnings = load(request)
+        tools, warnings = guard_load(lambda: load(request), f"loading {request['module']}", lambda file: True)
     except LoadFailure as failure:
         shown = traceback_of(failure.error) if failure.error is not None else ""
         told = {"op": "failed", "kind": failure.kind, "message": failure.message, "file": failure.file, "line": failure.line, "traceback": shown}
