@@ -16,7 +16,7 @@ use crate::callers::{CallerSettings, hash_key};
 use crate::http::ServerSettings;
 use crate::ledger;
 use crate::secrets::Redactor;
-use crate::tools::{Clients, Tool};
+use crate::tools::{Clients, Databases, Tool};
 
 const SECTIONS: [&str; 10] =
     ["server", "ledger", "cache", "calls", "callers", "include", "defaults", "tools", "python_modules", "mcp_servers"];
@@ -74,6 +74,7 @@ pub(super) fn read(path: &Path, source: &dyn Source, natives: &HashMap<String, T
         seen: HashMap::new(),
         written: Written::default(),
         clients: Clients::default(),
+        databases: Databases::default(),
     };
     let mut manifest = loader.manifest(path);
     let mut findings = loader.findings.0;
@@ -97,6 +98,7 @@ struct Loader<'a> {
     seen: HashMap<String, Place>,
     written: Written,
     clients: Clients,
+    databases: Databases,
 }
 
 impl Loader<'_> {
@@ -300,6 +302,7 @@ impl Loader<'_> {
                 natives: self.natives,
                 origin: Origin::Manifest,
                 clients: &self.clients,
+                databases: &self.databases,
                 secrets: &mut self.secrets,
                 findings: &mut self.findings,
             };

@@ -7,7 +7,7 @@ use serde_aux::serde_introspection::serde_introspect;
 use serde_json::Value;
 
 use super::{BuildContext, ConfigFault, Runner, agent, command, http, sql};
-use crate::call::Kind;
+use crate::call::{Effect, Kind};
 
 /// A runner and what is odd about it, or everything that keeps it from being built.
 pub type Built = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
@@ -31,6 +31,14 @@ pub fn keys(kind: Kind) -> &'static [&'static str] {
         Kind::Sql => serde_introspect::<sql::Config>(),
         Kind::Agent => serde_introspect::<agent::Config>(),
         Kind::Python => &[],
+    }
+}
+
+/// The effect of an entry that does not say. A statement only reads unless more is declared: its database sees to that.
+pub fn effect(kind: Kind) -> Effect {
+    match kind {
+        Kind::Sql => Effect::Read,
+        Kind::Native | Kind::Command | Kind::Http | Kind::Python | Kind::Agent => Effect::default(),
     }
 }
 

@@ -22,6 +22,7 @@ use async_trait::async_trait;
 pub use config::{BuildContext, ConfigFault, ParameterUse};
 pub use http::Clients;
 pub use source::{Listed, Offer, Source, SourceFault, SourceStatus, Told};
+pub use sql::Databases;
 pub(crate) use tool::Settings;
 pub use tool::{BuildError, Tool};
 
