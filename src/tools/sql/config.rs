@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::database::Address;
 use super::rows::Limits;
 use super::statement::Statement;
-use super::{Finding, Prepared, SqlTool, sqlite};
+use super::{Finding, Prepared, SqlTool, postgres, sqlite};
 use crate::call::Effect;
 use crate::call::units::Size;
 use crate::similar::{HINT, closest};
@@ -81,6 +81,10 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
     let statement = match address {
         Address::Sqlite(file) => {
             Prepared::Sqlite(sqlite::Prepared::new(context.databases.sqlite(file, writes), &statement, limits))
+        }
+        Address::Postgres(server) => {
+            let database = context.databases.postgres(&config.database, *server);
+            Prepared::Postgres(Box::new(postgres::Prepared::new(database, statement, writes, limits)))
         }
     };
     if let Err(finding) = at_once(statement.probe()) {

@@ -4,20 +4,23 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::sqlite;
 use super::statement::Dialect;
+use super::{postgres, sqlite};
 
 /// What `database:` says.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Address {
     /// A file.
     Sqlite(PathBuf),
+    /// A server.
+    Postgres(Box<postgres::Server>),
 }
 
 /// The databases of the tools that are built together.
 #[derive(Default)]
 pub struct Databases {
     sqlite: Mutex<HashMap<(PathBuf, bool), Arc<sqlite::Database>>>,
+    /// By their URLs.
+    postgres: Mutex<HashMap<String, Arc<postgres::Database>>>,
 }
 
 impl Address {
@@ -38,12 +41,16 @@ impl Address {
                 }
             };
         }
+        if ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return postgres::Server::parse(url, base).map(|server| Self::Postgres(Box::new(server)));
+        }
         Err("write sqlite://FILE or postgres://USER@HOST/DATABASE".into())
     }
 
     pub(super) fn dialect(&self) -> Dialect {
         match self {
             Self::Sqlite(_) => Dialect::Sqlite,
+            Self::Postgres(_) => Dialect::Postgres,
         }
     }
 }
@@ -54,5 +61,11 @@ impl Databases {
         let mut known = self.sqlite.lock().unwrap_or_else(PoisonError::into_inner);
         let database = || Arc::new(sqlite::Database::new(file.clone(), writes));
         known.entry((file.clone(), writes)).or_insert_with(database).clone()
+    }
+
+    /// The server's connections. Whether a tool may write is said anew for each of its transactions.
+    pub(super) fn postgres(&self, url: &str, server: postgres::Server) -> Arc<postgres::Database> {
+        let mut known = self.postgres.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(url.to_owned()).or_insert_with(|| Arc::new(postgres::Database::new(server))).clone()
     }
 }

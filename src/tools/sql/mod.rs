@@ -8,6 +8,7 @@ mod config;
 mod database;
 mod faults;
 mod pool;
+mod postgres;
 mod rows;
 mod sqlite;
 mod statement;
@@ -31,6 +32,7 @@ struct SqlTool {
 /// A statement on its database.
 enum Prepared {
     Sqlite(sqlite::Prepared),
+    Postgres(Box<postgres::Prepared>),
 }
 
 impl Prepared {
@@ -38,6 +40,7 @@ impl Prepared {
     async fn probe(&self) -> Result<(), Finding> {
         match self {
             Self::Sqlite(statement) => statement.probe().await,
+            Self::Postgres(statement) => statement.probe().await,
         }
     }
 }
@@ -47,6 +50,7 @@ impl Runner for SqlTool {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
         match &self.statement {
             Prepared::Sqlite(statement) => statement.call(&arguments, &context).await,
+            Prepared::Postgres(statement) => statement.call(&arguments, &context).await,
         }
     }
 

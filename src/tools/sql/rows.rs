@@ -1,5 +1,7 @@
 //! Rows as they come, within their bounds, and the answer that they make.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::call::{Content, JsonObject, ToolContext, ToolError, ToolResult};
@@ -13,6 +15,9 @@ pub(super) struct Limits {
     pub(super) max_output: usize,
 }
 
+/// What is odd about values, each sentence once.
+pub(super) type Odd = BTreeSet<String>;
+
 /// Rows so far. One more than fits is asked for, to know whether there are more.
 pub(super) struct Rows {
     limits: Limits,
@@ -20,6 +25,7 @@ pub(super) struct Rows {
     text: String,
     /// What was too much, once something was.
     cut: Option<Cut>,
+    odd: Odd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +36,7 @@ enum Cut {
 
 impl Rows {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, rows: Vec::new(), text: String::from("["), cut: None }
+        Self { limits, rows: Vec::new(), text: String::from("["), cut: None, odd: Odd::new() }
     }
 
     /// Whether another row could not be kept.
@@ -39,7 +45,10 @@ impl Rows {
     }
 
     /// Takes a row, or notes that it is too much.
-    pub(super) fn push(&mut self, make: impl FnOnce() -> Result<JsonObject, ToolError>) -> Result<(), ToolError> {
+    pub(super) fn push(
+        &mut self,
+        make: impl FnOnce(&mut Odd) -> Result<JsonObject, ToolError>,
+    ) -> Result<(), ToolError> {
         if self.is_full() {
             return Ok(());
         }
@@ -47,7 +56,7 @@ impl Rows {
             self.cut = Some(Cut::Rows);
             return Ok(());
         }
-        let row = Value::Object(make()?);
+        let row = Value::Object(make(&mut self.odd)?);
         let written = row.to_string();
         // The brackets count too.
         if self.text.len() + written.len() + 2 > self.limits.max_output {
@@ -82,6 +91,9 @@ impl Rows {
                 "{what}: the first {shown} are shown{ran}. Ask for fewer, with arguments that select less or a limit in \
                  the statement"
             ));
+        }
+        for sentence in self.odd {
+            context.warn(sentence);
         }
         self.text.push(']');
         Ok(ToolResult {

@@ -33,8 +33,13 @@ pub(super) fn object(value: Value) -> Arc<JsonObject> {
 
 /// Every parameter that a test's statement names, of any type.
 fn schema(statement: &str) -> Value {
-    let names =
-        ["a", "b", "ids", "name", "n", "doc"].into_iter().filter(|name| statement.contains(&format!(":{name}")));
+    let is_named = |name: &&str| {
+        statement.match_indices(&format!(":{name}")).any(|(at, found)| {
+            let next = statement[at + found.len()..].chars().next();
+            !statement[..at].ends_with(':') && !next.is_some_and(|c| c.is_alphanumeric() || c == '_')
+        })
+    };
+    let names = ["a", "b", "ids", "name", "n", "doc"].into_iter().filter(is_named);
     json!({"properties": names.map(|name| (name.to_owned(), json!({}))).collect::<JsonObject>()})
 }
 
@@ -116,7 +121,7 @@ impl Shop {
     }
 }
 
-fn first(built: Built) -> String {
+pub(super) fn first(built: Built) -> String {
     match built {
         Ok((_, warnings)) => format!("warning: {}", warnings.first().map_or("none", |one| &one.message)),
         Err(faults) => faults.into_iter().next().unwrap().message,

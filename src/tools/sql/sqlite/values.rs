@@ -6,9 +6,9 @@ use serde_json::Value;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Decode, Row, Sqlite, TypeInfo, ValueRef};
 
-use crate::call::{JsonObject, ToolContext, ToolError, Violation};
+use crate::call::{JsonObject, ToolError, Violation};
 use crate::tools::sql::faults::misfit;
-use crate::tools::sql::rows::{self, float};
+use crate::tools::sql::rows::{self, Odd, float};
 
 /// The arguments in the order of the placeholders. What is absent is NULL.
 pub(super) fn bind(names: &[String], arguments: &JsonObject) -> Result<SqliteArguments, ToolError> {
@@ -41,9 +41,9 @@ fn add(bound: &mut SqliteArguments, name: &str, value: &Value) -> Result<(), Vio
 }
 
 /// A row as an object.
-pub(super) fn object(names: &[String], row: &SqliteRow, context: &ToolContext) -> Result<JsonObject, ToolError> {
+pub(super) fn object(names: &[String], row: &SqliteRow, odd: &mut Odd) -> Result<JsonObject, ToolError> {
     rows::row(names.iter().map(String::as_str), |at| {
-        value(&names[at], row, at, context)
+        value(&names[at], row, at, odd)
             .map_err(|error| ToolError::BadOutput(format!("column `{}` cannot be read: {error}", names[at])))
     })
 }
@@ -52,7 +52,7 @@ fn value(
     name: &str,
     row: &SqliteRow,
     at: usize,
-    context: &ToolContext,
+    odd: &mut Odd,
 ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
     let raw = row.try_get_raw(at)?;
     if raw.is_null() {
@@ -67,8 +67,9 @@ fn value(
             match std::str::from_utf8(bytes) {
                 Ok(text) if kind == "TEXT" => text.into(),
                 Err(_) if kind == "TEXT" => {
-                    context
-                        .warn(format!("column `{name}` holds a text that is not UTF-8: its bytes are shown as base64"));
+                    odd.insert(format!(
+                        "column `{name}` holds a text that is not UTF-8: its bytes are shown as base64"
+                    ));
                     BASE64_STANDARD.encode(bytes).into()
                 }
                 _ => BASE64_STANDARD.encode(bytes).into(),
