@@ -1,5 +1,6 @@
 //! Puts the parts together: the only file that wires.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,24 +15,30 @@ use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 use wildmatch::WildMatch;
 
-use crate::call::{Clock, DigestKey, Services};
+use crate::call::{CallSettings, Clock, DigestKey, Services};
 use crate::callers::Callers;
 use crate::http::{self, ServerSettings};
 use crate::ledger;
-use crate::live::{self, Live, Plan, Reading};
+use crate::live::{self, Brought, Live, Plan, Reading, SourceView};
 use crate::log::CallLog;
-use crate::manifest::{self, Finding};
+use crate::manifest::{self, DeclaredSource, Finding, Manifest};
 use crate::metrics::{self, Metrics};
 use crate::middleware::cache::ResultCache;
 use crate::middleware::replay::Replays;
+use crate::printable;
 use crate::registry::Registry;
 use crate::running::Running;
 use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
 use crate::start::{Person, Start};
-use crate::tools::{BuildError, Tool, builtin};
+use crate::tools::python::Surroundings;
+use crate::tools::{BuildError, Source, SourceSettings, Tool, builtin};
 
+/// Virtual environments are kept in this folder, beside the ledger.
+const VENVS: &str = "toolcrib-venvs";
+/// So long the start waits for sources before it is announced without them.
+const SOURCES_TIME: Duration = Duration::from_secs(5);
 /// For running tools to be killed and last answers to leave once the ledger has failed for good.
 const FAILED_TIME: Duration = Duration::from_millis(700);
 
@@ -100,6 +107,7 @@ pub struct App {
 #[derive(Default)]
 pub struct AppBuilder {
     tools: Vec<Tool>,
+    sources: Vec<DeclaredSource>,
     services: Services,
     manifest: Option<PathBuf>,
     listen: Option<String>,
@@ -118,6 +126,15 @@ impl AppBuilder {
     #[must_use]
     pub fn tool(mut self, tool: Tool) -> Self {
         self.tools.push(tool);
+        self
+    }
+
+    /// Adds a source of tools of the embedding program: it is listed when the service is built, again after a failure,
+    /// and when an admin asks for it. Names are unique among all sources.
+    #[must_use]
+    pub fn source(mut self, name: impl Into<String>, source: Arc<dyn Source>) -> Self {
+        let settings = SourceSettings::Program { name: name.into(), source };
+        self.sources.push(DeclaredSource::of_program(settings));
         self
     }
 
@@ -205,13 +222,15 @@ impl AppBuilder {
         self
     }
 
-    /// Opens the ledger and builds every tool's stack.
+    /// Opens the ledger and builds every tool's stack. Sources are started and go on by themselves: see
+    /// [`App::sources_listed`].
     ///
     /// # Errors
     /// [`Error`]: what keeps the service from being built, with all findings of the manifest at once.
     pub async fn build(self) -> Result<App, Error> {
         let Self {
             tools,
+            sources,
             services,
             manifest,
             listen,
@@ -224,8 +243,10 @@ impl AppBuilder {
             call_log,
             person,
         } = self;
-        let plan = Plan {
+        let mut plan = Plan {
             manifest,
+            sources,
+            venvs: PathBuf::new(),
             program: tools.into_iter().chain(demo.then(builtin::demo).into_iter().flatten()).collect(),
             deny: deny.iter().map(|pattern| WildMatch::new(pattern)).collect(),
             allow_open,
@@ -241,6 +262,7 @@ impl AppBuilder {
             None => manifest.ledger.clone(),
         };
         place.accept_loss = accept_loss;
+        plan.venvs = venvs(&place);
         let listen = listen.unwrap_or_else(|| manifest.listen.clone());
         let digest_key = manifest.digest_key.clone().map_or_else(DigestKey::random, Ok)?;
         let clock = clock.unwrap_or_else(Clock::system);
@@ -262,7 +284,7 @@ impl AppBuilder {
         };
         let retention = place.retention;
         let registry = Arc::new(Registry::new(shared, Arc::new(Callers::default()), services));
-        let live = Arc::new(Live::start(registry, plan, manifest, seen).await?);
+        let live = Live::start(registry, plan, manifest, seen).await?;
         Ok(App { live, settings, listen, retention, demo, person })
     }
 }
@@ -287,13 +309,23 @@ impl App {
         Ok(self.live.reload().await?)
     }
 
+    /// Returns when every source was listed once or failed once; before that, tools may be missing.
+    pub async fn sources_listed(&self) {
+        self.live.sources_listed().await;
+    }
+
+    /// How every source is.
+    pub fn sources(&self) -> Vec<SourceView> {
+        self.live.sources()
+    }
+
     /// The HTTP face without a socket, to be driven in process or mounted elsewhere.
     pub fn router(&self) -> Router {
         http::router(self.live.clone(), &self.settings)
     }
 
-    /// Listens, prints `listening on http://ADDR` to standard output, and serves until SIGTERM or SIGINT; then drains
-    /// and closes the ledger. A second signal hurries. SIGHUP, or a change of the manifest's files, reloads it.
+    /// Listens, prints `listening on http://ADDR` to standard output when every source was listed (or after five seconds),
+    /// and serves until SIGTERM or SIGINT; then drains, ends the sources and closes the ledger. A second signal hurries. SIGHUP, or a change of the manifest's files, reloads it.
     ///
     /// # Errors
     /// When the address cannot be listened on, or would be open to others without callers. [`ledger::Error::Stopped`]:
@@ -312,10 +344,16 @@ impl App {
         // Counted from the start: of two signals that nobody looked at in between there is only one.
         let hurry = AbortOnDropHandle::new(tokio::spawn(async move { signals.second().await }));
         let hangups = signal(SignalKind::hangup()).map_err(Error::Signals)?;
-        Start::new(address, self.registry(), &self.settings, self.demo).say(self.person.take());
-        if open {
-            tracing::warn!(%address, "open to other machines without any key");
-        }
+        let (person, app) = (self.person.take(), &self);
+        // Whoever reads the line and calls at once should find its tools.
+        let announced = async move {
+            let _ = tokio::time::timeout(SOURCES_TIME, app.sources_listed()).await;
+            Start::new(address, app.registry(), &app.sources(), &app.settings, app.demo).say(person);
+            if open {
+                tracing::warn!(%address, "open to other machines without any key");
+            }
+            std::future::pending::<()>().await;
+        };
         let watching = tokio::spawn(self.live.clone().watch(hangups));
         let shared = self.registry().shared().clone();
         let verifying = tokio::spawn(ledger::verify(shared.ledger.clone(), shared.metrics.commits()));
@@ -341,11 +379,13 @@ impl App {
         let served = http::serve(listener, self.router(), shared.running.clone(), &self.settings, stopped, hurried);
         tokio::select! {
             () = served => {}
+            () = announced => {}
             () = ledger.failed().then(|_| tokio::time::sleep(FAILED_TIME)) => {}
         }
         watching.abort();
         verifying.abort();
         clock.abort();
+        self.live.stop_sources().await;
         ledger.close().await;
         shared.call_log.flush().await;
         if let Some(error) = ledger.failed().now_or_never() {
@@ -368,9 +408,40 @@ impl App {
         let shared = self.registry().shared();
         shared.running.close();
         shared.running.drained().await;
+        self.live.stop_sources().await;
         shared.ledger.close().await;
         shared.call_log.flush().await;
     }
+}
+
+/// Where virtual environments are kept: beside the ledger, since there the service may write.
+fn venvs(ledger: &ledger::Settings) -> PathBuf {
+    ledger::folder(ledger).unwrap_or_default().join(VENVS)
+}
+
+/// The tools of a manifest, for a command that shows them and serves none.
+pub(crate) struct Declared {
+    /// Its own, then those of its sources.
+    pub(crate) tools: Vec<Tool>,
+    /// `calls:`
+    pub(crate) calls: CallSettings,
+    /// Sources of which nothing could be used, each with the reason.
+    pub(crate) faults: Vec<String>,
+}
+
+/// Reads a manifest and lists its sources once; `told` hears what takes long.
+pub(crate) async fn declared(path: &Path, told: fn(&str, &str)) -> Result<Declared, Error> {
+    let manifest = manifest::load(path, &manifest::Process, &HashMap::new()).map_err(Error::Manifest)?;
+    let Manifest { mut tools, mut sources, calls, ledger, secrets, .. } = manifest;
+    for source in &mut sources {
+        source.settings.keep_venvs_in(&venvs(&ledger));
+    }
+    let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
+    let surroundings = Surroundings::of_this_process(redactor.clone());
+    let Brought { tools: brought, faults } = live::once(sources, &tools, &surroundings, told).await;
+    tools.extend(brought);
+    let faults = faults.iter().map(|fault| redactor.text(&printable::text(fault)).into_owned()).collect();
+    Ok(Declared { tools, calls, faults })
 }
 
 /// Returns when the process is told to stop (SIGTERM, SIGINT).

@@ -61,6 +61,11 @@ impl Entry {
         self.enabled.load(Ordering::Relaxed)
     }
 
+    /// Whether a call can be tried now: it is on, and what runs it is there.
+    pub fn is_available(&self) -> bool {
+        self.is_enabled() && self.rules.runner.is_available()
+    }
+
     pub(crate) fn enable(&self, enabled: bool) {
         self.enabled.store(enabled, Ordering::Relaxed);
     }
@@ -77,7 +82,7 @@ impl Entry {
 
     /// What formats show of it.
     fn offer(&self) -> Offer<'_> {
-        Offer { definition: &self.definition, effect: self.policy.effect, enabled: self.is_enabled() }
+        Offer { definition: &self.definition, effect: self.policy.effect, available: self.is_available() }
     }
 
     /// Its name and its aliases.
@@ -164,6 +169,11 @@ impl Catalog {
         Self { callers, caller_limits, calls, ..Self::default() }
     }
 
+    /// The same callers and settings, and nothing that they could call.
+    pub(crate) fn without_tools(&self) -> Self {
+        Self::new(self.callers.clone(), self.calls.clone())
+    }
+
     /// How messages of models are treated.
     pub fn calls(&self) -> &CallSettings {
         &self.calls
@@ -218,7 +228,7 @@ impl Catalog {
             policy: policy.clone(),
             rules: rules.clone(),
             output_schema: output.map(Arc::new),
-            settings: Arc::new(settings.finish(bench.services)),
+            settings: Arc::new(settings.finish(bench.services, policy.effect)),
             grants: grants.clone(),
             enabled: enabled.clone(),
             breaker: breaker.clone(),

@@ -34,6 +34,7 @@ pub mod callers;
 pub mod catalog;
 pub mod changes;
 pub mod cli;
+mod denials;
 pub mod dialect;
 pub mod expression;
 pub mod file_handles;
@@ -58,6 +59,7 @@ pub mod similar;
 pub mod stack;
 mod start;
 mod stored;
+mod subcalls;
 pub mod tools;
 
 pub use app::{App, AppBuilder, Error};

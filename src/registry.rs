@@ -10,6 +10,7 @@ use tower::ServiceExt;
 use crate::blocking;
 use crate::call::{
     Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, Services, StoredResults,
+    SubCalls, ToolName,
 };
 use crate::callers::Callers;
 use crate::catalog::Bench;
@@ -18,6 +19,7 @@ use crate::formats::Format;
 use crate::ledger::{Error, Registered, Switch};
 use crate::stack::Shared;
 use crate::stored::Shelves;
+use crate::subcalls::Others;
 use crate::tools::{BuildError, Tool};
 
 /// The tools of one service.
@@ -62,11 +64,54 @@ pub struct Aside {
     pub why: String,
 }
 
+/// What is to be served.
+pub struct World {
+    /// Who may call.
+    pub callers: Arc<Callers>,
+    /// How messages of models are treated.
+    pub calls: CallSettings,
+    /// Tools of program and manifest.
+    pub tools: Vec<Tool>,
+    /// Tools of sources.
+    pub groups: Vec<Group>,
+    /// Tools that came over HTTP.
+    pub registered: Vec<Tool>,
+}
+
+/// Tools of one source, served together or not at all.
+pub struct Group {
+    /// The source's name.
+    pub source: Arc<str>,
+    /// The first of these that has a place is served.
+    pub choices: Vec<Vec<Tool>>,
+    /// Served when none has: each by itself, if its name is free.
+    pub otherwise: Vec<Tool>,
+}
+
+/// What became of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seated {
+    /// Which of its choices is served.
+    pub choice: Option<usize>,
+    /// Why each one before was not.
+    pub refused: Vec<String>,
+}
+
+/// What became of a new world besides its own tools.
+pub struct Replaced {
+    /// Of each group.
+    pub seated: Vec<Seated>,
+    /// Registered tools that are not served.
+    pub aside: Vec<Aside>,
+}
+
 impl Registry {
     /// An empty registry; `services` reach every native tool.
     pub fn new(shared: Shared, callers: Arc<Callers>, mut services: Services) -> Self {
         let current = Arc::new(ArcSwap::from_pointee(Catalog::new(callers, CallSettings::default())));
         services.insert::<Arc<dyn StoredResults>>(Arc::new(Shelves(Arc::downgrade(&current))));
+        let others = Others { catalog: Arc::downgrade(&current), clock: shared.clock.clone() };
+        services.insert::<Arc<dyn SubCalls>>(Arc::new(others));
         Self { shared, services, current, added: Mutex::default(), deciding: tokio::sync::Mutex::default() }
     }
 
@@ -108,30 +153,27 @@ impl Registry {
     }
 
     /// Puts a new world in place of the current one, in one step: these callers and settings, these tools of program and manifest
-    /// (and what [`Registry::register`] added), and of the `registered` ones all that are in nobody's way. Admins'
-    /// switches are applied before. Calls under way go on in their stacks.
+    /// (and what [`Registry::register`] added), of the `groups` and the `registered` ones all that are in nobody's way.
+    /// Admins' switches are applied before. Calls under way go on in their stacks.
     ///
     /// # Errors
     /// What is wrong with the new world, or with the ledger; then the current one stays.
-    pub async fn replace(
-        self: &Arc<Self>,
-        callers: Callers,
-        calls: CallSettings,
-        tools: Vec<Tool>,
-        registered: Vec<Tool>,
-    ) -> Result<Vec<Aside>, ChangeError> {
+    pub async fn replace(self: &Arc<Self>, world: World) -> Result<Replaced, ChangeError> {
         let _one_at_a_time = self.deciding.lock().await;
         let switches = self.switches().await?;
         let registry = self.clone();
-        let work = move || -> Result<Vec<Aside>, ChangeError> {
+        let work = move || -> Result<Replaced, ChangeError> {
+            let World { callers, calls, tools, groups, registered } = world;
             let added = registry.added();
             let before = registry.catalog();
             let bench = registry.bench(&before, &switches);
-            let mut next = Catalog::new(Arc::new(callers), calls);
+            let mut next = Catalog::new(callers, calls);
             for tool in tools.into_iter().chain(added.iter().cloned()) {
                 let entry = next.build(tool, &bench)?;
                 next.insert(entry)?;
             }
+            let mut owners = HashMap::new();
+            let seated = groups.into_iter().map(|group| seat(group, &mut next, &mut owners, &bench)).collect();
             let mut aside = Vec::new();
             for tool in registered {
                 let name = tool.name().to_owned();
@@ -142,10 +184,17 @@ impl Registry {
                 aside.extend(kept.err().map(|error| Aside { name, why: error.to_string() }));
             }
             registry.current.store(Arc::new(next));
-            Ok(aside)
+            Ok(Replaced { seated, aside })
         };
         // Compiling the schemas of many tools takes a while; calls go on meanwhile.
         blocking::on_a_thread(work).await.ok_or(Error::Closed)?
+    }
+
+    /// Lets go of every tool, so that what runs them ends with the last call that is under way.
+    pub fn clear(&self) {
+        let _one_at_a_time = self.added();
+        let current = self.catalog();
+        self.current.store(Arc::new(current.without_tools()));
     }
 
     /// Adds a registered tool, or replaces the one of that name. `kept` is what the ledger keeps of it. Says whether
@@ -258,6 +307,60 @@ impl Registry {
         let charges = entry.tariff.charges(&caller.name, None);
         self.shared.ledger.used(&charges, self.shared.clock.now()).await
     }
+}
+
+/// Puts the first of a group's choices into the catalog that has a place there, else what stands for them. `owners`
+/// says which names are sources' own.
+fn seat(group: Group, next: &mut Catalog, owners: &mut HashMap<ToolName, Arc<str>>, bench: &Bench<'_>) -> Seated {
+    let Group { source, choices, otherwise } = group;
+    let mut refused = Vec::new();
+    for (at, tools) in choices.into_iter().enumerate() {
+        match together(tools, next, owners, bench) {
+            Ok(with_them) => {
+                let new = with_them.entries().flat_map(Entry::names).filter(|name| next.get(name.as_str()).is_none());
+                owners.extend(new.map(|name| (name.clone(), source.clone())));
+                *next = with_them;
+                return Seated { choice: Some(at), refused };
+            }
+            Err(why) => refused.push(why),
+        }
+    }
+    for tool in otherwise {
+        let entry = next.build(tool, bench);
+        if let Ok(entry) = entry.inspect_err(|error| tracing::debug!(%error, "nothing stands for a tool"))
+            && entry.names().all(|name| next.get(name.as_str()).is_none())
+        {
+            owners.extend(entry.names().map(|name| (name.clone(), source.clone())));
+            // Its names are free, and its own were looked at when they were declared.
+            let _ = next.insert(entry);
+        }
+    }
+    Seated { choice: None, refused }
+}
+
+/// The catalog with all of these in it, or why one of them has no place.
+fn together(
+    tools: Vec<Tool>,
+    catalog: &Catalog,
+    owners: &HashMap<ToolName, Arc<str>>,
+    bench: &Bench<'_>,
+) -> Result<Catalog, String> {
+    let mut next = catalog.clone();
+    for tool in tools {
+        let entry = next.build(tool, bench).map_err(|error| error.to_string())?;
+        let holder = entry.names().find_map(|name| Some((name, catalog.get(name.as_str())?)));
+        if let Some((name, holder)) = holder {
+            let whose = match (owners.get(name), holder.origin) {
+                (Some(source), _) => format!("of source `{source}`"),
+                (None, Origin::Program) => "of the program".into(),
+                (None, _) => "of the manifest".into(),
+            };
+            let own = &entry.definition.name;
+            return Err(format!("its tool `{own}`: `{name}` is a tool {whose} already; give the source a prefix"));
+        }
+        next.insert(entry).map_err(|error| error.to_string())?;
+    }
+    Ok(next)
 }
 
 /// The catalog with a registered tool in it, in place of one of its name, unless somebody else has one of its names, or

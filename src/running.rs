@@ -60,7 +60,8 @@ impl Running {
     /// Enters a call; `None` once the service is stopping.
     pub fn begin(&self, invocation: &Invocation, effect: Effect) -> Option<Entered> {
         let mut calls = self.lock();
-        if calls.closed {
+        // A call that a tool makes is part of one that was let in.
+        if calls.closed && invocation.lineage.parent.is_none() {
             return None;
         }
         calls.by_id.insert(invocation.id, Call { invocation: invocation.clone(), effect, ended: None, gone: None });

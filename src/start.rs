@@ -8,6 +8,7 @@ use bytesize::ByteSize;
 
 use crate::call::{Caller, Kind, Origin};
 use crate::http::ServerSettings;
+use crate::live::{SourceState, SourceView};
 use crate::manifest;
 use crate::registry::Registry;
 
@@ -21,6 +22,7 @@ pub(crate) struct Start {
     tools_off: usize,
     tools_by_kind: String,
     registered: usize,
+    sources: Vec<String>,
     ledger: String,
     callers: String,
     open: &'static str,
@@ -31,7 +33,13 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    pub(crate) fn new(address: SocketAddr, registry: &Registry, settings: &ServerSettings, demo: bool) -> Self {
+    pub(crate) fn new(
+        address: SocketAddr,
+        registry: &Registry,
+        sources: &[SourceView],
+        settings: &ServerSettings,
+        demo: bool,
+    ) -> Self {
         // The operator, as whom every tool is seen.
         let catalog = registry.catalog();
         let tools = catalog.list(&Caller::anonymous());
@@ -48,6 +56,7 @@ impl Start {
             tools_off: tools.iter().filter(|entry| !entry.is_enabled()).count(),
             tools_by_kind,
             registered: catalog.count(Origin::Registered),
+            sources: sources.iter().map(in_words).collect(),
             ledger: format!("{}, {durability}", ledger.describe()),
             callers: joined(catalog.callers().iter().map(named), "none"),
             open: match (alone, manifest::is_loopback(&address)) {
@@ -90,6 +99,7 @@ impl Start {
             tools_off = self.tools_off,
             tools_by_kind = self.tools_by_kind,
             registered = self.registered,
+            sources = (!self.sources.is_empty()).then(|| self.sources.join("; ")),
             ledger = self.ledger,
             callers = self.callers,
             open = self.open,
@@ -131,6 +141,9 @@ impl Display for Start {
             count => format!("; {count} registered at run time"),
         };
         writeln!(f, "  tools    {} ({}{late}{off})", self.tools, self.tools_by_kind)?;
+        for (at, source) in self.sources.iter().enumerate() {
+            writeln!(f, "  {:<8} {source}", if at == 0 { "sources" } else { "" })?;
+        }
         writeln!(f, "  ledger   {}", self.ledger)?;
         writeln!(f, "  callers  {}", self.callers)?;
         writeln!(f, "  open     {}", self.open)?;
@@ -142,6 +155,19 @@ impl Display for Start {
             writeln!(f, "\n{said}\n\n  {}\n", self.curl())?;
         }
         Ok(())
+    }
+}
+
+/// A source and how many tools it brought, or why none.
+fn in_words(source: &SourceView) -> String {
+    let SourceView { name, tools, doing, fault, .. } = source;
+    let kind = source.kind.as_str();
+    match (source.state, fault, doing) {
+        (SourceState::Up, ..) => format!("{name} ({kind}): {tools} tool{}", if *tools == 1 { "" } else { "s" }),
+        (SourceState::Starting, _, Some(doing)) => format!("{name} ({kind}): still loading: {doing}"),
+        (SourceState::Starting, ..) => format!("{name} ({kind}): still loading"),
+        (state, Some(fault), _) => format!("{name} ({kind}): {}: {fault}", state.as_str()),
+        (state, None, _) => format!("{name} ({kind}): {}", state.as_str()),
     }
 }
 

@@ -70,9 +70,11 @@ def script(rounds):
 # ---- the APIs: each checks a request, and gives the results so far and a function that words the answer ----------------------
 
 def openai(body):
-    fields(body, "body", "model messages tools", "tool_choice parallel_tool_calls max_completion_tokens temperature")
+    fields(body, "body", "model messages", "tools tool_choice parallel_tool_calls max_completion_tokens max_tokens temperature stream stream_options")
+    need(body.get("tools") != [], "tools: [] is too short - 'tools'")
+    need("stream_options" not in body or body.get("stream"), "stream_options: only allowed when stream is enabled")
     names = []
-    for n, one in enumerate(body["tools"]):
+    for n, one in enumerate(body.get("tools", [])):
         fields(one, f"tools[{n}]", "type function")
         fields(one["function"], f"tools[{n}].function", "name parameters", "description strict")
         names.append(tool("openai", f"tools[{n}]", one["function"]["name"], one["function"].get("description"), one["function"]["parameters"]))

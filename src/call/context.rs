@@ -12,8 +12,10 @@ use tokio_util::sync::CancellationToken;
 use super::definition::ToolName;
 use super::invocation::{Caller, Invocation, InvocationId};
 use super::json::JsonObject;
-use super::notes::Notes;
-use super::progress::Reporter;
+use super::notes::{ModelUsage, Notes};
+use super::policy::Effect;
+use super::progress::{ProgressSink, Reporter};
+use super::subcalls::Lineage;
 
 /// Values that the embedding program shares with its tools, one of each type: a pool, a client, a project root.
 #[derive(Clone, Default)]
@@ -42,6 +44,8 @@ pub struct ToolSettings {
     pub env: HashMap<String, String>,
     /// What the embedding program shares.
     pub services: Services,
+    /// Whether a call may be started again after it was begun.
+    pub effect: Effect,
 }
 
 /// Handed to a tool with every try.
@@ -68,6 +72,9 @@ pub struct ToolContext {
     notes: Arc<Notes>,
     settings: Arc<ToolSettings>,
     reporter: Option<Reporter>,
+    pub(super) lineage: Lineage,
+    pub(super) request_id: Option<Arc<str>>,
+    pub(super) progress: Option<ProgressSink>,
 }
 
 impl ToolContext {
@@ -86,6 +93,9 @@ impl ToolContext {
             notes: invocation.notes.clone(),
             settings,
             reporter: None,
+            lineage: invocation.lineage.clone(),
+            request_id: invocation.request_id.clone(),
+            progress: invocation.progress.clone(),
         }
     }
 
@@ -110,6 +120,11 @@ impl ToolContext {
         self.settings.env.get(name).map(String::as_str)
     }
 
+    /// Whether the call may be started again after it was begun, as the tool's policy has it.
+    pub fn may_repeat(&self) -> bool {
+        self.settings.effect.may_repeat()
+    }
+
     /// A value that the embedding program shares with its tools.
     pub fn service<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.settings.services.get()
@@ -132,6 +147,21 @@ impl ToolContext {
     /// Whether anybody listens to [`ToolContext::progress`]: for what is costly to find out.
     pub fn is_watched(&self) -> bool {
         self.reporter.as_ref().is_some_and(Reporter::is_heard)
+    }
+
+    /// Names of tools that the request denies, as they were written.
+    pub(crate) fn denied(&self) -> &[String] {
+        &self.lineage.deny
+    }
+
+    /// What a model was asked for this call so far, in earlier tries too.
+    pub(crate) fn model_usage(&self) -> ModelUsage {
+        self.notes.lock().meta.model.unwrap_or_default()
+    }
+
+    /// Says what a model was asked for this call: the answer's `meta.model`.
+    pub(crate) fn used_model(&self, usage: ModelUsage) {
+        self.notes.lock().meta.model = Some(usage);
     }
 
     /// Adds a sentence to the answer's `meta.warnings`.

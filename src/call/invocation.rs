@@ -18,6 +18,7 @@ use super::json::JsonObject;
 use super::notes::Notes;
 use super::page::Page;
 use super::progress::ProgressSink;
+use super::subcalls::Lineage;
 
 /// The ledger's key: a UUIDv7 (RFC 9562), so ids sort by the time the calls began.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -132,6 +133,8 @@ pub struct Invocation {
     pub cache: CacheMode,
     /// Which part of a long result it wants to see.
     pub page: Option<Page>,
+    /// Where it stands among calls that tools make.
+    pub lineage: Lineage,
     /// Whoever asks wants this tool denied to the model for now.
     pub denied: bool,
     /// The caller's own name for this ask.
@@ -177,6 +180,7 @@ impl Invocation {
             context: Arc::default(),
             cache: CacheMode::default(),
             page: None,
+            lineage: Lineage::default(),
             denied: false,
             key: None,
             deadline: None,

@@ -18,6 +18,7 @@ mod policy;
 mod progress;
 mod result;
 mod stored;
+mod subcalls;
 mod tool_error;
 pub mod units;
 
@@ -33,7 +34,7 @@ pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_KEPT};
 pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;
 pub use kind::{ErrorKind, Source};
-pub use notes::{CacheStatus, Coercion, Earlier, LimitUsage, Meta, Notes};
+pub use notes::{CacheStatus, Coercion, Earlier, LimitUsage, Meta, ModelUsage, Notes};
 pub use page::{Detail, Overflow, Page, Unit};
 pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
@@ -41,4 +42,5 @@ pub use policy::{
 pub use progress::{Clean, Event, Listener, Progress, ProgressSink, Reporter};
 pub use result::{Answer, Content, Resource, ToolResult};
 pub use stored::{NotStored, StoredResults};
+pub use subcalls::{LEVELS, Lineage, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, Wanted};
 pub use tool_error::ToolError;

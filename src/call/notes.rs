@@ -85,6 +85,21 @@ pub struct LimitUsage {
     pub resets_at: Option<Timestamp>,
 }
 
+/// What a model was asked for one call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ModelUsage {
+    /// Requests that it answered.
+    pub requests: u32,
+    /// Tokens that it read.
+    pub input_tokens: u64,
+    /// Tokens that it wrote.
+    pub output_tokens: u64,
+    /// All of these, and those of the calls that were made for this one.
+    pub total_tokens: u64,
+    /// Its server did not always count: some are estimated, four bytes to a token.
+    pub estimated: bool,
+}
+
 /// How an answer came about.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Meta {
@@ -102,6 +117,10 @@ pub struct Meta {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub result_digest: Option<Digest>,
+    /// What an agent's model was asked; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub model: Option<ModelUsage>,
     /// Set when the result was cut; null when it is whole.
     #[schema(required)]
     pub overflow: Option<Overflow>,

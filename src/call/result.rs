@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::invocation::InvocationId;
 use super::notes::Meta;
+use super::page::{Overflow, Unit};
 
 /// One block of a result (MCP content block).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -152,6 +153,21 @@ pub struct Answer {
     pub meta: Meta,
     /// Answered before: this says the same again.
     pub replayed: bool,
+}
+
+impl Answer {
+    /// What a model is shown of a part of a list, which must know that there is more; in a text that was cut a line
+    /// says so. `None`: what the tool said is enough.
+    pub fn with_overflow(&self) -> Option<Vec<Content>> {
+        let overflow = self.meta.overflow.as_ref().filter(|overflow| overflow.unit == Unit::Items)?;
+        let Overflow { shown, total, .. } = overflow;
+        let words = format!("[Only {shown} of {total} items are shown. If the rest matters, make a narrower call.]");
+        let ToolResult { content, structured_content, .. } = &*self.result;
+        // Beside words, data that no words say would be left out.
+        let is_said = content.iter().any(|block| matches!(block, Content::Text { .. }));
+        let data = structured_content.as_ref().filter(|_| !is_said).map(|data| Content::text(data.to_string()));
+        Some(content.iter().cloned().chain(data).chain([Content::text(words)]).collect())
+    }
 }
 
 #[cfg(test)]

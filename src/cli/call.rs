@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::arguments::ManifestArg;
 use super::client::{ServerArgs, invoke, send_message};
-use super::{Failure, print_json};
+use super::{Failure, print_json, warn};
 use crate::app::App;
 use crate::call::IdempotencyKey;
 use crate::call::json::parse_strict;
@@ -120,6 +120,12 @@ impl What {
     async fn in_process(self, app: App, key: Option<IdempotencyKey>) -> Result<(Value, bool), Failure> {
         let registry = app.registry().clone();
         let work = async {
+            app.sources_listed().await;
+            for source in app.sources() {
+                if let Some(fault) = source.fault {
+                    warn(&format!("source `{}` failed: {fault}", source.name));
+                }
+            }
             match self {
                 Self::Tool { name, arguments } => http::call_in_process(&registry, &name, arguments, key).await,
                 Self::Message { text, dialect, run_id } => {

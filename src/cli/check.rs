@@ -43,6 +43,8 @@ struct Document<'a> {
     warnings: usize,
     hints: usize,
     tools: usize,
+    /// Their tools are listed at the start.
+    modules: usize,
     callers: usize,
     environment: Vec<Variable<'a>>,
     findings: Vec<FindingView<'a>>,
@@ -120,9 +122,14 @@ fn text(path: &Path, checked: &Checked, ok: bool) -> String {
     }
     let found = format!("{}, {}", count(Severity::Warning, "warning"), count(Severity::Hint, "hint"));
     lines.push(if ok {
-        let Manifest { tools, callers, .. } = &checked.manifest;
+        let Manifest { tools, sources, callers, .. } = &checked.manifest;
+        // To say which they are, their code would have to run.
+        let modules = match sources.len() {
+            0 => String::new(),
+            many => format!(", {} (tools are listed at the start)", plural(many, "module")),
+        };
         let (tools, callers) = (plural(tools.len(), "tool"), plural(callers.len(), "caller"));
-        format!("{}: ok: {tools}, {callers}, {found}", path.display())
+        format!("{}: ok: {tools}{modules}, {callers}, {found}", path.display())
     } else {
         format!("{}: {}, {found}", path.display(), count(Severity::Error, "error"))
     });
@@ -146,6 +153,7 @@ fn document<'a>(path: &Path, checked: &'a Checked, ok: bool) -> Document<'a> {
         warnings: checked.count(Severity::Warning),
         hints: checked.count(Severity::Hint),
         tools: checked.manifest.tools.len(),
+        modules: checked.manifest.sources.len(),
         callers: checked.manifest.callers.len(),
         environment: variables(&checked.manifest).collect(),
         findings: checked.findings.iter().map(view).collect(),

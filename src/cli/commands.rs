@@ -1,19 +1,17 @@
 //! Commands that work on a manifest: serve and tools; and openapi.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::json;
 
 use super::arguments::ManifestArg;
 use super::{Failure, print, print_json};
-use crate::app::Error;
+use crate::app::{self, Declared};
 use crate::call::CallSettings;
 use crate::file_handles;
 use crate::formats::{self, Format, Names, Offer};
 use crate::http;
 use crate::log::{self, CallLog, LogWriter};
-use crate::manifest::{self, Process};
 use crate::tools::builtin;
 
 pub(super) async fn serve(
@@ -49,13 +47,10 @@ pub(super) async fn serve(
     Ok(app.serve().await?)
 }
 
-pub(super) fn tools(manifest: &ManifestArg, format: Format) -> Result<(), Failure> {
-    let (mut tools, calls) = match manifest.path() {
-        Some(path) => {
-            let manifest = manifest::load(&path, &Process, &HashMap::new()).map_err(Error::Manifest)?;
-            (manifest.tools, manifest.calls)
-        }
-        None => (builtin::demo(), CallSettings::default()),
+pub(super) async fn tools(manifest: &ManifestArg, format: Format) -> Result<(), Failure> {
+    let Declared { mut tools, calls, faults } = match manifest.path() {
+        Some(path) => app::declared(&path, told).await?,
+        None => Declared { tools: builtin::demo(), calls: CallSettings::default(), faults: Vec::new() },
     };
     tools.sort_by(|a, b| a.name().cmp(b.name()));
     print_json(&match format {
@@ -69,17 +64,27 @@ pub(super) fn tools(manifest: &ManifestArg, format: Format) -> Result<(), Failur
             formats::render(other, tools.iter().map(Offer::from), names)
         }
     });
-    Ok(())
+    complete(faults)
 }
 
-pub(super) fn openapi(manifest: Option<&Path>) -> Result<(), Failure> {
+pub(super) async fn openapi(manifest: Option<&Path>) -> Result<(), Failure> {
     let Some(path) = manifest else {
         let text = http::openapi().to_pretty_json();
         print(&text.map_err(|error| Failure::Failed(error.to_string()))?);
         return Ok(());
     };
-    let tools = manifest::load(path, &Process, &HashMap::new()).map_err(Error::Manifest)?.tools;
+    let Declared { tools, faults, .. } = app::declared(path, told).await?;
     let usable = tools.iter().filter(|tool| tool.policy.enabled).map(|tool| &tool.definition);
     print_json(&http::openapi_with(usable));
-    Ok(())
+    complete(faults)
+}
+
+/// What a source is busy with, for whoever waits.
+fn told(source: &str, what: &str) {
+    tracing::info!(source, doing = what, "a source is loading");
+}
+
+/// What was printed lacks the tools of these.
+fn complete(faults: Vec<String>) -> Result<(), Failure> {
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Failed(faults.join("\n"))) }
 }

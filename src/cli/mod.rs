@@ -83,12 +83,12 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             serve(&manifest, listen, ledger, accept_loss, allow_open, &log).await
         }
         Command::Check(args) => check::check(&args),
-        Command::Tools { manifest, format } => tools(&manifest, format),
+        Command::Tools { manifest, format } => tools(&manifest, format).await,
         Command::Call(args) => call::call(args).await,
         Command::Usage { from } => report::usage(from).await,
         Command::Invocations(args) => report::invocations(args).await,
         Command::Backup(args) => backup::backup(args).await,
-        Command::Openapi { manifest } => openapi(manifest.as_deref()),
+        Command::Openapi { manifest } => openapi(manifest.as_deref()).await,
         Command::Healthcheck { server, listen, live } => client::healthcheck(server, listen, live).await,
     };
     log.flush().await;
@@ -102,8 +102,13 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn fail(message: &str, code: u8) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "{message}");
+    warn(message);
     ExitCode::from(code)
+}
+
+/// Says something that is not the answer.
+fn warn(message: &str) {
+    let _ = writeln!(std::io::stderr(), "{message}");
 }
 
 /// Prints to standard output; a reader that has gone away is no fault of ours.

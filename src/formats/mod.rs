@@ -72,20 +72,24 @@ pub struct Offer<'a> {
     pub definition: &'a Definition,
     /// What a call may change.
     pub effect: Effect,
-    /// Whether it is on; one that is off is not shown to a model.
-    pub enabled: bool,
+    /// Whether it can be called; one that is off, or whose source is down, is not shown to a model.
+    pub available: bool,
 }
 
 impl<'a> From<&'a Tool> for Offer<'a> {
     fn from(tool: &'a Tool) -> Self {
-        Self { definition: &tool.definition, effect: tool.policy.effect, enabled: tool.policy.enabled }
+        Self {
+            definition: &tool.definition,
+            effect: tool.policy.effect,
+            available: tool.policy.enabled && tool.runner.is_available(),
+        }
     }
 }
 
-/// The tools that are on, as that API takes them, under names that lead back to them. The native shape also shows state,
+/// The tools that can be called, as that API takes them, under names that lead back to them. The native shape also shows state,
 /// so it is made where that is known; here it is the definition alone.
 pub fn render<'a>(format: Format, offers: impl IntoIterator<Item = Offer<'a>>, names: Names<'_>) -> Value {
-    let usable = offers.into_iter().filter(|offer| offer.enabled);
+    let usable = offers.into_iter().filter(|offer| offer.available);
     let shown = usable.map(|offer| {
         let Definition { name, aliases, .. } = offer.definition;
         let name = match format.provider() {

@@ -104,7 +104,7 @@ impl Documents {
     /// The fixed routes for everybody; a caller's own tools, as far as they are on, for who comes with a key.
     async fn get(&self, Visitor(visit): Visitor) -> Result<Tagged, ApiError> {
         let mut tools = visit.map(|visit| visit.catalog.list(&visit.caller)).unwrap_or_default();
-        tools.retain(|entry| entry.is_enabled());
+        tools.retain(|entry| entry.is_available());
         // All that is shown of a tool is in its hash, but for its labels.
         let shown = tools.iter().map(|entry| (&entry.definition_hash, &entry.definition.tags));
         let key = digest([canonical(&shown.collect::<Vec<_>>()).as_slice()]);

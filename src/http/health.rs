@@ -13,9 +13,10 @@ use super::body::Asked;
 use super::metrics::may_read_metrics;
 use super::problem::ApiError;
 use super::responses::{Always, Asking, Keyed, Recording};
+use super::sources::{SourceView, views};
 use crate::call::{CallError, Failure};
 use crate::catalog::{Catalog, Entry};
-use crate::live::{Live, Status};
+use crate::live::{self, Live, Status};
 use crate::middleware::circuit_breaker::BreakerState;
 
 /// The answer to a probe.
@@ -46,6 +47,11 @@ pub(super) struct Readiness {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub breakers: Option<Vec<BreakerView>>,
+    /// Sources of tools, whatever their state: the service is ready when each was listed once or failed once. With
+    /// `?verbose` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub sources: Option<Vec<SourceView>>,
 }
 
 /// A circuit breaker that is not closed.
@@ -87,20 +93,20 @@ impl Readiness {
     fn of(status: Option<&Status>) -> Self {
         let manifest = status.map(|status| status.kept.clone().unwrap_or_else(|| "current".into()));
         let reloads = status.map(|status| Reloads { taken: status.taken, refused: status.refused });
-        Self { status: "ready", manifest, reloads, ledger: None, breakers: None }
+        Self { status: "ready", manifest, reloads, ledger: None, breakers: None, sources: None }
     }
 
     /// The same and what names tools.
-    fn in_full(self, catalog: &Catalog) -> Self {
+    fn in_full(self, catalog: &Catalog, sources: Vec<SourceView>) -> Self {
         let breakers = catalog.entries().filter_map(BreakerView::of).collect();
-        Self { ledger: Some("up"), breakers: Some(breakers), ..self }
+        Self { ledger: Some("up"), breakers: Some(breakers), sources: Some(sources), ..self }
     }
 }
 
 /// The process answers. Depends on nothing.
 #[utoipa::path(get, operation_id = "is_alive", path = "/livez", tag = "health", responses(
     (status = 200, description = "Alive", body = Health), Always))]
-pub(super) async fn live() -> Json<Health> {
+pub(super) async fn alive() -> Json<Health> {
     Json(Health { status: "alive" })
 }
 
@@ -123,7 +129,8 @@ impl AskHealth {
     }
 }
 
-/// Ready: the ledger can write and the service is not stopping. Not: whether what tools depend on is up, since that
+/// Ready: the ledger can write, every source of tools that was there at the start was listed once or failed once, and
+/// the service is not stopping. Not: whether what tools depend on is up, since that
 /// would take every replica out at once; and not whether the manifest that is there now could be taken: the one before
 /// serves on, which `manifest` says.
 ///
@@ -149,6 +156,14 @@ pub(super) async fn ready(
     if let Some(error) = fault {
         return Err(ApiError::Call { failure: Failure::from(&error), invocation: None });
     }
+    let awaited: Vec<String> = live.awaited().iter().map(in_words).collect();
+    if !awaited.is_empty() {
+        return Err(ApiError::Loading(awaited.join("; ")));
+    }
     let ready = Readiness::of(live.status().as_deref());
-    Ok(Json(if is_verbose { ready.in_full(&catalog) } else { ready }))
+    Ok(Json(if is_verbose { ready.in_full(&catalog, views(&live)) } else { ready }))
+}
+
+fn in_words(source: &live::SourceView) -> String {
+    format!("source `{}` is still loading", source.name)
 }

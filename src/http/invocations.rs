@@ -42,6 +42,8 @@ pub(super) struct ListInvocations {
     run_id: Option<String>,
     /// Asked for under this `Idempotency-Key`.
     idempotency_key: Option<String>,
+    /// Made by the tool of this call, an agent say.
+    parent: Option<String>,
     /// In this state.
     state: Option<CallState>,
     /// Begun at or after this time (RFC 3339), or within this span (`15m`).
@@ -83,6 +85,7 @@ pub(super) async fn list(
         tool: asked.tool,
         run_id: asked.run_id,
         idempotency_key: asked.idempotency_key,
+        parent: asked.parent.map(|id| id.parse().map_err(|_| no_id("parent"))).transpose()?,
         state: asked.state,
         since: asked.since.map(|text| since(&text, registry.shared().clock.now())).transpose()?,
         before: asked
@@ -222,6 +225,10 @@ pub(super) async fn cancel(
         }
         (state, _) => Err(ApiError::Conflict(format!("the call has ended already: it is `{}`", state.as_str()))),
     }
+}
+
+fn no_id(field: &str) -> ApiError {
+    ApiError::Malformed(format!("{field} is the invocation_id of a call"))
 }
 
 pub(super) fn missing() -> ApiError {

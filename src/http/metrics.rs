@@ -12,19 +12,16 @@ use super::problem::ApiError;
 use super::responses::{Always, Keyed};
 use crate::call::Caller;
 use crate::callers::Callers;
-use crate::metrics::{Metrics, Now, TEXT_FORMAT};
-use crate::registry::Registry;
+use crate::live::{Live, SourceState, SourceView};
+use crate::metrics::{Metrics, Now, SourceLevel, TEXT_FORMAT};
 
 /// Metrics in Prometheus' text format. For admins and callers with `metrics: true`: they name every tool.
 #[utoipa::path(get, operation_id = "get_metrics", path = "/metrics", tag = "operator", responses(
     (status = 200, description = "Prometheus' text format, version 0.0.4", body = String, content_type = "text/plain"),
     Always, Keyed))]
-pub(super) async fn get(
-    State(registry): State<Arc<Registry>>,
-    Visit { caller, catalog }: Visit,
-) -> Result<Response, ApiError> {
+pub(super) async fn get(State(live): State<Arc<Live>>, Visit { caller, catalog }: Visit) -> Result<Response, ApiError> {
     may_read_metrics(catalog.callers(), &caller)?;
-    let shared = registry.shared();
+    let shared = live.registry().shared();
     for entry in catalog.entries() {
         if let Some(breaker) = entry.breaker() {
             shared.metrics.breaker(&entry.definition.name, breaker.state.level());
@@ -37,6 +34,7 @@ pub(super) async fn get(
         cache_bytes,
         ledger_up: shared.ledger.health().is_ok(),
         lines_lost: shared.call_log.lost(),
+        sources: live.sources().into_iter().map(level).collect(),
     };
     match shared.metrics.text(now) {
         Ok(text) => Ok(([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response()),
@@ -45,6 +43,11 @@ pub(super) async fn get(
             Err(ApiError::Internal)
         }
     }
+}
+
+fn level(source: SourceView) -> SourceLevel {
+    let SourceView { name, state, replaced, .. } = source;
+    SourceLevel { name, up: state == SourceState::Up, replaced }
 }
 
 /// Whether this caller may read what names every tool.

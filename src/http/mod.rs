@@ -22,6 +22,7 @@ mod responses;
 mod results;
 mod server;
 mod settings;
+mod sources;
 mod state;
 mod tools;
 mod usage;
@@ -102,7 +103,9 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(invocations::get, invocations::cancel))
         .routes(routes!(results::get))
         .routes(routes!(usage::get))
-        .routes(routes!(health::live))
+        .routes(routes!(sources::list))
+        .routes(routes!(sources::restart))
+        .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(metrics::get))
 }

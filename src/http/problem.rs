@@ -65,6 +65,8 @@ pub enum ApiError {
         /// Which call; `None` when none began.
         invocation: Option<InvocationId>,
     },
+    /// Sources of tools are still loading: 503.
+    Loading(String),
     /// The ledger failed: 503.
     Ledger(ledger::Error),
     /// Our fault: 500.
@@ -256,6 +258,11 @@ impl From<ApiError> for Problem {
                 }
             }
             ApiError::Call { failure, invocation } => Self::of_failure(failure, invocation),
+            ApiError::Loading(detail) => Self {
+                retryable: true,
+                retry_after_ms: Some(1000),
+                ..Self::plain(ErrorKind::ToolUnavailable, status_of(ErrorKind::ToolUnavailable, false), detail)
+            },
             // Asking again would not help; the log names the row.
             ApiError::Ledger(ledger::Error::Damaged(id)) => {
                 Self::of_failure(Failure::from(&CallError::Internal), Some(id))

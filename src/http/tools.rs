@@ -103,7 +103,7 @@ pub(super) async fn list(
 
 fn view(entry: &Entry) -> ToolView<'_> {
     let Entry { definition, kind, origin, policy, .. } = entry;
-    ToolView::new(definition, *kind, *origin, policy.effect, entry.is_enabled(), entry.definition_hash.clone())
+    ToolView::new(definition, *kind, *origin, policy.effect, entry.is_available(), entry.definition_hash.clone())
 }
 
 /// The tool of a path, by its name or an alias: what changes something takes no other spelling.

@@ -230,8 +230,15 @@ impl<'a> ToolView<'a> {
 
     /// A tool that is not registered yet.
     pub fn of_tool(tool: &'a Tool) -> Self {
-        let Tool { definition, kind, origin, policy, .. } = tool;
-        Self::new(definition, *kind, *origin, policy.effect, policy.enabled, definition_hash(tool))
+        let Tool { definition, kind, origin, policy, runner, .. } = tool;
+        Self::new(
+            definition,
+            *kind,
+            *origin,
+            policy.effect,
+            policy.enabled && runner.is_available(),
+            definition_hash(tool),
+        )
     }
 }
 
@@ -409,6 +416,9 @@ pub struct InvocationView {
     /// The caller's own name for the call.
     #[schema(required)]
     pub idempotency_key: Option<String>,
+    /// The call whose tool made this one; null when somebody asked for it.
+    #[schema(required)]
+    pub parent: Option<String>,
     /// Where it stands.
     pub state: State,
     /// Why it failed; null when the tool answered.
@@ -442,6 +452,7 @@ impl From<&Row> for InvocationView {
             run_id: row.run_id.as_deref().map(str::to_owned),
             tool_use_id: row.tool_use_id.as_deref().map(str::to_owned),
             idempotency_key: row.idempotency_key.as_deref().map(str::to_owned),
+            parent: row.parent.map(|id| id.to_string()),
             state: row.state,
             kind: row.kind,
             cache: row.cache,

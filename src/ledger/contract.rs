@@ -31,6 +31,7 @@ pub(super) fn row(tool: &str, caller: &str, at: Timestamp) -> Row {
         meta: None,
         idempotency_key: None,
         fingerprint: None,
+        parent: None,
         key_until: None,
     }
 }
@@ -56,6 +57,29 @@ async fn rows_settle_once(ledger: &dyn Ledger) {
     assert_eq!((found.state, found.attempts, found.duration_us), (State::Succeeded, 1, Some(1500)));
     assert_eq!((found.arguments, found.run_id.as_deref()), (first.arguments, Some("r1")));
     assert!(ledger.get(InvocationId::new()).await.unwrap().is_none());
+}
+
+async fn calls_of_a_tool_are_found_by_the_call_above(ledger: &dyn Ledger) {
+    let above = row("agent", "a", now());
+    let below = |tool: &str| Row { parent: Some(above.id), ..row(tool, "a", now()) };
+    let (ended_below, under_way, other) = (below("t"), below("u"), row("t", "a", now()));
+    for begun in [&above, &ended_below, &under_way, &other] {
+        ledger.reserve(begun.clone(), vec![]).await.unwrap();
+    }
+    ledger.settle(ended(&ended_below, State::Succeeded), vec![]).await.unwrap();
+    let observed = ended(&below("t"), State::Failed);
+    ledger.record(observed.clone()).await.unwrap();
+    assert_eq!(ledger.get(ended_below.id).await.unwrap().unwrap().row.parent, Some(above.id));
+    assert_eq!(ledger.get(observed.id).await.unwrap().unwrap().row.parent, Some(above.id));
+    assert_eq!(ledger.get(other.id).await.unwrap().unwrap().row.parent, None);
+    let asked = Query { parent: Some(above.id), limit: 10, ..Query::default() };
+    let listed = ledger.list(&asked).await.unwrap();
+    assert_eq!(listed.iter().map(|row| row.id).collect::<Vec<_>>(), [observed.id, under_way.id, ended_below.id]);
+    assert!(listed.iter().all(|row| row.parent == Some(above.id)));
+    let narrower = Query { tool: Some("t".into()), state: Some(State::Succeeded), limit: 1, ..asked.clone() };
+    assert_eq!(ledger.list(&narrower).await.unwrap()[0].id, ended_below.id);
+    let older = Query { before: Some(observed.id), ..asked };
+    assert_eq!(ledger.list(&older).await.unwrap()[0].id, under_way.id);
 }
 
 async fn failed_tries_and_origins_are_found_with_their_call(ledger: &dyn Ledger) {
@@ -303,7 +327,7 @@ async fn closed_means_no_more_writes(ledger: &dyn Ledger) {
 /// Runs the suite against ledgers made by `$open`, each with its own guard (a folder to be deleted, say).
 macro_rules! contract {
     ($open:expr) => {
-        contract!(@ $open, rows_settle_once, failed_tries_and_origins_are_found_with_their_call, limits_hold_to_the_unit,
+        contract!(@ $open, rows_settle_once, failed_tries_and_origins_are_found_with_their_call, calls_of_a_tool_are_found_by_the_call_above, limits_hold_to_the_unit,
             refunds_give_back_one_unit_of_their_own_window, lists_are_newest_first_filtered_and_paged,
             results_are_kept_until_they_expire_or_are_purged, a_key_is_held_by_one_call_until_its_time_is_over,
             what_is_too_old_is_deleted_a_few_at_a_time,

@@ -130,6 +130,12 @@ pub async fn open_to_read(settings: &Settings) -> Result<Arc<dyn Ledger>, Error>
     Ok(Arc::new(sqlite::Sqlite::open_to_read(&sqlite_file(settings)?).await?))
 }
 
+/// The folder that such a ledger's file is in, where the service may write; `None` if it is no file.
+pub fn folder(settings: &Settings) -> Option<PathBuf> {
+    let file = std::path::absolute(sqlite_file(settings).ok()?).ok()?;
+    file.parent().map(PathBuf::from)
+}
+
 fn sqlite_file(settings: &Settings) -> Result<PathBuf, Error> {
     if settings.url.starts_with("postgres://") || settings.url.starts_with("postgresql://") {
         // Not shown in full: it may hold a password.

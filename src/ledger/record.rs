@@ -100,6 +100,8 @@ pub struct Row {
     pub idempotency_key: Option<Arc<str>>,
     /// Tells what was asked under that name from anything else.
     pub fingerprint: Option<Arc<str>>,
+    /// The call whose tool made this one.
+    pub parent: Option<InvocationId>,
     /// Until when the call holds its key, so that no other can have it; `None`: not, or not any more.
     pub key_until: Option<Timestamp>,
 }
@@ -129,6 +131,7 @@ impl Row {
             meta: None,
             idempotency_key: invocation.key.as_ref().map(IdempotencyKey::shared),
             fingerprint: None,
+            parent: invocation.lineage.parent,
             key_until: None,
         }
     }
@@ -248,6 +251,8 @@ pub struct Query {
     pub run_id: Option<String>,
     /// Asked for under this idempotency key.
     pub idempotency_key: Option<String>,
+    /// Made by the tool of this call.
+    pub parent: Option<InvocationId>,
     /// In this state.
     pub state: Option<State>,
     /// Begun at or after.
@@ -266,6 +271,7 @@ impl Query {
             && same(&self.caller, Some(&row.caller))
             && same(&self.run_id, row.run_id.as_deref())
             && same(&self.idempotency_key, row.idempotency_key.as_deref())
+            && self.parent.is_none_or(|parent| Some(parent) == row.parent)
             && self.state.is_none_or(|state| state == row.state)
             && self.since.is_none_or(|since| row.started_at >= since)
             && self.before.is_none_or(|before| row.id < before)

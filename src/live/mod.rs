@@ -2,45 +2,70 @@
 //!
 //! `plan.rs` says what a service is made of, `seen.rs` what was read for it, `reload.rs` puts a new world in place of
 //! the old one or keeps the old one, `watch.rs` says when, `registration.rs` is for tools that come over HTTP and
-//! `fixed.rs` for what waits for the next start. One change is made at a time; readers never wait.
+//! `fixed.rs` for what waits for the next start; `sources/` has what brings tools of its own. One change is made at a time; readers never wait.
 
 mod fixed;
 mod plan;
 mod registration;
 mod reload;
 mod seen;
+mod sources;
 mod watch;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch::Sender;
 
 pub use plan::Plan;
 pub(crate) use plan::Reading;
 pub use registration::PutError;
+pub(crate) use sources::{Brought, once};
+pub use sources::{Restarting, SourceState, SourceView};
 
 use self::fixed::Fixed;
 use self::seen::Seen;
+use self::sources::{Board, Sources};
+use crate::call::CallSettings;
+use crate::callers::Callers;
 use crate::ledger;
 use crate::manifest::{Defaults, Finding};
 use crate::registry::{ChangeError, Registry};
-use crate::tools::BuildError;
+use crate::tools::python::Surroundings;
+use crate::tools::{BuildError, Tool};
 
 /// See the module.
 pub struct Live {
     registry: Arc<Registry>,
     plan: Arc<Plan>,
+    surroundings: Surroundings,
     /// Held while something changes.
     state: tokio::sync::Mutex<State>,
     status: ArcSwap<Status>,
+    /// What can be seen of the sources.
+    shown: ArcSwap<Vec<Arc<Board>>>,
+    /// Told when something of that changes.
+    told: Sender<()>,
+    has_started: AtomicBool,
 }
 
 struct State {
-    defaults: Defaults,
+    world: Remembered,
+    sources: Sources,
     /// What the service was started with.
     fixed: Fixed,
     /// The files of the last reading, good or bad.
     seen: Seen,
+}
+
+/// What program and manifest say besides their sources: a source that is listed later joins it.
+#[derive(Default)]
+struct Remembered {
+    callers: Arc<Callers>,
+    calls: CallSettings,
+    tools: Vec<Tool>,
+    defaults: Defaults,
 }
 
 /// How reloading has gone so far.

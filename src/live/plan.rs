@@ -1,13 +1,13 @@
 //! What a service is made of besides its manifest, and reading that.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use wildmatch::WildMatch;
 
 use super::seen::{Recorder, Seen};
 use crate::call::EnvVar;
-use crate::manifest::{self, Finding, Manifest, Place, Process, Source};
+use crate::manifest::{self, DeclaredSource, Finding, Manifest, Place, Process, Source};
 use crate::tools::{BuildError, Tool};
 
 /// What stays the same while manifests come and go.
@@ -17,6 +17,10 @@ pub struct Plan {
     pub manifest: Option<PathBuf>,
     /// The program's own tools; an entry of the manifest may take one over.
     pub program: Vec<Tool>,
+    /// The program's own sources.
+    pub sources: Vec<DeclaredSource>,
+    /// Where virtual environments are kept.
+    pub venvs: PathBuf,
     /// Tools whose names fit one of these are off.
     pub deny: Vec<WildMatch>,
     /// Somebody said in so many words that no callers are needed.
@@ -67,8 +71,27 @@ impl Plan {
 
     /// The tool, off if it is to be.
     pub(super) fn admit(&self, mut tool: Tool) -> Tool {
-        tool.policy.enabled &= !self.deny.iter().any(|pattern| pattern.matches(tool.name()));
+        self.deny(&mut tool);
         tool
+    }
+
+    /// Switches the tool off if it is to be.
+    pub(super) fn deny(&self, tool: &mut Tool) {
+        tool.policy.enabled &= !self.deny.iter().any(|pattern| pattern.matches(tool.name()));
+    }
+
+    /// The sources of program and manifest.
+    pub(super) fn sources(&self, declared: Vec<DeclaredSource>) -> Result<Vec<DeclaredSource>, BuildError> {
+        let mut all = self.sources.clone();
+        for mut one in declared {
+            one.settings.keep_venvs_in(&self.venvs);
+            all.push(one);
+        }
+        let mut names = HashSet::new();
+        match all.iter().find(|one| !names.insert(one.name())) {
+            Some(twice) => Err(BuildError::DuplicateSource(twice.name().to_owned())),
+            None => Ok(all),
+        }
     }
 }
 

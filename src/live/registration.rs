@@ -36,7 +36,7 @@ impl Live {
             by: by.to_owned(),
             at: self.registry.shared().clock.now(),
         };
-        let (named, defaults) = (name.to_owned(), state.defaults.clone());
+        let (named, defaults) = (name.to_owned(), state.world.defaults.clone());
         // Making an HTTP client reads the system's certificates.
         let read =
             blocking::on_a_thread(move || read_registered(&named, &definition, &defaults, &Clients::default())).await;

@@ -1,19 +1,23 @@
 //! A new manifest in place of the old one, whole or not at all.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch::Sender;
 
 use super::fixed::Fixed;
 use super::plan::declared_secrets;
 use super::seen::Seen;
-use super::{Error, Live, Plan, Reading, State, Status};
+use super::sources::{Sources, look};
+use super::{Error, Live, Plan, Reading, Remembered, State, Status};
 use crate::blocking;
 use crate::call::Origin;
 use crate::callers::Callers;
 use crate::ledger;
-use crate::manifest::{Defaults, Finding, Manifest, Severity};
-use crate::registry::Registry;
+use crate::manifest::{Finding, Manifest, Severity};
+use crate::registry::{Aside, Registry};
+use crate::tools::python::Surroundings;
 
 impl Live {
     /// Fills an empty registry: the tools of program and manifest, and those that were registered before the last stop.
@@ -25,15 +29,26 @@ impl Live {
         plan: Plan,
         manifest: Manifest,
         seen: Seen,
-    ) -> Result<Self, Error> {
-        let live = Self {
+    ) -> Result<Arc<Self>, Error> {
+        let (world, sources) = (Remembered::default(), Sources::default());
+        let live = Arc::new(Self {
+            surroundings: Surroundings::of_this_process(registry.shared().redactor.clone()),
             registry,
             plan: Arc::new(plan),
-            state: State { defaults: Defaults::default(), fixed: Fixed::of(&manifest), seen }.into(),
+            state: State { world, sources, fixed: Fixed::of(&manifest), seen }.into(),
             status: ArcSwap::default(),
-        };
+            shown: ArcSwap::default(),
+            told: Sender::new(()),
+            has_started: AtomicBool::new(false),
+        });
         live.take(&mut *live.state.lock().await, manifest).await?;
+        live.has_started.store(true, Ordering::Relaxed);
         Ok(live)
+    }
+
+    /// Whether what comes now comes later than the start.
+    pub(super) fn has_started(&self) -> bool {
+        self.has_started.load(Ordering::Relaxed)
     }
 
     /// Reads the manifest again. A good one takes the place of the old one in one step: callers, tools, aliases. Calls
@@ -43,7 +58,7 @@ impl Live {
     ///
     /// # Errors
     /// Why the old one was kept.
-    pub async fn reload(&self) -> Result<(), Error> {
+    pub async fn reload(self: &Arc<Self>) -> Result<(), Error> {
         if self.plan.manifest.is_none() {
             tracing::warn!("there is no manifest, so nothing was read again");
             return Ok(());
@@ -73,7 +88,7 @@ impl Live {
         done
     }
 
-    async fn replace(&self, state: &mut State, manifest: Manifest) -> Result<(), Error> {
+    async fn replace(self: &Arc<Self>, state: &mut State, manifest: Manifest) -> Result<(), Error> {
         let now = Fixed::of(&manifest);
         let before = self.registry.catalog();
         self.take(state, manifest).await?;
@@ -89,26 +104,31 @@ impl Live {
     }
 
     /// Makes the manifest the current one.
-    async fn take(&self, state: &mut State, manifest: Manifest) -> Result<(), Error> {
-        let Manifest { defaults, callers, calls, tools, taken, secrets, warnings, .. } = manifest;
+    async fn take(self: &Arc<Self>, state: &mut State, manifest: Manifest) -> Result<(), Error> {
+        let Manifest { defaults, callers, calls, tools, sources, taken, secrets, warnings, .. } = manifest;
         // A file that is cut off, or not yet written to its end, must not open the service to everybody.
         if callers.is_empty() && !self.registry.catalog().callers().is_empty() {
             return Err(Error::Unguarded);
         }
         let tools = self.plan.tools(tools, &taken)?;
+        let sources = look(self.plan.sources(sources)?).await.ok_or(ledger::Error::Closed)?;
         self.registry.shared().redactor.learn(secrets.iter().map(String::as_str).chain(declared_secrets(&tools)));
-        let registered = self.registered(defaults.clone()).await?;
-        let aside = self.registry.replace(Callers::new(callers), calls, tools, registered).await?;
-        state.defaults = defaults;
+        let world = Remembered { callers: Arc::new(Callers::new(callers)), calls, tools, defaults };
+        let aside = self.put_sources(&mut state.sources, &world, sources).await?;
+        state.world = world;
         for warning in warnings {
             tracing::warn!("{warning}");
         }
-        for one in aside {
-            tracing::warn!(tool = one.name, why = one.why, "a registered tool is set aside");
-        }
+        warn_of(&aside);
         let registered = self.registry.catalog().count(Origin::Registered);
         tracing::debug!(registered, "registered tools");
         Ok(())
+    }
+}
+
+pub(super) fn warn_of(aside: &[Aside]) {
+    for Aside { name, why } in aside {
+        tracing::warn!(tool = name, why, "a registered tool is set aside");
     }
 }
 

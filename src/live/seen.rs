@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::call::json::digest;
-use crate::manifest::{Process, Source};
+use crate::manifest::{Process, Source, read_file};
 
 /// A file that was written so recently may be written again without a new time (file systems count in ticks).
 const TICK: Duration = Duration::from_secs(2);
@@ -55,16 +55,26 @@ impl SeenFile {
 }
 
 impl Seen {
+    /// These files as they are now.
+    pub(super) fn of<'a>(files: impl IntoIterator<Item = &'a Path>) -> Self {
+        let one = |path: &Path| {
+            let stamp = stamp(path);
+            (path.to_owned(), SeenFile::of(stamp, read_file(path).ok().as_deref()))
+        };
+        Self { files: files.into_iter().map(one).collect(), patterns: BTreeMap::new() }
+    }
+
+    /// SHA-256 of what is in each file; `None`: it cannot be read.
+    pub(super) fn contents(&self) -> impl Iterator<Item = Option<[u8; 32]>> {
+        self.files.values().map(|file| file.content)
+    }
+
     /// The same files and patterns as they are now.
     pub(super) fn look_again(&self) -> Self {
         let look = |(path, before): (&PathBuf, &SeenFile)| {
             let stamp = stamp(path);
             let known = stamp.is_some() && stamp == before.stamp;
-            let now = if known {
-                before.clone()
-            } else {
-                SeenFile::of(stamp, Process.file(path).ok().as_deref().map(str::as_bytes))
-            };
+            let now = if known { before.clone() } else { SeenFile::of(stamp, read_file(path).ok().as_deref()) };
             (path.clone(), now)
         };
         let matching = |pattern: &String| (pattern.clone(), Process.matching(pattern).unwrap_or_default());
@@ -73,8 +83,8 @@ impl Seen {
 
     /// Whether everything reads the same.
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
-        let contents = |seen: &Self| -> Vec<_> { seen.files.values().map(|file| file.content).collect() };
-        self.patterns == other.patterns && self.files.keys().eq(other.files.keys()) && contents(self) == contents(other)
+        let same_files = self.files.keys().eq(other.files.keys()) && self.contents().eq(other.contents());
+        self.patterns == other.patterns && same_files
     }
 
     /// Whether there is nothing in that file.

@@ -1,4 +1,5 @@
-//! When to read the manifest again: on SIGHUP, and when a file of it says something else.
+//! When to read the manifest again: on SIGHUP, and when a file of it says something else. A source whose own file does
+//! is started anew.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ const QUIET: Duration = Duration::from_millis(250);
 impl Live {
     /// Reloads when told to or when files have changed, for as long as the service runs.
     pub async fn watch(self: Arc<Self>, mut hangups: Signal) {
-        let mut moving: Option<Seen> = None;
+        let mut moving: Option<Files> = None;
         loop {
             let pause = if moving.is_some() { QUIET } else { LOOK };
             tokio::select! {
@@ -36,29 +37,58 @@ impl Live {
     }
 
     /// Looks at the files once. `moving` is how they were a moment ago, if they were changing; so is the answer.
-    async fn look(&self, moving: Option<Seen>) -> Option<Seen> {
-        let before = self.state.lock().await.seen.clone();
+    async fn look(self: &Arc<Self>, moving: Option<Files>) -> Option<Files> {
+        let before = {
+            let state = self.state.lock().await;
+            Files { manifest: state.seen.clone(), sources: state.sources.files() }
+        };
         let looked = blocking::on_a_thread(move || {
             let now = before.look_again();
-            (now.says_the_same(&before), now)
+            (now.manifest.says_the_same(&before.manifest), now.say_the_same(&before), now)
         });
-        let (same, now) = looked.await?;
+        let (same_manifest, same, now) = looked.await?;
         if same {
-            self.state.lock().await.seen = now;
+            let mut state = self.state.lock().await;
+            state.seen = now.manifest;
+            state.sources.looked(now.sources);
             return None;
         }
-        if !moving.is_some_and(|moving| moving.says_the_same(&now)) {
+        if !moving.is_some_and(|moving| moving.say_the_same(&now)) {
             return Some(now);
         }
-        tracing::info!("files of the manifest have changed: it is read again");
-        self.try_again().await;
+        if same_manifest {
+            self.restart_changed(now.sources).await;
+        } else {
+            tracing::info!("files of the manifest have changed: it is read again");
+            self.try_again().await;
+        }
         None
     }
 
     /// Reloads. What went wrong is in the log and in `/readyz`; a panic must not end the watch.
-    async fn try_again(&self) {
+    async fn try_again(self: &Arc<Self>) {
         if AssertUnwindSafe(self.reload()).catch_unwind().await.is_err() {
             tracing::error!("reading the manifest panicked; the one before is served on");
         }
+    }
+}
+
+/// All that is looked at.
+struct Files {
+    manifest: Seen,
+    sources: Vec<(Arc<str>, Seen)>,
+}
+
+impl Files {
+    fn look_again(&self) -> Self {
+        let sources = self.sources.iter().map(|(name, files)| (name.clone(), files.look_again())).collect();
+        Self { manifest: self.manifest.look_again(), sources }
+    }
+
+    fn say_the_same(&self, other: &Self) -> bool {
+        let mut pairs = self.sources.iter().zip(&other.sources);
+        let as_many = self.sources.len() == other.sources.len();
+        let same = pairs.all(|((one, files), (other, others))| one == other && files.says_the_same(others));
+        self.manifest.says_the_same(&other.manifest) && as_many && same
     }
 }

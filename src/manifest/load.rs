@@ -53,11 +53,16 @@ pub(super) struct Loaded {
 pub(super) struct Written {
     pub(super) root: Option<Node>,
     pub(super) tools: Vec<WrittenTool>,
+    /// Entries of `python_modules:` by name, each with the folder at which its paths start.
+    pub(super) modules: Vec<(String, Node, PathBuf)>,
 }
 
-/// One entry of `tools:` and what it came to.
+/// One entry of `tools:`, there or below a module, and what it came to.
 pub(super) struct WrittenTool {
+    /// Its name and where that stands.
     pub(super) key: Key,
+    /// Its path from the top down.
+    pub(super) under: String,
     pub(super) entry: Node,
     pub(super) tool: Option<Tool>,
     /// Relative paths start here.
@@ -72,6 +77,7 @@ pub(super) fn read(path: &Path, source: &dyn Source, natives: &HashMap<String, T
         findings: Findings::default(),
         secrets: BTreeSet::new(),
         seen: HashMap::new(),
+        sources: HashMap::new(),
         written: Written::default(),
         clients: Clients::default(),
         databases: Databases::default(),
@@ -96,6 +102,8 @@ struct Loader<'a> {
     secrets: BTreeSet<String>,
     /// Where each tool name was first seen.
     seen: HashMap<String, Place>,
+    /// Where each source's name was first seen.
+    sources: HashMap<String, Place>,
     written: Written,
     clients: Clients,
     databases: Databases,
@@ -187,6 +195,7 @@ impl Loader<'_> {
             cache.when = None;
         }
         self.tools(&root, &base, &defaults, &mut manifest);
+        self.modules(&root, &base, &defaults, &mut manifest);
         self.includes(&root, &base, &defaults, &mut manifest);
         manifest.defaults = Defaults(defaults);
         Some(manifest)
@@ -277,10 +286,8 @@ impl Loader<'_> {
     }
 
     fn tools(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
-        for later in ["python_modules", "mcp_servers"] {
-            if root.get(later).is_some() {
-                self.findings.error(root, &[later.to_owned()], "", format!("{later} is not built yet"));
-            }
+        if root.get("mcp_servers").is_some() {
+            self.findings.error(root, &["mcp_servers".to_owned()], "", "mcp_servers is not built yet");
         }
         let Some(node) = root.get("tools") else { return };
         let Some(entries) = node.entries() else {
@@ -288,47 +295,86 @@ impl Loader<'_> {
             return;
         };
         for (key, entry) in entries {
-            if let Some(first) = self.seen.get(&key.text) {
-                let message = format!("the name is taken: {}:{}:{}", first.file.display(), first.line, first.column);
-                let taken = Finding::error(key.place.clone(), format!("tools.{}", key.text), message);
-                self.findings.0.push(taken.rule(Rule::DuplicateName));
+            let under = format!("tools.{}", key.text);
+            if !self.claim(key, &under) {
                 continue;
             }
-            self.seen.insert(key.text.clone(), key.place.clone());
-            let mut reader = ToolReader {
-                source: self.source,
-                base,
-                defaults,
-                natives: self.natives,
-                origin: Origin::Manifest,
-                clients: &self.clients,
-                databases: &self.databases,
-                secrets: &mut self.secrets,
-                findings: &mut self.findings,
-            };
-            let tool = reader.read(&key.text, entry);
-            self.written.tools.push(WrittenTool {
-                key: key.clone(),
-                entry: entry.clone(),
-                tool: tool.clone(),
-                base: base.to_owned(),
-            });
+            let tool = self.reader(base, defaults).read(&key.text, entry);
+            let (key, entry, base) = (key.clone(), entry.clone(), base.to_owned());
+            let written = WrittenTool { key, under, entry, tool: tool.clone(), base };
+            self.claim_aliases(&written);
+            let (key, entry) = (written.key.clone(), written.entry.clone());
+            self.written.tools.push(written);
             let Some(tool) = tool else { continue };
-            for alias in &tool.definition.aliases {
-                if let Some(first) = self.seen.insert(alias.to_string(), key.place.clone()) {
-                    let place = format!("{}:{}:{}", first.file.display(), first.line, first.column);
-                    let message = format!("the alias `{alias}` is taken: {place}");
-                    let path = format!("tools.{}.aliases", key.text);
-                    let taken = Finding::error(key.place.clone(), path, message);
-                    self.findings.0.push(taken.rule(Rule::DuplicateName));
-                }
-            }
             let which = entry.get("use").map(Node::to_json);
             let which = which.as_ref().and_then(|word| word.as_str()).unwrap_or(&key.text);
             if tool.kind == Kind::Native && self.natives.contains_key(which) {
                 manifest.taken.push(which.to_owned());
             }
             manifest.tools.push(tool);
+        }
+    }
+
+    fn reader<'a>(&'a mut self, base: &'a Path, defaults: &'a PolicyEntry) -> ToolReader<'a> {
+        ToolReader {
+            source: self.source,
+            base,
+            defaults,
+            natives: self.natives,
+            origin: Origin::Manifest,
+            clients: &self.clients,
+            databases: &self.databases,
+            secrets: &mut self.secrets,
+            findings: &mut self.findings,
+        }
+    }
+
+    /// Takes a tool's name, unless it is taken.
+    fn claim(&mut self, key: &Key, under: &str) -> bool {
+        if let Some(first) = self.seen.get(&key.text) {
+            let message = format!("the name is taken: {}:{}:{}", first.file.display(), first.line, first.column);
+            let taken = Finding::error(key.place.clone(), under, message);
+            self.findings.0.push(taken.rule(Rule::DuplicateName));
+            return false;
+        }
+        self.seen.insert(key.text.clone(), key.place.clone());
+        true
+    }
+
+    fn claim_aliases(&mut self, written: &WrittenTool) {
+        let WrittenTool { key, under, tool, .. } = written;
+        for alias in tool.iter().flat_map(|tool| &tool.definition.aliases) {
+            if let Some(first) = self.seen.insert(alias.to_string(), key.place.clone()) {
+                let place = format!("{}:{}:{}", first.file.display(), first.line, first.column);
+                let message = format!("the alias `{alias}` is taken: {place}");
+                let taken = Finding::error(key.place.clone(), format!("{under}.aliases"), message);
+                self.findings.0.push(taken.rule(Rule::DuplicateName));
+            }
+        }
+    }
+
+    fn modules(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
+        let Some(node) = root.get("python_modules") else { return };
+        let Some(entries) = node.entries() else {
+            self.findings.error(node, &[], "python_modules", "a map of modules is expected here");
+            return;
+        };
+        for (key, entry) in entries {
+            let under = format!("python_modules.{}", key.text);
+            if let Some(first) = self.sources.insert(key.text.clone(), key.place.clone()) {
+                let message = format!("the name is taken: {}:{}:{}", first.file.display(), first.line, first.column);
+                let taken = Finding::error(key.place.clone(), under, message);
+                self.findings.0.push(taken.rule(Rule::DuplicateName));
+                continue;
+            }
+            self.written.modules.push((key.text.clone(), entry.clone(), base.to_owned()));
+            let Some((declared, tools)) = self.reader(base, defaults).module(&key.text, entry) else { continue };
+            for tool in &tools {
+                self.claim(&tool.key, &tool.under);
+                self.claim_aliases(tool);
+            }
+            self.written.tools.extend(tools);
+            manifest.sources.push(declared);
         }
     }
 
@@ -358,6 +404,7 @@ impl Loader<'_> {
                 let known = |key: &str| INCLUDED.contains(&key) || !SECTIONS.contains(&key);
                 self.findings.unknown_keys(&included.filtered(known), "", &INCLUDED);
                 self.tools(&included, &folder(&file), defaults, manifest);
+                self.modules(&included, &folder(&file), defaults, manifest);
             }
         }
     }

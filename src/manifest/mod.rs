@@ -1,7 +1,7 @@
 //! The YAML file that declares tools, callers and settings.
 //!
 //! `node.rs` reads YAML with places, `references.rs` brings in secrets, `decode.rs` holds what is written against the
-//! types in `sections.rs`, `tool.rs` makes tools of entries. As many faults as possible are found in one go, each
+//! types in `sections.rs`, `tool.rs` makes tools of entries, `modules.rs` sources of tools. As many faults as possible are found in one go, each
 //! with its place and what would be right. `lint/` looks at what can be used for what is hardly meant so.
 
 mod check;
@@ -9,12 +9,14 @@ mod decode;
 mod finding;
 mod lint;
 mod load;
+mod modules;
 mod node;
 mod parameters;
 mod references;
 mod registered;
 mod rule;
 mod sections;
+mod source;
 mod tool;
 
 use std::net::SocketAddr;
@@ -23,9 +25,11 @@ use std::path::PathBuf;
 pub use check::{Checked, check};
 pub use finding::{Finding, Place, Severity};
 pub use load::load;
+pub(crate) use references::read_file;
 pub use references::{Process, Source};
 pub use registered::{Defaults, read_registered};
 pub use rule::Rule;
+pub use source::{DeclaredSource, SourceRules};
 
 use crate::call::{CallSettings, Capture, DigestKey};
 use crate::callers::CallerSettings;
@@ -55,6 +59,8 @@ pub struct Manifest {
     pub callers: Vec<CallerSettings>,
     /// `tools:`, includes too.
     pub tools: Vec<Tool>,
+    /// `python_modules:`, includes too.
+    pub sources: Vec<DeclaredSource>,
     /// Names of the embedding program's tools that an entry has taken over.
     pub taken: Vec<String>,
     /// Every value that came in by reference.
@@ -89,6 +95,7 @@ impl Default for Manifest {
             defaults: Defaults::default(),
             callers: Vec::new(),
             tools: Vec::new(),
+            sources: Vec::new(),
             taken: Vec::new(),
             secrets: Vec::new(),
             warnings: Vec::new(),

@@ -25,6 +25,11 @@ pub trait Source {
     /// As the file system says.
     fn file(&self, path: &Path) -> std::io::Result<String>;
 
+    /// Whether there is a file, to be read or run later.
+    fn is_file(&self, path: &Path) -> bool {
+        path.is_file()
+    }
+
     /// The files that a pattern with `*` and the like stands for, sorted.
     ///
     /// # Errors
@@ -54,19 +59,27 @@ impl Source for Process {
     }
 
     fn file(&self, path: &Path) -> std::io::Result<String> {
-        // A pipe or a device would be waited for, or never end.
-        let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(Error::new(ErrorKind::InvalidInput, "not a regular file"));
-        }
-        let mut text = String::new();
-        file.take(LONGEST_FILE + 1).read_to_string(&mut text)?;
-        if text.len() as u64 > LONGEST_FILE {
-            let limit = ByteSize(LONGEST_FILE);
-            return Err(Error::new(ErrorKind::FileTooLarge, format!("longer than {limit}")));
-        }
-        Ok(text)
+        String::from_utf8(read_file(path)?).map_err(|error| Error::new(ErrorKind::InvalidData, error.utf8_error()))
     }
+}
+
+/// What is in a regular file that is not too long.
+///
+/// # Errors
+/// As the file system says.
+pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    // A pipe or a device would be waited for, or never end.
+    let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(Error::new(ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST_FILE {
+        let limit = ByteSize(LONGEST_FILE);
+        return Err(Error::new(ErrorKind::FileTooLarge, format!("longer than {limit}")));
+    }
+    Ok(bytes)
 }
 
 /// Keys of a tool whose values callers see: a secret there would be public.

@@ -66,6 +66,7 @@ rules! {
     ShortKey "short-key" "a caller's key that could be guessed",
     UnusedEnv "unused-env" "a declared variable that the tool does not use",
     // Callers, addresses, files.
+    UnknownCoworker "unknown-coworker" "a coworker that is no agent, or takes no task",
     UnusedCaller "unused-caller" "a caller that may use no tool",
     IdlePattern "idle-pattern" "a pattern that matches no tool (hint: in deny)",
     UnreachableTool "unreachable-tool" "a tool that no caller may use",

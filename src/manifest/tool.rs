@@ -116,7 +116,7 @@ impl ToolReader<'_> {
         refuse(node, under, &["${"], message, self.findings);
     }
 
-    fn has_errors_since(&self, before: usize) -> bool {
+    pub(super) fn has_errors_since(&self, before: usize) -> bool {
         self.findings.0[before..].iter().any(|finding| finding.severity == super::Severity::Error)
     }
 
@@ -148,7 +148,12 @@ impl ToolReader<'_> {
         None
     }
 
-    fn part<T: serde::de::DeserializeOwned>(&mut self, node: &Node, under: &str, keys: &[&str]) -> Option<T> {
+    pub(super) fn part<T: serde::de::DeserializeOwned>(
+        &mut self,
+        node: &Node,
+        under: &str,
+        keys: &[&str],
+    ) -> Option<T> {
         self.findings.decode_keys(&node.filtered(|key| keys.contains(&key)), under)
     }
 
@@ -251,9 +256,7 @@ impl ToolReader<'_> {
         policy: &PolicyEntry,
         input_schema: Option<&Value>,
     ) -> Option<Tool> {
-        let mut tool = Tool::new(name, "");
-        tool.kind = kind;
-        tool.policy.effect = kinds::effect(kind);
+        let mut tool = kinds::blank(kind, name);
         let context = BuildContext {
             base: self.base,
             input_schema: input_schema.unwrap_or(&tool.definition.input_schema),
@@ -267,6 +270,7 @@ impl ToolReader<'_> {
             Ok((runner, warnings)) => {
                 self.config_faults(node, under, warnings);
                 tool.settings.base = Some(self.base.to_owned());
+                tool.policy.timeout = runner.own_timeout().unwrap_or(tool.policy.timeout);
                 Some(tool.with_runner(runner))
             }
             Err(faults) => {
@@ -286,7 +290,14 @@ impl ToolReader<'_> {
         }
     }
 
-    fn define(&mut self, tool: &mut Tool, said: DefinitionEntry, node: &Node, under: &str, schema: Option<Value>) {
+    pub(super) fn define(
+        &mut self,
+        tool: &mut Tool,
+        said: DefinitionEntry,
+        node: &Node,
+        under: &str,
+        schema: Option<Value>,
+    ) {
         let definition = &mut tool.definition;
         if let Some(schema) = schema {
             definition.input_schema = Arc::new(schema);
@@ -337,7 +348,7 @@ impl ToolReader<'_> {
     }
 
     /// The policy: the entry's word, else what the tool brings of its own, else the manifest's defaults.
-    fn govern(&mut self, kind: Kind, policy: &mut Policy, said: &PolicyEntry, node: &Node, under: &str) {
+    pub(super) fn govern(&mut self, kind: Kind, policy: &mut Policy, said: &PolicyEntry, node: &Node, under: &str) {
         let (plain, defaults) = (Policy::default(), self.defaults);
         policy.effect =
             said.effect.or(defaults.effect.filter(|_| policy.effect == plain.effect)).unwrap_or(policy.effect);

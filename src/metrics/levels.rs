@@ -1,11 +1,13 @@
 //! What is not counted but looked up when somebody asks.
 
-use prometheus::{Error, IntCounter, IntGauge};
+use std::sync::Arc;
+
+use prometheus::{Error, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::families::Families;
 
 /// How things stand now.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Now {
     /// Calls under way, whatever they wait for: a place, the tool, the commit of their row.
     pub calls: usize,
@@ -17,6 +19,19 @@ pub struct Now {
     pub ledger_up: bool,
     /// Lines of the log that were lost since the start.
     pub lines_lost: u64,
+    /// Sources of tools.
+    pub sources: Vec<SourceLevel>,
+}
+
+/// How a source of tools stands.
+#[derive(Debug, Clone)]
+pub struct SourceLevel {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its tools can be called.
+    pub up: bool,
+    /// Processes that were replaced since the start.
+    pub replaced: u64,
 }
 
 pub(super) struct Levels {
@@ -25,6 +40,8 @@ pub(super) struct Levels {
     cache_bytes: IntGauge,
     ledger_up: IntGauge,
     lines_lost: IntCounter,
+    source_up: IntGaugeVec,
+    source_replaced: IntCounterVec,
 }
 
 impl Levels {
@@ -41,6 +58,16 @@ impl Levels {
                 "toolcrib_log_dropped_total",
                 "Lines of the log that were lost because nobody read them.",
             )?)?,
+            source_up: families.gauges(
+                "toolcrib_source_up",
+                "1 while the tools of a source (a Python module) can be called.",
+                &["source"],
+            )?,
+            source_replaced: families.counters(
+                "toolcrib_source_replaced_total",
+                "Processes of a source that died or were killed and have been replaced.",
+                &["source"],
+            )?,
         })
     }
 
@@ -51,5 +78,12 @@ impl Levels {
         self.cache_bytes.set(level(now.cache_bytes));
         self.ledger_up.set(now.ledger_up.into());
         self.lines_lost.inc_by(now.lines_lost.saturating_sub(self.lines_lost.get()));
+        // Sources that are gone have no series any more.
+        self.source_up.reset();
+        self.source_replaced.reset();
+        for SourceLevel { name, up, replaced } in &now.sources {
+            self.source_up.with_label_values(&[&**name]).set((*up).into());
+            self.source_replaced.with_label_values(&[&**name]).inc_by(*replaced);
+        }
     }
 }

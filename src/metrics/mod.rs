@@ -18,7 +18,7 @@ use prometheus::{IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 pub use commits::CommitMetrics;
 use families::Families;
 use levels::Levels;
-pub use levels::Now;
+pub use levels::{Now, SourceLevel};
 use process::ProcessMetrics;
 use tool::ToolFamilies;
 pub use tool::{Counted, Outcome, ToolMetrics};

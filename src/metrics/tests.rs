@@ -1,7 +1,8 @@
 use super::*;
 use crate::call::{CacheStatus, ErrorKind};
 
-const NOW: Now = Now { calls: 0, cache_entries: 0, cache_bytes: 0, ledger_up: true, lines_lost: 0 };
+const NOW: Now =
+    Now { calls: 0, cache_entries: 0, cache_bytes: 0, ledger_up: true, lines_lost: 0, sources: Vec::new() };
 
 fn name(text: &str) -> ToolName {
     ToolName::parse(text).unwrap()

@@ -5,17 +5,20 @@
 //! waiting; this is the short bounded queue between them. A second bound spans all tools: it is there for the machine's
 //! sake and not shared out, so a tool's own `max` is what keeps one that hangs from taking it all (16 of 256 by default;
 //! `check` says where a manifest has it otherwise).
+//!
+//! A call that a tool makes runs on the place that its tool's call has among all, and below a call of the same tool on that
+//! tool's place: else an agent would wait for places that are held until it is done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tokio::time::{Instant, timeout_at};
 
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
-use crate::call::{CallError, Concurrency, Invocation};
+use crate::call::{CallError, Concurrency, Invocation, Lineage};
 use crate::metrics::ToolMetrics;
 
 /// Told to a caller that finds everything full.
@@ -56,6 +59,20 @@ impl Around for ConcurrencyLimit {
     }
 }
 
+/// What a call holds of its tool and among all; nothing where it needs none of its own.
+type Places = [Option<OwnedSemaphorePermit>; 2];
+
+fn at_once(places: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
+    places.map(|places| places.clone().try_acquire_owned()).transpose()
+}
+
+async fn in_time(places: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>, AcquireError> {
+    match places {
+        Some(places) => places.clone().acquire_owned().await.map(Some),
+        None => Ok(None),
+    }
+}
+
 /// Counts a waiting call for as long as it waits, also when it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
@@ -66,15 +83,18 @@ impl Drop for Waiting<'_> {
 }
 
 impl ConcurrencyLimit {
-    async fn enter(&self, invocation: &Invocation) -> Result<[OwnedSemaphorePermit; 2], CallError> {
+    async fn enter(&self, invocation: &Invocation) -> Result<Places, CallError> {
         // A call whose time is over is refused on arrival: it must not take a place from one that can still be answered.
         if invocation.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Err(CallError::DeadlineExceeded { after: invocation.allowed(), started: false });
         }
         // One after the other: who has no place in its tool must not hold, even for a moment, one among all that another
         // call looks for.
-        let held = match self.tool.clone().try_acquire_owned() {
-            Ok(tool) => match self.all.clone().try_acquire_owned() {
+        let Lineage { parent, .. } = &invocation.lineage;
+        let of_tool = (!invocation.lineage.is_below(&invocation.tool)).then_some(&self.tool);
+        let of_all = parent.is_none().then_some(&self.all);
+        let held = match at_once(of_tool) {
+            Ok(tool) => match at_once(of_all) {
                 Ok(all) => return Ok([tool, all]),
                 Err(_) => Some(tool),
             },
@@ -92,9 +112,9 @@ impl ConcurrencyLimit {
             // The tool's place first: a call that waits for its own tool takes nothing from the others.
             let tool = match held {
                 Some(tool) => Ok(tool),
-                None => self.tool.clone().acquire_owned().await,
+                None => in_time(of_tool).await,
             };
-            let all = self.all.clone().acquire_owned().await;
+            let all = in_time(of_all).await;
             (tool, all)
         };
         let entered = tokio::select! {

@@ -344,7 +344,8 @@ fn not_writable(reason: String) -> CallError {
     CallError::LedgerUnavailable { reason, started: false }
 }
 
-/// Where the call stands at its end. A write that was tried and then stopped from outside may have happened.
+/// Where the call stands at its end. A write that was tried and then stopped from outside, or that its process did not
+/// live to end, may have happened.
 fn state_of(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
     let in_doubt = effect == Effect::Write && attempts > 0;
     match outcome {
@@ -353,7 +354,9 @@ fn state_of(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
         Err(error) if error.is_refusal() => State::Refused,
         Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) if in_doubt => State::Unknown,
         Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) => State::TimedOut,
-        Err(CallError::Cancelled { .. }) if in_doubt => State::Unknown,
+        Err(CallError::Cancelled { .. } | CallError::ToolUnavailable { started: true, .. }) if in_doubt => {
+            State::Unknown
+        }
         Err(CallError::Cancelled { .. }) => State::Cancelled,
         Err(_) => State::Failed,
     }

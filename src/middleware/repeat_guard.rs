@@ -2,14 +2,14 @@
 //!
 //! A model that asks the same again has not understood the answer it has, and the same answer will not help it. Under
 //! validation, so that equal calls look equal; above the cache, since a stored answer is the same answer too. Calls
-//! without a run pass: nobody can say what came before them. Only what was answered, and to somebody, can be repeated.
+//! without a run pass: nobody can say what came before them. What an agent's model calls is a run of its own. Only what was answered, and to somebody, can be repeated.
 
 use std::sync::Arc;
 
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use crate::call::json::{canonical, digest};
-use crate::call::{CallError, Invocation, Policy};
+use crate::call::{CallError, Invocation, Lineage, Policy};
 use crate::runs::{CallDigest, Runs};
 
 /// See the module.
@@ -33,9 +33,15 @@ impl RepeatGuard {
     }
 }
 
+/// What the calls of one model are in: the caller's run; of an agent's model, that call of the agent.
+fn conversation(invocation: &Invocation) -> Option<Arc<str>> {
+    let Lineage { parent, parent_attempt, .. } = &invocation.lineage;
+    parent.map_or_else(|| invocation.run_id.clone(), |parent| Some(format!("{parent}/{parent_attempt}").into()))
+}
+
 impl Around for RepeatGuard {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        let Some(run) = invocation.run_id.clone() else { return inner.call(invocation).await };
+        let Some(run) = conversation(&invocation) else { return inner.call(invocation).await };
         let call = self.digest(&invocation);
         let (caller, id, left) = (invocation.caller.name.clone(), invocation.id, invocation.left.clone());
         if !self.repeatable

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_aux::serde_introspection::serde_introspect;
 use serde_json::Value;
 
-use super::{BuildContext, ConfigFault, Runner, agent, command, http, sql};
+use super::{BuildContext, ConfigFault, Runner, Tool, agent, command, http, sql};
 use crate::call::{Effect, Kind};
 
 /// A runner and what is odd about it, or everything that keeps it from being built.
@@ -22,6 +22,18 @@ pub fn from_word(word: &str) -> Option<Kind> {
     OF_ENTRIES.into_iter().find(|kind| kind.as_str() == word)
 }
 
+/// What a tool of this kind is before its entry says anything: an agent takes a task, a statement only reads (its database
+/// sees to that).
+pub fn blank(kind: Kind, name: &str) -> Tool<()> {
+    let mut tool = Tool::new(name, "");
+    tool.kind = kind;
+    match kind {
+        Kind::Agent => agent::parameters(tool),
+        Kind::Sql => tool.effect(Effect::Read),
+        Kind::Native | Kind::Command | Kind::Http | Kind::Python => tool,
+    }
+}
+
 /// The keys that an entry of this kind has beside those of every tool.
 pub fn keys(kind: Kind) -> &'static [&'static str] {
     match kind {
@@ -31,14 +43,6 @@ pub fn keys(kind: Kind) -> &'static [&'static str] {
         Kind::Sql => serde_introspect::<sql::Config>(),
         Kind::Agent => serde_introspect::<agent::Config>(),
         Kind::Python => &[],
-    }
-}
-
-/// The effect of an entry that does not say. A statement only reads unless more is declared: its database sees to that.
-pub fn effect(kind: Kind) -> Effect {
-    match kind {
-        Kind::Sql => Effect::Read,
-        Kind::Native | Kind::Command | Kind::Http | Kind::Python | Kind::Agent => Effect::default(),
     }
 }
 

@@ -9,20 +9,26 @@ pub mod http;
 pub mod kinds;
 mod media;
 pub mod native;
+mod process;
 pub mod python;
 mod source;
+mod sources;
 pub mod sql;
+mod stand_in;
 pub mod template;
 mod tool;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
 pub use config::{BuildContext, ConfigFault, ParameterUse};
 pub use http::Clients;
 pub use source::{Listed, Offer, Source, SourceFault, SourceStatus, Told};
+pub use sources::SourceSettings;
 pub use sql::Databases;
+pub use stand_in::StandIn;
 pub(crate) use tool::Settings;
 pub use tool::{BuildError, Tool};
 
@@ -59,6 +65,16 @@ pub trait Runner: Send + Sync + 'static {
     /// Whether results may depend on the caller's `context`; such a tool is cached only by named context fields.
     fn takes_context(&self) -> bool {
         false
+    }
+
+    /// Whether it calls other tools, so that its results may depend on what the request denies.
+    fn calls_tools(&self) -> bool {
+        false
+    }
+
+    /// Time for one try, where the kind knows better than the general default.
+    fn own_timeout(&self) -> Option<Duration> {
+        None
     }
 
     /// Whether results may be stored at all. What a tool says of other stored results is theirs: it ends with them, and

@@ -52,6 +52,9 @@ pub enum BuildError {
     /// Two tools of one name, or a name that is another's alias.
     #[error("`{0}` is there twice: tool names and aliases are unique")]
     Duplicate(String),
+    /// Two sources of one name.
+    #[error("source `{0}` is there twice: names of sources are unique")]
+    DuplicateSource(String),
     /// The schema cannot be used.
     #[error("tool `{tool}`: {schema}: {message}")]
     Schema {
@@ -280,8 +283,9 @@ impl<R> Tool<R> {
 
 impl Settings {
     /// The settings as the running tool sees them.
-    pub(crate) fn finish(&self, services: &Services) -> ToolSettings {
+    pub(crate) fn finish(&self, services: &Services, effect: Effect) -> ToolSettings {
         ToolSettings {
+            effect,
             with: self.with.clone(),
             workdir: self.workdir.clone(),
             env: self.env.clone(),

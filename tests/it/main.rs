@@ -19,6 +19,7 @@ mod log; // the event of each call, and the ids of requests
 mod long_work; // streams of events, calls that are looked up
 mod messages; // a model's tool calls in, its results out
 mod metrics; // what GET /metrics says after known traffic
+mod modules; // Python modules of the manifest: policies, reload, what is kept
 mod names; // which names find which tool
 mod openapi; // the committed document, and what is served to whom
 mod pages; // parts of long results, and what tools say as text
@@ -26,4 +27,5 @@ mod problems; // every kind of failure, in README and over the wire
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs
 mod repeats; // the same call twice in a row within a run
+mod sources; // tools that come out of something else, which may be late, down or different
 mod tidy; // ARCHITECTURE.md's invariants

@@ -93,7 +93,7 @@ fn rooms_know_only_the_rooms_below_them() {
     }
     forbid("metrics/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
     forbid("log/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
-    forbid("", &["crate::live"], &["live/", "app.rs", "http/"]);
+    forbid("", &["crate::live"], &["live/", "app.rs", "start.rs", "http/"]);
     forbid("live/", &["axum::"], &[]);
     forbid("", &["crate::app"], &["app.rs", "cli/", "lib.rs", "main.rs"]);
 }

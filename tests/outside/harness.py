@@ -293,6 +293,15 @@ class Crib:
     def wait_row(self, query, test=lambda row: True, seconds=10):
         return poll(lambda: next((row for row in self.rows(query) if test(row)), None), seconds, f"a row {query}")
 
+    def ready(self, seconds=30):
+        """Waits until every source was listed once or failed once."""
+        poll(lambda: self.get("/readyz").status == 200, seconds, "ready")
+        return self
+
+    def logged(self, words, seconds=5):
+        """Lines are written a moment behind what they tell."""
+        poll(lambda: words in self.stderr, seconds, f"{words!r} in the log")
+
     def rss(self):
         """Resident bytes of the service; 0 where there is no /proc."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status")

@@ -66,3 +66,8 @@ def web(url, method="GET", request=None, **policy):
     if "input_schema" in policy:
         tool.pop("parameters")
     return tool
+
+
+def module(path, **entry):
+    """An entry of python_modules: a file beside the manifest or an importable module, under this suite's own Python."""
+    return dict({"module": str(path), "interpreter": PYTHON}, **entry)

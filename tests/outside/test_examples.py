@@ -1,5 +1,5 @@
 """examples/agents: an agent's whole turn in each provider's format, in Python and JavaScript, against the scripted model server; and the
-loop that the README shows."""
+loop that the README shows. examples/python: its tools."""
 
 import json
 import os
@@ -13,7 +13,8 @@ import urllib.request
 
 import pytest
 
-from harness import REPO, clean_env
+from harness import REPO, clean_env, ok, problem, said_no, text_of
+from test_long_work import opened
 
 AGENTS = REPO / "examples" / "agents"
 PROVIDERS = ["openai", "openai-responses", "anthropic", "gemini", "bedrock"]
@@ -102,3 +103,21 @@ def test_the_scripted_model_refuses_what_its_api_would(model, provider, body):
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request)
     assert refused.value.code == 400
+
+
+def test_the_python_example(start):
+    """Every tool of examples/python, as its manifest has them."""
+    example = REPO / "examples" / "python"
+    crib = start((example / "toolcrib.yaml").read_text(encoding="utf-8").replace("./trips.py", str(example / "trips.py"))).ready()
+    oslo, rome = {"name": "Oslo", "latitude": 59.91, "longitude": 10.75}, {"name": "Rome", "latitude": 41.9, "longitude": 12.5}
+    assert text_of(ok(crib.invoke("distance", {"start": oslo, "end": rome}))).startswith("200")
+    assert ok(crib.invoke("distance", {"start": oslo, "end": rome}))["meta"]["cache"] == "hit"
+    problem(crib.invoke("distance", {"start": {"name": "Oslo"}, "end": rome}), 422, "invalid_arguments")
+    result, told = opened(crib, "plan_trip", arguments={"stops": [oslo, rome, oslo], "pause": 0.01}).result()
+    assert [one["data"]["to"] for one in told[:2]] == ["Rome", "Oslo"] and len(result["structured_content"]["legs"]) == 2
+    assert text_of(said_no(crib.invoke("plan_trip", {"stops": []}))) == "Error: a trip has two stops at least"
+    problem(crib.invoke("book_trip", {"destination": "Rome", "travellers": 2}), 400, "invalid_request")  # without a key
+    booked = ok(crib.invoke("book_trip", {"destination": "Rome", "travellers": 2}, context={"customer": "ann"}, headers={"idempotency-key": "b-1"}))
+    assert booked["structured_content"]["customer"] == "ann" and booked["structured_content"]["booking"].startswith("oslo-")
+    assert "customer" not in crib.get("/tools/book_trip").json["input_schema"]["properties"]
+    assert text_of(ok(crib.invoke("fare_weekend_fare", {"fare": 100}))) == "120.0"

@@ -8,12 +8,11 @@ use serde_json::Value;
 use utoipa::IntoParams;
 
 use crate::call::{CacheMode, JsonObject, Page};
-use crate::callers::Patterns;
 use crate::catalog::{Catalog, Entry};
+use crate::denials::Denials;
 use crate::dialect::{self, Dialect, Message};
 use crate::http::fields;
 use crate::http::problem::ApiError;
-use crate::names;
 
 /// Most tool calls of one message that run at once, whatever is asked for.
 const MOST_PARALLEL: usize = 64;
@@ -65,32 +64,12 @@ pub(super) struct Asked {
     dialect: Option<Dialect>,
     pub(super) run_id: Option<String>,
     /// From query and envelope: who denies in either, denies.
-    deny: Vec<Denial>,
+    pub(super) deny: Denials,
     pub(super) context: Arc<JsonObject>,
     pub(super) cache: CacheMode,
     pub(super) timeout: Option<Duration>,
     pub(super) parallel: Option<usize>,
     pub(super) page: Option<Page>,
-}
-
-/// One name of `deny`: it means what it would as the name in a call, other spellings too.
-#[derive(Debug)]
-struct Denial {
-    written: String,
-    patterns: Patterns,
-    normal: Patterns,
-}
-
-impl Denial {
-    fn new(written: &str) -> Self {
-        let bare = names::unprefixed(written).unwrap_or(written);
-        let normal = Patterns::new([names::normal(bare).as_str(), names::normal(written).as_str()]);
-        Self { written: written.to_owned(), patterns: Patterns::new([written]), normal }
-    }
-
-    fn matches(&self, name: &str) -> bool {
-        self.patterns.matches(name) || self.normal.matches(&names::normal(name))
-    }
 }
 
 /// The fields of an envelope beside the message.
@@ -110,7 +89,7 @@ impl Asked {
             }
         }
         if let Some(names) = deny {
-            asked.deny.extend(names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Denial::new));
+            asked.deny.extend(names.split(',').map(str::trim).filter(|name| !name.is_empty()));
         }
         if let Some(text) = parallel {
             asked.set("parallel", text.parse::<u64>().map_or(Value::String(text), Value::from))?;
@@ -132,16 +111,10 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Whether the request denies this tool, by its name or an alias.
-    pub(super) fn denies(&self, entry: &Entry) -> bool {
-        entry.names().any(|name| self.deny.iter().any(|deny| deny.matches(name.as_str())))
-    }
-
     /// Names to be denied that no tool has, as a sentence each: whoever wrote them thinks something is denied.
     fn idle_denials<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = String> + 'a {
-        let is_idle =
-            |deny: &&Denial| !catalog.entries().flat_map(Entry::names).any(|name| deny.matches(name.as_str()));
-        self.deny.iter().filter(is_idle).map(|deny| format!("deny: no tool is called `{}`", deny.written))
+        let idle = self.deny.idle(|| catalog.entries().flat_map(Entry::names));
+        idle.map(|written| format!("deny: no tool is called `{written}`"))
     }
 
     /// The message, taken out.
@@ -191,7 +164,7 @@ impl Asked {
             "deny" => {
                 let names = value.as_array().map(|names| names.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
                 let Some(Some(names)) = names else { return bad("deny is a list of tools' names") };
-                self.deny.extend(names.into_iter().map(Denial::new));
+                self.deny.extend(names);
             }
             _ => match value.as_u64().and_then(|n| usize::try_from(n).ok()) {
                 Some(n @ 1..=MOST_PARALLEL) => self.parallel = Some(n),
@@ -221,6 +194,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::call::ToolName;
 
     fn read(query: CallsQuery, body: Value) -> Result<Asked, String> {
         Asked::read(query, Said::Json(body)).map_err(|error| format!("{error:?}"))
@@ -233,7 +207,7 @@ mod tests {
         let asked = read(query, body).unwrap();
         assert_eq!(asked.message, json!({"role": "assistant"}));
         assert_eq!((asked.run_id.as_deref(), asked.parallel), (Some("e"), Some(2)));
-        let denies = |name: &str| asked.deny.iter().any(|deny| deny.matches(name));
+        let denies = |name: &str| asked.deny.denies([&ToolName::parse(name).unwrap()]);
         assert!(denies("b_1") && !denies("c") && denies("B-1"), "other spellings too");
         assert_eq!(asked.context["tenant"], "x");
     }

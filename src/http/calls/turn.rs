@@ -9,8 +9,7 @@ use super::answer::{CallProblem, CallResult};
 use super::asked::Asked;
 use crate::call::json::digest;
 use crate::call::{
-    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject, Overflow, ProgressSink,
-    ToolResult, Unit, Unreadable,
+    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject, ProgressSink, Unreadable,
 };
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Ask, Dialect, Mended, Message, Misread, Said};
@@ -127,7 +126,7 @@ impl Turn {
         let uses: Vec<u32> = ran.map(|_| runs.used(&self.caller.name, asked.run_id.as_deref())).collect();
         uses.iter().any(|uses| uses % every == 0).then(|| {
             let entries = self.catalog.list(&self.caller);
-            let usable = entries.iter().filter(|entry| entry.is_enabled() && !asked.denies(entry));
+            let usable = entries.iter().filter(|entry| entry.is_available() && !asked.deny.denies(entry.names()));
             let names: Vec<&str> = usable.map(|entry| entry.definition.name.as_str()).take(MOST_NAMED).collect();
             dialect::text::reminder(message.form, &names)
         })
@@ -180,7 +179,8 @@ impl Turn {
         invocation.unreadable = unreadable;
         invocation.progress = self.progress.clone();
         invocation.request_id = self.request_id.clone();
-        invocation.denied = asked.denies(&entry);
+        invocation.denied = asked.deny.denies(entry.names());
+        invocation.lineage.deny = asked.deny.written();
         if entry.policy.idempotency != Idempotency::Off {
             invocation.key = self.key.as_ref().map(|key| key_of_call(key, place, id));
         }
@@ -190,7 +190,7 @@ impl Turn {
         }
         let invocation_id = invocation.id;
         match self.registry.invoke(&entry, invocation).await {
-            Ok(answer) => Ok(Came::Ran { shown: with_overflow(&answer), entry, answer: Box::new(answer) }),
+            Ok(answer) => Ok(Came::Ran { shown: answer.with_overflow(), entry, answer: Box::new(answer) }),
             Err(error) => {
                 let why = match error {
                     CallError::UnreadableArguments(_) => Why::Misread,
@@ -201,18 +201,6 @@ impl Turn {
             }
         }
     }
-}
-
-/// A model that sees a part of a list must know that there is more; in a text that was cut a line says so.
-fn with_overflow(answer: &Answer) -> Option<Vec<Content>> {
-    let overflow = answer.meta.overflow.as_ref().filter(|overflow| overflow.unit == Unit::Items)?;
-    let Overflow { shown, total, .. } = overflow;
-    let words = format!("[Only {shown} of {total} items are shown. If the rest matters, make a narrower call.]");
-    let ToolResult { content, structured_content, .. } = &*answer.result;
-    // Beside words, data that no words say would be left out.
-    let is_said = content.iter().any(|block| matches!(block, Content::Text { .. }));
-    let data = structured_content.as_ref().filter(|_| !is_said).map(|data| Content::text(data.to_string()));
-    Some(content.iter().cloned().chain(data).chain([Content::text(words)]).collect())
 }
 
 /// A call's own key: calls of one message must not be taken for each other, and the same message sent again has the same

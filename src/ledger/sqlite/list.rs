@@ -16,7 +16,7 @@ use crate::call::InvocationId;
 const LISTED: [&str; 2] = [
     "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, duration_us, \
      case when length(arguments) <= ",
-    " then arguments else 'null' end, null, origin, null, idempotency_key, null, null from invocation where id in (select id from page) \
+    " then arguments else 'null' end, null, origin, null, idempotency_key, null, null, null, parent from invocation where id in (select id from page) \
      order by id desc limit ",
 ];
 
@@ -27,7 +27,9 @@ const ENDED: [State; 6] =
 pub(super) async fn list(pool: &SqlitePool, asked: &Query) -> Result<Vec<Row>> {
     let mut query = QueryBuilder::<Sqlite>::new("with recursive page (id, caller, tool, state) as (");
     let everything = asked.run_id.is_none() && asked.tool.is_none() && asked.caller.is_none() && asked.state.is_none();
-    if let Some(key) = &asked.idempotency_key {
+    if let Some(parent) = asked.parent {
+        of_parent(&mut query, asked, parent);
+    } else if let Some(key) = &asked.idempotency_key {
         of_key(&mut query, asked, key);
     } else if everything {
         query.push("select id, null, null, null from invocation where true");
@@ -57,6 +59,19 @@ fn of_key(query: &mut QueryBuilder<Sqlite>, asked: &Query, key: &str) {
     and(query, "tool", asked.tool.as_deref());
     and(query, "caller", asked.caller.as_deref());
     and(query, "run_id", asked.run_id.as_deref());
+    and(query, "state", asked.state.map(State::as_str));
+    range(query, asked);
+    query.push(" order by id desc limit ").push_bind(asked.limit);
+}
+
+/// Calls that the tool of another call made, those under way too: a range of an index of their own.
+fn of_parent(query: &mut QueryBuilder<Sqlite>, asked: &Query, parent: InvocationId) {
+    query.push("select id, null, null, null from invocation indexed by invocation_parent where parent = ");
+    query.push_bind(parent.as_bytes().to_vec());
+    and(query, "tool", asked.tool.as_deref());
+    and(query, "caller", asked.caller.as_deref());
+    and(query, "run_id", asked.run_id.as_deref());
+    and(query, "idempotency_key", asked.idempotency_key.as_deref());
     and(query, "state", asked.state.map(State::as_str));
     range(query, asked);
     query.push(" order by id desc limit ").push_bind(asked.limit);

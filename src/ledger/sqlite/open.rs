@@ -222,6 +222,7 @@ fn migrations() -> Vec<Migration> {
         embed(3, "registered_tool", include_str!("../../../migrations/sqlite/0003_registered_tool.sql")),
         embed(4, "idempotency", include_str!("../../../migrations/sqlite/0004_idempotency.sql")),
         embed(5, "damage", include_str!("../../../migrations/sqlite/0005_damage.sql")),
+        embed(6, "parent", include_str!("../../../migrations/sqlite/0006_parent.sql")),
     ]
 }
 

@@ -16,14 +16,14 @@ use super::sum;
 /// it was charged.
 const WRITE_ROWS: [&str; 2] = [
     "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
-     duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, charged) select * from (values ",
+     duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, charged) select * from (values ",
     ") where column1 is not null on conflict (id) do update set state = excluded.state, kind = excluded.kind, \
      cache = excluded.cache, attempts = excluded.attempts, duration_us = excluded.duration_us, \
      result = excluded.result, origin = excluded.origin, meta = excluded.meta, \
      fingerprint = excluded.fingerprint, key_until = excluded.key_until, sum = excluded.sum, charged = iif(excluded.charged = '', null, charged) \
      where invocation.state = 'reserved' and excluded.state != 'reserved'",
 ];
-const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 
 /// Statements and the values bound to them. The texts are constants of this folder, so joining them is safe; values
 /// are always bound.
@@ -90,7 +90,7 @@ impl Script {
     }
 }
 
-const COLUMNS: usize = 21;
+const COLUMNS: usize = 22;
 
 /// Bound values, in order.
 #[derive(Default)]
@@ -126,5 +126,6 @@ impl Values {
         self.push(row.fingerprint.clone());
         self.push(row.key_until.map(|until| until.as_millisecond()));
         self.push((row.state != State::Reserved).then(|| sum::of_row(row)));
+        self.push(row.parent.map(|id| id.as_bytes().to_vec()));
     }
 }

@@ -29,6 +29,8 @@ pub(super) fn of_row(row: &Row) -> u32 {
     sum.bytes(&row.attempts.to_le_bytes());
     sum.bytes(&row.started_at.as_millisecond().to_le_bytes());
     sum.maybe(row.duration_us.map(i64::to_le_bytes).as_ref().map(|bytes| &bytes[..]));
+    // Rows that are older than this column have the same sum as ever.
+    row.parent.iter().for_each(|parent| sum.bytes(parent.as_bytes()));
     sum.0.finalize()
 }
 

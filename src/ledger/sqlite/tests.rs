@@ -227,6 +227,25 @@ async fn a_newer_ledger_is_refused_by_readers_too() {
 }
 
 #[tokio::test]
+async fn rows_of_before_parents_are_as_sound_as_ever() {
+    let (ledger, folder) = open().await;
+    let old = ended(&row("t", "a", now()), State::Succeeded);
+    ledger.record(old.clone()).await.unwrap();
+    ledger.close().await;
+    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let file = format!("sqlite://{}", folder.path().join("test.db").display());
+    let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file).await.unwrap();
+    let undo = "drop index invocation_parent; alter table invocation drop column parent; \
+                delete from _sqlx_migrations where version = 6";
+    sqlx::raw_sql(undo).execute(&mut connection).await.unwrap();
+    sqlx::Connection::close(connection).await.unwrap();
+    let ledger = super::super::open(&settings, now()).await.unwrap();
+    let found = ledger.get(old.id).await.unwrap().unwrap().row;
+    assert_eq!((found.state, found.parent), (State::Succeeded, None));
+    ledger.close().await;
+}
+
+#[tokio::test]
 async fn files_that_cannot_be_used_are_named_and_left_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("test.db");

@@ -35,7 +35,7 @@ pub(super) fn look(root: &Node, tools: &[WrittenTool], lints: &mut Lints) {
              write less than {all}"
         );
         if let Some((place, _)) = max(&written.entry) {
-            lints.hint(Rule::GreedyTool, &place, format!("tools.{}.concurrency.max", written.key.text), message);
+            lints.hint(Rule::GreedyTool, &place, format!("{}.concurrency.max", written.under), message);
         } else if let Some((place, _)) = root.get("defaults").and_then(max) {
             lints.hint(Rule::GreedyTool, &place, "defaults.concurrency.max", message);
         } else if let Some((place, _)) = &bound {

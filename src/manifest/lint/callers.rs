@@ -42,8 +42,15 @@ impl Caller<'_> {
     }
 }
 
-/// `callers:` as a whole.
-pub(super) fn look(root: &Node, base: &Path, tools: &[WrittenTool], source: &dyn Source, lints: &mut Lints) {
+/// `callers:` as a whole. `all_known`: there are no tools but these.
+pub(super) fn look(
+    root: &Node,
+    base: &Path,
+    tools: &[WrittenTool],
+    all_known: bool,
+    source: &dyn Source,
+    lints: &mut Lints,
+) {
     let Some(Node { data: Data::List(items), place }) = root.get("callers") else { return };
     let callers: Vec<Caller<'_>> =
         items.iter().enumerate().map(|(at, node)| read(at, node, &|node| resolved(node, base, source))).collect();
@@ -60,7 +67,7 @@ pub(super) fn look(root: &Node, base: &Path, tools: &[WrittenTool], source: &dyn
     if names.is_empty() || callers.is_empty() {
         return;
     }
-    for caller in &callers {
+    for caller in callers.iter().filter(|_| all_known) {
         patterns(caller, &names, tools, lints);
         if !caller.admin && !caller.metrics && !names.iter().any(|name| caller.may_use(name)) {
             let message =
@@ -72,7 +79,7 @@ pub(super) fn look(root: &Node, base: &Path, tools: &[WrittenTool], source: &dyn
         let name = &tool.key.text;
         if !callers.iter().any(|caller| caller.may_use(name)) {
             let message = "no caller may use it; add it to an allow list, or leave it out";
-            lints.warn(Rule::UnreachableTool, &tool.key.place, format!("tools.{name}"), message);
+            lints.warn(Rule::UnreachableTool, &tool.key.place, tool.under.clone(), message);
         }
     }
 }

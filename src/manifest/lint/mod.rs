@@ -6,6 +6,7 @@
 //! text as it is written, so no secret gets into a message.
 
 mod addresses;
+mod agents;
 mod bulkheads;
 mod callers;
 mod descriptions;
@@ -37,12 +38,20 @@ pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Sourc
         tool_lints(tool, source, &mut lints);
     }
     names::look(&written.tools, &mut lints);
+    for (name, entry, base) in &written.modules {
+        let under = join("python_modules", std::slice::from_ref(name));
+        secrets::short(entry, &under, base, source, &mut lints);
+        secrets::literal_in_module(entry, &under, &mut lints);
+    }
+    agents::look(written.root.as_ref(), &written.tools, &mut lints);
     if let Some(root) = &written.root {
         let base = super::load::folder(root.place.file.as_ref() as &Path);
         secrets::short(root, "", &base, source, &mut lints);
         secrets::in_root(root, &mut lints);
         addresses::look(root, &base, source, &mut lints);
-        callers::look(root, &base, &written.tools, source, &mut lints);
+        // Which tools a module has is not known before it is loaded.
+        let all_known = written.modules.is_empty();
+        callers::look(root, &base, &written.tools, all_known, source, &mut lints);
         policy::of_defaults(root, &mut lints);
         bulkheads::look(root, &written.tools, &mut lints);
     }
@@ -51,7 +60,7 @@ pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Sourc
 
 /// What is said of one tool.
 fn tool_lints(tool: &WrittenTool, source: &dyn Source, lints: &mut Lints) {
-    let under = join("tools", std::slice::from_ref(&tool.key.text));
+    let under = tool.under.clone();
     descriptions::of_tool(tool, &under, lints);
     for schema in ToolSchema::of(&tool.entry, &under) {
         let parts = schema.parts();

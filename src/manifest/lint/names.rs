@@ -16,7 +16,7 @@ pub(super) fn look(tools: &[WrittenTool], lints: &mut Lints) {
     let (mut whole, mut bare) = (HashMap::<String, Owner<'_>>::new(), HashMap::<String, Owner<'_>>::new());
     for written in tools {
         let tool = written.key.text.as_str();
-        let under = join("tools", std::slice::from_ref(&written.key.text));
+        let under = written.under.clone();
         let aliases = written.tool.iter().flat_map(|tool| &tool.definition.aliases).enumerate().map(|(at, alias)| {
             let path = ["aliases".to_owned(), at.to_string()];
             (alias.as_str(), written.entry.locate(&path), join(&under, &path))

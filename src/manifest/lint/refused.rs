@@ -7,7 +7,6 @@ use super::Lints;
 use super::walk::{Part, Role, ToolSchema};
 use crate::call::{NameMatching, ToolName};
 use crate::formats::Names;
-use crate::manifest::decode::join;
 use crate::manifest::finding::Place;
 use crate::manifest::load::WrittenTool;
 use crate::manifest::node::Data;
@@ -40,7 +39,7 @@ pub(super) fn names(tools: &[WrittenTool], matching: NameMatching, lints: &mut L
     let spellings = named.iter().map(|(tool, name)| (name, aliases(tool))).collect();
     let names = Names { spellings: &spellings, matching };
     for (tool, name) in &named {
-        let path = join("tools", std::slice::from_ref(&tool.key.text));
+        let path = tool.under.clone();
         let mut refusing = Vec::new();
         let mut told: BTreeMap<String, Vec<Provider>> = BTreeMap::new();
         for provider in Provider::ALL.into_iter().filter(|provider| !provider.takes_name(name.as_str())) {

@@ -21,6 +21,8 @@ const SECRET_WORDS: [&str; 9] =
 /// What keys of well-known services begin with.
 const SECRET_PREFIXES: [&str; 12] =
     ["sk-", "sk_live_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza", "hf_", "npm_"];
+/// Sections whose entries are looked at one by one.
+const SECTIONS_OF_TOOLS: [&str; 3] = ["tools", "python_modules", "mcp_servers"];
 /// Shorter values are flags and examples.
 const SHORTEST_LITERAL: usize = 8;
 
@@ -59,6 +61,16 @@ fn texts<'a>(node: &'a Node, under: &str, skip: &dyn Fn(&str) -> bool) -> Vec<Te
 pub(super) fn literal(entry: &Node, under: &str, lints: &mut Lints) {
     for text in texts(entry, under, &|key| PUBLIC.contains(&key) || key == "env") {
         literal_text(&text, lints);
+    }
+}
+
+/// The same in what a module is given.
+pub(super) fn literal_in_module(entry: &Node, under: &str, lints: &mut Lints) {
+    for section in ["environment", "init"] {
+        let under = join(under, &[section.into()]);
+        for text in entry.get(section).map(|node| texts(node, &under, &|_| false)).unwrap_or_default() {
+            literal_text(&text, lints);
+        }
     }
 }
 
@@ -111,9 +123,9 @@ fn is_random(value: &str) -> bool {
 
 /// References whose values are too short to be taken out of what tools say.
 ///
-/// `tools:` is left out at the top: each tool is looked at by itself, for relative paths start at its own file.
+/// What declares tools is left out at the top: each is looked at by itself, for relative paths start at its own file.
 pub(super) fn short(node: &Node, under: &str, base: &Path, source: &dyn Source, lints: &mut Lints) {
-    for text in texts(node, under, &|key| key == "tools" || PUBLIC.contains(&key)) {
+    for text in texts(node, under, &|key| SECTIONS_OF_TOOLS.contains(&key) || PUBLIC.contains(&key)) {
         for reference in references(text.text) {
             let value = match reference.split_once(':') {
                 Some(("env", name)) => source.env(name),

@@ -30,6 +30,11 @@ impl Around for Cached {
                 invocation.notes.lock().meta.cache = CacheStatus::Bypass;
                 inner.call(invocation).await
             }
+            // Nor is what came about without tools that others may use there.
+            _ if self.shelf.calls_tools() && !invocation.lineage.deny.is_empty() => {
+                invocation.notes.lock().meta.cache = CacheStatus::Bypass;
+                inner.call(invocation).await
+            }
             CacheMode::Bypass => {
                 invocation.notes.lock().meta.cache = CacheStatus::Bypass;
                 inner.call(invocation).await

@@ -13,6 +13,7 @@ pub struct Shelf {
     policy: CachePolicy,
     pub(super) tool: ToolName,
     generation: [u8; 32],
+    calls_tools: bool,
 }
 
 impl Shelf {
@@ -35,8 +36,8 @@ impl Shelf {
                 json::digest([&generation, text.as_bytes(), &[cache.is_in_memory().into()]])
             }
         };
-        let (cache, tool) = (cache.clone(), tool.clone());
-        complete.then(|| Arc::new(Self { cache, policy: said, tool, generation }))
+        let (cache, tool, calls_tools) = (cache.clone(), tool.clone(), runner.calls_tools());
+        complete.then(|| Arc::new(Self { cache, policy: said, tool, generation, calls_tools }))
     }
 
     /// What makes two calls equal: tool and generation, canonical arguments, whose they are, and the named fields of
@@ -75,6 +76,11 @@ impl Shelf {
     /// Whether what lies here must not be on record.
     pub fn is_off_the_record(&self) -> bool {
         self.cache.is_in_memory()
+    }
+
+    /// Whether a result depends on which other tools its call could use.
+    pub(super) fn calls_tools(&self) -> bool {
+        self.calls_tools
     }
 
     /// How long results lie here.

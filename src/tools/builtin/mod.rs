@@ -3,6 +3,7 @@
 mod add_image;
 mod calculator;
 mod current_time;
+mod delegate;
 mod folder;
 mod http_get;
 mod read_cache;
@@ -14,12 +15,14 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::agent::coworkers::Way;
 use super::kinds::decode;
 use super::{Clients, ConfigFault, Tool};
 use crate::call::JsonObject;
 
 /// Names of the built-in tools.
-pub const NAMES: [&str; 6] = ["add_image", "calculator", "current_time", "http_get", "read_cache", "read_file"];
+pub const NAMES: [&str; 8] =
+    ["add_image", "ask_question", "calculator", "current_time", "delegate_work", "http_get", "read_cache", "read_file"];
 
 /// The built-in `which`, registered as `name`, with its settings (`with:`); `None` if there is no such built-in.
 pub fn build(
@@ -31,8 +34,10 @@ pub fn build(
 ) -> Option<Result<Tool, ConfigFault>> {
     match which {
         "add_image" => Some(settings(with).and_then(|config| add_image::tool(name, config, base, clients))),
+        "ask_question" => Some(settings(with).and_then(|config| delegate::tool(Way::Ask, name, config))),
         "calculator" => Some(settings(with).map(|none: NoSettings| calculator::tool(name, none))),
         "current_time" => Some(settings(with).map(|none: NoSettings| current_time::tool(name, none))),
+        "delegate_work" => Some(settings(with).and_then(|config| delegate::tool(Way::Delegate, name, config))),
         "http_get" => Some(settings(with).and_then(|config| http_get::tool(name, config, clients))),
         "read_cache" => Some(settings(with).map(|none: NoSettings| read_cache::tool(name, none))),
         "read_file" => Some(settings(with).and_then(|config| read_file::tool(name, config, base))),

@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use super::argv::Argv;
 use super::run::Limits;
-use super::sweep::Sweeps;
 use super::{ATTEMPT_VARIABLE, CommandRunner, INVOCATION_VARIABLE};
 use crate::call::units::Size;
+use crate::tools::process::Sweeps;
 use crate::tools::template::Template;
 use crate::tools::{BuildContext, ConfigFault, Runner};
 

@@ -2,16 +2,13 @@
 //! becomes one whole item of it or goes to standard input, so there is nothing to quote and nothing to break out of. The
 //! environment is the declared one and nothing else. When a try ends, for whatever reason, so does all that it started.
 //!
-//! `config` checks the manifest's part, `argv` turns arguments into argv items, `run` holds the pipes, `tree` and
-//! `sweep` end processes, `lines` tells what it writes on the way, `output` makes a result of the rest.
+//! `config` checks the manifest's part, `argv` turns arguments into argv items, `run` holds the pipes and tells what
+//! comes out of them on the way, `output` makes a result of the rest; `tools/process` ends processes.
 
 mod argv;
 mod config;
-mod lines;
 mod output;
 mod run;
-mod sweep;
-mod tree;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,14 +20,13 @@ use tokio::process::Command;
 
 use self::argv::Argv;
 pub use self::config::{Config, Output, build};
-use self::lines::Lines;
 use self::run::Limits;
-use self::sweep::Sweeps;
 use super::Runner;
+use super::process::{Mark, ProcessTree, Sweeps};
 use super::template::{Template, plain_text};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult, Violation};
 
-/// Tells a program, and all that it starts, which call it works for; also how `sweep` finds what ran away.
+/// Tells a program, and all that it starts, which call it works for; also how a sweep finds what ran away.
 const INVOCATION_VARIABLE: &str = "TOOLCRIB_INVOCATION";
 /// Which try of the call it is, from 1.
 const ATTEMPT_VARIABLE: &str = "TOOLCRIB_ATTEMPT";
@@ -53,16 +49,13 @@ struct CommandRunner {
 
 impl CommandRunner {
     /// The command line of one try.
-    fn command(&self, path: &PathBuf, arguments: &JsonObject, context: &ToolContext) -> Command {
+    fn command(&self, path: &PathBuf, arguments: &JsonObject) -> Command {
         let mut command = Command::new(path);
         command
             .args(self.argv.render(arguments))
             .current_dir(&self.workdir)
             .env_clear()
             .envs(&self.environment)
-            .env(INVOCATION_VARIABLE, context.invocation_id.to_string())
-            .env(ATTEMPT_VARIABLE, context.attempt.to_string())
-            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -101,10 +94,13 @@ impl Runner for CommandRunner {
                 ToolError::upstream_final(format!("cannot start {}: no such program", self.program)).before_anything()
             );
         };
-        let mark = sweep::Mark::new(&context);
-        let tree = tree::ProcessTree::spawn(&mut self.command(path, &arguments, &context), mark, &self.sweeps)
+        let mark = Mark::new([
+            (INVOCATION_VARIABLE, context.invocation_id.to_string()),
+            (ATTEMPT_VARIABLE, context.attempt.to_string()),
+        ]);
+        let tree = ProcessTree::spawn(&mut self.command(path, &arguments), mark, &self.sweeps)
             .map_err(|error| self.start_error(&error))?;
-        let run = run::run(tree, self.input(&arguments), &self.limits, Lines::new(&context)).await?;
+        let run = run::run(tree, self.input(&arguments), &self.limits, &context).await?;
         output::answer(&run, self.output, &self.limits, &context)
     }
 

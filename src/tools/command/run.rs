@@ -6,13 +6,13 @@ use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::ChildStdin;
 use tokio::time::timeout_at;
 
-use super::lines::Lines;
-use super::tree::ProcessTree;
-use crate::call::ToolError;
+use crate::call::{ToolContext, ToolError};
+use crate::tools::process::{Lines, ProcessTree};
 
 /// After its end a program's pipes close at once, unless a process that it left behind holds them.
 const GRACE: Duration = Duration::from_millis(250);
@@ -40,20 +40,27 @@ pub(super) struct Run {
     pub held_open: bool,
 }
 
-/// Runs the program to its end; `lines` tells what it writes to standard error. Dropping the future ends the program and
+/// Runs the program to its end and tells what it writes to standard error. Dropping the future ends the program and
 /// all that it started.
 pub(super) async fn run(
     mut tree: ProcessTree,
     input: Vec<u8>,
     limits: &Limits,
-    mut lines: Option<Lines<'_>>,
+    context: &ToolContext,
 ) -> Result<Run, ToolError> {
+    // Nobody listens: then no line is looked for.
+    let mut lines = context
+        .is_watched()
+        .then(|| Lines::new(|line: &str, missed| context.progress_after(missed, json!({"stderr": line}))));
     let mut stdout = Capture::new(limits.max_output, 0);
     let mut stderr = Capture::new(STDERR.0, STDERR.1);
     let (to, out, err) = tree.pipes();
     let (status, clean) = {
         let mut read = pin!(async {
-            tokio::try_join!(stdout.fill(out, limits.stop_on_overflow, None), stderr.fill(err, false, lines.as_mut()))
+            tokio::try_join!(
+                stdout.fill(out, limits.stop_on_overflow, None::<&mut Lines<fn(&str, u64)>>),
+                stderr.fill(err, false, lines.as_mut())
+            )
         });
         let mut ended = pin!(async {
             let fed = async {
@@ -121,7 +128,7 @@ impl Capture {
         &mut self,
         from: Option<R>,
         stop: bool,
-        mut lines: Option<&mut Lines<'_>>,
+        mut lines: Option<&mut Lines<impl FnMut(&str, u64)>>,
     ) -> Result<(), TooMuch> {
         let Some(mut from) = from else { return Ok(()) };
         let mut chunk = vec![0; CHUNK];

@@ -97,13 +97,13 @@ fn builder(gate: Gate) -> ClientBuilder {
 }
 
 /// Host and port of a URL, which is all that errors say of it.
-pub(super) fn host(url: &Url) -> String {
+pub(crate) fn host(url: &Url) -> String {
     let name = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
 }
 
 /// A failure below HTTP, in words: what happened with which host, nothing of path, query or headers.
-pub(super) fn failure(host: &str, error: reqwest::Error) -> ToolError {
+pub(crate) fn failure(host: &str, error: reqwest::Error) -> ToolError {
     let error = error.without_url();
     let causes = || causes(&error);
     if let Some(denied) = causes().find_map(|cause| cause.downcast_ref::<Denied>()) {

@@ -291,7 +291,7 @@ fn moved(response: &Response, host: &str) -> ToolError {
 }
 
 /// `Retry-After`: seconds, or a date, which is held against the server's own clock where it tells it.
-fn retry_after(response: &Response) -> Option<Duration> {
+pub(crate) fn retry_after(response: &Response) -> Option<Duration> {
     let text = header(response, RETRY_AFTER)?.trim();
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));

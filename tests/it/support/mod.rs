@@ -47,14 +47,39 @@ impl TestApp {
         Self::build(tools.into_iter().fold(App::builder(), AppBuilder::tool), Some(manifest)).await
     }
 
-    async fn build(mut builder: AppBuilder, manifest: Option<&str>) -> Self {
+    /// A service of this builder, perhaps with a manifest, that may still be loading its sources.
+    pub(crate) async fn loading(builder: AppBuilder, manifest: Option<&str>) -> Self {
+        let (builder, folder) = Self::prepare(builder, manifest);
+        Self::begin(builder, folder).await
+    }
+
+    /// A service with a manifest and these files beside it, that may still be loading its sources.
+    pub(crate) async fn with_files(manifest: &str, files: &[(&str, &str)]) -> Self {
+        let (builder, folder) = Self::prepare(App::builder(), Some(manifest));
+        for (file, text) in files {
+            std::fs::write(folder.path().join(file), text).unwrap();
+        }
+        Self::begin(builder, folder).await
+    }
+
+    /// Waits until every source was listed or has failed.
+    pub(crate) async fn loaded(self) -> Self {
+        self.app.sources_listed().await;
+        self
+    }
+
+    async fn build(builder: AppBuilder, manifest: Option<&str>) -> Self {
+        Self::loading(builder, manifest).await.loaded().await
+    }
+
+    fn prepare(mut builder: AppBuilder, manifest: Option<&str>) -> (AppBuilder, TempDir) {
         let folder = tempfile::tempdir().unwrap();
         if let Some(text) = manifest {
             let file = folder.path().join("toolcrib.yaml");
             std::fs::write(&file, text).unwrap();
             builder = builder.manifest(&file).unwrap();
         }
-        Self::start(builder, folder).await
+        (builder, folder)
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -66,6 +91,11 @@ impl TestApp {
         let file = self.folder.path().join(file);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, text).unwrap();
+    }
+
+    /// Ends the service as `serve` does at the end.
+    pub(crate) async fn close(self) {
+        self.app.close().await;
     }
 
     /// Reads the manifest again; what was wrong with it, if the old one was kept.
@@ -82,10 +112,10 @@ impl TestApp {
         if manifest.exists() {
             builder = builder.manifest(&manifest).unwrap();
         }
-        Self::start(builder, folder).await
+        Self::begin(builder, folder).await.loaded().await
     }
 
-    async fn start(builder: AppBuilder, folder: TempDir) -> Self {
+    async fn begin(builder: AppBuilder, folder: TempDir) -> Self {
         let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
         let app = builder.ledger(ledger).build().await.unwrap();
         Self { router: app.router(), app, folder }

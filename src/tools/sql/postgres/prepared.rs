@@ -233,7 +233,7 @@ impl Prepared {
                      was: {error}"
                 );
                 session.busy();
-                Err(ToolError::upstream(message).into())
+                Err(ToolError::unavailable(message).into())
             }
             Err(error) => Err(error.into()),
         }

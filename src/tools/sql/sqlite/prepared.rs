@@ -144,7 +144,7 @@ impl Prepared {
                 // A constraint that is checked at the end, or a reader in the way: nothing is committed yet.
                 session.connection.execute("rollback").await.map_err(|_| {
                     let said = faults::unusable(&error, &self.database.place);
-                    ToolError::upstream_final(format!("it is not known whether the change was committed: {said}"))
+                    ToolError::unavailable(format!("it is not known whether the change was committed: {said}"))
                 })?;
                 Err(error.into())
             }

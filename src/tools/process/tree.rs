@@ -14,7 +14,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use super::sweep::{Mark, Sweep, Sweeps, collect_group, kill_descendants};
 
 /// A running program. Unless it was released, dropping it ends the program and all that it started.
-pub(super) struct ProcessTree {
+pub(in crate::tools) struct ProcessTree {
     /// `None` once it has ended and its status is read.
     child: Option<Child>,
     /// The program's process id, and its group's.
@@ -27,24 +27,35 @@ pub(super) struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Starts the program; the command must make it the leader of a new group.
-    pub(super) fn spawn(command: &mut Command, mark: Mark, sweeps: &Sweeps) -> io::Result<Self> {
-        let child = command.spawn()?;
+    /// Starts the program, marked and as the leader of a new group.
+    pub(in crate::tools) fn spawn(command: &mut Command, mark: Mark, sweeps: &Sweeps) -> io::Result<Self> {
+        mark.put_on(command);
+        let child = command.process_group(0).spawn()?;
         let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let leader = id.ok_or_else(|| io::Error::other("the program has no process id"))?;
         Ok(Self { child: Some(child), leader, mark: Some(mark), group_left: true, ticket: sweeps.ticket() })
     }
 
     /// The pipes to and from the program, once.
-    pub(super) fn pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
+    pub(in crate::tools) fn pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
         match &mut self.child {
             Some(child) => (child.stdin.take(), child.stdout.take(), child.stderr.take()),
             None => (None, None, None),
         }
     }
 
+    /// The program's process id.
+    pub(in crate::tools) fn id(&self) -> Pid {
+        self.leader
+    }
+
+    /// Whether the program has ended; asks the system and waits for nothing.
+    pub(in crate::tools) fn has_ended(&mut self) -> bool {
+        self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
+    }
+
     /// Waits for the end of the program, then ends what is left of its group.
-    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
+    pub(in crate::tools) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let Some(child) = &mut self.child else {
             return Err(io::Error::other("the program has ended before"));
         };
@@ -57,7 +68,7 @@ impl ProcessTree {
     }
 
     /// The program has ended and its pipes are closed: what made itself independent of both may go on.
-    pub(super) fn release(mut self) {
+    pub(in crate::tools) fn release(mut self) {
         self.mark = None;
     }
 }

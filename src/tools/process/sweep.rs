@@ -1,6 +1,6 @@
 //! Finds, kills and collects what a program has left behind, until nothing is left.
 //!
-//! What moved into a session of its own is found in two ways: as a descendant while its parents live, and by the two
+//! What moved into a session of its own is found in two ways: as a descendant while its parents live, and by the
 //! variables that every descendant inherits and that `/proc/PID/environ` shows. Only a process that did all three,
 //! left the group, outlived its parent and cleared its environment, gets away; that takes a PID namespace to catch.
 //!
@@ -19,10 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpgid, waitpid};
-use tokio::process::Child;
-
-use super::{ATTEMPT_VARIABLE, INVOCATION_VARIABLE};
-use crate::call::ToolContext;
+use tokio::process::{Child, Command};
 
 /// All pauses of a sweep together, when it finds something every time.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -35,20 +32,31 @@ const SHORT: Duration = Duration::from_millis(1);
 /// At most, while the dead are waited for.
 const LONG: Duration = Duration::from_millis(50);
 
-/// How a process is known as one of this try's.
-pub(super) struct Mark([String; 2]);
+/// How a process is known as a descendant: variables that its environment holds, each with its value. All together must
+/// be one program's alone.
+pub(in crate::tools) struct Mark(Vec<(&'static str, String)>);
 
 impl Mark {
-    pub(super) fn new(context: &ToolContext) -> Self {
-        let invocation = format!("{INVOCATION_VARIABLE}={}", context.invocation_id);
-        Self([invocation, format!("{ATTEMPT_VARIABLE}={}", context.attempt)])
+    /// A mark of these variables.
+    pub(in crate::tools) fn new(variables: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        Self(variables.into_iter().collect())
+    }
+
+    /// Puts it on a program that is to be started.
+    pub(super) fn put_on(&self, command: &mut Command) {
+        command.envs(self.0.iter().map(|(name, value)| (name, value)));
     }
 
     fn is_on(&self, pid: Pid) -> bool {
         let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else {
             return false;
         };
-        let has = |entry: &String| environment.split(|&byte| byte == 0).any(|other| other == entry.as_bytes());
+        let has = |(name, value): &(&str, String)| {
+            let own = |entry: &[u8]| {
+                entry.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) == Some(value.as_bytes())
+            };
+            environment.split(|&byte| byte == 0).any(own)
+        };
         self.0.iter().all(has)
     }
 }
@@ -56,15 +64,16 @@ impl Mark {
 /// When each killed process had started: an id alone might by now be another's.
 pub(super) type Killed = HashMap<Pid, u64>;
 
-/// The sweeps of one tool. Dropping it waits for them: a service that ends leaves nothing half swept.
-pub(super) struct Sweeps {
+/// The sweeps of one tool or module. Dropping it waits for them: a service that ends leaves nothing half swept.
+pub(in crate::tools) struct Sweeps {
     /// Every running sweep holds a copy.
     ticket: Option<SyncSender<()>>,
     ended: Mutex<Receiver<()>>,
 }
 
 impl Sweeps {
-    pub(super) fn new() -> Self {
+    /// None yet.
+    pub(in crate::tools) fn new() -> Self {
         let (ticket, ended) = sync_channel(0);
         Self { ticket: Some(ticket), ended: Mutex::new(ended) }
     }
@@ -168,7 +177,7 @@ impl Drop for Sweep {
             thread::sleep(pause);
             waited += pause;
         }
-        tracing::warn!(leader = %self.leader, "processes of a command do not die, or come again and again");
+        tracing::warn!(leader = %self.leader, "processes of a tool do not die, or come again and again");
     }
 }
 

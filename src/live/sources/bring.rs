@@ -1,0 +1,118 @@
+//! Starts a source, again and again until it was listed.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::board::Board;
+use super::change::Came;
+use crate::live::Live;
+use crate::tools::{Source, SourceFault, SourceSettings};
+
+/// Bound of the first wait before another try.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// Bound of any wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// A source that is being started, or waits to be. Dropping it stops what was begun.
+pub(super) struct Start {
+    pub(super) number: u64,
+    /// Ends a wait.
+    now: Arc<Notify>,
+    task: AbortOnDropHandle<()>,
+}
+
+impl Start {
+    /// Begins; `wait`: not at once, since it has just failed.
+    pub(super) fn new(live: &Arc<Live>, board: &Arc<Board>, settings: &SourceSettings, wait: bool) -> Self {
+        let random: fn() -> f64 = fastrand::f64;
+        let pause = wait.then(|| backoff(1, random()));
+        let (number, now) = (board.begin(pause), Arc::new(Notify::new()));
+        let source = settings.build(&live.surroundings);
+        let bring = Bring { live: Arc::downgrade(live), board: board.clone(), number, random };
+        let task = tokio::spawn(bring.until_listed(source, now.clone(), pause));
+        Self { number, now, task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Whether it has still something to do.
+    pub(super) fn is_under_way(&self) -> bool {
+        !self.task.is_finished()
+    }
+
+    /// If it waits for the next try, that is now.
+    pub(super) fn try_now(&self) {
+        self.now.notify_waiters();
+    }
+}
+
+struct Bring {
+    live: Weak<Live>,
+    board: Arc<Board>,
+    number: u64,
+    /// A number from 0 to 1, handed in so that waits can be tested.
+    random: fn() -> f64,
+}
+
+impl Bring {
+    async fn until_listed(self, source: Arc<dyn Source>, now: Arc<Notify>, pause: Option<Duration>) {
+        let Self { live, board, number, random } = &self;
+        let mut failed = u32::from(pause.is_some());
+        if let Some(pause) = pause {
+            wait(&now, pause).await;
+        }
+        loop {
+            let told = {
+                let (board, live, number) = (board.clone(), live.clone(), *number);
+                move |what: String| {
+                    let what = live.upgrade().map_or(what.clone(), |live| live.clean(&what));
+                    tracing::info!(source = &*board.name, doing = what, "a source is loading");
+                    board.is_doing(number, &what);
+                }
+            };
+            board.is_doing(*number, "starting");
+            let listing = AssertUnwindSafe(source.list(&told)).catch_unwind().await;
+            let listing = listing.unwrap_or_else(|_| Err(SourceFault("it panicked".into())));
+            let Some(live) = live.upgrade() else { return };
+            let came = match listing {
+                Ok(listed) => live.listed(&board.name, *number, source.clone(), listed).await,
+                Err(fault) => Came::Refused(fault.to_string()),
+            };
+            let Came::Refused(why) = came else { return };
+            failed = failed.saturating_add(1);
+            let pause = backoff(failed, random());
+            live.failed(board, *number, &why, pause);
+            drop(live);
+            wait(&now, pause).await;
+        }
+    }
+}
+
+async fn wait(now: &Notify, pause: Duration) {
+    tokio::select! {
+        () = sleep(pause) => {}
+        () = now.notified() => {}
+    }
+}
+
+/// "Full jitter": anything up to a bound that doubles.
+fn backoff(failed: u32, random: f64) -> Duration {
+    FIRST_WAIT.saturating_mul(1 << (failed.max(1) - 1).min(16)).min(LONGEST_WAIT).mul_f64(random)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_a_minute() {
+        let bounds: Vec<u64> = [1, 2, 3, 6, 7, 8, 1000].map(|failed| backoff(failed, 1.0).as_secs()).to_vec();
+        assert_eq!(bounds, [1, 2, 4, 32, 60, 60, 60]);
+        assert_eq!(backoff(3, 0.25), Duration::from_secs(1));
+        assert_eq!(backoff(0, 0.0), Duration::ZERO);
+    }
+}

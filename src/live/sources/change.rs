@@ -1,0 +1,293 @@
+//! What was listed in the place of what was served.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::bring::Start;
+use super::{Board, Draft, Kept, Serving, SourceView, Sources};
+use crate::blocking;
+use crate::live::reload::warn_of;
+use crate::live::seen::Seen;
+use crate::live::{Error, Live, Remembered};
+use crate::manifest::DeclaredSource;
+use crate::printable;
+use crate::registry::{Aside, Replaced, Seated, World};
+use crate::tools::{Listed, Source};
+
+/// What became of a listing.
+pub(super) enum Came {
+    /// Its tools are served.
+    Served,
+    /// Another start has taken its place, or the source is gone.
+    Stale,
+    /// Why not.
+    Refused(String),
+}
+
+/// A source that is started anew because somebody asked for it.
+pub struct Restarting {
+    board: Arc<Board>,
+    number: u64,
+}
+
+/// Sources with their files as they are now.
+pub(in crate::live) async fn look(declared: Vec<DeclaredSource>) -> Option<Vec<(Arc<DeclaredSource>, Seen)>> {
+    let look = move || {
+        let look = |one: DeclaredSource| (Arc::new(one.clone()), Seen::of(one.settings.files()));
+        declared.into_iter().map(look).collect()
+    };
+    blocking::on_a_thread(look).await
+}
+
+impl Sources {
+    fn get(&mut self, name: &str) -> Option<&mut Kept> {
+        self.0.iter_mut().find(|kept| &*kept.board.name == name)
+    }
+
+    /// The files that sources were started from.
+    pub(in crate::live) fn files(&self) -> Vec<(Arc<str>, Seen)> {
+        self.0.iter().map(|kept| (kept.board.name.clone(), kept.files.clone())).collect()
+    }
+
+    /// Keeps in mind how files look that say the same.
+    pub(in crate::live) fn looked(&mut self, now: Vec<(Arc<str>, Seen)>) {
+        for (name, files) in now {
+            if let Some(kept) = self.get(&name).filter(|kept| kept.files.says_the_same(&files)) {
+                kept.files = files;
+            }
+        }
+    }
+
+    /// What this source would be under another manifest.
+    fn draft(&self, declared: Arc<DeclaredSource>, files: Seen, late: bool) -> Draft {
+        let before = self.0.iter().find(|kept| &*kept.board.name == declared.name());
+        Draft::new(before, declared, files, late)
+    }
+}
+
+impl Live {
+    /// Puts a world and the manifest's sources in the place of what is there. Sources that are the same run on; others
+    /// are started beside what is served, and swapped in when they are listed.
+    pub(in crate::live) async fn put_sources(
+        self: &Arc<Self>,
+        sources: &mut Sources,
+        world: &Remembered,
+        declared: Vec<(Arc<DeclaredSource>, Seen)>,
+    ) -> Result<Vec<Aside>, Error> {
+        let late = self.has_started();
+        let drafts = declared.into_iter().map(|(one, files)| sources.draft(one, files, late)).collect();
+        let before: HashMap<Arc<str>, _> = sources
+            .0
+            .iter()
+            .map(|kept| (kept.board.name.clone(), (kept.declared.clone(), kept.files.clone())))
+            .collect();
+        let aside = self.renew(sources, world, drafts).await?;
+        for kept in &mut sources.0 {
+            let same = before.get(&kept.board.name);
+            let same = same
+                .is_some_and(|(one, files)| one.settings == kept.declared.settings && files.says_the_same(&kept.files));
+            match &kept.start {
+                Some(start) if same && start.is_under_way() => start.try_now(),
+                _ if same && kept.serving.is_some() => {}
+                _ => {
+                    self.begin(kept, same);
+                }
+            }
+        }
+        Ok(aside)
+    }
+
+    fn begin(self: &Arc<Self>, kept: &mut Kept, wait: bool) -> u64 {
+        let start = Start::new(self, &kept.board, &kept.declared.settings, wait);
+        let number = start.number;
+        kept.start = Some(start);
+        number
+    }
+
+    /// Builds the catalog of this world, and keeps in mind what became of each source.
+    async fn renew(
+        self: &Arc<Self>,
+        sources: &mut Sources,
+        world: &Remembered,
+        drafts: Vec<Draft>,
+    ) -> Result<Vec<Aside>, Error> {
+        let registered = self.registered(world.defaults.clone()).await?;
+        let mut groups: Vec<_> = drafts.iter().map(Draft::group).collect();
+        for tool in groups.iter_mut().flat_map(|group| group.choices.iter_mut().flatten().chain(&mut group.otherwise)) {
+            self.plan.deny(tool);
+        }
+        let Remembered { callers, calls, tools, .. } = world;
+        let next = World { callers: callers.clone(), calls: calls.clone(), tools: tools.clone(), groups, registered };
+        let Replaced { seated, aside } = self.registry.replace(next).await?;
+        let mut before: HashMap<Arc<str>, Kept> =
+            sources.0.drain(..).map(|kept| (kept.board.name.clone(), kept)).collect();
+        let kept = drafts.into_iter().zip(seated).map(|(draft, seated)| {
+            let start = before.remove(&draft.board.name).and_then(|kept| kept.start);
+            self.settle(draft, seated, start)
+        });
+        sources.0 = kept.collect();
+        self.shown.store(Arc::new(sources.0.iter().map(|kept| kept.board.clone()).collect()));
+        self.told.send_replace(());
+        Ok(aside)
+    }
+
+    fn settle(&self, draft: Draft, seated: Seated, start: Option<Start>) -> Kept {
+        let Draft { declared, files, board, mut candidates, fault, is_new, mut listed } = draft;
+        let refused = fault.or(seated.refused.into_iter().next()).map(|why| self.clean(&why));
+        let (there_were, is_first) = (!candidates.is_empty(), seated.choice == Some(0));
+        let serving = seated.choice.map(|at| candidates.swap_remove(at));
+        match &serving {
+            // As it was, and as it was said to be.
+            Some(_) if is_first && !is_new => {}
+            Some(serving) => {
+                listed = serving.offers.iter().map(|offer| offer.name.clone()).collect();
+                board.serve(&serving.source, serving.tools.len(), refused.clone());
+            }
+            None if there_were => {
+                let why = refused.clone().unwrap_or_default();
+                tracing::error!(source = &*board.name, why, "nothing of a source can be served");
+                board.serve_nothing(why);
+            }
+            None => {}
+        }
+        Kept { declared, files, board, serving, refused, listed, start }
+    }
+
+    /// A start has listed its tools.
+    pub(super) async fn listed(
+        self: &Arc<Self>,
+        name: &str,
+        number: u64,
+        source: Arc<dyn Source>,
+        listed: Listed,
+    ) -> Came {
+        let mut state = self.state.lock().await;
+        let state = &mut *state;
+        let is_stale = |kept: &Kept| kept.start.as_ref().is_none_or(|start| start.number != number);
+        let Some(kept) = state.sources.get(name).filter(|kept| !is_stale(kept)) else { return Came::Stale };
+        let Listed { tools: offers, warnings } = listed;
+        let offers = Arc::new(offers);
+        let fresh = Serving::new(&kept.declared, &kept.files, source.clone(), offers.clone());
+        let (fresh, odd) = match fresh {
+            Ok(fresh) => fresh,
+            Err(why) => return Came::Refused(why),
+        };
+        let mut drafts: Vec<Draft> = state.sources.0.iter().map(Draft::of).collect();
+        for draft in drafts.iter_mut().filter(|draft| &*draft.board.name == name) {
+            draft.candidates.insert(0, fresh.clone());
+            draft.is_new = true;
+        }
+        match self.renew(&mut state.sources, &state.world, drafts).await {
+            Ok(aside) => warn_of(&aside),
+            Err(error) => return Came::Refused(error.to_string()),
+        }
+        let Some(kept) = state.sources.get(name) else { return Came::Stale };
+        let is_served = kept.serving.as_ref().is_some_and(|serving| Arc::ptr_eq(&serving.offers, &offers));
+        if !is_served {
+            return Came::Refused(kept.refused.clone().unwrap_or_default());
+        }
+        kept.board.end(number, None, None);
+        self.told.send_replace(());
+        tracing::info!(source = name, tools = offers.len(), "a source was listed");
+        for warning in warnings.iter().chain(&odd) {
+            tracing::warn!(source = name, "{}", self.clean(warning));
+        }
+        Came::Served
+    }
+
+    /// A start has failed; it is tried again after `pause`.
+    pub(super) fn failed(&self, board: &Board, number: u64, why: &str, pause: Duration) {
+        let why = self.clean(why);
+        let wait_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        tracing::error!(source = &*board.name, why, wait_ms, "a source failed; it is tried again");
+        board.end(number, Some(why), Some(pause));
+        self.told.send_replace(());
+    }
+
+    /// Text of a source as others may see it.
+    pub(super) fn clean(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        printable::string(&mut text);
+        self.registry.shared().redactor.string(&mut text);
+        text
+    }
+
+    /// How every source is.
+    pub fn sources(&self) -> Vec<SourceView> {
+        let view = |board: &Arc<Board>| {
+            let view = board.view();
+            let (doing, fault) = (view.doing.as_deref(), view.fault.as_deref());
+            SourceView { doing: doing.map(|text| self.clean(text)), fault: fault.map(|text| self.clean(text)), ..view }
+        };
+        self.shown.load().iter().map(view).collect()
+    }
+
+    /// Sources without which the service is not ready: they were neither listed nor failed since the start.
+    pub fn awaited(&self) -> Vec<SourceView> {
+        let boards = self.shown.load();
+        boards.iter().filter(|board| board.is_awaited()).map(|board| board.view()).collect()
+    }
+
+    /// Returns when every source was listed once or failed once.
+    pub async fn sources_listed(&self) {
+        let mut told = self.told.subscribe();
+        loop {
+            told.borrow_and_update();
+            if self.shown.load().iter().all(|board| board.is_settled()) || told.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Starts a source anew beside what is served: when it is listed it takes its place, as after a change. `None` if
+    /// there is no such source.
+    pub async fn restart(self: &Arc<Self>, name: &str) -> Option<Restarting> {
+        let mut state = self.state.lock().await;
+        let kept = state.sources.get(name)?;
+        let settings = kept.declared.settings.clone();
+        kept.files = blocking::on_a_thread(move || Seen::of(settings.files())).await?;
+        let number = self.begin(kept, false);
+        Some(Restarting { board: kept.board.clone(), number })
+    }
+
+    /// How a source is when that start has ended, well or not. `None` after `patience`.
+    pub async fn restarted(&self, one: &Restarting, patience: Duration) -> Option<SourceView> {
+        let mut told = self.told.subscribe();
+        let ended = async {
+            loop {
+                told.borrow_and_update();
+                if one.board.has_ended(one.number) || told.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(patience, ended).await.ok().map(|()| self.view(one))
+    }
+
+    /// How the source is now.
+    pub fn view(&self, one: &Restarting) -> SourceView {
+        let found = self.sources().into_iter().find(|view| view.name == one.board.name);
+        found.unwrap_or_else(|| one.board.view())
+    }
+
+    /// Starts those sources anew whose files say something else.
+    pub(in crate::live) async fn restart_changed(self: &Arc<Self>, now: Vec<(Arc<str>, Seen)>) {
+        let mut state = self.state.lock().await;
+        for (name, files) in now {
+            if let Some(kept) = state.sources.get(&name).filter(|kept| !kept.files.says_the_same(&files)) {
+                tracing::info!(source = &*name, "files of a source have changed: it is started anew");
+                kept.files = files;
+                self.begin(kept, false);
+            }
+        }
+    }
+
+    /// Lets go of every source and every tool: what runs them ends with the last call that is under way.
+    pub async fn stop_sources(&self) {
+        let sources = std::mem::take(&mut self.state.lock().await.sources);
+        self.registry.clear();
+        self.shown.store(Arc::default());
+        drop(sources);
+    }
+}

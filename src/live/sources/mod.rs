@@ -1,0 +1,122 @@
+//! Sources of tools while the service runs.
+//!
+//! `bring.rs` starts one beside what is there and tries again when that fails; `change.rs` puts what was listed in the
+//! place of what was served, in one step, or keeps that; `tools.rs` makes tools of what is offered; `board.rs` is what
+//! others see. Whatever changes holds the state of [`Live`](super::Live), and each change builds the catalog anew from
+//! the world that is remembered there.
+
+mod board;
+mod bring;
+mod change;
+mod once;
+mod tools;
+
+use std::sync::Arc;
+
+pub(super) use board::Board;
+pub use board::{SourceState, SourceView};
+pub use change::Restarting;
+pub(super) use change::look;
+pub(crate) use once::{Brought, once};
+
+use self::bring::Start;
+use super::seen::Seen;
+use crate::manifest::DeclaredSource;
+use crate::registry::Group;
+use crate::tools::{Offer, Source, Tool};
+
+/// All sources, the program's first, then as the manifest has them: of two that want one name the first gets it.
+#[derive(Default)]
+pub(super) struct Sources(Vec<Kept>);
+
+/// One source.
+struct Kept {
+    /// What is wanted of it.
+    declared: Arc<DeclaredSource>,
+    /// Its files when it was last started.
+    files: Seen,
+    board: Arc<Board>,
+    /// What is served; not always what is wanted.
+    serving: Option<Serving>,
+    /// Why what is wanted is not served, though it could be listed.
+    refused: Option<String>,
+    /// Own names of the last good listing.
+    listed: Vec<String>,
+    start: Option<Start>,
+}
+
+/// A source that was listed, and the tools that were made of it.
+#[derive(Clone)]
+struct Serving {
+    declared: Arc<DeclaredSource>,
+    files: Seen,
+    source: Arc<dyn Source>,
+    offers: Arc<Vec<Offer>>,
+    tools: Vec<Tool>,
+}
+
+impl Serving {
+    /// What these offers come to, and what is odd about them.
+    fn new(
+        declared: &Arc<DeclaredSource>,
+        files: &Seen,
+        source: Arc<dyn Source>,
+        offers: Arc<Vec<Offer>>,
+    ) -> Result<(Self, Vec<String>), String> {
+        let (tools, warnings) = tools::offered(declared, &offers, files)?;
+        Ok((Self { declared: declared.clone(), files: files.clone(), source, offers, tools }, warnings))
+    }
+
+    /// Whether it was started with the same.
+    fn is_of(&self, declared: &DeclaredSource, files: &Seen) -> bool {
+        self.declared.settings == declared.settings && self.files.says_the_same(files)
+    }
+}
+
+/// A source as it would be in the next world.
+struct Draft {
+    declared: Arc<DeclaredSource>,
+    files: Seen,
+    board: Arc<Board>,
+    /// What could be served, the most wanted first.
+    candidates: Vec<Serving>,
+    /// Why what is wanted more is not among them.
+    fault: Option<String>,
+    /// There is something new among them, or not among them.
+    is_new: bool,
+    listed: Vec<String>,
+}
+
+impl Draft {
+    /// A source that is there as it is wanted now, or a new one.
+    fn new(before: Option<&Kept>, declared: Arc<DeclaredSource>, files: Seen, late: bool) -> Self {
+        let board = before.map(|kept| kept.board.clone());
+        let board = board.unwrap_or_else(|| Board::new(declared.name(), declared.settings.kind(), late));
+        let listed = before.map(|kept| kept.listed.clone()).unwrap_or_default();
+        let (mut candidates, mut fault) = (Vec::new(), None);
+        if let Some(serving) = before.and_then(|kept| kept.serving.as_ref()) {
+            // Only what is said of its tools has changed: the source runs on under the new word.
+            if serving.is_of(&declared, &files) && serving.declared.rules != declared.rules {
+                match Serving::new(&declared, &files, serving.source.clone(), serving.offers.clone()) {
+                    Ok((serving, _)) => candidates.push(serving),
+                    Err(why) => fault = Some(why),
+                }
+            }
+            candidates.push(serving.clone());
+        }
+        Self { declared, files, board, is_new: fault.is_some() || candidates.len() > 1, candidates, fault, listed }
+    }
+
+    /// The same source, unchanged.
+    fn of(kept: &Kept) -> Self {
+        Self::new(Some(kept), kept.declared.clone(), kept.files.clone(), false)
+    }
+
+    fn group(&self) -> Group {
+        Group {
+            source: self.board.name.clone(),
+            choices: self.candidates.iter().map(|serving| serving.tools.clone()).collect(),
+            otherwise: tools::stand_ins(&self.declared, &self.listed, &self.board),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Sources listed once, for a command that shows tools and serves none.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use super::{Serving, change};
+use crate::manifest::DeclaredSource;
+use crate::schema::Schema;
+use crate::tools::Tool;
+use crate::tools::python::Surroundings;
+
+/// What came of it.
+pub(crate) struct Brought {
+    /// The tools, in the order of their sources.
+    pub(crate) tools: Vec<Tool>,
+    /// Sources of which nothing could be used, each with the reason.
+    pub(crate) faults: Vec<String>,
+}
+
+/// Starts these sources side by side and lists their tools; `told` hears what they are busy with. `taken` are the tools
+/// that are there without them.
+pub(crate) async fn once(
+    sources: Vec<DeclaredSource>,
+    taken: &[Tool],
+    surroundings: &Surroundings,
+    told: fn(&str, &str),
+) -> Brought {
+    let looked = change::look(sources).await.unwrap_or_default();
+    let listed = join_all(looked.iter().map(|(declared, files)| async move {
+        let source = declared.settings.build(surroundings);
+        let name = Arc::<str>::from(declared.name());
+        let listed = source.list(&move |what: String| told(&name, &what)).await.map_err(|fault| fault.to_string())?;
+        Serving::new(declared, files, source, Arc::new(listed.tools)).map(|(serving, _)| serving.tools)
+    }))
+    .await;
+    let mut names: HashSet<String> = taken.iter().flat_map(names_of).collect();
+    let mut brought = Brought { tools: Vec::new(), faults: Vec::new() };
+    for ((declared, _), listed) in looked.iter().zip(listed) {
+        match listed.and_then(|tools| fit(tools, &names)) {
+            Ok(tools) => {
+                names.extend(tools.iter().flat_map(names_of));
+                brought.tools.extend(tools);
+            }
+            Err(why) => brought.faults.push(format!("source `{}` failed: {why}", declared.name())),
+        }
+    }
+    brought
+}
+
+fn names_of(tool: &Tool) -> Vec<String> {
+    let aliases = tool.definition.aliases.iter().map(ToString::to_string);
+    std::iter::once(tool.name().to_owned()).chain(aliases).collect()
+}
+
+fn fit(tools: Vec<Tool>, taken: &HashSet<String>) -> Result<Vec<Tool>, String> {
+    for tool in &tools {
+        let own = tool.name();
+        if let Some(name) = names_of(tool).iter().find(|name| taken.contains(*name)) {
+            return Err(format!("its tool `{own}`: `{name}` is there already; give the source a prefix"));
+        }
+        let input = Schema::compile_input(tool.definition.input_schema.clone()).map(drop);
+        input.map_err(|fault| format!("its tool `{own}`: input_schema: {fault}"))?;
+        if let Some(output) = &tool.definition.output_schema {
+            Schema::compile(output.clone()).map_err(|fault| format!("its tool `{own}`: output_schema: {fault}"))?;
+        }
+    }
+    Ok(tools)
+}

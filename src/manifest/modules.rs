@@ -1,0 +1,459 @@
+//! One entry of `python_modules:`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::decode::{Findings, fields, join};
+use super::load::WrittenTool;
+use super::node::{Key, Node};
+use super::references::References;
+use super::sections::{DefinitionEntry, PolicyEntry};
+use super::source::{DeclaredSource, SourceRules, ToolRules};
+use super::tool::ToolReader;
+use crate::call::json::{canonical, digest};
+use crate::call::units::Time;
+use crate::call::{JsonObject, Kind, NameError, Policy, ToolName};
+use crate::tools::python::{Interpreter, ModulePath, ModuleSettings};
+use crate::tools::{SourceSettings, StandIn, Tool};
+
+/// For a worker to have loaded its module, unless it is said: imports of large libraries take many seconds.
+const START_TIME: Duration = Duration::from_secs(60);
+/// Of the keys of a tool, those that a module's tool has beside its policy: the rest comes with the module.
+const OF_TOOLS: [&str; 5] = ["description", "aliases", "tags", "annotations", "result_as_answer"];
+/// Keys that say what runs.
+const RUNS: [&str; 6] = ["module", "interpreter", "requirements", "object", "init", "environment"];
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ModuleEntry {
+    module: Option<String>,
+    interpreter: Option<String>,
+    requirements: Option<String>,
+    workers: Option<usize>,
+    prefix: String,
+    functions: Option<Vec<String>>,
+    object: Option<String>,
+    init: Option<JsonObject>,
+    environment: BTreeMap<String, String>,
+    start_timeout: Option<Time>,
+    /// Read tool by tool.
+    tools: Option<serde_json::Value>,
+}
+
+impl ToolReader<'_> {
+    /// Reads one entry, and what it says of tools; what is wrong with it is among the findings.
+    pub(super) fn module(&mut self, name: &str, written: &Node) -> Option<(DeclaredSource, Vec<WrittenTool>)> {
+        let under = join("python_modules", &[name.to_owned()]);
+        if ToolName::parse(name).is_err() {
+            let message = "a module's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
+            self.findings.error(written, &[], &under, message);
+            return None;
+        }
+        if written.entries().is_none() {
+            self.findings.error(written, &[], &under, "a map is expected here: module, workers, functions, tools …");
+            return None;
+        }
+        let before = self.findings.0.len();
+        let known = fields::<ModuleEntry>();
+        self.findings.unknown_keys(written, &under, known);
+        let mut node = written.filtered(|key| known.contains(&key) && key != "tools");
+        self.resolve(&mut node, &under, false);
+        let said: ModuleEntry = self.findings.decode_keys(&node, &under).unwrap_or_default();
+
+        let mut rules = SourceRules { prefix: said.prefix.clone(), ..SourceRules::default() };
+        if ToolName::parse(&format!("{}x", said.prefix)).is_err() {
+            self.findings.error(&node, &["prefix".into()], &under, NameError.to_string());
+        }
+        self.govern(Kind::Python, &mut rules.policy, &PolicyEntry::default(), &node, &under);
+        let tools = self.tools_of(written, &under, &mut rules);
+        rules.asked = said.functions.clone().unwrap_or_default();
+        let settings = self.module_settings(name, said, &node, &under);
+        if self.has_errors_since(before) {
+            return None;
+        }
+        let runs = |node: &Node| node.filtered(|key| RUNS.contains(&key)).to_json();
+        let declared = DeclaredSource {
+            settings: SourceSettings::Python(settings?.into()),
+            rules,
+            written: runs(written),
+            generation: digest([canonical(&runs(&node)).as_slice()]),
+        };
+        Some((declared, tools))
+    }
+
+    fn resolve(&mut self, node: &mut Node, under: &str, tool: bool) {
+        let secrets = std::mem::take(self.secrets);
+        let mut references = References { source: self.source, base: self.base, defaults: HashMap::new(), secrets };
+        references.resolve(node, under, self.findings, tool);
+        *self.secrets = references.secrets;
+    }
+
+    fn module_settings(&mut self, name: &str, said: ModuleEntry, node: &Node, under: &str) -> Option<ModuleSettings> {
+        let ModuleEntry { module, interpreter, requirements, workers, functions, object, init, .. } = said;
+        let mut checks = Checks { findings: &mut *self.findings, node, under };
+        if workers == Some(0) {
+            checks.error("workers", "at least one worker must be there to run something; leave it out for one");
+        }
+        if functions.as_ref().is_some_and(Vec::is_empty) {
+            checks
+                .error("functions", "names no function, so there would be no tool; leave it out for every tool found");
+        }
+        if init.is_some() && object.is_none() {
+            checks.error("init", "these are arguments for a class, and `object` names none; add it, or leave init out");
+        }
+        if object.as_ref().is_some_and(|object| object.trim().is_empty()) {
+            checks.error("object", "the name of a class in the module is expected here");
+        }
+        if said.start_timeout.is_some_and(|time| time.0.is_zero()) {
+            checks.error("start_timeout", "in no time at all nothing is loaded; leave it out for 60s");
+        }
+        let exists = |path: &Path| self.source.is_file(path);
+        let interpreter = match (interpreter, requirements) {
+            (Some(_), Some(_)) => {
+                let message = "interpreter and requirements both say what loads the module: keep one";
+                checks.error("requirements", message);
+                None
+            }
+            (None, Some(file)) => {
+                let path = checks.file("requirements", self.base, &file, &exists);
+                path.map(Interpreter::Requirements)
+            }
+            (Some(program), None) if program.contains('/') => {
+                checks.file("interpreter", self.base, &program, &exists).map(Interpreter::Program)
+            }
+            (Some(program), None) if program.trim().is_empty() => {
+                checks.error("interpreter", "a program is expected here, e.g. python3 or ./venv/bin/python");
+                None
+            }
+            (Some(program), None) => Some(Interpreter::Program(program.into())),
+            (None, None) => Some(Interpreter::Program("python3".into())),
+        };
+        let module = match module {
+            None => {
+                if node.get("module").is_none() {
+                    let message = "module is missing: a file, e.g. ./tools/weather.py, or an importable module";
+                    checks.findings.error(node, &[], under, message);
+                }
+                None
+            }
+            Some(file) if is_file(&file) => checks.file("module", self.base, &file, &exists).map(ModulePath::File),
+            Some(module) if is_importable(&module) => Some(ModulePath::Name(module)),
+            Some(_) => {
+                let message =
+                    "neither a file (it would end in .py or contain a /) nor a module's name, e.g. pkg.module";
+                checks.error("module", message);
+                None
+            }
+        };
+        Some(ModuleSettings {
+            name: name.to_owned(),
+            module: module?,
+            interpreter: interpreter?,
+            workers: workers.unwrap_or(1).max(1),
+            functions,
+            object,
+            init: init.unwrap_or_default(),
+            environment: said.environment,
+            workdir: absolute(self.base),
+            // Where the service may write is known to who starts it.
+            venvs: PathBuf::new(),
+            start_timeout: said.start_timeout.map_or(START_TIME, |time| time.0),
+        })
+    }
+
+    /// `tools:` below a module.
+    fn tools_of(&mut self, module: &Node, under: &str, rules: &mut SourceRules) -> Vec<WrittenTool> {
+        let Some(node) = module.get("tools") else { return Vec::new() };
+        let under = join(under, &["tools".into()]);
+        let Some(entries) = node.entries() else {
+            self.findings.error(node, &[], &under, "a map of the module's tools is expected here");
+            return Vec::new();
+        };
+        let mut written = Vec::new();
+        for (key, entry) in entries {
+            let under = join(&under, std::slice::from_ref(&key.text));
+            let name = format!("{}{}", rules.prefix, key.text);
+            let tool = self.rules_of(&name, entry, &under);
+            if let Some((tool_rules, _)) = &tool {
+                rules.tools.insert(key.text.clone(), tool_rules.clone());
+            }
+            written.push(WrittenTool {
+                key: Key { text: name, place: key.place.clone() },
+                under,
+                entry: entry.clone(),
+                tool: tool.map(|(_, tool)| tool),
+                base: self.base.to_owned(),
+            });
+        }
+        written
+    }
+
+    /// What is said of one tool, and a tool of that kind for those who look at policies.
+    fn rules_of(&mut self, name: &str, written: &Node, under: &str) -> Option<(ToolRules, Tool)> {
+        if ToolName::parse(name).is_err() {
+            self.findings.error(written, &[], under, NameError.to_string());
+            return None;
+        }
+        if written.entries().is_none() {
+            self.findings.error(written, &[], under, "a map is expected here: effect, timeout, limits, cache …");
+            return None;
+        }
+        let before = self.findings.0.len();
+        let known: Vec<&str> = [fields::<PolicyEntry>(), &OF_TOOLS].concat();
+        self.findings.unknown_keys(written, under, &known);
+        let mut node = written.filtered(|key| known.contains(&key));
+        self.resolve(&mut node, under, true);
+        let said: DefinitionEntry = self.part(&node, under, &OF_TOOLS).unwrap_or_default();
+        let policy: PolicyEntry = self.part(&node, under, fields::<PolicyEntry>()).unwrap_or_default();
+        let (description, result_as_answer) = (said.description.clone(), said.result_as_answer);
+        // Its description comes with the module unless there is one here.
+        let mut tool = Tool::new(name, "…");
+        tool.kind = Kind::Python;
+        tool.policy = Policy::default();
+        let mut tool = tool.with_runner(Arc::new(StandIn::new(|| ("it is not listed yet".into(), None))));
+        self.define(&mut tool, said, &node, under, None);
+        self.govern(Kind::Python, &mut tool.policy, &policy, &node, under);
+        let rules = ToolRules {
+            policy: tool.policy.clone(),
+            description,
+            aliases: tool.definition.aliases.clone(),
+            tags: tool.definition.tags.clone(),
+            annotations: tool.definition.annotations.clone(),
+            result_as_answer,
+        };
+        (!self.has_errors_since(before)).then_some((rules, tool))
+    }
+}
+
+/// Says what is wrong at the keys of one entry.
+struct Checks<'a> {
+    findings: &'a mut Findings,
+    node: &'a Node,
+    under: &'a str,
+}
+
+impl Checks<'_> {
+    fn error(&mut self, key: &str, message: &str) {
+        self.findings.error(self.node, &[key.to_owned()], self.under, message);
+    }
+
+    /// The file that a key names, which must be there.
+    fn file(&mut self, key: &str, base: &Path, file: &str, exists: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
+        let path = absolute(&base.join(file));
+        if exists(&path) {
+            return Some(path);
+        }
+        self.error(key, &format!("there is no file {}", base.join(file).display()));
+        None
+    }
+}
+
+/// Whether `module:` names a file.
+fn is_file(module: &str) -> bool {
+    module.contains('/') || Path::new(module).extension().is_some_and(|extension| extension == "py")
+}
+
+/// Whether Python could import it by this name.
+fn is_importable(module: &str) -> bool {
+    let part = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with(|c: char| c.is_ascii_digit())
+            && part.chars().all(|c| c == '_' || c.is_alphanumeric())
+    };
+    module.split('.').all(part)
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::path::Path;
+
+    use super::*;
+    use crate::call::{Effect, Per};
+    use crate::manifest::{Manifest, Severity, Source, check, load};
+
+    /// One manifest, the files that are there, and one variable.
+    struct Text(String);
+
+    impl Source for Text {
+        fn env(&self, name: &str) -> Option<String> {
+            (name == "KEY").then(|| "value-of-key".into())
+        }
+
+        fn file(&self, _: &Path) -> std::io::Result<String> {
+            Ok(self.0.clone())
+        }
+
+        fn is_file(&self, path: &Path) -> bool {
+            ["/etc/crib/tools/m.py", "/etc/crib/venv/bin/python", "/etc/crib/requirements.txt"]
+                .map(Path::new)
+                .contains(&path)
+        }
+    }
+
+    fn read(text: &str) -> Result<Manifest, Vec<String>> {
+        let loaded = load(Path::new("/etc/crib/t.yaml"), &Text(text.into()), &HashMap::new());
+        loaded.map_err(|findings| {
+            let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
+            errors.map(|finding| finding.to_string().replace("/etc/crib/t.yaml:", "")).collect()
+        })
+    }
+
+    fn module(entry: &str) -> Result<DeclaredSource, Vec<String>> {
+        read(&format!("python_modules:\n  m: {entry}\n")).map(|mut manifest| manifest.sources.remove(0))
+    }
+
+    fn settings(entry: &str) -> ModuleSettings {
+        match module(entry).unwrap_or_else(|errors| panic!("{errors:?}")).settings {
+            SourceSettings::Python(settings) => *settings,
+            SourceSettings::Program { .. } => panic!("not a module"),
+        }
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let entry = "{module: ./tools/m.py, interpreter: ./venv/bin/python, workers: 2, prefix: w_, functions: [f], object: C, \
+                     init: {url: \"${env:KEY}\", n: 1}, environment: {K: \"${env:KEY}\"}, start_timeout: 5s, \
+                     tools: {f: {effect: read, timeout: 9s, cache: {ttl: 5m}, limits: [{calls: 1, per: day}], aliases: [g], \
+                     tags: [t], description: Does it., annotations: {title: T}, result_as_answer: true, capture: digest}}}";
+        let declared = module(entry).unwrap();
+        let SourceSettings::Python(module) = &declared.settings else { panic!("not a module") };
+        assert_eq!(
+            **module,
+            ModuleSettings {
+                name: "m".into(),
+                module: ModulePath::File("/etc/crib/tools/m.py".into()),
+                interpreter: Interpreter::Program("/etc/crib/venv/bin/python".into()),
+                workers: 2,
+                functions: Some(vec!["f".into()]),
+                object: Some("C".into()),
+                init: serde_json::from_str(r#"{"url": "value-of-key", "n": 1}"#).unwrap(),
+                environment: [("K".to_owned(), "value-of-key".to_owned())].into(),
+                workdir: "/etc/crib".into(),
+                venvs: PathBuf::new(),
+                start_timeout: Duration::from_secs(5),
+            }
+        );
+        let rules = &declared.rules.tools["f"];
+        assert_eq!((rules.policy.effect, rules.policy.timeout), (Effect::Read, Duration::from_secs(9)));
+        assert_eq!((rules.policy.limits[0].per, rules.policy.cache.is_some()), (Per::Day, true));
+        assert_eq!((rules.description.as_deref(), rules.result_as_answer), (Some("Does it."), Some(true)));
+        assert_eq!((declared.rules.prefix.as_str(), &declared.rules.asked[..]), ("w_", &["f".to_owned()][..]));
+        assert!(!declared.written.to_string().contains("value-of-key"), "{}", declared.written);
+        let read = read(&format!("python_modules:\n  m: {entry}\n")).unwrap();
+        assert_eq!(read.secrets, ["value-of-key"]);
+    }
+
+    #[test]
+    fn what_goes_without_saying() {
+        let plain = settings("{module: strands_tools.calculator}");
+        assert_eq!(plain.module, ModulePath::Name("strands_tools.calculator".into()));
+        assert_eq!((plain.interpreter, plain.workers), (Interpreter::Program("python3".into()), 1));
+        assert_eq!((plain.start_timeout, plain.functions), (START_TIME, None));
+        let required = settings("{module: tools/m.py, requirements: requirements.txt}");
+        assert_eq!(required.interpreter, Interpreter::Requirements("/etc/crib/requirements.txt".into()));
+    }
+
+    #[test]
+    fn defaults_hold_for_tools_that_are_not_named() {
+        let text = "defaults: {timeout: 7s, effect: read}\npython_modules: {m: {module: tools/m.py, tools: {f: {effect: write}}}}\n";
+        let declared = read(text).unwrap().sources.remove(0);
+        assert_eq!((declared.rules.policy.timeout.as_secs(), declared.rules.policy.effect), (7, Effect::Read));
+        let named = &declared.rules.tools["f"].policy;
+        assert_eq!((named.timeout.as_secs(), named.effect), (7, Effect::Write));
+    }
+
+    #[test]
+    fn what_cannot_be_is_said_with_its_place() {
+        for (entry, says) in [
+            ("{workers: 2}", "2:6: python_modules.m: module is missing"),
+            ("{module: tools/n.py}", "2:7: python_modules.m.module: there is no file /etc/crib/tools/n.py"),
+            ("{module: ./tools}", "python_modules.m.module: there is no file"),
+            ("{module: \"not a module\"}", "python_modules.m.module: neither a file"),
+            ("{module: tools/m.py, interpreter: ./nope/python}", "python_modules.m.interpreter: there is no file"),
+            ("{module: tools/m.py, requirements: nope.txt}", "python_modules.m.requirements: there is no file"),
+            (
+                "{module: tools/m.py, requirements: requirements.txt, interpreter: python3}",
+                "2:27: python_modules.m.requirements: interpreter and requirements",
+            ),
+            ("{module: tools/m.py, workers: 0}", "python_modules.m.workers: at least one"),
+            ("{module: tools/m.py, workers: -1}", "python_modules.m.workers: invalid value"),
+            ("{module: tools/m.py, functions: []}", "python_modules.m.functions: names no function"),
+            ("{module: tools/m.py, init: {a: 1}}", "python_modules.m.init: these are arguments for a class"),
+            ("{module: tools/m.py, objekt: C}", "python_modules.m.objekt: unknown key, did you mean object?"),
+            ("{module: tools/m.py, start_timeout: 0s}", "python_modules.m.start_timeout: in no time"),
+            ("{module: tools/m.py, start_timeout: soon}", "python_modules.m.start_timeout"),
+            ("{module: tools/m.py, prefix: 'a b'}", "python_modules.m.prefix: a tool name has"),
+            (
+                "{module: tools/m.py, environment: {K: \"${env:NOT_THERE}\"}}",
+                "python_modules.m.environment.K: environment variable NOT_THERE",
+            ),
+            ("{module: tools/m.py, tools: [f]}", "python_modules.m.tools: a map"),
+            ("{module: tools/m.py, tools: {f: read}}", "python_modules.m.tools.f: a map"),
+            (
+                "{module: tools/m.py, tools: {f: {efect: read}}}",
+                "python_modules.m.tools.f.efect: unknown key, did you mean effect?",
+            ),
+            (
+                "{module: tools/m.py, tools: {f: {input_schema: {}}}}",
+                "python_modules.m.tools.f.input_schema: unknown key",
+            ),
+            ("{module: tools/m.py, tools: {f: {timeout: soon}}}", "python_modules.m.tools.f.timeout"),
+            (
+                "{module: tools/m.py, tools: {f: {description: \"${env:KEY}\"}}}",
+                "python_modules.m.tools.f.description: callers see this",
+            ),
+            ("{module: tools/m.py, tools: {'f g': {}}}", "python_modules.m.tools.f g: a tool name has"),
+            ("{module: tools/m.py, tools: {f: {aliases: [g]}, g: {}}}", "python_modules.m.tools.g: the name is taken"),
+            ("tools/m.py", "python_modules.m: a map is expected"),
+        ] {
+            let errors = module(entry).err().unwrap_or_default();
+            assert!(errors.iter().any(|error| error.contains(says)), "{entry}: {errors:?}");
+        }
+        let errors = read("python_modules: {a/b: {module: tools/m.py}}\n").err().unwrap();
+        assert!(errors[0].contains("a module's name"), "{errors:?}");
+        let errors = read(
+            "tools: {f: {kind: native, use: calculator}}\npython_modules: {m: {module: tools/m.py, tools: {f: {}}}}\n",
+        );
+        assert!(errors.err().unwrap()[0].contains("the name is taken: /etc/crib/t.yaml:1:9"));
+        assert!(read("python_modules: [m]\n").err().unwrap()[0].contains("a map of modules"));
+    }
+
+    fn lints(text: &str) -> Vec<String> {
+        let found = check(Path::new("/etc/crib/t.yaml"), &Text(text.into()), &HashMap::new()).findings;
+        found.iter().map(|finding| format!("{} {}", finding.rule.as_str(), finding.path)).collect()
+    }
+
+    #[test]
+    fn lints_look_at_what_a_module_is_given_and_at_its_policies() {
+        let module = |keys: &str| format!("python_modules:\n  m: {{module: tools/m.py{keys}}}\n");
+        assert_eq!(lints(&module("")), [""; 0]);
+        assert_eq!(
+            lints(&module(", object: C, init: {password: correct-horse}, environment: {API_TOKEN: tok-123456789}")),
+            ["literal-secret python_modules.m.init.password", "literal-secret python_modules.m.environment.API_TOKEN"]
+        );
+        let tools = module(
+            ", prefix: w_, tools: {f: {effect: read}, g: {retry: {attempts: 3}}, h: {timeout: 9s, deadline: 3s}}",
+        );
+        let found = lints(&tools);
+        for expected in [
+            "uncached-read python_modules.m.tools.f.effect",
+            "ineffective python_modules.m.tools.g.retry",
+            "ineffective python_modules.m.tools.h.timeout",
+        ] {
+            assert!(found.contains(&expected.to_owned()), "{expected}: {found:?}");
+        }
+        // Which tools there are is not known, so no pattern is said to match none.
+        let callers = "callers: [{name: a, key: \"${env:KEY}\", admin: true, allow: [anything_*]}]\n";
+        let found = lints(&format!("{callers}{}", module(", tools: {f: {effect: read, cache: {ttl: 5m}}}")));
+        assert_eq!(found, ["short-key callers.0.key", "unreachable-tool python_modules.m.tools.f"]);
+    }
+}

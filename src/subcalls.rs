@@ -1,0 +1,105 @@
+//! Calls that tools make of other tools, under the rules of any call: the current catalog, the caller's grants, the tool's
+//! own stack.
+
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use tower::ServiceExt;
+
+use crate::call::{
+    CallSettings, Clock, Effect, Failure, Idempotency, IdempotencyKey, JsonObject, NoAnswer, Offered, SubAnswer,
+    SubCall, SubCalls, ToolContext, ToolName, Wanted,
+};
+use crate::catalog::{Catalog, Entry, How};
+use crate::denials::Denials;
+use crate::dialect::{self, Mended, Written};
+use crate::formats::Format;
+
+/// Calls what the current catalog has. Weak, since tools hold it and the catalog holds tools.
+pub(crate) struct Others {
+    pub(crate) catalog: Weak<ArcSwap<Catalog>>,
+    pub(crate) clock: Clock,
+}
+
+#[async_trait]
+impl SubCalls for Others {
+    fn offers(&self, asking: &ToolContext, wanted: &Wanted<'_>) -> Vec<Offered> {
+        let Some(catalog) = self.catalog() else { return Vec::new() };
+        let denials = denials(asking);
+        let usable =
+            |entry: &Arc<Entry>| wanted(&entry.definition.name) && entry.is_enabled() && !denials.denies(entry.names());
+        let entries: Vec<Arc<Entry>> = catalog.list(&asking.caller).into_iter().filter(usable).collect();
+        let shown = match catalog.render(Format::Openai, &entries) {
+            serde_json::Value::Array(shown) => shown,
+            _ => Vec::new(),
+        };
+        let offer = |(entry, openai): (Arc<Entry>, serde_json::Value)| Offered {
+            definition: entry.definition.clone(),
+            kind: entry.kind,
+            openai,
+        };
+        entries.into_iter().zip(shown).map(offer).collect()
+    }
+
+    fn parallel(&self) -> usize {
+        self.catalog().map_or(CallSettings::default().parallel, |catalog| catalog.calls().parallel).max(1)
+    }
+
+    fn resolve(&self, asking: &ToolContext, wanted: &Wanted<'_>, name: &str) -> Result<ToolName, Vec<String>> {
+        self.find(asking, wanted, name).map(|(entry, _)| entry.definition.name.clone())
+    }
+
+    async fn call(&self, asking: &ToolContext, wanted: &Wanted<'_>, call: SubCall) -> Result<SubAnswer, NoAnswer> {
+        let found = self.find(asking, wanted, &call.name);
+        let (entry, how) = found.map_err(NoAnswer::Unknown)?;
+        let written = Written::from(call.arguments.clone());
+        let may_close = entry.policy.effect != Effect::Write;
+        let (mended, unreadable) = match dialect::arguments(&written, call.cut_off, may_close) {
+            Ok(mended) => (mended, None),
+            Err(unreadable) => {
+                (Mended { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable)))
+            }
+        };
+        let name = entry.definition.name.clone();
+        let invocation = asking.below(name, mended.arguments, &call, self.clock.now());
+        let mut invocation = invocation.ok_or_else(|| NoAnswer::TooDeep(asking.depth()))?;
+        invocation.unreadable = unreadable;
+        invocation.denied = denials(asking).denies(entry.names());
+        // Each of these calls is made once, so its own id is the key that a careful tool wants.
+        if entry.policy.idempotency == Idempotency::Required {
+            invocation.key = IdempotencyKey::parse(invocation.id.to_string().as_bytes()).ok();
+        }
+        invocation.notes.lock().meta.warnings.extend(how.warning(&call.name, &entry).into_iter().chain(mended.repairs));
+        match entry.service.clone().oneshot(invocation).await {
+            Ok(answer) => Ok(SubAnswer {
+                shown: answer.with_overflow(),
+                result: answer.result,
+                result_as_answer: entry.definition.result_as_answer,
+                tokens: answer.meta.model.map_or(0, |model| model.total_tokens),
+            }),
+            Err(error) => Err(NoAnswer::Failed(Box::new(Failure::of(&error, entry.policy.effect)))),
+        }
+    }
+}
+
+impl Others {
+    /// The tool that is meant. One that is not wanted is not there.
+    fn find(&self, asking: &ToolContext, wanted: &Wanted<'_>, name: &str) -> Result<(Arc<Entry>, How), Vec<String>> {
+        let catalog = self.catalog().ok_or_else(Vec::new)?;
+        let is_wanted = |name: &String| catalog.get(name).is_some_and(|entry| wanted(&entry.definition.name));
+        match catalog.resolve(name, &asking.caller) {
+            Ok((entry, how)) if wanted(&entry.definition.name) => Ok((entry.clone(), how)),
+            Ok(_) => Err(Vec::new()),
+            Err(unknown) => Err(unknown.did_you_mean.into_iter().filter(is_wanted).collect()),
+        }
+    }
+
+    fn catalog(&self) -> Option<Arc<Catalog>> {
+        self.catalog.upgrade().map(|current| current.load_full())
+    }
+}
+
+fn denials(asking: &ToolContext) -> Denials {
+    asking.denied().iter().map(String::as_str).collect()
+}

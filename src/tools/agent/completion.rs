@@ -1,0 +1,134 @@
+//! What a model answered: one message of a chat completion, whole or put together from a stream.
+
+use serde_json::{Value, json};
+
+use crate::call::JsonObject;
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Completion {
+    /// The assistant's message as it came.
+    pub(super) message: JsonObject,
+    /// Why the model stopped.
+    pub(super) finish: Option<String>,
+    /// What it cost, if the server counts.
+    pub(super) usage: Option<Usage>,
+}
+
+/// Tokens of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub(super) input: u64,
+    pub(super) output: u64,
+}
+
+impl Usage {
+    /// What the server says; `None` if it says nothing, as some do with nulls and zeros.
+    pub(super) fn read(said: &Value) -> Option<Self> {
+        let count = |name: &str| said.get(name).and_then(Value::as_u64);
+        let (input, output) = (count("prompt_tokens"), count("completion_tokens"));
+        let usage = match (input, output, count("total_tokens")) {
+            (Some(input), Some(output), _) => Self { input, output },
+            (Some(input), None, total) => Self { input, output: total.unwrap_or(input).saturating_sub(input) },
+            (None, output, total) => {
+                let output = output.unwrap_or_default();
+                Self { input: total?.saturating_sub(output), output }
+            }
+        };
+        (usage.input > 0 || usage.output > 0).then_some(usage)
+    }
+
+    /// A guess by length: four bytes to a token, OpenAI's rule of thumb for English text.
+    pub(super) fn estimate(read: usize, written: usize) -> Self {
+        let tokens = |bytes: usize| bytes.div_ceil(4) as u64;
+        Self { input: tokens(read), output: tokens(written) }
+    }
+}
+
+/// What a server says instead of an answer, in its own words.
+pub(super) fn complaint(body: &Value) -> Option<String> {
+    let error = body.get("error").filter(|error| !error.is_null())?;
+    let said = error.get("message").or(error.get("detail")).unwrap_or(error);
+    Some(said.as_str().map_or_else(|| said.to_string(), str::to_owned))
+}
+
+impl Completion {
+    /// The answer in a whole body. The error is what is wrong with it, as the rest of a sentence.
+    pub(super) fn read(mut body: Value) -> Result<Self, String> {
+        let usage = body.get("usage").and_then(Usage::read);
+        let choice = body.get_mut("choices").and_then(|choices| choices.get_mut(0));
+        let Some(choice) = choice else { return Err("has no `choices`".into()) };
+        let finish = choice.get("finish_reason").and_then(Value::as_str).map(str::to_owned);
+        match choice.get_mut("message").map(Value::take) {
+            Some(Value::Object(message)) => Ok(Self { message, finish, usage }),
+            _ => Err("has no `message` in its first choice".into()),
+        }
+    }
+
+    /// What the model said in words: a text, or the texts of a list of parts.
+    pub(super) fn text(&self) -> String {
+        match self.message.get("content") {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Array(parts)) => {
+                let texts = parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str));
+                texts.collect::<Vec<_>>().join("\n")
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Why the model will not answer, in its own words.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.message.get("refusal").and_then(Value::as_str).filter(|text| !text.trim().is_empty())
+    }
+
+    /// It was stopped at its limit of tokens.
+    pub(super) fn is_cut(&self) -> bool {
+        self.finish.as_deref() == Some("length")
+    }
+
+    /// What it said was held back.
+    pub(super) fn is_filtered(&self) -> bool {
+        self.finish.as_deref() == Some("content_filter")
+    }
+
+    /// As the dialect reads it.
+    pub(super) fn as_body(&self) -> Value {
+        json!({"choices": [{"index": 0, "message": self.message, "finish_reason": self.finish}]})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_is_read_as_far_as_it_is_told() {
+        let read = |said: Value| Usage::read(&said).map(|usage| (usage.input, usage.output));
+        assert_eq!(read(json!({"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10})), Some((8, 2)));
+        assert_eq!(read(json!({"prompt_tokens": 8, "total_tokens": 10})), Some((8, 2)));
+        assert_eq!(read(json!({"completion_tokens": 2, "total_tokens": 10})), Some((8, 2)));
+        assert_eq!(read(json!({"total_tokens": 10})), Some((10, 0)));
+        for nothing in [json!({}), json!(null), json!({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})]
+        {
+            assert_eq!(read(nothing), None);
+        }
+        assert_eq!(Usage::estimate(9, 1), Usage { input: 3, output: 1 });
+    }
+
+    #[test]
+    fn what_is_no_completion_says_what_is_missing() {
+        assert_eq!(Completion::read(json!({"choices": []})).unwrap_err(), "has no `choices`");
+        assert_eq!(Completion::read(json!([])).unwrap_err(), "has no `choices`");
+        let no_message = Completion::read(json!({"choices": [{"text": "old"}]}));
+        assert_eq!(no_message.unwrap_err(), "has no `message` in its first choice");
+    }
+
+    #[test]
+    fn texts_may_come_in_parts() {
+        let parts = json!([{"type": "text", "text": "a"}, {"type": "refusal"}, {"type": "text", "text": "b"}]);
+        let body = json!({"choices": [{"message": {"content": parts, "refusal": " "}, "finish_reason": "stop"}]});
+        let read = Completion::read(body).unwrap();
+        assert_eq!((read.text().as_str(), read.refusal()), ("a\nb", None));
+    }
+}

@@ -1,0 +1,421 @@
+//! A model's endpoint, which speaks OpenAI Chat Completions: one request at a time, asked again when its server stumbles.
+//!
+//! Asking has no effect of its own, so a failed request is repeated whatever the tool's effect is. What the server says goes out
+//! without the key, and no answer is read beyond a bound.
+
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, Request, Response};
+use serde_json::Value;
+use sse_stream::SseByteStream;
+use tokio::time::{Instant, sleep};
+use url::Url;
+
+use super::completion::{Completion, complaint};
+use super::config::ModelConfig;
+use super::stream::Assembly;
+use crate::call::{JsonObject, ToolError};
+use crate::tools::http::client::{Client, failure, host};
+use crate::tools::http::gate::Gate;
+use crate::tools::http::response::retry_after;
+use crate::tools::{BuildContext, ConfigFault};
+
+/// Longest answer that is read, streamed or whole.
+const LONGEST_ANSWER: usize = 4 << 20;
+/// What is read of an answer that says no, and what is told of that.
+const LONGEST_ERROR: usize = 16 << 10;
+const LONGEST_COMPLAINT: usize = 300;
+/// Requests for one answer, the first included.
+const TRIES: u32 = 3;
+/// Bound of the wait before the second of them; it doubles. "Full jitter", as for a tool's tries.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// A server that asks for more is not waited for.
+const LONGEST_ASKED: Duration = Duration::from_secs(10);
+/// Fields of a request that are not for `model.options` to say.
+const OWN_FIELDS: [&str; 6] = ["model", "messages", "tools", "stream", "stream_options", "n"];
+
+/// See the module.
+pub(super) struct Endpoint {
+    client: Client,
+    url: Url,
+    host: String,
+    headers: HeaderMap,
+    /// What all requests say, without messages and tools.
+    body: JsonObject,
+    /// What must not be told, in no text of the server's.
+    secrets: Vec<String>,
+    /// A number from 0 to 1, handed in so that waits can be tested.
+    random: fn() -> f64,
+}
+
+/// Hears of an answer while it comes.
+pub(super) trait Listener: Send {
+    /// A piece of its text.
+    fn text(&mut self, text: &str);
+    /// The request failed, and is made again.
+    fn again(&mut self, why: &str);
+}
+
+impl Endpoint {
+    pub(super) fn build(
+        config: ModelConfig,
+        context: &BuildContext<'_>,
+        faults: &mut Vec<ConfigFault>,
+    ) -> Option<Self> {
+        let before = faults.len();
+        let mut fault = |path: &[&str], message: String| faults.push(ConfigFault::error(path, message));
+        let url = completions(&config.base_url).map_err(|message| fault(&["model", "base_url"], message)).ok();
+        if config.name.trim().is_empty() {
+            fault(&["model", "name"], "the model's name is missing".into());
+        }
+        for field in OWN_FIELDS.iter().filter(|field| config.options.contains_key(**field)) {
+            fault(&["model", "options", field], "this field of the request is the agent's own: leave it out".into());
+        }
+        let mut headers = HeaderMap::new();
+        for (name, value) in &config.headers {
+            match (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
+                (Ok(name), Ok(mut value)) => {
+                    value.set_sensitive(true);
+                    headers.insert(name, value);
+                }
+                _ => fault(&["model", "headers", name], "this is no header field".into()),
+            }
+        }
+        if let Some(key) = &config.key {
+            match HeaderValue::from_str(&format!("Bearer {}", key.trim())) {
+                Ok(mut value) if !key.trim().is_empty() => {
+                    value.set_sensitive(true);
+                    headers.insert(AUTHORIZATION, value);
+                }
+                _ => fault(&["model", "key"], "this cannot be sent as a key: it is empty or has odd characters".into()),
+            }
+        }
+        let client = context.clients.get(Gate::open()).map_err(|message| fault(&["model"], message)).ok();
+        if faults.len() > before {
+            return None;
+        }
+        let (client, url) = (client?, url?);
+        if url.scheme() == "https" && !client.has_roots() {
+            let message = crate::tools::http::client::NO_ROOTS;
+            faults.push(ConfigFault::warning(&["model", "base_url"], message));
+        }
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(
+            ACCEPT,
+            HeaderValue::from_static(if config.stream {
+                "text/event-stream, application/json"
+            } else {
+                "application/json"
+            }),
+        );
+        let secrets = config.key.iter().chain(config.headers.values()).map(|secret| secret.trim().to_owned());
+        Some(Self {
+            client,
+            host: host(&url),
+            url,
+            headers,
+            secrets: secrets.filter(|secret| secret.len() >= 4).collect(),
+            body: body(config),
+            random: fastrand::f64,
+        })
+    }
+
+    /// The model's answer to these messages. `tools` is left out if it is empty, as the API wants it. Nobody waits for a
+    /// further try beyond `end`.
+    pub(super) async fn ask(
+        &self,
+        messages: &[Value],
+        tools: &[Value],
+        end: Instant,
+        listener: &mut dyn Listener,
+    ) -> Result<Completion, ToolError> {
+        let mut body = self.body.clone();
+        body.insert("messages".into(), messages.into());
+        if !tools.is_empty() {
+            body.insert("tools".into(), tools.into());
+        }
+        let body = Value::Object(body).to_string();
+        let mut tries = 1;
+        loop {
+            let error = match self.once(&body, listener).await {
+                Ok(completion) => return Ok(completion),
+                Err(error) => error,
+            };
+            let wait = self
+                .wait(tries, &error)
+                .filter(|wait| tries < TRIES && Instant::now().checked_add(*wait).is_some_and(|then| then < end));
+            let Some(wait) = wait else { return Err(error) };
+            listener.again(&error.to_string());
+            sleep(wait).await;
+            tries += 1;
+        }
+    }
+
+    /// How long to wait before the request is made again; `None`: it would fail again, or too late.
+    fn wait(&self, tries: u32, error: &ToolError) -> Option<Duration> {
+        let asked = match error {
+            ToolError::Upstream { retryable: true, retry_after, .. } => *retry_after,
+            ToolError::BadOutput(_) => None,
+            _ => return None,
+        };
+        let bound = FIRST_WAIT.saturating_mul(1 << (tries - 1).min(8));
+        let wait = bound.mul_f64((self.random)()).max(asked.unwrap_or_default());
+        (wait <= LONGEST_ASKED).then_some(wait)
+    }
+
+    async fn once(&self, body: &str, listener: &mut dyn Listener) -> Result<Completion, ToolError> {
+        let mut request = Request::new(Method::POST, self.url.clone());
+        *request.headers_mut() = self.headers.clone();
+        *request.body_mut() = Some(body.to_owned().into());
+        let response = self.client.send(request).await?;
+        match response.status().as_u16() {
+            200 => {}
+            status => return Err(self.refused(status, response).await),
+        }
+        let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        // A server that does not stream, and is asked to, gives it whole.
+        if content_type.is_some_and(|said| said.trim().to_ascii_lowercase().starts_with("text/event-stream")) {
+            self.streamed(response, listener).await
+        } else {
+            self.whole(response).await
+        }
+    }
+
+    async fn whole(&self, response: Response) -> Result<Completion, ToolError> {
+        let bytes = self.read(response, LONGEST_ANSWER).await?.ok_or_else(|| self.too_long())?;
+        let body: Value =
+            serde_json::from_slice(&bytes).map_err(|error| self.bad(format!("answered what is no JSON: {error}")))?;
+        if let Some(said) = complaint(&body) {
+            return Err(ToolError::upstream(self.words(format!("says: {said}"))));
+        }
+        Completion::read(body).map_err(|what| self.bad(format!("gave an answer that {what}")))
+    }
+
+    async fn streamed(&self, response: Response, listener: &mut dyn Listener) -> Result<Completion, ToolError> {
+        let chunks = stream::try_unfold((response, 0), |(mut response, before)| async move {
+            let Some(chunk) = response.chunk().await.map_err(Broken::Off)? else { return Ok(None) };
+            let length = before + chunk.len();
+            if length > LONGEST_ANSWER {
+                return Err(Broken::TooLong);
+            }
+            Ok(Some((chunk, (response, length))))
+        });
+        let mut events = std::pin::pin!(SseByteStream::new(chunks.into_stream()));
+        let mut assembly = Assembly::default();
+        while let Some(event) = events.next().await {
+            let event = match event {
+                Ok(event) => event,
+                Err(sse_stream::Error::Body(error)) => match error.downcast::<Broken>().map(|broken| *broken) {
+                    Ok(Broken::TooLong) => return Err(self.too_long()),
+                    // What it costs may be missing; what it says is there.
+                    Ok(Broken::Off(_)) if assembly.is_finished() => break,
+                    Ok(Broken::Off(error)) => return Err(failure(&self.host, error)),
+                    Err(_) => return Err(self.bad("answered a stream that cannot be read".into())),
+                },
+                Err(error) => return Err(self.bad(format!("answered a stream that cannot be read: {error}"))),
+            };
+            let Some(data) = event.data.as_deref().map(str::trim).filter(|data| !data.is_empty()) else { continue };
+            if data == "[DONE]" {
+                break;
+            }
+            let chunk: Value = serde_json::from_str(data)
+                .map_err(|error| self.bad(format!("sent a chunk that is no JSON: {error}")))?;
+            if let Some(said) = complaint(&chunk) {
+                return Err(ToolError::upstream(self.words(format!("broke off, saying: {said}"))));
+            }
+            if let Some(text) = assembly.add(chunk) {
+                listener.text(&text);
+            }
+        }
+        if !assembly.is_finished() {
+            return Err(ToolError::upstream(self.words("broke off in the middle of its answer".into())));
+        }
+        assembly.finish().map_err(|what| self.bad(format!("streamed an answer that {what}")))
+    }
+
+    /// The bytes of an answer; `None` if there are more than that.
+    async fn read(&self, mut response: Response, most: usize) -> Result<Option<Vec<u8>>, ToolError> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| failure(&self.host, error))? {
+            if bytes.len() + chunk.len() > most {
+                return Ok(None);
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(Some(bytes))
+    }
+
+    /// What a status that is not 200 means. What the server says of it is for people.
+    async fn refused(&self, status: u16, response: Response) -> ToolError {
+        let wait = retry_after(&response);
+        let said = self.read(response, LONGEST_ERROR).await.ok().flatten().unwrap_or_default();
+        let said = match serde_json::from_slice::<Value>(&said) {
+            Ok(body) => complaint(&body),
+            Err(_) => None,
+        };
+        let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+        let message = self.words(format!("answered HTTP {status}{said}"));
+        match status {
+            // 529 is how some say that they are overloaded.
+            408 | 429 | 500 | 502..=504 | 529 => ToolError::Upstream {
+                message,
+                retryable: true,
+                down: status >= 500,
+                untouched: false,
+                retry_after: wait,
+            },
+            _ => ToolError::upstream_final(message),
+        }
+    }
+
+    fn too_long(&self) -> ToolError {
+        self.bad(format!("answered more than {}", ByteSize(LONGEST_ANSWER as u64)))
+    }
+
+    fn bad(&self, what: String) -> ToolError {
+        ToolError::BadOutput(self.words(what))
+    }
+
+    /// A sentence about the server, short and without secrets.
+    fn words(&self, what: String) -> String {
+        let mut what = self.secrets.iter().fold(what, |what, secret| what.replace(secret, crate::tools::agent::HIDDEN));
+        if what.len() > LONGEST_COMPLAINT {
+            what.truncate(what.floor_char_boundary(LONGEST_COMPLAINT));
+            what.push('…');
+        }
+        format!("the model's server `{}` {what}", self.host)
+    }
+}
+
+/// Why a stream ended early.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error(transparent)]
+    Off(reqwest::Error),
+    #[error("too long")]
+    TooLong,
+}
+
+/// Where completions are asked for. The error says what is wrong with the base.
+fn completions(base_url: &str) -> Result<Url, String> {
+    let example = "e.g. https://api.example.com/v1";
+    let mut url = Url::parse(base_url.trim()).map_err(|error| format!("this is no URL ({error}); {example}"))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(format!("an http or https URL is expected here, {example}"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("a key belongs into `model.key`, not into the URL".into());
+    }
+    let path = url.path().trim_end_matches('/');
+    if path.ends_with("/chat/completions") {
+        return Err("leave `/chat/completions` out: it is put behind this URL".into());
+    }
+    let path = format!("{path}/chat/completions");
+    url.set_path(&path);
+    Ok(url)
+}
+
+/// What every request says.
+fn body(config: ModelConfig) -> JsonObject {
+    let ModelConfig { name, stream, temperature, max_tokens, options, .. } = config;
+    let mut body = options;
+    body.insert("model".into(), name.into());
+    if let Some(temperature) = temperature {
+        body.insert("temperature".into(), temperature.into());
+    }
+    if let Some(max_tokens) = max_tokens {
+        body.insert("max_tokens".into(), max_tokens.into());
+    }
+    body.insert("stream".into(), stream.into());
+    if stream {
+        body.insert("stream_options".into(), serde_json::json!({"include_usage": true}));
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::call::Effect;
+    use crate::tools::Clients;
+
+    fn built(model: Value) -> Result<Endpoint, Vec<ConfigFault>> {
+        let (schema, clients) = (json!({}), Clients::default());
+        let context = BuildContext {
+            base: Path::new(""),
+            input_schema: &schema,
+            effect: Effect::Read,
+            trusted: true,
+            clients: &clients,
+            databases: &crate::tools::Databases::default(),
+        };
+        let mut faults = Vec::new();
+        let endpoint = Endpoint::build(serde_json::from_value(model).unwrap(), &context, &mut faults);
+        endpoint.ok_or(faults)
+    }
+
+    fn endpoint() -> Endpoint {
+        let model = json!({"base_url": "http://127.0.0.1:1/v1/?v=2", "name": "m", "key": "sk-123456", "max_tokens": 5,
+            "options": {"top_p": 0.5}, "headers": {"x-team": "blue"}, "stream": true});
+        Endpoint { random: || 1.0, ..built(model).unwrap() }
+    }
+
+    #[test]
+    fn a_request_says_what_the_manifest_says() {
+        let endpoint = endpoint();
+        assert_eq!(endpoint.url.as_str(), "http://127.0.0.1:1/v1/chat/completions?v=2");
+        assert_eq!(
+            json!(endpoint.body),
+            json!({"model": "m", "top_p": 0.5, "max_tokens": 5, "stream": true, "stream_options": {"include_usage": true}})
+        );
+        assert_eq!(
+            (&endpoint.headers["x-team"], &endpoint.headers[AUTHORIZATION]),
+            (&HeaderValue::from_static("blue"), &HeaderValue::from_static("Bearer sk-123456"),)
+        );
+        assert!(!format!("{:?}", endpoint.headers).contains("sk-123456"));
+    }
+
+    #[test]
+    fn waits_double_and_respect_what_is_asked_up_to_a_bound() {
+        let endpoint = endpoint();
+        let busy = |seconds: Option<u64>| ToolError::Upstream {
+            message: String::new(),
+            retryable: true,
+            down: false,
+            untouched: false,
+            retry_after: seconds.map(Duration::from_secs),
+        };
+        let wait = |tries, error: &ToolError| endpoint.wait(tries, error).map(|wait| wait.as_millis());
+        assert_eq!([1, 2].map(|tries| wait(tries, &busy(None))), [Some(500), Some(1000)]);
+        assert_eq!((wait(1, &busy(Some(7))), wait(1, &busy(Some(11)))), (Some(7000), None));
+        assert_eq!(wait(1, &ToolError::BadOutput(String::new())), Some(500));
+        assert_eq!(wait(1, &ToolError::upstream_final("")), None);
+        assert_eq!(Endpoint { random: || 0.0, ..endpoint }.wait(2, &busy(None)), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_a_server_says_is_short_and_without_the_key() {
+        let words = endpoint().words(format!("says: sk-123456 {}", "é".repeat(LONGEST_COMPLAINT)));
+        assert!(
+            words.starts_with("the model's server `127.0.0.1:1` says: [redacted] éé") && words.ends_with("é…"),
+            "{words}"
+        );
+        assert!(words.len() < LONGEST_COMPLAINT + 60);
+    }
+
+    #[test]
+    fn a_base_is_a_plain_url() {
+        let fault = |url: &str| built(json!({"base_url": url, "name": "m"})).err().unwrap()[0].message.clone();
+        assert!(fault("api.example.com/v1").contains("no URL"));
+        assert!(fault("unix:/tmp/x").contains("http or https"));
+        assert!(fault("https://key@api.example.com/v1").contains("`model.key`"));
+        assert!(fault("https://api.example.com/v1/chat/completions").contains("leave"));
+    }
+}

@@ -1,0 +1,229 @@
+//! One call of an agent: the model is asked, its calls are run, it is asked again, until it answers in words or one of its
+//! bounds ends it.
+//!
+//! A run that a bound ends has said something, if only of what it did: it is a result that says no, with what there is so far.
+//! A model that cannot be reached is a failure of the call. Once a tool has been called it is not to be repeated by anybody.
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use super::Agent;
+use super::completion::{Completion, Usage};
+use super::endpoint::Listener;
+use super::turn::{self, Toolset};
+use crate::call::{JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolResult};
+
+/// See the module.
+pub(super) struct Run<'a> {
+    agent: &'a Agent,
+    context: &'a ToolContext,
+    others: Option<&'a dyn SubCalls>,
+    usage: ModelUsage,
+    /// When its budget of time is over; without one, the call.
+    end: Instant,
+    /// What the model said beside its calls, the last of it.
+    words: String,
+    has_called: bool,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(agent: &'a Agent, context: &'a ToolContext, others: Option<&'a dyn SubCalls>) -> Self {
+        let budget = agent.budget.time.and_then(|time| Instant::now().checked_add(time.0));
+        let end = budget.map_or(context.deadline, |end| end.min(context.deadline));
+        let (usage, words) = (context.model_usage(), String::new());
+        Self { agent, context, others, usage, end, words, has_called: false }
+    }
+
+    /// Runs until there is an answer.
+    pub(super) async fn go(mut self, arguments: &JsonObject) -> Result<ToolResult, ToolError> {
+        let (end, deadline) = (self.end, self.context.deadline);
+        let done = timeout_at(end, self.turns(arguments)).await;
+        match done {
+            Ok(done) => done,
+            Err(_) if end < deadline => Ok(self.stopped("its budget of time is used up")),
+            // The stack ends the call at this very moment, in its own words.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    async fn turns(&mut self, arguments: &JsonObject) -> Result<ToolResult, ToolError> {
+        let tools = self.others.map(|others| Toolset::new(self.agent, self.context, others, self.end));
+        let shown = tools.as_ref().map_or(&[][..], |tools| &tools.shown);
+        let mut messages = self.agent.prompt.messages(arguments);
+        for turn in 1..=self.agent.max_turns {
+            let completion = self.ask(turn, &messages, shown).await?;
+            let calls =
+                turn::calls(&completion).map_err(|what| ToolError::BadOutput(format!("the model's answer {what}")))?;
+            calls.warnings.iter().filter(|_| !calls.asks.is_empty()).for_each(|warning| self.context.warn(warning));
+            self.tell(turn, &calls);
+            if calls.asks.is_empty() {
+                return Ok(self.last_words(&completion));
+            }
+            if let Some(text) = Some(completion.text()).filter(|text| !text.trim().is_empty()) {
+                self.words = text;
+            }
+            if self.is_spent() {
+                return Ok(self.stopped("its budget of tokens is used up"));
+            }
+            let is_last = turn == self.agent.max_turns;
+            let Some(tools) = &tools else {
+                return Ok(self.stopped("its model called tools, and it has none"));
+            };
+            // Nobody reads the results any more, unless one of them is the answer.
+            if is_last && !tools.may_end(&calls) {
+                break;
+            }
+            self.has_called = true;
+            let done = tools.take(&calls).await;
+            self.usage.total_tokens = self.usage.total_tokens.saturating_add(done.tokens);
+            self.context.used_model(self.usage);
+            if let Some(answer) = done.answer {
+                return Ok(answer);
+            }
+            if self.is_spent() {
+                return Ok(self.stopped("its budget of tokens is used up"));
+            }
+            messages.push(turn::echo(completion.message, &calls));
+            messages.extend(done.messages);
+        }
+        let turns = self.agent.max_turns;
+        Ok(self.stopped(&format!("it had {turns} turns (`max_turns`) and still wants to call tools")))
+    }
+
+    async fn ask(&mut self, turn: u32, messages: &[Value], tools: &[Value]) -> Result<Completion, ToolError> {
+        let mut telling = Telling { context: self.context, turn, text: String::new() };
+        let asked = self.agent.endpoint.ask(messages, tools, self.end, &mut telling).await;
+        telling.rest();
+        let completion = asked.map_err(|error| self.failed(error))?;
+        let estimate = || {
+            let read: usize = messages.iter().chain(tools).map(|value| value.to_string().len()).sum();
+            Usage::estimate(read, json!(completion.message).to_string().len())
+        };
+        let usage = completion.usage.unwrap_or_else(estimate);
+        let all = &mut self.usage;
+        all.requests += 1;
+        all.estimated |= completion.usage.is_none();
+        all.input_tokens = all.input_tokens.saturating_add(usage.input);
+        all.output_tokens = all.output_tokens.saturating_add(usage.output);
+        all.total_tokens = all.total_tokens.saturating_add(usage.input).saturating_add(usage.output);
+        self.context.used_model(self.usage);
+        Ok(completion)
+    }
+
+    /// A failure of the model's server. While no tool was called there can be no effect, and the whole call may be made again;
+    /// afterwards a repetition would call them again.
+    fn failed(&self, error: ToolError) -> ToolError {
+        match error {
+            ToolError::Upstream { message, retryable, down, retry_after, .. } => {
+                let called = self.has_called;
+                let message = if called { format!("{message} (tools were called before)") } else { message };
+                ToolError::Upstream { message, retryable: retryable && !called, down, untouched: !called, retry_after }
+            }
+            other => other,
+        }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.agent.budget.tokens.is_some_and(|most| self.usage.total_tokens >= most)
+    }
+
+    /// What the model says without calling anything.
+    fn last_words(&self, completion: &Completion) -> ToolResult {
+        let text = completion.text();
+        if let Some(refusal) = completion.refusal() {
+            return ToolResult::error(format!("The agent's model refused: {refusal}"));
+        }
+        let incomplete = |why: &str| match text.trim() {
+            "" => ToolResult::error(format!("The agent gave no answer: {why}.")),
+            text => ToolResult::error(format!("{text}\n\n[The answer is not complete: {why}.]")),
+        };
+        if completion.is_cut() {
+            return incomplete("the model reached its limit of tokens");
+        }
+        if completion.is_filtered() {
+            return incomplete("the model's server held back what it said (content_filter)");
+        }
+        if text.trim().is_empty() {
+            return ToolResult::error("The agent gave no answer: its model said nothing.");
+        }
+        let json = if self.agent.prompt.wants_json() { unfenced(&text) } else { text.trim() };
+        match serde_json::from_str::<Value>(json) {
+            Ok(value @ (Value::Object(_) | Value::Array(_))) => ToolResult::json(value),
+            _ => ToolResult::text(text),
+        }
+    }
+
+    /// A bound ended it.
+    fn stopped(&self, why: &str) -> ToolResult {
+        let so_far = match self.words.trim() {
+            "" => String::new(),
+            words => format!(" What it said so far:\n\n{words}"),
+        };
+        ToolResult::error(format!("The agent was stopped before it had an answer: {why}.{so_far}"))
+    }
+
+    fn tell(&self, turn: u32, calls: &crate::dialect::Message) {
+        if self.context.is_watched() {
+            let names: Vec<&str> = calls.asks.iter().filter_map(crate::dialect::name_of).collect();
+            self.context.progress(json!({"turn": turn, "calls": names, "tokens": self.usage.total_tokens}));
+        }
+    }
+}
+
+/// JSON out of the fence that models like to put around it.
+fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let inner = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    inner.map_or(text, |inner| inner.strip_prefix("json").unwrap_or(inner).trim())
+}
+
+/// Tells the model's words while they come, in whole words: half a secret would not be found.
+struct Telling<'a> {
+    context: &'a ToolContext,
+    turn: u32,
+    text: String,
+}
+
+impl Telling<'_> {
+    fn tell(&mut self, end: usize) {
+        let rest = self.text.split_off(end);
+        let text = std::mem::replace(&mut self.text, rest);
+        if !text.is_empty() {
+            self.context.progress(json!({"turn": self.turn, "text": text}));
+        }
+    }
+
+    /// What was still held back.
+    fn rest(&mut self) {
+        self.tell(self.text.len());
+    }
+}
+
+impl Listener for Telling<'_> {
+    fn text(&mut self, text: &str) {
+        if !self.context.is_watched() {
+            return;
+        }
+        self.text.push_str(text);
+        if let Some(end) = self.text.rfind(char::is_whitespace) {
+            self.tell(end);
+        }
+    }
+
+    fn again(&mut self, why: &str) {
+        self.text.clear();
+        self.context.progress(json!({"turn": self.turn, "again": why}));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_around_json_is_taken_off() {
+        for text in ["{\"n\": 1}", " {\"n\": 1}\n", "```json\n{\"n\": 1}\n```", "```\n{\"n\": 1}```"] {
+            assert_eq!(unfenced(text), "{\"n\": 1}", "{text}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! One turn: the tools that a model may choose from, and the calls of its answer, run side by side through the tools' own stacks.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::Agent;
+use super::completion::Completion;
+use super::coworkers::{Coworkers, Terms, Way};
+use crate::call::{
+    Content, JsonObject, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, ToolContext, ToolName, ToolResult, Unreadable,
+};
+use crate::dialect::{self, Ask, Dialect, Message, Misread, Said, Written};
+
+/// More calls than any model makes in one message.
+const MOST_CALLS: usize = 256;
+
+/// The tools of one run.
+pub(super) struct Toolset<'a> {
+    agent: &'a Agent,
+    context: &'a ToolContext,
+    others: &'a dyn SubCalls,
+    end: Instant,
+    /// In OpenAI's shape.
+    pub(super) shown: Vec<Value>,
+    /// Names whose results are the last word.
+    last_words: Vec<ToolName>,
+    /// Whether there is anybody to delegate to.
+    has_coworkers: bool,
+}
+
+/// What came of the calls of one message.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// To be appended to the conversation.
+    pub(super) messages: Vec<Value>,
+    /// A result that is the agent's last word.
+    pub(super) answer: Option<ToolResult>,
+    /// Tokens that were used for them.
+    pub(super) tokens: u64,
+}
+
+/// What came of one call.
+enum Outcome {
+    Answer(SubAnswer),
+    /// Why there is none, for the model. `is_no_call`: there is nothing of that name, or it could not be read.
+    None {
+        words: Vec<Content>,
+        is_no_call: bool,
+    },
+}
+
+impl<'a> Toolset<'a> {
+    /// What the agent may use now.
+    pub(super) fn new(agent: &'a Agent, context: &'a ToolContext, others: &'a dyn SubCalls, end: Instant) -> Self {
+        let mut toolset =
+            Self { agent, context, others, end, shown: Vec::new(), last_words: Vec::new(), has_coworkers: false };
+        let coworkers = toolset.coworkers().here(context);
+        toolset.has_coworkers = !coworkers.is_empty();
+        let offers = others.offers(context, &|name| toolset.wants(name));
+        let is_last_word = |offer: &&Offered| offer.definition.result_as_answer;
+        toolset.last_words = offers.iter().filter(is_last_word).map(|offer| offer.definition.name.clone()).collect();
+        toolset.shown = offers.into_iter().map(|offer| offer.openai).collect();
+        if toolset.has_coworkers {
+            toolset.shown.extend(Way::ALL.map(|way| shown(way, &coworkers)));
+        }
+        toolset
+    }
+
+    fn coworkers(&self) -> Coworkers<'a> {
+        Coworkers::new(self.others, Some(&self.agent.coworkers))
+    }
+
+    /// Its coworkers go before a tool that has the same name as the way to them.
+    fn wants(&self, name: &ToolName) -> bool {
+        self.agent.tools.iter().any(|pattern| pattern.matches(name.as_str())) && self.way(name.as_str()).is_none()
+    }
+
+    fn way(&self, name: &str) -> Option<Way> {
+        Way::ALL.into_iter().find(|way| self.has_coworkers && way.name() == name.trim())
+    }
+
+    /// Whether a result of one of these calls may be the last word.
+    pub(super) fn may_end(&self, message: &Message) -> bool {
+        message.asks.iter().flatten().any(|ask| {
+            let name = self.others.resolve(self.context, &|name| self.wants(name), &ask.name);
+            name.is_ok_and(|name| self.last_words.contains(&name))
+        })
+    }
+
+    /// Runs the calls of a message.
+    pub(super) async fn take(&self, message: &Message) -> Turn {
+        let calls = message.asks.iter().enumerate().map(|(at, ask)| async move { (at, self.outcome(ask).await) });
+        let calls: Vec<_> = calls.collect();
+        // Dropping this drops what has not begun.
+        let mut done: Vec<(usize, Outcome)> =
+            stream::iter(calls).buffer_unordered(self.others.parallel()).collect().await;
+        done.sort_unstable_by_key(|(at, _)| *at);
+        let outcomes: Vec<Outcome> = done.into_iter().map(|(_, outcome)| outcome).collect();
+        let said: Vec<Said<'_>> = outcomes.iter().map(Outcome::said).collect();
+        let messages = dialect::reply(message, &said);
+        let answers = || {
+            outcomes.iter().filter_map(|outcome| match outcome {
+                Outcome::Answer(answer) => Some(answer),
+                Outcome::None { .. } => None,
+            })
+        };
+        let last_word = answers().find(|answer| answer.result_as_answer && !answer.result.is_error);
+        Turn {
+            messages,
+            answer: last_word.map(|answer| ToolResult::clone(&answer.result)),
+            tokens: answers().map(|answer| answer.tokens).sum(),
+        }
+    }
+
+    async fn outcome(&self, ask: &Result<Ask, Misread>) -> Outcome {
+        let ask = match ask {
+            Ok(ask) => ask,
+            Err(misread) => return Outcome::none(misread.correction.clone(), true),
+        };
+        let id: Option<Arc<str>> = ask.id.as_ref().map(|id| match id {
+            Value::String(text) => text.as_str().into(),
+            other => other.to_string().into(),
+        });
+        match self.way(&ask.name) {
+            Some(way) => self.hand(way, ask, id).await,
+            None => self.call(ask, id).await,
+        }
+    }
+
+    async fn call(&self, ask: &Ask, id: Option<Arc<str>>) -> Outcome {
+        let call = SubCall {
+            name: ask.name.clone(),
+            arguments: as_value(&ask.arguments),
+            cut_off: ask.cut_off,
+            tool_use_id: id,
+            deadline: self.end,
+            levels: self.agent.depth,
+        };
+        match self.others.call(self.context, &|name| self.wants(name), call).await {
+            Ok(answer) => Outcome::Answer(answer),
+            Err(NoAnswer::Unknown(meant)) => Outcome::none(unknown(&ask.name, &meant), true),
+            Err(NoAnswer::TooDeep(levels)) => Outcome::none(too_deep(levels), false),
+            Err(NoAnswer::Failed(failure)) => Outcome::none(failure.for_model, false),
+        }
+    }
+
+    async fn hand(&self, way: Way, ask: &Ask, tool_use_id: Option<Arc<str>>) -> Outcome {
+        // An agent may have effects, so what was cut off is not made up.
+        let arguments = match dialect::arguments(&ask.arguments, ask.cut_off, false) {
+            Ok(mended) => mended.arguments,
+            Err(Unreadable { correction, .. }) => return Outcome::none(correction, true),
+        };
+        let work = match way.read(arguments) {
+            Ok(work) => work,
+            Err(words) => return Outcome::none(words, false),
+        };
+        let terms = Terms { tool_use_id, deadline: self.end, levels: self.agent.depth };
+        match self.coworkers().hand(work, self.context, terms).await {
+            // A coworker's answer is an answer to this agent, not the end of its work.
+            Ok(answer) => Outcome::Answer(SubAnswer { result_as_answer: false, ..answer }),
+            Err(words) => Outcome::none(words, false),
+        }
+    }
+}
+
+impl Outcome {
+    fn none(words: String, is_no_call: bool) -> Self {
+        Self::None { words: vec![Content::text(words)], is_no_call }
+    }
+
+    fn said(&self) -> Said<'_> {
+        match self {
+            Self::Answer(SubAnswer { result, shown, .. }) => Said {
+                content: shown.as_deref().unwrap_or(&result.content),
+                structured: result.structured_content.as_ref(),
+                is_error: result.is_error,
+                is_no_call: false,
+            },
+            Self::None { words, is_no_call } => {
+                Said { content: words, structured: None, is_error: true, is_no_call: *is_no_call }
+            }
+        }
+    }
+}
+
+/// The calls in an answer. The error is what is wrong, as the rest of a sentence.
+pub(super) fn calls(completion: &Completion) -> Result<Message, String> {
+    let message = dialect::read(completion.as_body(), Some(Dialect::Openai)).map_err(|_| "is no message")?;
+    match message.asks.len() {
+        0..=MOST_CALLS => Ok(message),
+        count => Err(format!("has {count} tool calls; {MOST_CALLS} are the most")),
+    }
+}
+
+/// The model's message as it goes back to it: as it came, since servers hide things in it that they want back; but each
+/// call has the id that it is answered under, and arguments that are JSON, which some servers parse.
+pub(super) fn echo(mut message: JsonObject, calls: &Message) -> Value {
+    message.retain(|_, value| !value.is_null());
+    message.insert("role".into(), "assistant".into());
+    let written = dialect_calls(&mut message);
+    for (call, ask) in written.into_iter().flatten().filter_map(Value::as_object_mut).zip(&calls.asks) {
+        if let Some(id) = dialect::id_of(ask) {
+            call.insert("id".into(), id.clone());
+        }
+        call.entry("type").or_insert_with(|| "function".into());
+        let function = call.get_mut("function").and_then(Value::as_object_mut);
+        if let (Some(function), Ok(ask)) = (function, ask) {
+            let text = match &ask.arguments {
+                Written::Text(text) if serde_json::from_str::<JsonObject>(text).is_ok() => continue,
+                Written::Object(object) => json!(object).to_string(),
+                other => dialect::arguments(other, false, true)
+                    .map_or_else(|_| "{}".to_owned(), |mended| Value::Object(mended.arguments).to_string()),
+            };
+            function.insert("arguments".into(), text.into());
+        }
+    }
+    if !message.contains_key("tool_calls") && !message.contains_key("content") {
+        message.insert("content".into(), "".into());
+    }
+    Value::Object(message)
+}
+
+fn dialect_calls(message: &mut JsonObject) -> Option<&mut Vec<Value>> {
+    message.get_mut("tool_calls").and_then(Value::as_array_mut)
+}
+
+/// A way to coworkers as a tool in OpenAI's shape, which says who they are.
+fn shown(way: Way, coworkers: &[Offered]) -> Value {
+    let names: Vec<&str> = coworkers.iter().map(|offer| offer.definition.name.as_str()).collect();
+    let who = coworkers.iter().map(|offer| format!("- {}: {}", offer.definition.name, offer.definition.description));
+    let description = format!("{} Coworkers:\n{}", way.description(), who.collect::<Vec<_>>().join("\n"));
+    json!({"type": "function", "function": {
+        "name": way.name(), "description": description, "parameters": way.input_schema(&names),
+    }})
+}
+
+fn as_value(written: &Written) -> Value {
+    match written {
+        Written::Object(object) => Value::Object(object.clone()),
+        Written::Text(text) => Value::String(text.clone()),
+        Written::Nothing => Value::Null,
+        Written::Other(other) => other.clone(),
+    }
+}
+
+fn unknown(asked: &str, meant: &[String]) -> String {
+    let asked: String = asked.chars().take(200).collect();
+    match meant {
+        [] => format!("You have no tool `{asked}`: use one of those that you were given."),
+        meant => format!("You have no tool `{asked}`; did you mean {}?", meant.join(", ")),
+    }
+}
+
+/// Said where calls are nested as deep as they may be.
+pub(super) fn too_deep(levels: u32) -> String {
+    format!(
+        "This is {levels} calls of tools deep, and no call may be made below it. Do without: answer with what is known."
+    )
+}

@@ -1,0 +1,77 @@
+//! `delegate_work` and `ask_question`: hand something to another agent of the service.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::Deserialize;
+
+use crate::call::{JsonObject, SubCalls, ToolContext, ToolError, ToolName, ToolResult};
+use crate::tools::agent::coworkers::{Coworkers, Terms, Way, result};
+use crate::tools::{ConfigFault, Runner, Tool};
+
+/// Agents take their time, and have bounds of their own.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// `with:`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Config {
+    /// Agents that may be turned to, by name. Default: all that the caller may use.
+    #[serde(default)]
+    coworkers: Option<Vec<String>>,
+}
+
+pub(super) fn tool(way: Way, name: &str, config: Config) -> Result<Tool, ConfigFault> {
+    let names = config.coworkers.as_deref();
+    if names.is_some_and(<[String]>::is_empty) {
+        let message = "nobody could be turned to: name agents, or leave `coworkers` out for all of them";
+        return Err(ConfigFault::error(&["with", "coworkers"], message));
+    }
+    for (at, coworker) in names.into_iter().flatten().enumerate() {
+        if ToolName::parse(coworker.trim()).is_err() {
+            let message =
+                format!("`{coworker}` is no tool's name: coworkers are agents, by their names, without patterns");
+            return Err(ConfigFault::error(&["with", "coworkers", &at.to_string()], message));
+        }
+    }
+    let known: Vec<&str> = names.into_iter().flatten().map(|name| name.trim()).collect();
+    // Written otherwise a name is understood all the same, so the schema refuses none: it only says which there are.
+    let mut schema = way.input_schema(&[]);
+    if !known.is_empty() {
+        schema["properties"]["coworker"]["description"] = format!("The coworker's name: {}", known.join(", ")).into();
+    }
+    // What an agent does is not known here, so these are writes like any other tool that does not say.
+    let tool = Tool::new(name, way.description()).input_schema(schema).timeout(TIMEOUT);
+    Ok(tool.with_runner(Arc::new(Delegate { way, coworkers: config.coworkers })))
+}
+
+struct Delegate {
+    way: Way,
+    coworkers: Option<Vec<String>>,
+}
+
+#[async_trait]
+impl Runner for Delegate {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        let Some(others) = context.service::<Arc<dyn SubCalls>>().cloned() else {
+            return Err(ToolError::unavailable_before("there are no other agents here", None));
+        };
+        let work = self.way.read(Arc::unwrap_or_clone(arguments))?;
+        let terms = Terms { tool_use_id: None, deadline: context.deadline, levels: None };
+        let coworkers = Coworkers::new(&*others, self.coworkers.as_deref());
+        Ok(coworkers.hand(work, &context, terms).await.map(result)?)
+    }
+
+    fn has_one_target(&self) -> bool {
+        false
+    }
+
+    fn takes_context(&self) -> bool {
+        true
+    }
+
+    fn calls_tools(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,376 @@
+//! The worker for coroutines: one process, one loop, many calls at once.
+//!
+//! A task of its own owns the process: it writes what is queued, hands what it reads to who waits for it, and sees to it
+//! that a call whose caller has gone ends. When it does not, the loop is blocked, and the process with it.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::ChildStdin;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::health::Health;
+use super::protocol::{self, Function, Mode, Said};
+use super::worker::{Launcher, Next, Worker};
+use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+
+/// Lines that wait for a slow worker.
+const QUEUE: usize = 64;
+/// A call that was cancelled ends in this time, or the loop is blocked.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// A call is begun so often when its worker goes down for another's sake.
+const TRIES: usize = 3;
+
+/// The worker and its calls.
+pub(super) struct AsyncLane {
+    shared: Arc<Shared>,
+    _task: AbortOnDropHandle<()>,
+}
+
+struct Shared {
+    launcher: Arc<Launcher>,
+    health: Mutex<Health>,
+    stage: watch::Sender<Stage>,
+    /// Tripped to have the worker replaced.
+    recycle: Notify,
+}
+
+#[derive(Clone)]
+enum Stage {
+    /// A worker is on its way.
+    Starting,
+    Up(Arc<Loop>),
+    /// Workers keep dying: nobody should wait.
+    Down,
+}
+
+/// One worker, as its calls see it.
+struct Loop {
+    queue: mpsc::Sender<Vec<u8>>,
+    calls: Mutex<Calls>,
+    /// A caller has gone.
+    left: Notify,
+}
+
+#[derive(Default)]
+struct Calls {
+    /// It has ended: no more calls.
+    closed: bool,
+    last: u64,
+    open: HashMap<u64, Open>,
+}
+
+/// A call that has no end yet.
+struct Open {
+    context: ToolContext,
+    end: oneshot::Sender<End>,
+    /// When its caller had gone.
+    left: Option<Instant>,
+    told: bool,
+}
+
+enum End {
+    Said(Result<ToolResult, ToolError>),
+    /// The worker went down; `innocent`: because of another call.
+    Lost {
+        how: String,
+        innocent: bool,
+    },
+}
+
+/// Why a worker is no more.
+enum Ended {
+    Died(String),
+    /// It did not end a call.
+    Blocked,
+    Recycled,
+}
+
+impl AsyncLane {
+    /// A lane that starts its worker. Within the runtime.
+    pub(super) fn new(launcher: &Arc<Launcher>) -> Arc<Self> {
+        let shared = Arc::new(Shared {
+            launcher: launcher.clone(),
+            health: Mutex::default(),
+            stage: watch::Sender::new(Stage::Starting),
+            recycle: Notify::new(),
+        });
+        let task = tokio::spawn(shared.clone().keep());
+        Arc::new(Self { shared, _task: AbortOnDropHandle::new(task) })
+    }
+
+    /// Runs a function. Dropping the future has the worker cancel it.
+    pub(super) async fn call(
+        &self,
+        function: &Function,
+        arguments: &JsonObject,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolError> {
+        let mut why = String::new();
+        for _ in 0..TRIES {
+            let worker = self.worker().await?;
+            // Room first: a call that is known is on its way, so that whoever cancels it can wait for its end.
+            let Ok(room) = worker.queue.reserve().await else { continue };
+            let Some((id, end)) = worker.open(context) else { continue };
+            let asked = Asked { worker: &worker, id };
+            room.send(protocol::call(id, function, arguments, context));
+            let end = end.await;
+            drop(asked);
+            match end {
+                Ok(End::Said(said)) => return said,
+                Ok(End::Lost { how, innocent }) if innocent && context.may_repeat() => why = how,
+                Ok(End::Lost { how, .. }) => {
+                    return Err(ToolError::unavailable(format!("the function did not end: {how}")));
+                }
+                Err(_) => return Err(ToolError::unavailable("the Python module has ended")),
+            }
+        }
+        Err(match why.as_str() {
+            "" => self.shared.unavailable(),
+            why => ToolError::unavailable(format!("the function did not end: {why}")),
+        })
+    }
+
+    async fn worker(&self) -> Result<Arc<Loop>, ToolError> {
+        let mut stage = self.shared.stage.subscribe();
+        let stage = stage.wait_for(|stage| !matches!(stage, Stage::Starting)).await;
+        match stage.as_deref() {
+            Ok(Stage::Up(worker)) => Ok(worker.clone()),
+            Ok(Stage::Down | Stage::Starting) | Err(_) => Err(self.shared.unavailable()),
+        }
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        matches!(*self.shared.stage.borrow(), Stage::Down)
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        usize::from(matches!(*self.shared.stage.borrow(), Stage::Up(_)))
+    }
+
+    /// Workers replaced so far, and what went wrong last.
+    pub(super) fn record(&self) -> (u64, Option<String>) {
+        let health = self.shared.health();
+        (health.replaced, health.fault.clone())
+    }
+
+    /// Replaces the worker when it has no calls.
+    pub(super) fn recycle(&self) {
+        self.shared.recycle.notify_one();
+    }
+}
+
+/// A caller that waits. Dropped before the call's end, it has left.
+struct Asked<'a> {
+    worker: &'a Loop,
+    id: u64,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if let Some(open) = self.worker.calls().open.get_mut(&self.id) {
+            open.left = Some(Instant::now());
+            self.worker.left.notify_one();
+        }
+    }
+}
+
+impl Shared {
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unavailable(&self) -> ToolError {
+        let health = self.health();
+        let why = health.fault.as_deref().unwrap_or("its worker process is gone");
+        let message = format!("the Python module {} is down: {why}", self.launcher.name);
+        ToolError::unavailable_before(message, Some(health.retry_after()))
+    }
+
+    /// Has a worker, for ever.
+    async fn keep(self: Arc<Self>) {
+        loop {
+            let worker = self.start().await;
+            let born = worker.born;
+            let (queue, orders) = mpsc::channel(QUEUE);
+            let one = Arc::new(Loop { queue, calls: Mutex::default(), left: Notify::new() });
+            self.stage.send_replace(Stage::Up(one.clone()));
+            let ended = one.run(worker, orders, &self.recycle).await;
+            let module = &*self.launcher.name;
+            let (how, innocent) = match ended {
+                Ended::Died(how) => {
+                    tracing::warn!(target: "toolcrib::python", module, "the async worker is replaced: {how}");
+                    self.health().died(born.elapsed(), &how);
+                    (how, false)
+                }
+                Ended::Blocked => {
+                    let how = "its worker process was stopped because another call blocked it";
+                    tracing::warn!(target: "toolcrib::python", module, "the async worker is replaced: a call blocked its loop");
+                    (how.into(), true)
+                }
+                Ended::Recycled => (String::new(), true),
+            };
+            self.health().replaced += 1;
+            self.stage.send_replace(if self.health().is_bad() { Stage::Down } else { Stage::Starting });
+            one.close(&how, innocent);
+        }
+    }
+
+    /// Starts until a worker is up.
+    async fn start(&self) -> Worker {
+        loop {
+            let pause = self.health().pause(fastrand::f64());
+            sleep(pause).await;
+            match self.launcher.start(Mode::Async).await {
+                Ok((worker, _)) => return worker,
+                Err(fault) => {
+                    let module = &*self.launcher.name;
+                    tracing::warn!(target: "toolcrib::python", module, "the async worker could not be started: {fault}");
+                    let is_bad = {
+                        let mut health = self.health();
+                        health.failed(&fault);
+                        health.is_bad()
+                    };
+                    if is_bad {
+                        self.stage.send_replace(Stage::Down);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Loop {
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a call; `None` when this worker takes none any more.
+    fn open(&self, context: &ToolContext) -> Option<(u64, oneshot::Receiver<End>)> {
+        let mut calls = self.calls();
+        if calls.closed {
+            return None;
+        }
+        calls.last += 1;
+        let id = calls.last;
+        let (end, ended) = oneshot::channel();
+        calls.open.insert(id, Open { context: context.clone(), end, left: None, told: false });
+        Some((id, ended))
+    }
+
+    /// Takes no more calls and tells those that are open.
+    fn close(&self, how: &str, innocent: bool) {
+        let mut calls = self.calls();
+        calls.closed = true;
+        for (_, open) in calls.open.drain() {
+            let _ = open.end.send(End::Lost { how: how.to_owned(), innocent });
+        }
+    }
+
+    /// Owns the worker until it ends, and ends it.
+    async fn run(&self, mut worker: Worker, orders: mpsc::Receiver<Vec<u8>>, recycle: &Notify) -> Ended {
+        let Some(to) = worker.to.take() else { return Ended::Died("its pipe is gone".into()) };
+        let ended = self.serve(&mut worker, write(to, orders), recycle).await;
+        if let Ended::Recycled = ended {
+            // Its pipe is closed by now.
+            worker.leave().await;
+        }
+        ended
+    }
+
+    async fn serve(&self, worker: &mut Worker, write: impl Future<Output = Next>, recycle: &Notify) -> Ended {
+        let mut write = pin!(write);
+        let mut end_cancelled = pin!(self.end_cancelled());
+        let mut retired = pin!(async {
+            recycle.notified().await;
+            self.calls().closed = true;
+            // What is open ends in its own time: its callers have deadlines.
+            while !self.calls().open.is_empty() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        });
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = worker.next() => next,
+                never = &mut write => never,
+                () = &mut end_cancelled => return Ended::Blocked,
+                () = &mut retired => return Ended::Recycled,
+            };
+            match next {
+                Next::Line => match protocol::read(worker.from.line()) {
+                    Ok((id, said)) => self.heard(id, said),
+                    Err(why) => return Ended::Died(format!("it wrote a line that cannot be used: {why}")),
+                },
+                Next::TooLong => return Ended::Died("it wrote a line that is longer than any result".into()),
+                Next::Ended(how) => return Ended::Died(how),
+            }
+        }
+    }
+
+    fn heard(&self, id: u64, said: Said) {
+        match said {
+            Said::Progress(data) => {
+                let context = self.calls().open.get(&id).map(|open| open.context.clone());
+                if let Some(context) = context {
+                    context.progress(data);
+                }
+            }
+            Said::End(end) => {
+                if let Some(open) = self.calls().open.remove(&id) {
+                    let _ = open.end.send(End::Said(end));
+                }
+            }
+        }
+    }
+
+    /// Cancels the calls whose callers have gone. Ends when one of them does not.
+    async fn end_cancelled(&self) {
+        loop {
+            let (first, untold) = {
+                let calls = self.calls();
+                let left = calls.open.values().filter_map(|open| open.left);
+                let mut untold = calls.open.iter().filter(|(_, open)| open.left.is_some() && !open.told);
+                (left.min(), untold.next().map(|(id, _)| *id))
+            };
+            let Some(first) = first else {
+                self.left.notified().await;
+                continue;
+            };
+            tokio::select! {
+                biased;
+                Ok(room) = self.queue.reserve(), if untold.is_some() => {
+                    let id = untold.unwrap_or_default();
+                    // Ended meanwhile: nothing to cancel.
+                    if let Some(open) = self.calls().open.get_mut(&id) {
+                        open.told = true;
+                        room.send(protocol::cancel(id));
+                    }
+                }
+                () = self.left.notified() => {}
+                () = sleep_until(first + PATIENCE) => {
+                    let late = |open: &Open| open.left.is_some_and(|left| left.elapsed() >= PATIENCE);
+                    if self.calls().open.values().any(late) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes what is queued. That the worker does not read any more, its own end says better.
+async fn write(mut to: ChildStdin, mut orders: mpsc::Receiver<Vec<u8>>) -> Next {
+    while let Some(line) = orders.recv().await {
+        if to.write_all(&line).await.is_err() {
+            break;
+        }
+    }
+    pending().await
+}

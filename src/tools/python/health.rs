@@ -1,0 +1,92 @@
+//! How often workers die, and what follows: none is started at once that has just shown that it will not live.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// So many early deaths in a row, and there is a pause before the next start.
+const PATIENCE: u32 = 3;
+/// A worker that lived so long did not die of its start.
+const SOUND: Duration = Duration::from_secs(10);
+/// The longest first pause; each further one may be twice as long.
+const FIRST: Duration = Duration::from_millis(500);
+/// The longest pause.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// What is known of the workers of one role.
+#[derive(Default)]
+pub(super) struct Health {
+    /// Early deaths and failed starts since the last worker that lived.
+    bad: u32,
+    /// When the next start is due, if there is a pause.
+    next: Option<Instant>,
+    /// What went wrong last.
+    pub fault: Option<String>,
+    /// Workers that were replaced.
+    pub replaced: u64,
+}
+
+impl Health {
+    /// A worker has ended by itself.
+    pub(super) fn died(&mut self, lived: Duration, why: &str) {
+        self.bad = if lived < SOUND { self.bad.saturating_add(1) } else { 0 };
+        self.fault = Some(why.to_owned());
+    }
+
+    /// A worker could not be started.
+    pub(super) fn failed(&mut self, why: &str) {
+        self.bad = self.bad.saturating_add(1);
+        self.fault = Some(why.to_owned());
+    }
+
+    /// How long to wait before the next start; `random` is from 0 to 1. Full jitter: modules that share a cause do not
+    /// all come back at once.
+    pub(super) fn pause(&mut self, random: f64) -> Duration {
+        let Some(doublings) = self.bad.checked_sub(PATIENCE) else {
+            self.next = None;
+            return Duration::ZERO;
+        };
+        let most = FIRST.saturating_mul(1 << doublings.min(6)).min(LONGEST);
+        let pause = most.mul_f64(random);
+        self.next = Some(Instant::now() + pause);
+        pause
+    }
+
+    /// Whether nobody should wait for the next worker.
+    pub(super) fn is_bad(&self) -> bool {
+        self.bad >= PATIENCE
+    }
+
+    /// How long until the next start, rounded up to what a caller can wait for.
+    pub(super) fn retry_after(&self) -> Duration {
+        let left = self.next.map(|next| next.saturating_duration_since(Instant::now())).unwrap_or_default();
+        left.max(Duration::from_secs(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_begin_with_the_third_early_death_and_end_at_half_a_minute() {
+        let mut health = Health::default();
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            health.failed("no");
+            pauses.push(health.pause(1.0).as_millis());
+        }
+        assert_eq!(pauses, [0, 0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000]);
+        assert_eq!(health.retry_after(), LONGEST);
+        assert_eq!(health.pause(0.25), LONGEST / 4, "full jitter");
+    }
+
+    #[test]
+    fn a_worker_that_lived_is_replaced_at_once() {
+        let mut health = Health::default();
+        (0..5).for_each(|_| health.died(Duration::from_secs(1), "early"));
+        assert!(health.is_bad());
+        health.died(SOUND, "late");
+        assert_eq!((health.is_bad(), health.pause(1.0)), (false, Duration::ZERO));
+    }
+}

@@ -1,0 +1,69 @@
+//! Programs that get a module ready: what they say is told line by line, and they end when nobody waits for them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
+use tokio::process::Command;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::worker::VARIABLE;
+use crate::tools::process::{Lines, Mark, ProcessTree, Sweeps};
+
+/// After a program's end its output closes at once, unless a process that it left behind holds it.
+const GRACE: Duration = Duration::from_millis(250);
+/// Lines that are kept, the last ones.
+const KEPT: usize = 8;
+
+/// How a program ended.
+pub(super) struct Done {
+    pub status: ExitStatus,
+    /// What it said last, both of its outputs as one.
+    pub last: VecDeque<String>,
+}
+
+/// Runs a program to its end. Dropping the future ends it and all that it started.
+pub(super) async fn run(mut command: Command, sweeps: &Sweeps, mut told: impl FnMut(&str)) -> io::Result<Done> {
+    let (output, input) = io::pipe()?;
+    command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
+    let mut tree = ProcessTree::spawn(&mut command, Mark::new([(VARIABLE, Uuid::now_v7().to_string())]), sweeps)?;
+    // With it go our copies of the pipe's other end.
+    drop(command);
+    let mut output = Receiver::from_owned_fd(OwnedFd::from(output))?;
+    let mut last = VecDeque::new();
+    let mut lines = Lines::new(|line: &str, _| {
+        told(line);
+        if last.len() == KEPT {
+            last.pop_front();
+        }
+        last.push_back(line.to_owned());
+    });
+    let mut read = async || {
+        let mut chunk = vec![0; 8 << 10];
+        while let Ok(n @ 1..) = output.read(&mut chunk).await {
+            lines.push(&chunk[..n]);
+        }
+    };
+    let status = {
+        let mut read = std::pin::pin!(read());
+        let ended = tokio::select! {
+            () = &mut read => None,
+            status = tree.wait() => Some(status),
+        };
+        match ended {
+            Some(status) => {
+                let _ = timeout(GRACE, read).await;
+                status
+            }
+            None => tree.wait().await,
+        }
+    }?;
+    lines.end();
+    drop(lines);
+    Ok(Done { status, last })
+}

@@ -1,0 +1,151 @@
+//! Which Python runs a module.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::config::{Interpreter, ModuleSettings, Surroundings};
+use super::protocol::span;
+use super::{helper, venv};
+use crate::tools::Told;
+use crate::tools::process::Sweeps;
+
+/// What makes virtual environments.
+const DEFAULT: &str = "python3";
+/// The oldest that the worker runs on.
+const OLDEST: (u32, u32) = (3, 9);
+/// An interpreter that has not said its version by then will not.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Said by every Python since 2.6. What is found along the path may be a script that looks for one; this is its own name.
+const QUESTION: &str = "import sys; print('python:%d.%d.%d:%s' % (sys.version_info[:3] + (sys.executable,)))";
+
+/// An interpreter that was asked.
+pub(super) struct Python {
+    pub program: PathBuf,
+    pub version: String,
+}
+
+/// The interpreter of a module; builds its virtual environment if that is not there.
+///
+/// # Errors
+/// A sentence.
+pub(super) async fn find(
+    settings: &ModuleSettings,
+    surroundings: &Surroundings,
+    sweeps: &Sweeps,
+    told: &Told,
+) -> Result<PathBuf, String> {
+    let ask = async |name: &Path| {
+        let program = locate(name, surroundings)?;
+        ask(&program, command(&program, settings, surroundings), sweeps).await
+    };
+    match &settings.interpreter {
+        Interpreter::Program(name) => Ok(ask(name).await?.program),
+        Interpreter::Requirements(file) => {
+            let python = ask(Path::new(DEFAULT)).await?;
+            let venv = venv::Wanted { file, settings, surroundings, sweeps, told };
+            venv.ready(&python).await
+        }
+    }
+}
+
+/// A program that gets things ready: it sees what the module declares and a few variables of the service.
+pub(super) fn command(program: &Path, settings: &ModuleSettings, surroundings: &Surroundings) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().envs(&surroundings.variables).envs(&settings.environment);
+    command
+}
+
+/// The program's file: along the path for a bare name.
+pub(super) fn locate(name: &Path, surroundings: &Surroundings) -> Result<PathBuf, String> {
+    let shown = name.display();
+    if name.components().count() > 1 || name.is_absolute() {
+        return match name.metadata() {
+            Err(error) => Err(format!("the interpreter {shown} cannot be run: {error}")),
+            Ok(_) if !is_program(name) => Err(format!("the interpreter {shown} cannot be run: it is no program")),
+            Ok(_) => Ok(name.to_owned()),
+        };
+    }
+    let path = surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| is_program(file));
+    found.ok_or_else(|| format!("there is no interpreter `{shown}` along the service's PATH"))
+}
+
+pub(super) fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// Asks an interpreter what it is.
+async fn ask(program: &Path, mut command: Command, sweeps: &Sweeps) -> Result<Python, String> {
+    let shown = program.display();
+    command.args(["-c", QUESTION]);
+    let mut answer = None;
+    let done = helper::run(command, sweeps, |line| {
+        if let Some((version, program)) = line.strip_prefix("python:").and_then(|rest| rest.split_once(':')) {
+            answer = Some((version.to_owned(), PathBuf::from(program)));
+        }
+    });
+    let done = match timeout(PATIENCE, done).await {
+        Err(_) => return Err(format!("{shown} did not say its version within {}", span(PATIENCE))),
+        Ok(Err(error)) => return Err(format!("the interpreter {shown} cannot be run: {error}")),
+        Ok(Ok(done)) => done,
+    };
+    let Some((version, own)) = answer else {
+        let last = done.last.back().map(|line| format!(", saying: {line}")).unwrap_or_default();
+        return Err(format!("{shown} is no Python that can be used: it ended with {}{last}", done.status));
+    };
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
+        return Err(format!("{shown} is Python {version}; {}.{} or newer is needed", OLDEST.0, OLDEST.1));
+    }
+    let program = if is_program(&own) { own } else { program.to_owned() };
+    Ok(Python { program, version })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::secrets::Redactor;
+
+    /// Asks a script that was written for the occasion.
+    async fn asked(script: &str, mode: u32) -> Result<Python, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("python3.8");
+        std::fs::write(&file, script).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let path = BTreeMap::from([("PATH".into(), folder.path().into())]);
+        let surroundings = Surroundings { redactor: Arc::new(Redactor::new([])), variables: path };
+        let program = locate(Path::new("python3.8"), &surroundings)?;
+        // Written a moment ago: another test's child may still hold it open for writing.
+        for _ in 0..100 {
+            match ask(&program, Command::new(&program), &Sweeps::new()).await {
+                Err(fault) if fault.contains("Text file busy") => tokio::time::sleep(Duration::from_millis(10)).await,
+                result => return result.map_err(|fault| fault.replace(folder.path().to_str().unwrap(), "")),
+            }
+        }
+        panic!("{} stays busy", program.display());
+    }
+
+    async fn fault(script: &str, mode: u32) -> String {
+        asked(script, mode).await.err().unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_no_python_that_can_be_used_is_said() {
+        let old = "#!/bin/sh\necho python:3.8.10:/nowhere/python3.8\n";
+        assert_eq!(fault(old, 0o755).await, "/python3.8 is Python 3.8.10; 3.9 or newer is needed");
+        assert_eq!(fault(old, 0o644).await, "there is no interpreter `python3.8` along the service's PATH");
+        let other = fault("#!/bin/sh\necho what?\nexit 3\n", 0o755).await;
+        assert_eq!(other, "/python3.8 is no Python that can be used: it ended with exit status: 3, saying: what?");
+        let new = asked("#!/bin/sh\necho warning\necho python:3.14.0:/bin/sh\n", 0o755).await.unwrap();
+        assert_eq!((new.version.as_str(), new.program.to_str().unwrap()), ("3.14.0", "/bin/sh"));
+        let fault = locate(Path::new("/no/such/python"), &Surroundings::of_this_process(Arc::default())).unwrap_err();
+        assert!(fault.starts_with("the interpreter /no/such/python cannot be run: No such file"), "{fault}");
+    }
+}

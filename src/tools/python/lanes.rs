@@ -1,0 +1,77 @@
+//! All workers of a module: those for blocking functions, and the one for coroutines.
+
+use std::sync::Arc;
+
+use super::async_lane::AsyncLane;
+use super::protocol::{Function, Mode};
+use super::runner::{FunctionRunner, Lane};
+use super::sync_lane::SyncLane;
+use super::worker::{Launcher, Worker};
+use crate::call::JsonObject;
+use crate::tools::{Offer, SourceStatus};
+
+/// What came of a listing.
+#[derive(Default)]
+pub(super) struct Lanes {
+    blocking: Option<Arc<SyncLane>>,
+    coroutines: Option<Arc<AsyncLane>>,
+    fault: Option<String>,
+}
+
+impl Lanes {
+    /// Workers for these functions. The first one was started as one for blocking functions; when there are none it has
+    /// shown what there is, and is of no more use.
+    pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, functions: &[Function]) -> Self {
+        let has = |mode| functions.iter().any(|function| function.mode == mode);
+        let more = launcher.settings.workers.saturating_sub(1);
+        Self {
+            blocking: has(Mode::Sync).then(|| SyncLane::new(launcher, first, more)),
+            coroutines: has(Mode::Async).then(|| AsyncLane::new(launcher)),
+            fault: None,
+        }
+    }
+
+    /// None at all, and why.
+    pub(super) fn down(fault: &str) -> Self {
+        Self { fault: Some(fault.to_owned()), ..Self::default() }
+    }
+
+    /// Replaces every worker, each when it has no call.
+    pub(super) fn recycle(&self) {
+        self.blocking.iter().for_each(SyncLane::recycle);
+        self.coroutines.iter().for_each(|lane| lane.recycle());
+    }
+
+    /// A function as a tool.
+    pub(super) fn offer(&self, function: Function) -> Option<Offer> {
+        let lane = match function.mode {
+            Mode::Sync => Lane::Sync(self.blocking.clone()?),
+            Mode::Async => Lane::Async(self.coroutines.clone()?),
+        };
+        Some(Offer {
+            name: function.name.clone(),
+            description: function.description.clone(),
+            input_schema: function.input_schema.clone(),
+            output_schema: function.output_schema.clone(),
+            annotations: JsonObject::new(),
+            result_as_answer: function.result_as_answer,
+            runner: Arc::new(FunctionRunner { function, lane }),
+        })
+    }
+
+    /// How the workers are.
+    pub(super) fn status(&self) -> SourceStatus {
+        let Self { blocking, coroutines, fault } = self;
+        let lanes = blocking.iter().map(|lane| (lane.is_down(), lane.workers(), lane.record()));
+        let lanes = lanes.chain(coroutines.iter().map(|lane| (lane.is_down(), lane.workers(), lane.record())));
+        let mut status = SourceStatus { fault: fault.clone(), ..SourceStatus::default() };
+        let (mut any, mut down) = (false, false);
+        for (is_down, workers, (replaced, fault)) in lanes {
+            (any, down) = (true, down | is_down);
+            status.workers += workers;
+            status.replaced += replaced;
+            status.fault = status.fault.or(fault);
+        }
+        SourceStatus { up: any && !down, ..status }
+    }
+}

@@ -1,0 +1,272 @@
+//! What the service and a worker say to each other: JSON, UTF-8, one object a line.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use super::config::{ModulePath, ModuleSettings};
+use crate::call::{
+    Content, InvocationId, JsonObject, ToolContext, ToolError, ToolResult, Violation, json::parse_strict,
+};
+
+/// Longest result that a worker writes, in bytes of its JSON.
+const MAX_RESULT: usize = 4 << 20;
+
+/// Which functions a worker is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Mode {
+    /// Blocking ones, one call at a time.
+    Sync,
+    /// Coroutines, all on one loop.
+    Async,
+}
+
+/// To a worker.
+#[derive(Serialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+enum Order<'a> {
+    Load {
+        module: &'a str,
+        is_file: bool,
+        object: Option<&'a str>,
+        init: &'a JsonObject,
+        functions: Option<&'a [String]>,
+        role: Mode,
+        max_result: usize,
+    },
+    Call {
+        id: u64,
+        tool: &'a str,
+        arguments: &'a JsonObject,
+        context: Context<'a>,
+        watched: bool,
+    },
+    Cancel {
+        id: u64,
+    },
+}
+
+#[derive(Serialize)]
+struct Context<'a> {
+    invocation_id: InvocationId,
+    tool_use_id: Option<&'a str>,
+    caller: &'a str,
+    run_id: Option<&'a str>,
+    attempt: u32,
+    deadline_ms: u64,
+    state: &'a JsonObject,
+}
+
+impl Order<'_> {
+    fn line(&self) -> Vec<u8> {
+        let mut line = Vec::with_capacity(512);
+        // Into memory, and with texts for keys: this does not fail.
+        let _ = serde_json::to_writer(&mut line, self);
+        line.push(b'\n');
+        line
+    }
+}
+
+/// The first line: what to load.
+pub(super) fn load(settings: &ModuleSettings, role: Mode) -> Vec<u8> {
+    let (module, is_file) = match &settings.module {
+        ModulePath::File(path) => (path.to_string_lossy(), true),
+        ModulePath::Name(name) => (name.into(), false),
+    };
+    Order::Load {
+        module: &module,
+        is_file,
+        object: settings.object.as_deref(),
+        init: &settings.init,
+        functions: settings.functions.as_deref(),
+        role,
+        max_result: MAX_RESULT,
+    }
+    .line()
+}
+
+/// One call of a function; who called it with what is told to those alone that take it.
+pub(super) fn call(id: u64, function: &Function, arguments: &JsonObject, context: &ToolContext) -> Vec<u8> {
+    let nothing = JsonObject::new();
+    let left = context.deadline.saturating_duration_since(Instant::now());
+    Order::Call {
+        id,
+        tool: &function.name,
+        arguments,
+        context: Context {
+            invocation_id: context.invocation_id,
+            tool_use_id: context.tool_use_id.as_deref(),
+            caller: &context.caller.name,
+            run_id: context.run_id.as_deref(),
+            attempt: context.attempt,
+            deadline_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+            state: if function.takes_context { &context.context } else { &nothing },
+        },
+        watched: context.is_watched(),
+    }
+    .line()
+}
+
+/// The wish that a call ends.
+pub(super) fn cancel(id: u64) -> Vec<u8> {
+    Order::Cancel { id }.line()
+}
+
+/// A worker's first words.
+#[derive(Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(super) enum Hello {
+    /// It can be called.
+    Ready(Listing),
+    /// It cannot, and ends.
+    Failed {
+        /// One sentence that says where.
+        message: String,
+        #[serde(default)]
+        traceback: Option<String>,
+    },
+}
+
+/// What a module has.
+#[derive(Debug, PartialEq, Deserialize)]
+pub(super) struct Listing {
+    pub tools: Vec<Function>,
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// One function of a module.
+#[derive(Debug, PartialEq, Deserialize)]
+pub(super) struct Function {
+    pub name: String,
+    pub description: String,
+    pub input_schema: Value,
+    #[serde(default)]
+    pub output_schema: Option<Value>,
+    pub mode: Mode,
+    #[serde(default)]
+    pub takes_context: bool,
+    #[serde(default)]
+    pub result_as_answer: bool,
+}
+
+/// What a worker says of a call.
+pub(super) enum Said {
+    /// How far it is.
+    Progress(Value),
+    /// Its end.
+    End(Result<ToolResult, ToolError>),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Op {
+    Progress,
+    Result,
+    Invalid,
+    FailedCall,
+    Cancelled,
+}
+
+/// Any line about a call. Its parts stay as they were written until it is known which are wanted.
+#[derive(Deserialize)]
+struct Line<'a> {
+    op: Op,
+    id: u64,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    structured_content: Option<&'a RawValue>,
+    #[serde(default)]
+    is_error: bool,
+    #[serde(default)]
+    violations: Vec<Named>,
+    #[serde(default)]
+    message: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    pointer: String,
+    message: String,
+}
+
+/// Reads a line of a worker that has loaded: which call it is about, and what it says.
+///
+/// # Errors
+/// What is wrong with it. The worker is not one of ours any more.
+pub(super) fn read(line: &[u8]) -> Result<(u64, Said), String> {
+    let line: Line<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let said = match line.op {
+        Op::Progress => {
+            Said::Progress(line.data.and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default())
+        }
+        Op::Result => Said::End(result(&line)),
+        Op::Invalid => {
+            Said::End(Err(ToolError::InvalidArguments(line.violations.into_iter().map(violation).collect())))
+        }
+        Op::FailedCall => Said::End(Err(ToolError::BadOutput(line.message.unwrap_or_default()))),
+        // Nobody waits for the end of a call that we have cancelled: this one did so itself.
+        Op::Cancelled => Said::End(Err(ToolError::Said("Error: the function cancelled itself".into()))),
+    };
+    Ok((line.id, said))
+}
+
+fn result(line: &Line<'_>) -> Result<ToolResult, ToolError> {
+    let bad = |what: &str, why: &dyn std::fmt::Display| {
+        Err(ToolError::BadOutput(format!("the function's {what} cannot be passed on: {why}")))
+    };
+    let content: Vec<Content> = match line.content.map(|content| serde_json::from_str(content.get())) {
+        None => Vec::new(),
+        Some(Ok(content)) => content,
+        Some(Err(error)) => return bad("content", &error),
+    };
+    for block in &content {
+        if let Err(error) = check(block) {
+            return bad("content", &error);
+        }
+    }
+    let structured_content = match line.structured_content.map(|value| parse_strict(value.get().as_bytes())) {
+        None => None,
+        Some(Ok(value)) => Some(value),
+        Some(Err(error)) => return bad("result", &error),
+    };
+    Ok(ToolResult { content, structured_content, is_error: line.is_error })
+}
+
+/// What the types leave open of a block.
+fn check(block: &Content) -> Result<(), String> {
+    let base64 = |what: &str, data: &str| match BASE64_STANDARD.decode(data) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("the {what} is not base64: {error}")),
+    };
+    match block {
+        Content::Text { .. } => Ok(()),
+        Content::Image { data, .. } => base64("picture", data),
+        Content::Audio { data, .. } => base64("sound", data),
+        Content::Resource { resource } => match (&resource.text, &resource.blob) {
+            (Some(_), None) => Ok(()),
+            (None, Some(blob)) => base64("file", blob),
+            _ => Err("a resource has either `text` or `blob`".into()),
+        },
+    }
+}
+
+/// The keyword is ours: no keyword of a JSON Schema says what a hint of Python does.
+fn violation(Named { pointer, message }: Named) -> Violation {
+    let property = pointer.split('/').nth(1).map(|token| format!("/properties/{token}"));
+    Violation { pointer, keyword: "python".into(), message, schema_pointer: property.unwrap_or_default() }
+}
+
+/// A time in the words of messages, e.g. `60s`.
+pub(super) fn span(time: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(time)
+}

@@ -1,0 +1,330 @@
+//! The workers for blocking functions: each has one call at a time, which owns it meanwhile.
+//!
+//! A call takes a free worker, writes a line, reads lines until its end, and gives the worker back: no task and no queue
+//! stand between. A call that is dropped takes its worker with it, since nothing else stops a blocking function; the
+//! replacement is started behind it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use super::health::Health;
+use super::protocol::{self, Function, Listing, Mode, Said};
+use super::watch::Watch;
+use super::worker::{Launcher, Next, Worker};
+use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+
+/// A call that has not begun looks for another worker so often.
+const TRIES: usize = 3;
+
+/// The workers and who waits for one.
+pub(super) struct SyncLane {
+    launcher: Arc<Launcher>,
+    runtime: Handle,
+    state: Mutex<State>,
+    /// A permit for each free worker; who waits is served in order.
+    free: Semaphore,
+    /// Whether nobody should wait.
+    down: watch::Sender<bool>,
+    /// Workers that come and go.
+    behind: Mutex<JoinSet<()>>,
+}
+
+struct State {
+    idle: Vec<Idle>,
+    /// Workers, idle or at work.
+    alive: usize,
+    health: Health,
+    /// Workers of an earlier one are replaced after the call that they have.
+    generation: u64,
+    numbers: u64,
+}
+
+/// A worker between two calls.
+struct Idle {
+    worker: Worker,
+    number: u64,
+    generation: u64,
+    next_id: u64,
+    /// Notices its end while nobody reads from it.
+    _watch: Watch,
+}
+
+impl SyncLane {
+    /// A lane that begins with this worker and starts `more`. Within the runtime.
+    pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, more: usize) -> Arc<Self> {
+        let state = State { idle: Vec::new(), alive: 0, health: Health::default(), generation: 0, numbers: 0 };
+        let lane = Arc::new(Self {
+            launcher: launcher.clone(),
+            runtime: Handle::current(),
+            state: Mutex::new(state),
+            free: Semaphore::new(0),
+            down: watch::Sender::new(false),
+            behind: Mutex::default(),
+        });
+        lane.welcome(first, 0);
+        (0..more).for_each(|_| lane.start_one());
+        lane
+    }
+
+    /// Runs a function. Dropping the future ends its worker.
+    pub(super) async fn call(
+        self: &Arc<Self>,
+        function: &Function,
+        arguments: &JsonObject,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolError> {
+        for _ in 0..TRIES {
+            let mut lease = self.lease().await?;
+            let Some(idle) = &mut lease.idle else { continue };
+            let id = idle.next_id;
+            idle.next_id += 1;
+            idle.worker.prints.belong_to(context);
+            if idle.worker.write(&protocol::call(id, function, arguments, context)).await.is_err() {
+                // It never had the whole line, so it has not begun.
+                let how = idle.worker.ended().await;
+                lease.died(&how);
+                continue;
+            }
+            return lease.answer(id, context).await;
+        }
+        Err(self.unavailable())
+    }
+
+    /// A free worker, when it is this call's turn.
+    async fn lease(self: &Arc<Self>) -> Result<Lease, ToolError> {
+        loop {
+            let permit = match self.free.try_acquire() {
+                Ok(permit) => permit,
+                Err(_) => {
+                    let mut down = self.down.subscribe();
+                    tokio::select! {
+                        biased;
+                        permit = self.free.acquire() => permit.map_err(|_| self.unavailable())?,
+                        _ = down.wait_for(|down| *down) => return Err(self.unavailable()),
+                    }
+                }
+            };
+            permit.forget();
+            // None: it died while its permit was on the way.
+            let Some(mut idle) = self.state().idle.pop() else { continue };
+            let is_sound = idle.worker.is_sound();
+            let lease = Lease { lane: self.clone(), idle: Some(idle) };
+            if is_sound {
+                return Ok(lease);
+            }
+            lease.died("its worker process ended while it had nothing to do");
+        }
+    }
+
+    fn unavailable(&self) -> ToolError {
+        let health = &self.state().health;
+        let why = health.fault.as_deref().unwrap_or("its worker processes are gone");
+        let message = format!("the Python module {} is down: {why}", self.launcher.name);
+        ToolError::unavailable_before(message, Some(health.retry_after()))
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        *self.down.borrow()
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.state().alive
+    }
+
+    /// Workers replaced so far, and what went wrong last.
+    pub(super) fn record(&self) -> (u64, Option<String>) {
+        let health = &self.state().health;
+        (health.replaced, health.fault.clone())
+    }
+
+    /// Replaces every worker, each when it has no call.
+    pub(super) fn recycle(self: &Arc<Self>) {
+        let retired = {
+            let mut state = self.state();
+            state.generation += 1;
+            std::mem::take(&mut state.idle)
+        };
+        for idle in retired {
+            self.take_back_permit();
+            self.retire(idle);
+        }
+    }
+
+    /// Replaces a worker that may leave in its own time.
+    fn retire(self: &Arc<Self>, idle: Idle) {
+        self.state().alive -= 1;
+        self.run(idle.worker.leave());
+        self.replace();
+    }
+
+    /// Runs something behind the lane, as long as there is one.
+    fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        while behind.try_join_next().is_some() {}
+        behind.spawn_on(work, &self.runtime);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For a worker that is free no more. When there is none, the permit is on its way to who will find it in vain.
+    fn take_back_permit(&self) {
+        if let Ok(permit) = self.free.try_acquire() {
+            permit.forget();
+        }
+    }
+
+    /// Takes in a worker that has loaded.
+    fn welcome(self: &Arc<Self>, worker: Worker, generation: u64) {
+        let mut state = self.state();
+        state.alive += 1;
+        state.numbers += 1;
+        let number = state.numbers;
+        let lane = Arc::downgrade(self);
+        let watch = Watch::new(&self.runtime, worker.tree.id(), move || {
+            lane.upgrade().into_iter().for_each(|lane| lane.died_idle(number));
+        });
+        drop(state);
+        self.put_down(Idle { worker, number, generation, next_id: 1, _watch: watch });
+        self.publish();
+    }
+
+    /// Puts a worker where the next call finds it.
+    fn put_down(self: &Arc<Self>, idle: Idle) {
+        let mut state = self.state();
+        if idle.generation != state.generation {
+            drop(state);
+            return self.retire(idle);
+        }
+        state.idle.push(idle);
+        drop(state);
+        self.free.add_permits(1);
+    }
+
+    fn died_idle(self: &Arc<Self>, number: u64) {
+        let found = {
+            let mut state = self.state();
+            let at = state.idle.iter().position(|idle| idle.number == number);
+            at.map(|at| state.idle.remove(at))
+        };
+        if let Some(idle) = found {
+            self.take_back_permit();
+            Lease { lane: self.clone(), idle: Some(idle) }.died("its worker process ended while it had nothing to do");
+        }
+    }
+
+    fn publish(&self) {
+        let state = self.state();
+        let down = state.alive == 0 && state.health.is_bad();
+        drop(state);
+        self.down.send_if_modified(|was| std::mem::replace(was, down) != down);
+    }
+
+    fn replace(self: &Arc<Self>) {
+        self.state().health.replaced += 1;
+        self.publish();
+        self.start_one();
+    }
+
+    /// Starts a worker in the background, after a pause if others have died early.
+    fn start_one(self: &Arc<Self>) {
+        self.run(start(Arc::downgrade(self), self.launcher.clone()));
+    }
+
+    fn pause(&self) -> (std::time::Duration, u64) {
+        let mut state = self.state();
+        (state.health.pause(fastrand::f64()), state.generation)
+    }
+
+    fn failed(&self, fault: &str) {
+        tracing::warn!(target: "toolcrib::python", module = &*self.launcher.name, "a worker could not be started: {fault}");
+        self.state().health.failed(fault);
+        self.publish();
+    }
+}
+
+/// Starts until one is up. Holds the lane only for moments, so that it can end.
+async fn start(lane: Weak<SyncLane>, launcher: Arc<Launcher>) {
+    while let Some((pause, generation)) = lane.upgrade().map(|lane| lane.pause()) {
+        tokio::time::sleep(pause).await;
+        let started: Result<(Worker, Listing), String> = launcher.start(Mode::Sync).await;
+        let Some(lane) = lane.upgrade() else { return };
+        match started {
+            Ok((worker, _)) => return lane.welcome(worker, generation),
+            Err(fault) => lane.failed(&fault),
+        }
+    }
+}
+
+/// A worker in the hands of a call. Dropped with it, it is ended and replaced.
+struct Lease {
+    lane: Arc<SyncLane>,
+    idle: Option<Idle>,
+}
+
+impl Lease {
+    /// Reads until the call's end.
+    async fn answer(mut self, id: u64, context: &ToolContext) -> Result<ToolResult, ToolError> {
+        let Some(idle) = &mut self.idle else { return Err(self.lane.unavailable()) };
+        loop {
+            let line = match idle.worker.next().await {
+                Next::Line => protocol::read(idle.worker.from.line()),
+                Next::TooLong => Err("it is longer than any result".into()),
+                Next::Ended(how) => {
+                    self.died(&how);
+                    return Err(ToolError::unavailable(format!("the function did not end: {how}")));
+                }
+            };
+            match line {
+                Ok((of, Said::Progress(data))) if of == id => context.progress(data),
+                // A thread of an earlier call goes on telling.
+                Ok((of, Said::Progress(_))) if of < id => {}
+                Ok((of, Said::End(end))) if of == id => {
+                    self.give_back();
+                    return end;
+                }
+                Ok((of, _)) => return Err(self.senseless(&format!("it is about call {of}"))),
+                Err(why) => return Err(self.senseless(&why)),
+            }
+        }
+    }
+
+    fn give_back(mut self) {
+        if let Some(idle) = self.idle.take() {
+            self.lane.put_down(idle);
+        }
+    }
+
+    /// Ends a worker whose words cannot be understood.
+    fn senseless(&self, why: &str) -> ToolError {
+        ToolError::BadOutput(format!("the worker process wrote a line that cannot be used: {why}"))
+    }
+
+    /// The worker has ended by itself.
+    fn died(mut self, how: &str) {
+        if let Some(idle) = self.idle.take() {
+            tracing::warn!(target: "toolcrib::python", module = &*self.lane.launcher.name, "a worker is replaced: {how}");
+            {
+                let mut state = self.lane.state();
+                state.alive -= 1;
+                state.health.died(idle.worker.born.elapsed(), how);
+            }
+            drop(idle);
+            self.lane.replace();
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(idle) = self.idle.take() {
+            self.lane.state().alive -= 1;
+            drop(idle);
+            self.lane.replace();
+        }
+    }
+}

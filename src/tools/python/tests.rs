@@ -1,0 +1,1057 @@
+//! Real workers in real processes. Nothing sleeps for a fixed time: what must become true is asked for until it is. On a
+//! machine without Python these tests say so and pass.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::*;
+use crate::call::{
+    Caller, Effect, Event, Invocation, JsonObject, ProgressSink, Reporter, ToolContext, ToolError, ToolName,
+    ToolResult, ToolSettings,
+};
+use crate::secrets::Redactor;
+use crate::tools::{Offer, Runner};
+
+/// How long something that must happen may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A folder with a module, and what was listed of it.
+struct Crib {
+    module: Module,
+    offers: Vec<Offer>,
+    /// In the environment of every process of it.
+    mark: String,
+    folder: TempDir,
+}
+
+fn surroundings() -> Surroundings {
+    Surroundings::of_this_process(Arc::new(Redactor::new(["hunter2-hunter2"])))
+}
+
+/// Whether there is a Python at all; says so when there is none.
+fn no_python() -> bool {
+    let none = interpreter::locate("python3".as_ref(), &surroundings()).is_err();
+    if none {
+        println!("skipped: there is no python3");
+    }
+    none
+}
+
+fn settings(folder: &TempDir, source: &str, mark: &str) -> ModuleSettings {
+    let file = folder.path().join("tools.py");
+    std::fs::write(&file, source).unwrap();
+    ModuleSettings {
+        name: "probe".into(),
+        module: ModulePath::File(file),
+        interpreter: Interpreter::Program("python3".into()),
+        workers: 1,
+        functions: None,
+        object: None,
+        init: JsonObject::new(),
+        environment: [("MARK".into(), mark.to_owned())].into(),
+        workdir: folder.path().into(),
+        venvs: folder.path().join("venvs"),
+        start_timeout: PATIENCE,
+    }
+}
+
+impl Crib {
+    async fn try_new(source: &str, change: impl FnOnce(&mut ModuleSettings)) -> Result<Self, String> {
+        let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
+        let mut settings = settings(&folder, &format!("from toolcrib import tool\n{source}"), &mark);
+        change(&mut settings);
+        let module = Module::new(settings, &surroundings());
+        let offers = module.list(&|_| {}).await.map_err(|fault| fault.0)?.tools;
+        Ok(Self { module, offers, mark, folder })
+    }
+
+    async fn new(source: &str, workers: usize) -> Self {
+        Self::try_new(source, |settings| settings.workers = workers).await.unwrap()
+    }
+
+    fn runner(&self, name: &str) -> Arc<dyn Runner> {
+        self.offers.iter().find(|offer| offer.name == name).unwrap_or_else(|| panic!("{name}")).runner.clone()
+    }
+
+    /// A call, begun when it is polled.
+    fn call(&self, name: &str, arguments: Value) -> impl Future<Output = Result<ToolResult, ToolError>> + Send + use<> {
+        self.call_with(name, arguments, Effect::Write)
+    }
+
+    fn call_with(
+        &self,
+        name: &str,
+        arguments: Value,
+        effect: Effect,
+    ) -> impl Future<Output = Result<ToolResult, ToolError>> + Send + use<> {
+        let (runner, context) = (self.runner(name), context(&invocation(), effect));
+        async move { runner.call(object(arguments), context).await }
+    }
+
+    async fn text(&self, name: &str, arguments: Value) -> String {
+        let result = self.call(name, arguments).await.unwrap();
+        assert!(!result.is_error, "{result:?}");
+        result.as_text()
+    }
+
+    async fn unavailable(&self, name: &str, arguments: Value) -> String {
+        match self.call(name, arguments).await {
+            Err(ToolError::Unavailable { message, started: true, .. }) => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn process(&self) -> Pid {
+        Pid::from_raw(self.text("pid", json!({})).await.parse().unwrap()).unwrap()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    async fn until_file(&self, name: &str) -> String {
+        let file = self.file(name);
+        until(name, || std::fs::read_to_string(&file).ok().filter(|text| !text.is_empty())).await
+    }
+
+    async fn until_workers(&self, workers: usize, replaced: u64) {
+        until("the workers are there", || {
+            let status = self.module.status();
+            (status.workers == workers && status.replaced == replaced && status.up).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Functions that several tests use.
+const PID: &str = "
+import os, signal, subprocess, sys, time
+
+@tool
+def pid() -> str:
+    'Says which process it is.'
+    return str(os.getpid())
+";
+
+fn invocation() -> Invocation {
+    let caller = Arc::new(Caller::anonymous());
+    let mut invocation =
+        Invocation::new(ToolName::parse("t").unwrap(), JsonObject::new(), caller, jiff::Timestamp::now());
+    invocation.context = object(json!({"tenant": "acme"}));
+    invocation
+}
+
+fn context(invocation: &Invocation, effect: Effect) -> ToolContext {
+    let settings = ToolSettings { effect, ..ToolSettings::default() };
+    ToolContext::new(invocation, tokio::time::Instant::now() + PATIENCE, Arc::new(settings))
+}
+
+fn object(value: Value) -> Arc<JsonObject> {
+    match value {
+        Value::Object(object) => Arc::new(object),
+        other => panic!("{other}"),
+    }
+}
+
+async fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = holds() {
+            return value;
+        }
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Processes with `mark` in their environment.
+fn survivors(mark: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environment.windows(mark.len()).any(|window| window == mark.as_bytes()) {
+            found.push(entry.file_name().into_string().unwrap());
+        }
+    }
+    found
+}
+
+/// The pipes that a process has open.
+fn pipes(process: &str) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let link = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned);
+    entries.filter_map(link).filter(|link| link.starts_with("pipe:")).collect()
+}
+
+mod calls {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_function_is_listed_called_and_its_prints_stay_out_of_the_protocol() {
+        if no_python() {
+            return;
+        }
+        let crib = Crib::new(
+            "
+import sys
+
+@tool
+def greet(name: str, times: int = 2) -> dict:
+    '''Greets somebody.
+
+    Args:
+        name: Who is greeted.
+    '''
+    print('{\"op\":\"result\",\"id\":1,\"content\":[],\"is_error\":true}')
+    sys.__stdout__.write('no JSON\\n')
+    return {'said': ['hello ' + name] * times}
+",
+            1,
+        )
+        .await;
+        let [offer] = &crib.offers[..] else { panic!() };
+        assert_eq!((offer.name.as_str(), offer.input_schema["required"].clone()), ("greet", json!(["name"])));
+        assert!(!offer.runner.takes_context() && offer.runner.is_available());
+        for _ in 0..3 {
+            let result = crib.call("greet", json!({"name": "ÆØÅ\n\u{1f600}", "times": 1})).await.unwrap();
+            assert_eq!(result.structured_content, Some(json!({"said": ["hello ÆØÅ\n\u{1f600}"]})));
+            assert!(!result.is_error);
+        }
+        let status = crib.module.status();
+        assert_eq!((status.up, status.workers, status.replaced, status.fault), (true, 1, 0, None));
+    }
+
+    #[tokio::test]
+    async fn exceptions_faults_of_arguments_progress_and_context_come_through() {
+        if no_python() {
+            return;
+        }
+        let source = "
+import datetime
+
+@tool
+def fails() -> str:
+    'Fails.'
+    raise ValueError('no such city')
+
+@tool
+def when(day: datetime.date) -> str:
+    'Takes a day.'
+    return day.isoformat()
+
+@tool
+def steps():
+    'Tells how far it is.'
+    yield {'step': 1}
+    yield 'the end'
+
+@tool(context=True)
+def who(tool_context) -> str:
+    'Says who calls.'
+    return tool_context.invocation_state['tenant'] + ' ' + tool_context.agent.name
+
+@tool
+def big() -> dict:
+    'Counts far.'
+    return {'n': 2 ** 70}
+";
+        let crib = Crib::new(source, 1).await;
+        let said = crib.call("fails", json!({})).await.unwrap();
+        assert!(said.is_error && said.as_text() == "Error: no such city", "{said:?}");
+        match crib.call("when", json!({"day": "soon"})).await {
+            Err(ToolError::InvalidArguments(violations)) => {
+                let first = &violations[0];
+                assert_eq!((first.pointer.as_str(), first.keyword.as_str()), ("/day", "python"));
+                assert_eq!(first.schema_pointer, "/properties/day");
+            }
+            other => panic!("{other:?}"),
+        }
+        let (sink, mut listener) = ProgressSink::channel();
+        let mut invocation = invocation();
+        invocation.progress = Some(sink);
+        let reporter = Reporter::of(&invocation, || Box::new(|_| {}));
+        let context = context(&invocation, Effect::Read).reporting(reporter);
+        let said = crib.runner("steps").call(object(json!({})), context).await.unwrap();
+        assert_eq!(said.as_text(), "the end");
+        match listener.try_next() {
+            Some(Event::Progress(progress)) => assert_eq!(progress.data.get(), r#"{"step":1}"#),
+            other => panic!("{other:?}"),
+        }
+        assert!(crib.runner("who").takes_context());
+        assert_eq!(crib.text("who", json!({})).await, "acme anonymous");
+        match crib.call("big", json!({})).await {
+            Err(ToolError::BadOutput(message)) => assert!(message.contains("does not fit 64 bits"), "{message}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(crib.module.status().replaced, 0, "none of this costs a worker");
+    }
+
+    #[tokio::test]
+    async fn as_many_calls_run_at_once_as_there_are_workers_and_the_others_wait_in_order() {
+        if no_python() {
+            return;
+        }
+        let source = "
+import os, time
+
+@tool
+def meet(name: str, others: int) -> str:
+    'Waits until so many are here.'
+    open(name + '.here', 'w').write('x')
+    while len([file for file in os.listdir('.') if file.endswith('.here')]) < others:
+        time.sleep(0.005)
+    with open('order', 'a') as order:
+        order.write(name)
+    return str(os.getpid())
+";
+        let crib = Crib::new(source, 2).await;
+        crib.until_workers(2, 0).await;
+        let meet = |name: &str, others: usize| tokio::spawn(crib.call("meet", json!({"name": name, "others": others})));
+        let (first, second) = (meet("a", 3), meet("b", 2));
+        assert_ne!(crib.until_file("a.here").await, "");
+        let freed = second.await.unwrap().unwrap().as_text();
+        // `a` has its worker until there is a third: these two follow each other on the other one.
+        let third = meet("c", 0);
+        let fourth = meet("d", 0);
+        assert_eq!(third.await.unwrap().unwrap().as_text(), freed);
+        first.await.unwrap().unwrap();
+        fourth.await.unwrap().unwrap();
+        let order = std::fs::read_to_string(crib.file("order")).unwrap();
+        assert_eq!(order.replace('a', ""), "bcd");
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_goes_on_telling_after_its_call_disturbs_nobody() {
+        if no_python() {
+            return;
+        }
+        let source = "
+import os, sys, threading
+
+def sink():
+    frame = sys._getframe()
+    while 'wire' not in frame.f_globals:
+        frame = frame.f_back
+    return frame.f_globals['wire'].sink
+
+@tool
+def late() -> str:
+    'Says something later.'
+    to, go = sink(), threading.Event()
+    def tell():
+        go.wait(0.05)
+        os.write(to, b'{\"op\":\"progress\",\"id\":1,\"data\":1}\\n')
+        open('told', 'w').write('x')
+    threading.Thread(target=tell).start()
+    return str(os.getpid())
+";
+        let crib = Crib::new(source, 1).await;
+        let before = crib.text("late", json!({})).await;
+        crib.until_file("told").await;
+        assert_eq!(crib.text("late", json!({})).await, before);
+        assert_eq!(crib.module.status().replaced, 0);
+    }
+
+    #[tokio::test]
+    async fn a_large_value_goes_both_ways() {
+        if no_python() {
+            return;
+        }
+        let crib = Crib::new("@tool\ndef echo(text: str) -> str:\n    'Echoes.'\n    return text\n", 1).await;
+        let text = "ø".repeat(1_000_000);
+        assert!(crib.text("echo", json!({"text": text})).await == text);
+        assert_eq!(crib.text("echo", json!({"text": "small"})).await, "small");
+    }
+}
+
+mod ends {
+    use super::*;
+
+    /// A function that never ends and has a child in a session of its own.
+    const HANG: &str = "
+@tool
+def hang() -> str:
+    'Never ends.'
+    subprocess.Popen(['setsid', 'sleep', '3600'])
+    open('hangs', 'w').write(str(os.getpid()))
+    time.sleep(3600)
+";
+
+    #[tokio::test]
+    async fn a_call_that_is_dropped_ends_its_worker_with_all_descendants_and_only_that() {
+        if no_python() {
+            return;
+        }
+        let crib = Crib::new(&format!("{PID}{HANG}"), 2).await;
+        crib.until_workers(2, 0).await;
+        let call = tokio::spawn(crib.call("hang", json!({})));
+        let hung = crib.until_file("hangs").await;
+        let other = crib.process().await;
+        assert_eq!(until("a child", || Some(survivors(&crib.mark)).filter(|all| all.len() == 3)).await.len(), 3);
+        call.abort();
+        let _ = call.await;
+        crib.until_workers(2, 1).await;
+        let left = until("they are gone", || Some(survivors(&crib.mark)).filter(|all| all.len() == 2)).await;
+        assert!(!left.contains(&hung) && left.contains(&other.as_raw_nonzero().to_string()), "{left:?}");
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_dies_in_a_call_fails_that_call_and_is_replaced_at_once() {
+        if no_python() {
+            return;
+        }
+        let source = "
+@tool
+def die(how: str) -> str:
+    'Dies.'
+    if how == 'exit':
+        os._exit(3)
+    os.kill(os.getpid(), getattr(signal, how))
+    time.sleep(3600)
+";
+        let crib = Crib::new(&format!("{PID}{source}"), 1).await;
+        let mut before = crib.process().await;
+        for (how, words) in [
+            ("exit", "its worker process ended with exit status 3"),
+            ("SIGSEGV", "SIGSEGV"),
+            ("SIGKILL", "was killed (SIGKILL), perhaps because memory ran out"),
+        ] {
+            let said = crib.unavailable("die", json!({"how": how})).await;
+            assert!(said.starts_with("the function did not end: ") && said.contains(words), "{said}");
+            // The third early death has a pause: who comes meanwhile is not kept waiting.
+            let after = until_answered(&crib).await;
+            assert_ne!(after, before);
+            before = after;
+        }
+        let status = crib.module.status();
+        assert_eq!((status.workers, status.replaced), (1, 3));
+        assert!(status.fault.unwrap().contains("SIGKILL"));
+    }
+
+    async fn until_answered(crib: &Crib) -> Pid {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match crib.call("pid", json!({})).await {
+                Ok(result) => return Pid::from_raw(result.as_text().parse().unwrap()).unwrap(),
+                Err(ToolError::Unavailable { started: false, retry_after: Some(_), .. }) if Instant::now() < end => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_dies_with_nothing_to_do_is_replaced_before_anybody_calls() {
+        if no_python() {
+            return;
+        }
+        let crib = Crib::new(PID, 1).await;
+        let before = crib.process().await;
+        kill_process(before, Signal::KILL).unwrap();
+        crib.until_workers(1, 1).await;
+        assert_ne!(crib.process().await, before);
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_has_just_died_costs_no_call() {
+        if no_python() {
+            return;
+        }
+        let crib = Crib::new(PID, 1).await;
+        for _ in 0..2 {
+            let before = crib.process().await;
+            kill_process(before, Signal::KILL).unwrap();
+            let end = Instant::now() + PATIENCE;
+            // Without giving the runtime a chance to notice.
+            while !std::fs::read_to_string(format!("/proc/{before}/stat")).unwrap().contains(") Z ") {
+                assert!(Instant::now() < end);
+            }
+            assert_ne!(crib.process().await, before);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_child_that_holds_the_pipes_does_not_hide_its_parents_death() {
+        if no_python() {
+            return;
+        }
+        let source = "
+import ctypes
+
+@tool
+def fork_and_die() -> str:
+    'Leaves a child behind that no handler of Python knows of.'
+    if ctypes.CDLL(None).fork() == 0:
+        ctypes.CDLL(None).sleep(3600)
+    os._exit(7)
+";
+        let crib = Crib::new(&format!("{PID}{source}"), 1).await;
+        let said = crib.unavailable("fork_and_die", json!({})).await;
+        assert!(said.contains("exit status 7"), "{said}");
+        crib.until_workers(1, 1).await;
+        until("the child is gone", || (survivors(&crib.mark).len() == 1).then_some(())).await;
+    }
+
+    #[tokio::test]
+    async fn workers_that_keep_dying_are_given_a_rest_and_come_back() {
+        if no_python() {
+            return;
+        }
+        let source = "
+if os.path.exists('broken'):
+    raise RuntimeError('no database, password hunter2-hunter2')
+
+@tool
+def die() -> str:
+    'Dies.'
+    os._exit(1)
+";
+        let crib = Crib::new(&format!("{PID}{source}"), 1).await;
+        std::fs::write(crib.file("broken"), "").unwrap();
+        crib.unavailable("die", json!({})).await;
+        until("it is given up", || (!crib.runner("pid").is_available()).then_some(())).await;
+        match crib.call("pid", json!({})).await {
+            Err(ToolError::Unavailable { message, started: false, retry_after: Some(after) }) => {
+                assert!(message.starts_with("the Python module probe is down: "), "{message}");
+                assert!(message.contains("tools.py:") && message.contains("no database"), "{message}");
+                assert!(!message.contains("hunter2"), "{message}");
+                assert!(after >= Duration::from_secs(1));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(!crib.module.status().up);
+        std::fs::remove_file(crib.file("broken")).unwrap();
+        until("it is back", || crib.module.status().up.then_some(())).await;
+        crib.process().await;
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_worker_is_told_when_there_will_be_none() {
+        if no_python() {
+            return;
+        }
+        let source = "
+if os.path.exists('broken'):
+    os._exit(9)
+
+@tool
+def die_later() -> str:
+    'Waits for a file, and dies.'
+    while not os.path.exists('broken'):
+        time.sleep(0.005)
+    os._exit(1)
+";
+        let crib = Crib::new(&format!("{PID}{source}"), 1).await;
+        let dies = tokio::spawn(crib.call("die_later", json!({})));
+        until("it runs", || (crib.module.status().workers == 1).then_some(())).await;
+        tokio::task::yield_now().await;
+        let waits = tokio::spawn(crib.call("pid", json!({})));
+        tokio::task::yield_now().await;
+        std::fs::write(crib.file("broken"), "").unwrap();
+        assert!(matches!(dies.await.unwrap(), Err(ToolError::Unavailable { started: true, .. })));
+        match waits.await.unwrap() {
+            Err(ToolError::Unavailable { message, started: false, .. }) => {
+                assert!(message.contains("exit status 9"), "{message}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn words_that_are_no_protocol_cost_the_worker() {
+        if no_python() {
+            return;
+        }
+        let source = "
+def sink():
+    frame = sys._getframe()
+    while 'wire' not in frame.f_globals:
+        frame = frame.f_back
+    return frame.f_globals['wire'].sink
+
+def shout(data):
+    while data:
+        data = data[os.write(sink(), data):]
+    time.sleep(3600)
+
+@tool
+def huge() -> str:
+    'Writes a line without end.'
+    shout(b'x' * (17 << 20))
+
+@tool
+def nonsense(line: str) -> str:
+    'Writes a line.'
+    shout(line.encode() + b'\\n')
+";
+        let crib = Crib::new(&format!("{PID}{source}"), 1).await;
+        let result = br#"{"op":"result","id":99,"content":[]}"#;
+        for (function, arguments, why) in [
+            ("huge", json!({}), "longer than any result"),
+            ("nonsense", json!({"line": "hello"}), "expected value"),
+            ("nonsense", json!({"line": String::from_utf8_lossy(result)}), "about call 99"),
+        ] {
+            match crib.call(function, arguments).await {
+                Err(ToolError::BadOutput(message)) => assert!(message.contains(why), "{message}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        crib.process().await;
+        assert_eq!(crib.module.status().replaced, 3);
+    }
+
+    #[tokio::test]
+    async fn a_hundred_rounds_leave_no_process_and_no_pipe() {
+        if no_python() {
+            return;
+        }
+        // What the test runner itself hands to every process is not ours.
+        let others = pipes("self");
+        let crib = Crib::new(&format!("{PID}{HANG}"), 1).await;
+        let mark = crib.mark.clone();
+        let mut used = BTreeSet::new();
+        for round in 1..=100 {
+            let call = tokio::spawn(crib.call("hang", json!({})));
+            used.append(&mut pipes(&crib.until_file("hangs").await));
+            call.abort();
+            let _ = call.await;
+            std::fs::remove_file(crib.file("hangs")).unwrap();
+            crib.until_workers(1, round).await;
+        }
+        until("one worker is left", || (survivors(&mark).len() == 1).then_some(())).await;
+        drop(crib);
+        until("nothing is left", || survivors(&mark).is_empty().then_some(())).await;
+        used.retain(|pipe| !others.contains(pipe));
+        assert!(used.len() >= 300, "three for each worker: {}", used.len());
+        until("all pipes are closed", || pipes("self").is_disjoint(&used).then_some(())).await;
+    }
+
+    #[tokio::test]
+    async fn workers_are_recycled_after_the_calls_that_they_have() {
+        if no_python() {
+            return;
+        }
+        let source = "
+import atexit
+atexit.register(lambda: open('left.' + str(os.getpid()), 'w').write('x'))
+
+@tool
+def wait() -> str:
+    'Waits for a file.'
+    open('waits', 'w').write('x')
+    while not os.path.exists('go'):
+        time.sleep(0.005)
+    return str(os.getpid())
+";
+        let crib = Crib::new(&format!("{PID}{source}"), 2).await;
+        crib.until_workers(2, 0).await;
+        let before = survivors(&crib.mark);
+        let call = tokio::spawn(crib.call("wait", json!({})));
+        crib.until_file("waits").await;
+        crib.module.recycle();
+        crib.until_workers(2, 1).await;
+        std::fs::write(crib.file("go"), "").unwrap();
+        let kept = call.await.unwrap().unwrap().as_text();
+        assert!(before.contains(&kept));
+        crib.until_workers(2, 2).await;
+        let others = |now: &Vec<String>| now.len() == 2 && !now.iter().any(|process| before.contains(process));
+        until("all are new", || Some(survivors(&crib.mark)).filter(others)).await;
+        for process in before {
+            crib.until_file(&format!("left.{process}")).await;
+        }
+    }
+}
+
+mod coroutines {
+    use super::*;
+
+    const SOURCE: &str = "
+import asyncio, os, time
+
+@tool
+async def rest(seconds: float, name: str = '') -> str:
+    'Rests.'
+    if name:
+        open(name, 'w').write('x')
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        open('cancelled', 'w').write('x')
+        raise
+    return str(os.getpid())
+
+@tool
+async def block() -> str:
+    'Blocks the loop.'
+    await asyncio.sleep(0)
+    open('blocks', 'w').write('x')
+    time.sleep(3600)
+
+@tool
+async def die() -> str:
+    'Dies.'
+    os._exit(4)
+";
+
+    #[tokio::test]
+    async fn many_run_at_once_in_one_process() {
+        if no_python() {
+            return;
+        }
+        let crib = Crib::new(SOURCE, 4).await;
+        let calls = (0..50).map(|_| tokio::spawn(crib.call("rest", json!({"seconds": 0.2}))));
+        let calls: Vec<_> = calls.collect();
+        let mut processes = BTreeSet::new();
+        for call in calls {
+            processes.insert(call.await.unwrap().unwrap().as_text());
+        }
+        assert_eq!(processes.len(), 1);
+        assert_eq!(crib.module.status().workers, 1, "there are no blocking functions");
+        until("the first worker is gone", || (survivors(&crib.mark).len() == 1).then_some(())).await;
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_dropped_is_cancelled_and_the_others_go_on() {
+        if no_python() {
+            return;
+        }
+        let crib = Crib::new(SOURCE, 1).await;
+        let before = crib.text("rest", json!({"seconds": 0})).await;
+        let stays = tokio::spawn(crib.call("rest", json!({"seconds": 1.5})));
+        let goes = tokio::spawn(crib.call("rest", json!({"seconds": 3600, "name": "rests"})));
+        crib.until_file("rests").await;
+        goes.abort();
+        crib.until_file("cancelled").await;
+        assert_eq!(stays.await.unwrap().unwrap().as_text(), before, "longer than a cancelled call has time");
+        assert_eq!(crib.module.status().replaced, 0);
+    }
+
+    #[tokio::test]
+    async fn a_blocked_loop_is_replaced_and_calls_that_may_run_twice_are_begun_again() {
+        if no_python() {
+            return;
+        }
+        let crib = Crib::new(SOURCE, 1).await;
+        let before = crib.text("rest", json!({"seconds": 0})).await;
+        let read = json!({"seconds": 0.5, "name": "read"});
+        let read = tokio::spawn(crib.call_with("rest", read, Effect::Read));
+        let write = tokio::spawn(crib.call("rest", json!({"seconds": 0.5, "name": "write"})));
+        crib.until_file("read").await;
+        crib.until_file("write").await;
+        let blocks = tokio::spawn(crib.call("block", json!({})));
+        crib.until_file("blocks").await;
+        blocks.abort();
+        match write.await.unwrap() {
+            Err(ToolError::Unavailable { message, started: true, .. }) => {
+                assert!(message.contains("another call blocked it"), "{message}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_ne!(read.await.unwrap().unwrap().as_text(), before);
+        assert_eq!(crib.module.status().replaced, 1);
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_dies_fails_its_calls_and_is_replaced() {
+        if no_python() {
+            return;
+        }
+        let crib = Crib::new(SOURCE, 1).await;
+        let other = tokio::spawn(crib.call_with("rest", json!({"seconds": 3600, "name": "rests"}), Effect::Read));
+        crib.until_file("rests").await;
+        let said = crib.unavailable("die", json!({})).await;
+        assert!(said.contains("exit status 4"), "{said}");
+        assert!(matches!(other.await.unwrap(), Err(ToolError::Unavailable { started: true, .. })));
+        crib.text("rest", json!({"seconds": 0})).await;
+        assert_eq!(crib.module.status().replaced, 1);
+        let mark = crib.mark.clone();
+        drop(crib);
+        until("nothing is left", || survivors(&mark).is_empty().then_some(())).await;
+    }
+}
+
+mod starts {
+    use super::*;
+
+    async fn fault(source: &str, change: impl FnOnce(&mut ModuleSettings)) -> String {
+        Crib::try_new(source, change).await.err().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_module_that_does_not_load_says_where_and_why() {
+        if no_python() {
+            return;
+        }
+        let syntax = fault("def f(:\n", |_| {}).await;
+        assert!(syntax.contains("tools.py:2"), "{syntax}");
+        let import = fault("\nimport no_such_thing\n", |_| {}).await;
+        assert!(import.contains("tools.py:3") && import.contains("no_such_thing"), "{import}");
+        let exit = fault("import os, sys\nprint('no licence: hunter2-hunter2')\nos._exit(5)\n", |_| {}).await;
+        assert_eq!(exit, "its worker process ended with exit status 5, saying: no licence: [redacted]");
+        let late = fault("import time\ntime.sleep(3600)\n", |settings| {
+            settings.start_timeout = Duration::from_millis(500);
+        });
+        assert_eq!(late.await, "it was not ready after 500ms");
+        let missing = fault("", |settings| settings.interpreter = Interpreter::Program("python2.99".into())).await;
+        assert_eq!(missing, "there is no interpreter `python2.99` along the service's PATH");
+        let nowhere = fault("", |settings| settings.workdir = "/no/such/folder".into()).await;
+        assert_eq!(nowhere, "its working folder /no/such/folder is not there");
+    }
+
+    #[tokio::test]
+    async fn a_module_can_be_listed_again_after_a_failure() {
+        if no_python() {
+            return;
+        }
+        let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
+        let module = Module::new(settings(&folder, "1 / 0", &mark), &surroundings());
+        let fault = module.list(&|_| {}).await.err().unwrap().0;
+        assert!(fault.contains("tools.py:1") && fault.contains("division by zero"), "{fault}");
+        assert_eq!(module.status(), SourceStatus { fault: Some(fault), ..SourceStatus::default() });
+        std::fs::write(folder.path().join("tools.py"), format!("from toolcrib import tool\n{PID}")).unwrap();
+        let listed = module.list(&|_| {}).await.unwrap();
+        assert_eq!(listed.tools.len(), 1);
+        drop(module);
+        let result = listed.tools[0].runner.call(object(json!({})), context(&invocation(), Effect::Read)).await;
+        assert!(!result.unwrap().is_error, "its runners keep it alive");
+        drop(listed);
+        until("nothing is left", || survivors(&mark).is_empty().then_some(())).await;
+    }
+
+    #[tokio::test]
+    async fn a_listing_that_nobody_waits_for_leaves_nothing() {
+        if no_python() {
+            return;
+        }
+        let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
+        let source = "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '3600'])\nopen('up', 'w').write('x')\ntime.sleep(3600)\n";
+        let module = Arc::new(Module::new(settings(&folder, source, &mark), &surroundings()));
+        let listing = tokio::spawn({
+            let module = module.clone();
+            async move { module.list(&|_| {}).await.map(drop) }
+        });
+        until("it loads", || folder.path().join("up").exists().then_some(())).await;
+        listing.abort();
+        until("nothing is left", || survivors(&mark).is_empty().then_some(())).await;
+    }
+
+    #[tokio::test]
+    async fn a_worker_sees_the_declared_environment_and_nothing_else() {
+        if no_python() {
+            return;
+        }
+        let source = "
+import json, os, sys
+
+@tool
+def environment() -> dict:
+    'Says what it sees.'
+    return {'names': sorted(os.environ), 'folder': os.getcwd(), 'utf8': sys.flags.utf8_mode}
+";
+        let crib = Crib::new(source, 1).await;
+        let said = crib.call("environment", json!({})).await.unwrap().structured_content.unwrap();
+        // Python itself may add where its C locale leads.
+        let names: Vec<&str> = said["names"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        assert_eq!(
+            names.into_iter().filter(|name| *name != "LC_CTYPE").collect::<Vec<_>>(),
+            ["MARK", "TOOLCRIB_WORKER"]
+        );
+        assert_eq!(said["utf8"], 1);
+        let folder = crib.folder.path().canonicalize().unwrap();
+        assert_eq!(said["folder"], folder.to_str().unwrap());
+    }
+}
+
+mod log {
+    use std::io::Write;
+
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Lines {
+        type Writer = Self;
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    impl Lines {
+        async fn until(&self, needle: &str) -> Value {
+            until(needle, || {
+                let lines = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+                lines.lines().find(|line| line.contains(needle)).map(|line| serde_json::from_str(line).unwrap())
+            })
+            .await
+        }
+    }
+
+    #[tokio::test]
+    async fn prints_are_logged_under_their_call_without_secrets_and_control_characters() {
+        if no_python() {
+            return;
+        }
+        let lines = Lines::default();
+        let log = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone()).finish();
+        // The runtime of this test is this thread.
+        let _log = tracing::subscriber::set_default(log);
+        let source = "
+import os, sys
+print('loading')
+
+@tool
+def speak(text: str) -> str:
+    'Prints.'
+    print(text)
+    os.system('echo from a child')
+    print('x' * 10000, file=sys.stderr)
+    raise RuntimeError('the traceback has its place')
+";
+        let crib = Crib::new(source, 1).await;
+        assert_eq!(lines.until("loading").await.get("tool"), None);
+        let invocation = invocation();
+        let arguments = object(json!({"text": "\u{1b}[31mkey hunter2-hunter2\u{1b}[0m"}));
+        let said = crib.runner("speak").call(arguments, context(&invocation, Effect::Read)).await.unwrap();
+        assert!(said.is_error && !said.as_text().contains("Traceback"), "{said:?}");
+        let line = lines.until("key ").await;
+        assert_eq!(line["message"], "key [redacted]");
+        assert_eq!((line["module"].as_str(), line["tool"].as_str()), (Some("probe"), Some("t")));
+        assert_eq!((&line["invocation_id"], &line["level"]), (&json!(invocation.id.to_string()), &json!("INFO")));
+        assert_eq!(line["target"], "toolcrib::python");
+        lines.until("from a child").await;
+        let long = lines.until("xxx").await["message"].as_str().unwrap().len();
+        assert!(long < 5000, "{long}");
+        lines.until("Traceback (most recent call last)").await;
+        lines.until("RuntimeError: the traceback has its place").await;
+    }
+}
+
+mod venvs {
+    use super::*;
+
+    /// A wheel made by hand, so that nothing is asked of a network.
+    fn wheel(folder: &Path) {
+        let script = "
+import sys, zipfile
+with zipfile.ZipFile('tiny-1.0-py3-none-any.whl', 'w') as wheel:
+    wheel.writestr('tiny.py', 'ANSWER = 42')
+    wheel.writestr('tiny-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\n')
+    wheel.writestr('tiny-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+    wheel.writestr('tiny-1.0.dist-info/RECORD', '')
+";
+        assert!(
+            std::process::Command::new("python3").args(["-c", script]).current_dir(folder).status().unwrap().success()
+        );
+    }
+
+    /// Whether this Python makes virtual environments; on Debian that takes a package of its own.
+    fn no_venv() -> bool {
+        let venv = std::process::Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
+        let none = !venv.is_ok_and(|output| output.status.success());
+        if none {
+            println!("skipped: python3 has no venv");
+        }
+        none
+    }
+
+    const SOURCE: &str = "from toolcrib import tool\nimport tiny, sys\n
+@tool
+def answer() -> list:
+    'Answers.'
+    return [tiny.ANSWER, sys.prefix]
+";
+
+    fn module(folder: &TempDir, mark: &str) -> Module {
+        let mut settings = settings(folder, SOURCE, mark);
+        settings.interpreter = Interpreter::Requirements(folder.path().join("requirements.txt"));
+        Module::new(settings, &surroundings())
+    }
+
+    fn built(folder: &TempDir) -> Vec<String> {
+        let entries = std::fs::read_dir(folder.path().join("venvs")).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| !name.ends_with(".lock")).collect()
+    }
+
+    #[tokio::test]
+    async fn an_environment_is_built_once_also_after_an_interrupted_build() {
+        if no_python() || no_venv() {
+            return;
+        }
+        let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
+        wheel(folder.path());
+        std::fs::write(folder.path().join("requirements.txt"), "-r more.txt\n").unwrap();
+        std::fs::write(folder.path().join("more.txt"), "./tiny-1.0-py3-none-any.whl  # by hand\n").unwrap();
+        let first = Arc::new(module(&folder, &mark));
+        let begun = tokio::spawn({
+            let first = first.clone();
+            async move { first.list(&|_| {}).await.map(drop) }
+        });
+        let venvs = folder.path().join("venvs");
+        until("it is begun", || venvs.is_dir().then(|| built(&folder)).filter(|built| built.len() == 1)).await;
+        begun.abort();
+        let _ = begun.await;
+        until("nothing runs", || survivors(&mark).is_empty().then_some(())).await;
+
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let second = module(&folder, &mark);
+        let hears = said.clone();
+        let told = move |line: String| hears.lock().unwrap().push(line);
+        let (one, other) = tokio::join!(first.list(&told), second.list(&told));
+        for listed in [one, other] {
+            let listed = listed.unwrap();
+            let result = listed.tools[0].runner.call(object(json!({})), context(&invocation(), Effect::Read)).await;
+            let result = result.unwrap().structured_content.unwrap();
+            assert_eq!(result[0], 42);
+            let prefix = result[1].as_str().unwrap();
+            assert!(prefix.ends_with(&format!("venvs/{}", built(&folder)[0])), "{prefix}");
+        }
+        let said = said.lock().unwrap().clone();
+        let times = |what: &str| said.iter().filter(|line| line.starts_with(what)).count();
+        assert_eq!(
+            (times("building a virtual environment"), times("its virtual environment is built")),
+            (1, 1),
+            "{said:?}"
+        );
+        assert_eq!(times("waiting for somebody else"), 1, "{said:?}");
+        assert_eq!(built(&folder).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_pip_cannot_install_is_said_in_its_words() {
+        if no_python() || no_venv() {
+            return;
+        }
+        let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
+        let requirements = folder.path().join("requirements.txt");
+        std::fs::write(&requirements, "./hunter2-hunter2-1.0-py3-none-any.whl\n").unwrap();
+        let module = module(&folder, &mark);
+        let fault = module.list(&|_| {}).await.err().unwrap().0;
+        let begins = format!("pip install for {} failed with exit status: 1: ", requirements.display());
+        assert!(fault.starts_with(&begins) && fault.contains("ERROR") && !fault.contains("hunter2"), "{fault}");
+        std::fs::remove_file(&requirements).unwrap();
+        let fault = module.list(&|_| {}).await.err().unwrap().0;
+        assert!(fault.starts_with("cannot read ") && fault.contains("requirements.txt"), "{fault}");
+    }
+}

@@ -1,0 +1,182 @@
+//! Virtual environments with what a requirements file lists, built once for all modules and processes that want the same.
+//!
+//! An environment cannot be moved, so it is built where it stays. A lock keeps two builders apart, and a file inside
+//! says that it is complete: what an interrupted build left is thrown away. None is ever removed: another version of
+//! the service may use it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::config::{ModuleSettings, Surroundings};
+use super::interpreter::{Python, command, is_program};
+use super::{helper, prints};
+use crate::call::json::digest;
+use crate::tools::Told;
+use crate::tools::process::Sweeps;
+
+/// Says that an environment is whole.
+const COMPLETE: &str = "toolcrib.complete";
+/// Between two looks at a lock that another holds.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Between two lines that are told; the log has all.
+const BETWEEN: Duration = Duration::from_millis(500);
+/// Longest requirements file that is read, with those that it names.
+const FILES: usize = 64;
+
+/// An environment that a module wants.
+pub(super) struct Wanted<'a> {
+    pub file: &'a Path,
+    pub settings: &'a ModuleSettings,
+    pub surroundings: &'a Surroundings,
+    pub sweeps: &'a Sweeps,
+    pub told: &'a Told,
+}
+
+impl Wanted<'_> {
+    /// The interpreter of the environment, which is built if need be.
+    pub(super) async fn ready(&self, python: &Python) -> Result<PathBuf, String> {
+        let requirements = requirements(self.file)?;
+        let parts = [python.version.as_bytes(), python.program.as_os_str().as_encoded_bytes(), &requirements];
+        let name = hex::encode(&digest(parts)[..8]);
+        let venvs = &self.settings.venvs;
+        let fault = |error: std::io::Error| format!("cannot keep virtual environments in {}: {error}", venvs.display());
+        let (folder, lock) = (venvs.join(&name), venvs.join(format!("{name}.lock")));
+        let own = folder.join("bin").join("python");
+        if is_complete(&folder, &own) {
+            return Ok(own);
+        }
+        fs::create_dir_all(venvs).map_err(fault)?;
+        let lock = File::options().create(true).append(true).open(lock).map_err(fault)?;
+        self.wait_for(&lock).await.map_err(fault)?;
+        if is_complete(&folder, &own) {
+            return Ok(own);
+        }
+        if folder.exists() {
+            fs::remove_dir_all(&folder).map_err(fault)?;
+        }
+        self.build(python, &folder, &own).await?;
+        fs::write(folder.join(COMPLETE), []).map_err(fault)?;
+        (self.told)("its virtual environment is built".into());
+        Ok(own)
+    }
+
+    async fn wait_for(&self, lock: &File) -> std::io::Result<()> {
+        let mut waits = false;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(()),
+                Err(fs::TryLockError::Error(error)) => return Err(error),
+                Err(fs::TryLockError::WouldBlock) => {
+                    if !std::mem::replace(&mut waits, true) {
+                        (self.told)("waiting for somebody else who builds the same virtual environment".into());
+                    }
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn build(&self, python: &Python, folder: &Path, own: &Path) -> Result<(), String> {
+        (self.told)(format!("building a virtual environment for {}", self.file.display()));
+        let mut make = command(&python.program, self.settings, self.surroundings);
+        make.args(["-m", "venv"]).arg(folder);
+        self.step(make, "python -m venv").await?;
+        let mut install = command(own, self.settings, self.surroundings);
+        install
+            .args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off", "-r"])
+            .arg(self.file)
+            // Where relative paths in the file start for those who install it by hand.
+            .current_dir(self.file.parent().unwrap_or(Path::new("/")))
+            .env("PYTHONUNBUFFERED", "1");
+        self.step(install, "pip install").await
+    }
+
+    async fn step(&self, command: tokio::process::Command, what: &str) -> Result<(), String> {
+        let (module, redactor) = (self.settings.name.as_str(), &*self.surroundings.redactor);
+        let mut next = Instant::now();
+        let done = helper::run(command, self.sweeps, |line| {
+            let line = prints::clean(line, redactor);
+            tracing::info!(target: "toolcrib::python", module, step = what, "{line}");
+            if Instant::now() >= next {
+                next = Instant::now() + BETWEEN;
+                (self.told)(format!("{what}: {}", line.trim()));
+            }
+        });
+        let done = done.await.map_err(|error| format!("{what} cannot be run: {error}"))?;
+        if done.status.success() {
+            return Ok(());
+        }
+        let last: Vec<String> = done.last.iter().map(|line| prints::clean(line.trim(), redactor)).collect();
+        Err(format!("{what} for {} failed with {}: {}", self.file.display(), done.status, last.join("; ")))
+    }
+}
+
+fn is_complete(folder: &Path, own: &Path) -> bool {
+    folder.join(COMPLETE).is_file() && is_program(own)
+}
+
+/// What the file and those that it names say, in their order.
+fn requirements(file: &Path) -> Result<Vec<u8>, String> {
+    let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
+    let mut waiting = vec![file.to_owned()];
+    while let Some(next) = waiting.pop() {
+        if !seen.insert(next.clone()) {
+            continue;
+        }
+        if seen.len() > FILES {
+            return Err(format!("{} names more than {FILES} files", file.display()));
+        }
+        let text = fs::read(&next).map_err(|error| format!("cannot read {}: {error}", next.display()))?;
+        let folder = next.parent().unwrap_or(Path::new("/"));
+        let lines = String::from_utf8_lossy(&text);
+        waiting.extend(lines.lines().filter_map(named).map(|name| folder.join(name)));
+        all.extend_from_slice(&text);
+        all.push(b'\n');
+    }
+    Ok(all)
+}
+
+/// The file that a line of a requirements file includes; addresses and what pip expands itself are left to pip.
+fn named(line: &str) -> Option<&str> {
+    let line = line.split(" #").next()?.trim();
+    let rest = ["-r", "-c", "--requirement", "--constraint"].iter().find_map(|option| {
+        let rest = line.strip_prefix(option)?;
+        let is_short = option.len() == 2;
+        (is_short || rest.starts_with([' ', '\t', '='])).then_some(rest)
+    })?;
+    let name = rest.trim_start_matches('=').trim();
+    (!name.is_empty() && !name.contains("://") && !name.contains("${")).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn included_files_are_part_of_what_is_required() {
+        for (line, expected) in [
+            ("-r other.txt", Some("other.txt")),
+            ("-cconstraints.txt # pinned", Some("constraints.txt")),
+            ("--requirement=more/x.txt", Some("more/x.txt")),
+            ("--constraint  x.txt", Some("x.txt")),
+            ("requests>=2", None),
+            ("--requirements-like", None),
+            ("-r https://example.com/x.txt", None),
+        ] {
+            assert_eq!(named(line), expected, "{line}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        file("a.txt", "-r b.txt\none");
+        file("b.txt", "-c a.txt\ntwo");
+        let all = requirements(&folder.path().join("a.txt")).unwrap();
+        assert_eq!(String::from_utf8(all).unwrap(), "-r b.txt\none\n-c a.txt\ntwo\n");
+        file("b.txt", "-r c.txt");
+        let fault = requirements(&folder.path().join("a.txt")).unwrap_err();
+        assert!(fault.starts_with("cannot read ") && fault.contains("c.txt: No such file"), "{fault}");
+    }
+}

@@ -1,0 +1,45 @@
+//! Notices the end of a process that nobody reads from.
+
+use std::io;
+
+use rustix::process::Pid;
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Waits for a process's end. Dropped, it does so no more.
+pub(super) struct Watch {
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Watch {
+    /// Calls `then` when the process has ended. It must be a child of ours that nobody has collected yet.
+    pub(super) fn new(runtime: &Handle, process: Pid, then: impl FnOnce() + Send + 'static) -> Self {
+        let ended = ended(process);
+        let task = async move {
+            if ended.await.is_ok() {
+                then();
+            }
+        };
+        Self { _task: AbortOnDropHandle::new(runtime.spawn(task)) }
+    }
+}
+
+/// A process id descriptor (Linux 5.3) costs nothing until the end; where there is none, the next call notices.
+#[cfg(target_os = "linux")]
+fn ended(process: Pid) -> impl Future<Output = io::Result<()>> + Send {
+    use rustix::process::{PidfdFlags, pidfd_open};
+    use tokio::io::{Interest, unix::AsyncFd};
+
+    let process = pidfd_open(process, PidfdFlags::NONBLOCK);
+    async move {
+        #[expect(deprecated, reason = "unsound for descriptors that others close; an OwnedFd is nobody else's")]
+        let process = AsyncFd::with_interest(process?, Interest::READABLE)?;
+        let _readable = process.readable().await?;
+        Ok(())
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+async fn ended(_: Pid) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}

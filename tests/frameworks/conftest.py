@@ -1,0 +1,145 @@
+"""Tools of real frameworks, unmodified, beside what the framework itself says when it is asked without Toolcrib.
+
+    tests/run                                          # builds an environment for each framework under target/frameworks
+
+by hand: target/venv-frameworks/bin/python -m pytest tests/frameworks, with TOOLCRIB_BIN=/path/to/toolcrib for another binary than
+target/release/toolcrib. An environment is built once from its pinned NAME.txt and kept. Without PyPI, or with a Python that the
+frameworks do not take (below 3.10), the tests skip themselves and say so.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "outside"))
+
+import harness  # noqa: E402: shared with the tests from outside
+from harness import Crib, ok, said_no, text_of  # noqa: E402
+from recipes import PYTHON  # noqa: E402
+
+PLACE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or HERE.parents[1] / "target").resolve() / "frameworks"
+TOOLS = HERE / "tools"
+
+# What both sides get: nobody is asked for consent, nothing calls home.
+ENVIRONMENT = {"BYPASS_TOOL_CONSENT": "true", "CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TESTING": "true", "OTEL_SDK_DISABLED": "true",
+               "TZ": "UTC", "PYTHONWARNINGS": "ignore"}
+
+
+def pytest_sessionstart(session):
+    if not session.config.option.collectonly and not os.access(harness.BIN, os.X_OK):
+        pytest.exit(f"no binary at {harness.BIN}: build it, or name one in TOOLCRIB_BIN", returncode=2)
+
+
+class Framework:
+    """An environment with one framework, and the service over the same files."""
+
+    def __init__(self, name, folder):
+        self.name, self.folder, self.crib = name, folder, None
+        self.python = environment_of(name)
+
+    def serve(self, modules):
+        """A service with these entries of python_modules, all under the framework's own interpreter."""
+        entries = {name: dict({"interpreter": str(self.python), "environment": ENVIRONMENT}, **entry) for name, entry in modules.items()}
+        self.crib = Crib(self.folder / "crib", {"python_modules": entries})
+        return self.crib.ready(120)
+
+    def says(self, module, calls=(), **more):
+        """What the framework says of a module: {"tools": {name: {"description", "schema"}}, "results": [{"is_error", "texts"}]}."""
+        wanted = json.dumps(dict({"module": str(module), "calls": list(calls)}, **more))
+        done = subprocess.run([str(self.python), str(HERE / "ask.py"), self.name], input=wanted, text=True, capture_output=True, timeout=120,
+                              cwd=str(self.folder), env={**harness.clean_env(home=self.folder), **ENVIRONMENT})
+        assert done.returncode == 0, f"{self.name} itself fails\n{done.stdout}\n{done.stderr}"
+        return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def environment_of(name):
+    """The interpreter of an environment with NAME.txt; built when there is none or the file has changed."""
+    if sys.version_info < (3, 10):
+        pytest.skip("the frameworks need Python 3.10")
+    wanted, folder = (HERE / f"{name}.txt").read_text(), PLACE / name
+    python, mark = folder / "bin" / "python", folder / "wanted"
+    if mark.exists() and mark.read_text() == wanted and subprocess.run([str(python), "-c", ""]).returncode == 0:
+        return python
+    uv = pathlib.Path(sys.executable).parent / "uv"
+    if not uv.exists():
+        pytest.skip("no uv here: pip install -r tests/frameworks/requirements.txt")
+    PLACE.mkdir(parents=True, exist_ok=True)
+    env = {**os.environ, "UV_CACHE_DIR": str(PLACE / "cache"), "UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never"}
+    shutil.rmtree(folder, ignore_errors=True)
+    for command in (["venv", "--quiet", "--python", PYTHON, str(folder)],
+                    ["pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), "-r", str(HERE / f"{name}.txt")]):
+        done = subprocess.run([str(uv), *command], env=env, stdin=subprocess.DEVNULL, text=True, capture_output=True, timeout=600)
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip()
+            if any(words in said for words in ("Failed to fetch", "error sending request", "dns error", "Could not connect", "timed out")):
+                pytest.skip(f"PyPI is out of reach: {said.splitlines()[0]}")
+            pytest.fail(f"uv {command[0]} fails for {name}.txt\n{said}")
+    mark.write_text(wanted)
+    return python
+
+
+@pytest.fixture(scope="module")
+def framework(request, tmp_path_factory):
+    """The framework that the test module names in FRAMEWORK, served as its MODULES say; stopped with exit code 0."""
+    one = Framework(request.module.FRAMEWORK, tmp_path_factory.mktemp(request.module.FRAMEWORK))
+    one.serve(request.module.modules(one))
+    yield one
+    print(one.crib.stderr[-8000:])
+    one.crib.stop()
+
+
+def plain(schema, definitions=None):
+    """What a schema says: references followed; without titles, which say nothing that the names do not, without keywords that say what holds
+    anyway, and without `default: null` where null is not taken (Strands writes it beside `type: string`; it is no value to fill in)."""
+    if isinstance(schema, list):
+        return [plain(one, definitions) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    definitions = schema.get("$defs", {}) if definitions is None else definitions
+    if "$ref" in schema:
+        return plain({**definitions[schema["$ref"].rpartition("/")[2]], **{key: one for key, one in schema.items() if key != "$ref"}}, definitions)
+    said = {key: {name: plain(one, definitions) for name, one in value.items()} if key == "properties" else plain(value, definitions)
+            for key, value in schema.items() if key != "$defs" and not (key == "title" and isinstance(value, str))}
+    for keyword, idle in (("additionalProperties", True), ("required", [])):
+        if said.get(keyword) == idle:
+            del said[keyword]
+    if "default" in said and said["default"] is None and isinstance(said.get("type"), str):
+        del said["default"]
+    return said
+
+
+def parsed(text):
+    """JSON that is spaced otherwise says the same."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def compare(framework, module, calls, prefix=""):
+    """Each tool's definition and each call's end: what the service says beside what the framework says."""
+    said = framework.says(module, calls)
+    listed = {tool["name"]: tool for tool in framework.crib.get("/tools").json["tools"]}
+    for name, own in said["tools"].items():
+        ours = listed[prefix + name]
+        assert ours["description"].strip() == own["description"].strip(), name
+        schemas = [plain(schema) for schema in (ours["input_schema"], own["schema"])]
+        for schema in schemas:
+            schema.pop("description", None)  # pydantic's model has one, the tool has its own
+        assert schemas[0] == schemas[1], name
+        assert ours["kind"] == "python" and ours["available"] is True
+    for (name, arguments), own in zip(calls, said["results"]):
+        reply = framework.crib.invoke(prefix + name, arguments)
+        answer = (said_no if own["is_error"] else ok)(reply)
+        if own.get("json") is not None:
+            assert answer["structured_content"] == own["json"], (name, arguments)
+        else:
+            said_by_them = "\n".join(own["texts"])
+            assert text_of(answer) == said_by_them or parsed(text_of(answer)) == parsed(said_by_them), (name, arguments)
+    return said

@@ -1,0 +1,45 @@
+"""crewAI: instances of BaseTool, its decorator, and a ready-made tool of crewai-tools."""
+
+from conftest import TOOLS, compare
+from harness import ok, problem, said_no, text_of
+
+FRAMEWORK = "crewai"
+
+
+def modules(framework):
+    (framework.folder / "crib").mkdir()
+    (framework.folder / "crib" / "note.txt").write_text("line one\nline two\n")
+    (framework.folder / "note.txt").write_text("line one\nline two\n")
+    return {"own": {"module": str(TOOLS / "crewai_own.py"), "workers": 1, "tools": {"weather_of_a_city": {"effect": "read"}}}}
+
+
+def test_they_are_as_crewai_says(framework):
+    """Under the names that crewAI gives a model, since APIs refuse those with spaces."""
+    said = compare(framework, TOOLS / "crewai_own.py", [
+        ("weather_of_a_city", {"city": "Oslo"}), ("weather_of_a_city", {"city": "Oslo", "days": 5, "unit": "K", "note": "ü"}),
+        ("plain", {"text": "ab", "times": 3}), ("later", {"x": 1}), ("add_two_numbers", {"a": 41}), ("twice", {"text": "ha"}),
+        ("read_a_files_content", {"file_path": "note.txt"}), ("read_a_files_content", {"file_path": "note.txt", "start_line": 2, "line_count": 1}),
+    ])
+    assert set(said["tools"]) == {"weather_of_a_city", "plain", "later", "add_two_numbers", "twice", "only_twice", "read_a_files_content"}
+
+
+def test_result_as_answer(framework):
+    listed = {tool["name"]: tool["result_as_answer"] for tool in framework.crib.get("/tools").json["tools"]}
+    assert listed["weather_of_a_city"] is True and listed["twice"] is False
+    assert ok(framework.crib.invoke("weather_of_a_city", {"city": "Oslo"}))["result_as_answer"] is True
+
+
+def test_an_exception_is_a_no(framework):
+    assert "Atlantis has no weather" in text_of(said_no(framework.crib.invoke("weather_of_a_city", {"city": "Atlantis"})))
+
+
+def test_what_does_not_fit(framework):
+    for arguments, pointer in (({}, ""), ({"city": "Oslo", "days": 11}, "/days"), ({"city": "Oslo", "unit": "F"}, "/unit")):
+        said = problem(framework.crib.invoke("weather_of_a_city", arguments), 422, "invalid_arguments")
+        assert pointer in [one["pointer"] for one in said["violations"]], said
+
+
+def test_no_more_than_it_may_be_used(framework):
+    for _ in range(2):
+        assert text_of(ok(framework.crib.invoke("only_twice", {"x": 1}))) == "used 1"
+    assert "maximum" in text_of(framework.crib.invoke("only_twice", {"x": 1})).lower() or said_no(framework.crib.invoke("only_twice", {"x": 1}))

@@ -1,0 +1,229 @@
+//! Python modules of the manifest, with a real interpreter.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::{TestApp, said};
+
+const WEATHER: &str = "import os\n\ndef forecast(city: str, days: int = 1) -> str:\n    \"\"\"Forecast for a city.\n\n    Args:\n        city: City and country\n        days: How many days\n    \"\"\"\n    return f'{city} {days} {os.environ.get(\"KEY\")}'\n\ndef pid() -> int:\n    \"\"\"The process.\"\"\"\n    return os.getpid()\n";
+
+/// A service with this file beside the manifest.
+async fn app(manifest: &str, module: &str) -> TestApp {
+    beside(manifest, &[("m.py", module)]).await.loaded().await
+}
+
+async fn beside(manifest: &str, files: &[(&str, &str)]) -> TestApp {
+    TestApp::with_files(manifest, files).await
+}
+
+async fn source(app: &TestApp, name: &str) -> Value {
+    let (_, list) = app.get("/sources").await;
+    list["sources"].as_array().unwrap().iter().find(|source| source["name"] == name).unwrap().clone()
+}
+
+async fn pid(app: &TestApp) -> String {
+    let reply = app.invoke("pid", json!({})).await;
+    assert_eq!(reply.0, 200, "{}", reply.1);
+    said(&reply).to_owned()
+}
+
+/// The name, and `available`.
+async fn available(app: &TestApp) -> Vec<(String, bool)> {
+    let (_, list) = app.get("/tools").await;
+    let of = |tool: &Value| (tool["name"].as_str().unwrap().to_owned(), tool["available"].as_bool().unwrap());
+    list["tools"].as_array().unwrap().iter().map(of).collect()
+}
+
+#[tokio::test]
+async fn functions_of_a_file_are_tools_with_the_policies_of_the_manifest() {
+    let manifest = "defaults: {timeout: 20s}\npython_modules:\n  weather:\n    module: ./m.py\n    prefix: w_\n    functions: [forecast, pid]\n    \
+        environment: {KEY: value-of-key}\n    tools:\n      forecast: {effect: read, timeout: 9s, description: Tells the weather., aliases: [weather], tags: [t], annotations: {title: W}, limits: [{calls: 2, per: day}]}\n";
+    let app = app(manifest, WEATHER).await;
+    assert_eq!(available(&app).await, [("w_forecast".into(), true), ("w_pid".into(), true)]);
+    let (_, tool) = app.get("/tools/weather").await;
+    assert_eq!(
+        (&tool["name"], &tool["kind"], &tool["origin"], &tool["effect"], &tool["description"]),
+        (&json!("w_forecast"), &json!("python"), &json!("manifest"), &json!("read"), &json!("Tells the weather."))
+    );
+    assert_eq!((&tool["tags"], &tool["annotations"]["title"]), (&json!(["t"]), &json!("W")));
+    assert_eq!((&tool["policy"]["timeout"], &tool["input_schema"]["required"]), (&json!("9s"), &json!(["city"])));
+    let (_, plain) = app.get("/tools/w_pid").await;
+    assert_eq!((&plain["policy"]["timeout"], &plain["effect"]), (&json!("20s"), &json!("write")));
+    let reply = app.invoke("weather", json!({"city": "Oslo", "days": "3"})).await;
+    assert_eq!(said(&reply), "Oslo 3 value-of-key");
+    assert_eq!(reply.1["meta"]["usage"][0]["remaining"], 1);
+    assert_eq!(app.invoke("w_forecast", json!({"days": 1})).await.0, 422);
+    let weather = source(&app, "weather").await;
+    assert_eq!((&weather["kind"], &weather["state"], &weather["tools"]), (&json!("python"), &json!("up"), &json!(2)));
+}
+
+#[tokio::test]
+async fn a_key_that_names_no_tool_stops_the_whole_source() {
+    let manifest = "python_modules:\n  weather:\n    module: m.py\n    functions: [forecast, pid]\n    tools: {forcast: {limits: [{calls: 1, per: day}]}}\n";
+    let app = app(manifest, WEATHER).await;
+    let weather = source(&app, "weather").await;
+    assert_eq!((&weather["state"], &weather["tools"]), (&json!("failed"), &json!(0)));
+    assert_eq!(weather["fault"], "tools.forcast: the source has no such tool; did you mean `forecast`?");
+    // Known by name, and not to be called.
+    let all: Vec<_> = ["forcast", "forecast", "pid"].map(|name| (name.to_owned(), false)).to_vec();
+    assert_eq!(available(&app).await, all);
+    assert_eq!(app.get("/tools?format=openai").await.1, json!([]));
+    let (status, problem) = app.invoke("forecast", json!({"city": "Oslo"})).await;
+    assert_eq!(
+        (status.as_u16(), &problem["kind"], &problem["retryable"]),
+        (503, &json!("tool_unavailable"), &json!(true))
+    );
+    assert!(problem["detail"].as_str().unwrap().contains("did you mean `forecast`?"), "{problem}");
+    assert!(problem["retry_after_ms"].as_u64().unwrap() >= 1000, "{problem}");
+    let app2 = app;
+    app2.write("toolcrib.yaml", &manifest.replace("forcast", "forecast"));
+    assert_eq!(app2.reload().await, None);
+    let app = app2.loaded().await;
+    until(&app, "weather", "up").await;
+    assert_eq!(said(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 None");
+}
+
+/// Waits, by asking, until a source is in that state.
+async fn until(app: &TestApp, name: &str, state: &str) {
+    for _ in 0..5000 {
+        if source(app, name).await["state"] == state {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("never {state}: {}", source(app, name).await);
+}
+
+#[tokio::test]
+async fn a_call_that_a_failed_source_refuses_is_free_and_its_key_stays_good() {
+    let manifest = "python_modules:\n  weather:\n    module: m.py\n    tools: {forecast: {limits: [{calls: 1, per: lifetime}], idempotency: required}}\n    functions: [forecast]\n";
+    let app = app(manifest, "import nothing_of_that_name\n").await;
+    let fault = source(&app, "weather").await["fault"].as_str().unwrap().to_owned();
+    assert!(fault.contains("nothing_of_that_name") && fault.contains("m.py"), "{fault}");
+    let keyed = || {
+        let mut request = crate::support::request(
+            "POST",
+            "/tools/forecast/invoke",
+            None,
+            Some(json!({"arguments": {"city": "Oslo"}})),
+        );
+        request.headers_mut().insert("idempotency-key", "k-1".parse().unwrap());
+        request
+    };
+    assert_eq!(app.send(keyed()).await.0, 503);
+    app.write("m.py", WEATHER);
+    let (status, view) = app.post("/sources/weather/restart", json!(null)).await;
+    assert_eq!((status.as_u16(), &view["state"]), (200, &json!("up")), "{view}");
+    let reply = app.send(keyed()).await;
+    assert_eq!((reply.0.as_u16(), said(&reply)), (200, "Oslo 1 None"));
+    assert_eq!(app.send(keyed()).await.1, reply.1);
+}
+
+#[tokio::test]
+async fn what_is_the_same_runs_on_over_a_reload_and_what_differs_is_swapped() {
+    let manifest = "python_modules:\n  m: {module: m.py, functions: [forecast, pid]}\n";
+    let app = app(manifest, WEATHER).await;
+    let (first, hash) = (pid(&app).await, app.get("/tools/pid").await.1["definition_hash"].clone());
+    // Another policy is no reason to start anew, nor is another prefix for other tools' calls.
+    app.write("toolcrib.yaml", &manifest.replace("pid]", "pid], tools: {pid: {effect: read, tags: [x]}}"));
+    assert_eq!(app.reload().await, None);
+    let (_, tool) = app.get("/tools/pid").await;
+    assert_eq!((&tool["effect"], &tool["tags"], &tool["definition_hash"]), (&json!("read"), &json!(["x"]), &hash));
+    assert_eq!(pid(&app).await, first);
+    // A word on a tool that is not there: the old policies go on, and it is said.
+    app.write("toolcrib.yaml", &manifest.replace("pid]", "pid], tools: {pit: {effect: read}}"));
+    assert_eq!(app.reload().await, None);
+    let m = source(&app, "m").await;
+    assert_eq!(
+        (&m["state"], &m["fault"]),
+        (
+            &json!("up"),
+            &json!("tools.pit: the source has no such tool; did you mean `pid`?; the one before is served on")
+        )
+    );
+    assert_eq!((pid(&app).await, app.get("/tools/pid").await.1["effect"].clone()), (first.clone(), json!("read")));
+    app.write("toolcrib.yaml", manifest);
+    assert_eq!(app.reload().await, None);
+    assert_eq!((pid(&app).await, source(&app, "m").await["fault"].clone()), (first.clone(), json!(null)));
+    // Other contents, or another environment, are another module.
+    app.write("m.py", &WEATHER.replace("The process.", "The process's number."));
+    assert_eq!(app.reload().await, None);
+    until_not(&app, &first).await;
+    let (second, tool) = (pid(&app).await, app.get("/tools/pid").await.1);
+    assert_eq!(tool["description"], "The process's number.");
+    assert_ne!(tool["definition_hash"], hash);
+    app.write("toolcrib.yaml", &manifest.replace("m.py", "m.py, environment: {KEY: other}"));
+    assert_eq!(app.reload().await, None);
+    until_not(&app, &second).await;
+    assert_eq!(said(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 other");
+    // One that does not load leaves the one before.
+    let third = pid(&app).await;
+    app.write("m.py", "def forecast(:\n");
+    assert_eq!(app.reload().await, None);
+    while source(&app, "m").await["fault"].is_null() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let m = source(&app, "m").await;
+    assert!(m["state"] == "up" && m["fault"].as_str().unwrap().contains("m.py"), "{m}");
+    assert_eq!(pid(&app).await, third);
+    app.write("toolcrib.yaml", "tools: {}\n");
+    assert_eq!(app.reload().await, None);
+    assert_eq!((available(&app).await.len(), app.get("/sources").await.1), (0, json!({"sources": []})));
+}
+
+async fn until_not(app: &TestApp, before: &str) {
+    for _ in 0..5000 {
+        if pid(app).await != before {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("still {before}: {}", source(app, "m").await);
+}
+
+#[tokio::test]
+async fn a_name_that_the_manifest_takes_later_stops_the_source_that_has_it() {
+    let manifest = "python_modules:\n  m: {module: m.py, functions: [forecast, pid]}\n";
+    let app = app(manifest, WEATHER).await;
+    app.write("toolcrib.yaml", &format!("{manifest}tools: {{pid: {{kind: native, use: calculator}}}}\n"));
+    assert_eq!(app.reload().await, None);
+    let m = source(&app, "m").await;
+    assert_eq!((&m["state"], &m["tools"]), (&json!("failed"), &json!(0)));
+    assert!(
+        m["fault"].as_str().unwrap().contains("`pid` is a tool of the manifest already; give the source a prefix"),
+        "{m}"
+    );
+    assert_eq!(said(&app.invoke("pid", json!({"expression": "6*7"})).await), "42");
+    assert_eq!(app.invoke("forecast", json!({"city": "Oslo"})).await.0, 503);
+    app.write("toolcrib.yaml", manifest);
+    assert_eq!(app.reload().await, None);
+    until(&app, "m", "up").await;
+    assert_eq!(app.invoke("forecast", json!({"city": "Oslo"})).await.0, 200);
+}
+
+#[tokio::test]
+async fn secrets_that_a_module_is_given_do_not_come_out() {
+    let manifest = "python_modules:\n  m: {module: m.py, functions: [forecast], environment: {KEY: \"${file:key}\"}}\n";
+    let files = [("m.py", WEATHER), ("key", "hunter2-hunter2")];
+    let app = beside(manifest, &files).await.loaded().await;
+    assert_eq!(said(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 [redacted]");
+    app.write("m.py", "import os\nraise ValueError(os.environ['KEY'])\n");
+    let (_, view) = app.post("/sources/m/restart", json!(null)).await;
+    let fault = view["fault"].as_str().unwrap();
+    assert!(fault.contains("[redacted]") && !fault.contains("hunter2"), "{fault}");
+    assert_eq!(said(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 [redacted]");
+}
+
+#[tokio::test]
+async fn results_outlive_a_restart_of_the_same_file_and_no_other() {
+    let manifest = "python_modules:\n  m:\n    module: m.py\n    functions: [pid]\n    tools: {pid: {effect: read, cache: {ttl: 1h, scope: shared}}}\n";
+    let app = app(manifest, WEATHER).await;
+    let first = pid(&app).await;
+    assert_eq!(app.post("/sources/m/restart", json!(null)).await.1["state"], "up");
+    let again = app.invoke("pid", json!({})).await;
+    assert_eq!((said(&again), &again.1["meta"]["cache"]), (&*first, &json!("hit")));
+    app.write("m.py", &format!("{WEATHER}\n# other\n"));
+    assert_eq!(app.post("/sources/m/restart", json!(null)).await.1["state"], "up");
+    assert_ne!(pid(&app).await, first);
+}

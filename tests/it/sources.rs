@@ -1,0 +1,308 @@
+//! Sources of the program, scripted; Python modules are in `modules.rs`.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::http::header::RETRY_AFTER;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use toolcrib::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use toolcrib::tools::{Listed, Offer, Runner, Source, SourceFault, SourceStatus, Told};
+use toolcrib::{App, Effect, Tool};
+
+use crate::support::{TestApp, request, said};
+
+/// Answers each listing by its script, in order.
+#[derive(Default)]
+struct Scripted {
+    script: Mutex<VecDeque<Result<Vec<Offer>, &'static str>>>,
+    /// Listings wait for it, if there is one.
+    gate: Option<Arc<Semaphore>>,
+    listings: AtomicUsize,
+    down: Arc<AtomicBool>,
+}
+
+/// Says what it was made to say, when it may.
+struct Says {
+    text: String,
+    gate: Option<Arc<Semaphore>>,
+    down: Arc<AtomicBool>,
+    /// Counts those that are there.
+    alive: Arc<()>,
+}
+
+#[async_trait::async_trait]
+impl Runner for Says {
+    async fn call(&self, _: Arc<JsonObject>, _: ToolContext) -> Result<ToolResult, ToolError> {
+        if let Some(gate) = &self.gate {
+            gate.acquire().await.unwrap().forget();
+        }
+        if self.down.load(Ordering::SeqCst) {
+            return Err(ToolError::unavailable_before("its worker died", None));
+        }
+        Ok(ToolResult::text(self.text.clone()))
+    }
+
+    fn is_available(&self) -> bool {
+        !self.down.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait::async_trait]
+impl Source for Scripted {
+    async fn list(&self, told: &Told) -> Result<Listed, SourceFault> {
+        self.listings.fetch_add(1, Ordering::SeqCst);
+        told("installing 12 packages".into());
+        if let Some(gate) = &self.gate {
+            gate.acquire().await.unwrap().forget();
+        }
+        let next = self.script.lock().unwrap().pop_front();
+        let tools = next.unwrap_or(Err("there is no more")).map_err(|why| SourceFault(why.into()))?;
+        Ok(Listed { tools, warnings: Vec::new() })
+    }
+
+    fn status(&self) -> SourceStatus {
+        let down = self.down.load(Ordering::SeqCst);
+        let fault = down.then(|| "its worker died".into());
+        SourceStatus { up: !down, workers: usize::from(!down), replaced: u64::from(down), fault }
+    }
+}
+
+fn runner(text: &str, gate: Option<&Arc<Semaphore>>) -> Arc<Says> {
+    let (gate, down, alive) = (gate.cloned(), Arc::default(), Arc::default());
+    Arc::new(Says { text: text.into(), gate, down, alive })
+}
+
+fn offer(name: &str, runner: Arc<dyn Runner>) -> Offer {
+    Offer {
+        name: name.into(),
+        description: "Says something.".into(),
+        input_schema: json!({"type": "object", "properties": {}, "additionalProperties": false}),
+        output_schema: None,
+        annotations: JsonObject::new(),
+        result_as_answer: false,
+        runner,
+    }
+}
+
+fn scripted(script: impl IntoIterator<Item = Result<Vec<Offer>, &'static str>>) -> Arc<Scripted> {
+    Arc::new(Scripted { script: Mutex::new(script.into_iter().collect()), ..Scripted::default() })
+}
+
+fn plain(name: &str) -> Tool {
+    Tool::new(name, "…").effect(Effect::Read).call(|_, _| async { Ok("plain") })
+}
+
+async fn names(app: &TestApp) -> Vec<String> {
+    let tools = app.get("/tools").await.1["tools"].clone();
+    tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn source(app: &TestApp, name: &str) -> Value {
+    let (status, list) = app.get("/sources").await;
+    assert_eq!(status, 200);
+    list["sources"].as_array().unwrap().iter().find(|source| source["name"] == name).unwrap().clone()
+}
+
+#[tokio::test]
+async fn tools_of_a_source_are_tools_like_any_other() {
+    let source_ = scripted([Ok(vec![offer("hello", runner("hi", None))])]);
+    let app = TestApp::loading(App::builder().source("greeter", source_).tool(plain("own")), None).await.loaded().await;
+    assert_eq!(names(&app).await, ["hello", "own"]);
+    assert_eq!(said(&app.invoke("hello", json!({})).await), "hi");
+    assert_eq!(app.invoke("hello", json!({"x": 1})).await.0, 422);
+    let (_, tool) = app.get("/tools/hello").await;
+    assert_eq!((&tool["available"], &tool["effect"]), (&json!(true), &json!("write")));
+    let shown = json!({"name": "greeter", "kind": "native", "state": "up", "tools": 1, "workers": 1, "replaced": 0, "doing": null, "fault": null});
+    assert_eq!(source(&app, "greeter").await, shown);
+    assert_eq!(app.get("/readyz?verbose").await.1["sources"], json!([shown]));
+    assert_eq!(app.samples("toolcrib_source_up").await, ["toolcrib_source_up{source=\"greeter\"} 1"]);
+    assert_eq!(app.samples("toolcrib_source_replaced").await, ["toolcrib_source_replaced_total{source=\"greeter\"} 0"]);
+}
+
+#[tokio::test]
+async fn the_service_is_ready_when_every_source_was_listed_once_or_failed_once() {
+    let gate = Arc::new(Semaphore::new(0));
+    let slow = Scripted { gate: Some(gate.clone()), ..Scripted::default() };
+    slow.script.lock().unwrap().push_back(Err("no module named `nothing`"));
+    let quick = scripted([Ok(vec![offer("hello", runner("hi", None))])]);
+    let app = TestApp::loading(App::builder().source("slow", Arc::new(slow)).source("quick", quick), None).await;
+    while source(&app, "quick").await["state"] != "up" || source(&app, "slow").await["doing"] == "starting" {
+        tokio::task::yield_now().await;
+    }
+    let (status, problem) = app.get("/readyz").await;
+    assert_eq!(
+        (status.as_u16(), &problem["kind"], &problem["retryable"]),
+        (503, &json!("tool_unavailable"), &json!(true))
+    );
+    assert_eq!(problem["detail"], "source `slow` is still loading");
+    assert_eq!(app.headers("/readyz").await[RETRY_AFTER], "1");
+    assert_eq!(app.get("/livez").await.0, 200);
+    // What is there already can be used meanwhile.
+    assert_eq!(said(&app.invoke("hello", json!({})).await), "hi");
+    let slow = source(&app, "slow").await;
+    assert_eq!((&slow["state"], &slow["doing"]), (&json!("starting"), &json!("installing 12 packages")));
+    gate.add_permits(1);
+    let app = app.loaded().await;
+    let (status, ready) = app.get("/readyz?verbose").await;
+    assert_eq!((status.as_u16(), &ready["sources"][0]["state"]), (200, &json!("failed")));
+    assert_eq!(ready["sources"][0]["fault"], "no module named `nothing`");
+    assert!(app.samples("toolcrib_source_up").await.contains(&"toolcrib_source_up{source=\"slow\"} 0".to_owned()));
+}
+
+#[tokio::test]
+async fn a_source_that_failed_is_tried_again_until_it_is_listed() {
+    let again = scripted([Err("not yet"), Err("not yet"), Ok(vec![offer("hello", runner("hi", None))])]);
+    let app = TestApp::loading(App::builder().source("late", again.clone()), None).await.loaded().await;
+    while source(&app, "late").await["state"] != "up" {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(again.listings.load(Ordering::SeqCst), 3);
+    assert_eq!(source(&app, "late").await["fault"], Value::Null);
+    assert_eq!(said(&app.invoke("hello", json!({})).await), "hi");
+}
+
+#[tokio::test]
+async fn what_cannot_be_served_whole_is_not_served_at_all() {
+    let cases: [(&str, Vec<Offer>, &str); 5] = [
+        (
+            "clash",
+            vec![offer("fine", runner("", None)), offer("own", runner("", None))],
+            "`own` is a tool of the program already",
+        ),
+        (
+            "name",
+            vec![offer("fine", runner("", None)), offer("not a name", runner("", None))],
+            "`not a name`: a tool name has",
+        ),
+        ("twice", vec![offer("fine", runner("", None)), offer("fine", runner("", None))], "two tools called `fine`"),
+        (
+            "schema",
+            vec![Offer {
+                input_schema: json!({"type": "object", "properties": {"a": {"type": "int"}}}),
+                ..offer("odd", runner("", None))
+            }],
+            "tool `odd`: input_schema",
+        ),
+        ("between", vec![offer("shared", runner("", None))], "`shared` is a tool of source `first` already"),
+    ];
+    let mut builder =
+        App::builder().tool(plain("own")).source("first", scripted([Ok(vec![offer("shared", runner("", None))])]));
+    let mut says = Vec::new();
+    for (name, offers, why) in cases {
+        builder = builder.source(name, scripted([Ok(offers)]));
+        says.push((name, why));
+    }
+    let app = TestApp::loading(builder, None).await.loaded().await;
+    for (name, why) in says {
+        let source = source(&app, name).await;
+        // The script has one listing only; when it was tried again already, that is what is said.
+        let fault = source["fault"].as_str().unwrap();
+        assert!(fault.contains(why) || fault == "there is no more", "{name}: {source}");
+        assert_eq!((&source["state"], &source["tools"]), (&json!("failed"), &json!(0)), "{source}");
+    }
+    assert_eq!(names(&app).await, ["own", "shared"]);
+}
+
+#[tokio::test]
+async fn a_restart_is_swapped_in_whole_and_calls_under_way_finish_in_the_old_one() {
+    let gate = Arc::new(Semaphore::new(0));
+    let (old, new) = (runner("old", Some(&gate)), runner("new", None));
+    let gone = Arc::downgrade(&old);
+    let swapped = scripted([
+        Ok(vec![offer("hello", old), offer("only_old", runner("", None))]),
+        Ok(vec![offer("hello", new), offer("only_new", runner("", None))]),
+    ]);
+    let app = Arc::new(TestApp::loading(App::builder().source("s", swapped), None).await.loaded().await);
+    let hash = app.get("/tools/hello").await.1["definition_hash"].clone();
+    let running = tokio::spawn({
+        let app = app.clone();
+        async move { app.invoke("hello", json!({})).await }
+    });
+    while app.registry().shared().running.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let (status, view) = app.post("/sources/s/restart", json!(null)).await;
+    assert_eq!((status.as_u16(), &view["state"], &view["tools"]), (200, &json!("up"), &json!(2)));
+    assert_eq!(names(&app).await, ["hello", "only_new"]);
+    assert_eq!(said(&app.invoke("hello", json!({})).await), "new");
+    assert_eq!(app.get("/tools/hello").await.1["definition_hash"], hash, "the same tool by another process");
+    assert!(gone.upgrade().is_some());
+    gate.add_permits(1);
+    assert_eq!(said(&running.await.unwrap()), "old");
+    while gone.upgrade().is_some() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_restart_that_fails_leaves_the_old_one_serving_and_says_so() {
+    // However often it is tried.
+    let clash = (0..50).map(|_| Ok(vec![offer("own", runner("", None))]));
+    let failing = scripted(std::iter::once(Ok(vec![offer("hello", runner("hi", None))])).chain(clash));
+    let app = TestApp::loading(App::builder().tool(plain("own")).source("s", failing), None).await.loaded().await;
+    let (status, view) = app.post("/sources/s/restart", json!(null)).await;
+    assert_eq!((status.as_u16(), &view["state"]), (200, &json!("up")), "{view}");
+    let fault = view["fault"].as_str().unwrap();
+    assert!(
+        fault.contains("`own` is a tool of the program already") && fault.ends_with("; the one before is served on")
+    );
+    assert_eq!(said(&app.invoke("hello", json!({})).await), "hi");
+    let (status, ready) = app.get("/readyz?verbose").await;
+    assert_eq!((status.as_u16(), &ready["sources"][0]["state"]), (200, &json!("up")));
+    assert!(ready["sources"][0]["fault"].as_str().unwrap().ends_with("; the one before is served on"));
+    assert_eq!(app.post("/sources/nobody/restart", json!(null)).await.0, 404);
+}
+
+#[tokio::test]
+async fn a_source_that_is_down_says_so_and_its_tools_are_not_available() {
+    let dying = scripted([]);
+    let down = dying.down.clone();
+    let says = Arc::new(Says { text: "hi".into(), gate: None, down: down.clone(), alive: Arc::default() });
+    dying.script.lock().unwrap().push_back(Ok(vec![offer("hello", says)]));
+    let app = TestApp::loading(App::builder().source("s", dying), None).await.loaded().await;
+    assert_eq!(app.get("/tools?format=openai").await.1.as_array().unwrap().len(), 1);
+    down.store(true, Ordering::SeqCst);
+    let view = source(&app, "s").await;
+    assert_eq!((&view["state"], &view["fault"]), (&json!("down"), &json!("its worker died")));
+    assert_eq!(app.get("/tools").await.1["tools"][0]["available"], false);
+    assert_eq!(app.get("/tools/hello").await.1["available"], false);
+    assert_eq!(app.get("/tools?format=openai").await.1, json!([]));
+    let reply = app.invoke("hello", json!({})).await;
+    assert_eq!((reply.0.as_u16(), &reply.1["kind"]), (503, &json!("tool_unavailable")));
+    assert_eq!(app.get("/readyz").await.0, 200, "what tools depend on does not take the service out");
+    assert_eq!(app.samples("toolcrib_source_replaced").await, ["toolcrib_source_replaced_total{source=\"s\"} 1"]);
+}
+
+#[tokio::test]
+async fn only_admins_see_and_restart_sources() {
+    let manifest = "callers:\n  - {name: ann, key: key-of-ann-0123456789}\n  - {name: root, key: key-of-root-0123456789, admin: true}\n";
+    let listed = scripted([Ok(vec![offer("hello", runner("hi", None))]), Ok(vec![offer("hello", runner("hi", None))])]);
+    let app = TestApp::loading(App::builder().source("s", listed), Some(manifest)).await.loaded().await;
+    for (key, status) in [("key-of-ann-0123456789", 403), ("key-of-root-0123456789", 200), ("nobody", 401)] {
+        assert_eq!(app.get_as(key, "/sources").await.0, status);
+        assert_eq!(app.post_as(key, "/sources/s/restart", json!(null)).await.0, status);
+    }
+    assert_eq!(app.send(request("GET", "/sources", None, None)).await.0, 401);
+}
+
+#[tokio::test]
+async fn names_of_sources_are_unique() {
+    let twice = App::builder().source("s", scripted([])).source("s", scripted([]));
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = format!("sqlite://{}", folder.path().join("t.db").display());
+    let error = twice.ledger(ledger).build().await.err().unwrap();
+    assert!(error.to_string().contains("source `s` is there twice"), "{error}");
+}
+
+#[tokio::test]
+async fn at_the_end_nothing_of_a_source_is_left() {
+    let says = runner("hi", None);
+    let (alive, runs) = (Arc::downgrade(&says.alive), Arc::downgrade(&says));
+    let listed = scripted([Ok(vec![offer("hello", says)])]);
+    let app = TestApp::loading(App::builder().source("s", listed), None).await.loaded().await;
+    assert_eq!(said(&app.invoke("hello", json!({})).await), "hi");
+    app.close().await;
+    assert!(alive.upgrade().is_none() && runs.upgrade().is_none());
+}

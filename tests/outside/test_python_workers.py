@@ -1,0 +1,409 @@
+"""Python workers come and go: what is slow, hangs, crashes, is killed. Only the call that did it is harmed, and nothing is left behind."""
+
+import os
+import pathlib
+import signal
+import socket
+import time
+
+import pytest
+
+from harness import children, is_zombie, later, ok, parallel, poll, problem, processes, text_of
+from recipes import module
+from test_cancel import ENDED
+from test_lifecycle import connect
+
+FILES = pathlib.Path(__file__).resolve().parent / "modules"
+READ = {"effect": "read", "timeout": "20s"}
+NAMES = ["pid", "pid_async", "ends", "ends_async", "family", "nap", "nap_async", "tidy", "stubborn", "blocks", "busy", "threads", "dies_while"]
+WIDE = {"concurrency": {"max": 64, "queue": 64, "wait": "20s"}}
+
+
+def rough(start, workers=1, **policies):
+    """A service with rough.py; policies by tool name."""
+    tools = {name: dict(READ, **policies.get(name, {})) for name in NAMES}
+    return start({"defaults": WIDE, "python_modules": {"rough": module(FILES / "rough.py", workers=workers, tools=tools)}}).ready()
+
+
+def alive(pid):
+    return pathlib.Path(f"/proc/{pid}").exists() and not is_zombie(pid)
+
+
+def workers(crib):
+    return [pid for pid in children(crib.pid) if not is_zombie(pid)]
+
+
+def of(reply):
+    return ok(reply)["structured_content"]
+
+
+# ---- side by side ------------------------------------------------------------------------------------------------------
+
+def test_async_calls_share_one_loop(start):
+    crib = rough(start)
+    ok(crib.invoke("nap_async"))
+    began = time.monotonic()
+    naps = parallel(20, lambda _: of(crib.invoke("nap_async", {"seconds": 0.2})))
+    assert time.monotonic() - began < 1
+    assert len({nap["pid"] for nap in naps}) == 1
+    assert max(nap["begun"] for nap in naps) < min(nap["ended"] for nap in naps), "all at the same time"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_sync_calls_run_as_many_at_once_as_there_are_workers(start, count):
+    crib = rough(start, workers=count)
+    parallel(count, lambda _: ok(crib.invoke("nap")))
+    naps = parallel(6, lambda _: of(crib.invoke("nap", {"seconds": 0.2})))
+    assert len({nap["pid"] for nap in naps}) == count
+    at_once = max(sum(other["begun"] <= nap["begun"] < other["ended"] for other in naps) for nap in naps)
+    assert at_once == count
+    assert max(nap["ended"] for nap in naps) - min(nap["begun"] for nap in naps) < 0.2 * 6 / count + 0.6
+
+
+def test_a_slow_sync_call_holds_no_async_one_up(start):
+    crib = rough(start)
+    slow = later(lambda: crib.invoke("nap", {"seconds": 2}))
+    crib.wait_row("state=running")
+    began = time.monotonic()
+    ok(crib.invoke("nap_async"))
+    assert time.monotonic() - began < 1
+    ok(slow())
+
+
+# ---- too slow ----------------------------------------------------------------------------------------------------------
+
+def test_a_sync_call_past_its_time_dies_with_all_it_started(start, mark):
+    crib = rough(start, workers=2, family={"timeout": "1s"})
+    others = [later(lambda: crib.invoke("nap", {"seconds": 3})), later(lambda: crib.invoke("nap_async", {"seconds": 3}))]
+    crib.wait_row("tool=nap&state=running")
+    family = later(lambda: crib.invoke("family", {"mark": mark}))
+    poll(lambda: len(processes(mark)) >= 3, 5, "the family")
+    said = problem(family(), 504, "attempt_timed_out")
+    poll(lambda: not processes(mark), 1, "the whole family dead within a second")
+    assert crib.row(said["invocation_id"])["state"] == "timed_out"
+    for other in others:
+        ok(other())
+    ok(crib.invoke("nap"))
+
+
+def test_a_busy_loop_is_ended(start):
+    crib = rough(start, busy={"timeout": "500ms"})
+    began = time.monotonic()
+    problem(crib.invoke("busy"), 504, "attempt_timed_out")
+    assert time.monotonic() - began < 1.5
+    began = time.monotonic()
+    ok(crib.invoke("nap"))
+    assert time.monotonic() - began < 1
+
+
+def test_an_async_call_past_its_time_is_cancelled_alone(start, tmp_path):
+    crib = rough(start, tidy={"timeout": "500ms"})
+    pid = text_of(ok(crib.invoke("pid_async")))
+    other = later(lambda: crib.invoke("nap_async", {"seconds": 2}))
+    crib.wait_row("tool=nap_async&state=running")
+    problem(crib.invoke("tidy", {"path": str(tmp_path / "tidied")}), 504, "attempt_timed_out")
+    poll(lambda: (tmp_path / "tidied").exists(), 1, "its `finally` ran")
+    assert str(of(other())["pid"]) == pid == text_of(ok(crib.invoke("pid_async"))), "the worker lives on"
+
+
+@pytest.mark.parametrize("name", ["stubborn", "blocks"])
+def test_an_async_call_that_does_not_stop_is_ended_with_its_worker(start, name):
+    """Its worker is gone within some seconds, sync calls are not touched, and async ones work again at once."""
+    crib = rough(start, **{name: {"timeout": "500ms"}})
+    pid = int(text_of(ok(crib.invoke("pid_async"))))
+    sync = later(lambda: crib.invoke("nap", {"seconds": 3}))
+    began = time.monotonic()
+    problem(crib.invoke(name), 504, "attempt_timed_out")
+    assert time.monotonic() - began < 1.5, "its caller does not wait for the worker"
+    poll(lambda: not alive(pid), 4, "the worker is gone")
+    began = time.monotonic()
+    assert int(text_of(ok(crib.invoke("pid_async")))) != pid
+    assert time.monotonic() - began < 1.5
+    ok(sync())
+
+
+def test_an_async_call_at_the_time_of_a_blocked_loop(start):
+    """Others in the blocked loop end in some way within their own time; what may be repeated is."""
+    crib = rough(start, blocks={"timeout": "500ms"}, nap_async={"retry": {"attempts": 3}})
+    ok(crib.invoke("nap_async"))
+    other = later(lambda: crib.invoke("nap_async", {"seconds": 1}))
+    crib.wait_row("tool=nap_async&state=running")
+    problem(crib.invoke("blocks"), 504, "attempt_timed_out")
+    ok(other())
+
+
+# ---- crashes -----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("how", ["exit", "exit 0", "SIGSEGV", "SIGKILL", "SIGTERM", "SIGABRT"])
+def test_a_worker_that_dies_in_a_call(start, how):
+    crib = rough(start)
+    before = text_of(ok(crib.invoke("pid")))
+    said = problem(crib.invoke("ends", {"how": how}), 502, "tool_unavailable")
+    assert said["source"] == "tool", said
+    began = time.monotonic()
+    after = text_of(ok(crib.invoke("pid")))
+    assert time.monotonic() - began < 1 and after != before
+    row = crib.row(said["invocation_id"])
+    assert (row["state"], row["kind"], row["attempts"]) == ("failed", "tool_unavailable", 1), row
+
+
+def test_a_write_whose_worker_dies_is_not_run_again(start, tmp_path):
+    """It may have had its effect."""
+    crib = rough(start, ends={"effect": "write", "retry": {"attempts": 3}})
+    said = problem(crib.invoke("ends", {"how": "exit"}), 502, "tool_unavailable")
+    assert crib.row(said["invocation_id"])["attempts"] == 1 and said["retryable"] is False, said
+
+
+def test_a_worker_killed_from_outside(start):
+    """In a call it costs that call; at rest it costs none."""
+    crib = rough(start, workers=2)
+    other = later(lambda: crib.invoke("nap", {"seconds": 2}))
+    crib.wait_row("tool=nap&state=running")
+    pid = int(text_of(ok(crib.invoke("pid"))))
+    victim = later(lambda: crib.invoke("nap", {"seconds": 30}))
+    poll(lambda: len(crib.rows("tool=nap&state=running")) == 2, 5, "both at work")
+    os.kill(pid, signal.SIGKILL)
+    problem(victim(5), 502, "tool_unavailable")
+    ok(other())
+    for _ in range(3):
+        for name in ("pid", "pid_async"):
+            pid = int(text_of(ok(crib.invoke(name))))
+            os.kill(pid, signal.SIGKILL)
+            poll(lambda: not alive(pid), 2, "it is dead")
+            time.sleep(0.1)
+            assert text_of(ok(crib.invoke(name))) != str(pid)
+
+
+def test_a_crash_of_the_async_worker_ends_what_it_had(start):
+    crib = rough(start)
+    ok(crib.invoke("pid_async"))
+    others = [later(lambda: crib.invoke("nap_async", {"seconds": 20})) for _ in range(5)]
+    poll(lambda: len(crib.rows("tool=nap_async&state=running")) == 5, 5, "all at work")
+    problem(crib.invoke("ends_async"), 502, "tool_unavailable")
+    for other in others:
+        problem(other(5), 502, "tool_unavailable")
+    ok(crib.invoke("nap_async"))
+    ok(crib.invoke("nap"))
+
+
+def test_a_tool_whose_worker_keeps_dying_rests_and_comes_back(start, tmp_path):
+    flag = tmp_path / "flag"
+    flag.touch()
+    crib = rough(start)
+    replies = [crib.invoke("dies_while", {"flag": str(flag)}) for _ in range(12)]
+    assert {reply.status for reply in replies} == {502, 503}, [reply.status for reply in replies]
+    first_rest = next(number for number, reply in enumerate(replies) if reply.status == 503)
+    assert first_rest >= 3, "a few crashes are answered by a new worker at once"
+    for reply in replies:
+        problem(reply, {502, 503}, "tool_unavailable")
+    assert all(int(reply.headers["retry-after"]) >= 1 for reply in replies if reply.status == 503)
+    flag.unlink()
+    poll(lambda: crib.invoke("dies_while", {"flag": str(flag)}).status == 200, 20, "well again")
+
+
+def test_a_module_that_cannot_be_loaded_any_more(start, tmp_path):
+    """Its worker dies and no new one starts: 503 with Retry-After, and well by itself when the reason is gone."""
+    flag = tmp_path / "flag"
+    (tmp_path / "moody.py").write_text(f"import os\nif os.path.exists({str(flag)!r}):\n    raise RuntimeError('not today')\n"
+                                       "def ask() -> int:\n    'Asks.'\n    return os.getpid()\n")
+    crib = start({"python_modules": {"moody": module(tmp_path / "moody.py", functions=["ask"], tools={"ask": {"effect": "read"}})}}).ready()
+    pid = int(text_of(ok(crib.invoke("ask"))))
+    flag.touch()
+    os.kill(pid, signal.SIGKILL)
+
+    def rests():
+        reply = crib.invoke("ask")
+        return reply if reply.status == 503 else problem(reply, 502, "tool_unavailable") and None
+
+    said = poll(rests, 15, "it rests")
+    problem(said, 503, "tool_unavailable")
+    assert int(said.headers["retry-after"]) >= 1
+    crib.logged("not today")
+    assert "moody.py:3" in crib.stderr, "the log says where"
+    assert crib.get("/livez").status == 200
+    flag.unlink()
+    poll(lambda: crib.invoke("ask").status == 200, 40, "well again")
+
+
+def test_a_hundred_kills_leave_nothing(start):
+    crib = rough(start, workers=2, busy={"timeout": "50ms"})
+    for name in ("nap", "pid_async", "busy"):
+        crib.invoke(name)
+    parallel(2, lambda _: ok(crib.invoke("nap", {"seconds": 0.3})))
+
+    def descriptors():
+        return len(os.listdir(f"/proc/{crib.pid}/fd"))
+
+    def threads():
+        return len(os.listdir(f"/proc/{crib.pid}/task"))
+
+    time.sleep(0.5)
+    before, workers_before, threads_before = descriptors(), len(workers(crib)), threads()
+
+    def one(_):
+        return {crib.invoke("busy").status for _ in range(50)}
+
+    statuses = set.union(*parallel(2, one))
+    assert statuses <= {504, 503}, statuses  # a breaker may have had its say
+    poll(lambda: crib.invoke("nap").status == 200, 10, "well")
+    poll(lambda: crib.invoke("pid_async").status == 200, 10, "well")
+    poll(lambda: len(workers(crib)) <= workers_before and descriptors() <= before + 3, 10,
+         f"as before: {workers_before} workers, {before} descriptors; now {len(workers(crib))}, {descriptors()}")
+    assert not [pid for pid in children(crib.pid) if is_zombie(pid)]
+    assert threads() <= threads_before + 2
+
+
+def test_a_hundred_crashes_leave_nothing(start):
+    crib = rough(start, workers=2, ends={"repeatable": True})
+    parallel(2, lambda _: ok(crib.invoke("nap", {"seconds": 0.3})))
+    time.sleep(0.3)
+    before = len(os.listdir(f"/proc/{crib.pid}/fd"))
+    for _ in range(100):
+        pid = int(text_of(ok(poll(lambda: (lambda r: r if r.status == 200 else None)(crib.invoke("pid")), 20, "a worker"))))
+        os.kill(pid, signal.SIGKILL)
+    poll(lambda: crib.invoke("nap").status == 200, 20, "well")
+    poll(lambda: len(os.listdir(f"/proc/{crib.pid}/fd")) <= before + 3 and not [p for p in children(crib.pid) if is_zombie(p)], 10,
+         f"descriptors as before ({before})")
+    assert len(workers(crib)) <= 4
+
+
+# ---- the end of the service --------------------------------------------------------------------------------------------
+
+def test_kill_nine_leaves_no_worker(start, mark):
+    crib = rough(start, workers=2)
+    for name in ("pid", "pid_async"):
+        ok(crib.invoke(name))
+    calls = [later(lambda: crib.invoke("busy")), later(lambda: crib.invoke("nap", {"seconds": 50})), later(lambda: crib.invoke("blocks"))]
+    poll(lambda: len(crib.rows("state=running")) == 3, 5, "all at work")
+    there = workers(crib)
+    assert len(there) >= 3
+    crib.kill9()
+    for call in calls:
+        with pytest.raises(Exception):
+            call()
+    poll(lambda: not any(alive(pid) for pid in there), 3, f"no worker of {there} left")
+
+
+@pytest.mark.parametrize("name", ["nap", "nap_async"])
+def test_sigterm_lets_a_call_finish(start, name):
+    crib = rough(start)
+    ok(crib.invoke(name))
+    call = later(lambda: crib.invoke(name, {"seconds": 2}))
+    crib.wait_row(f"tool={name}&state=running")
+    there = workers(crib)
+    crib.stop()
+    ok(call())
+    assert not any(alive(pid) for pid in there)
+
+
+def test_a_thread_left_behind_holds_no_stop_up(start):
+    crib = rough(start)
+    ok(crib.invoke("threads"))
+    there, began = workers(crib), time.monotonic()
+    crib.stop()
+    assert time.monotonic() - began < 10
+    poll(lambda: not any(alive(pid) for pid in there), 3, "no worker left")
+
+
+def test_stop_during_the_start(start, tmp_path):
+    """A module that takes its time to load keeps nothing from stopping."""
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(30)\ndef f() -> int:\n    'F.'\n    return 1\n")
+    crib = start({"python_modules": {"slow": module(tmp_path / "slow.py", functions=["f"])}})
+    poll(lambda: workers(crib), 5, "it loads")
+    assert crib.get("/livez").status == 200 and crib.get("/readyz").status == 503
+    there, began = workers(crib), time.monotonic()
+    crib.stop()
+    assert time.monotonic() - began < 8
+    poll(lambda: not any(alive(pid) for pid in there), 3, "no worker left")
+
+
+# ---- cancelling --------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("by", ["delete", "disconnect"])
+def test_cancelling_ends_what_a_sync_call_started(start, mark, by):
+    crib = rough(start, workers=2)
+    body = {"mark": mark}
+    if by == "delete":
+        answer = later(lambda: crib.invoke("family", body))
+    else:
+        sock = socket.create_connection(("127.0.0.1", crib.port))
+        text = '{"arguments": {"mark": "%s"}}' % mark
+        sock.sendall((f"POST /tools/family/invoke HTTP/1.1\r\nhost: 127.0.0.1:{crib.port}\r\ncontent-type: application/json\r\n"
+                      f"content-length: {len(text)}\r\n\r\n{text}").encode())
+    poll(lambda: len(processes(mark)) >= 3, 5, "the family")
+    invocation = crib.wait_row("tool=family&state=running")["invocation_id"]
+    if by == "delete":
+        reply = crib.delete(f"/invocations/{invocation}")
+        assert reply.status == 200 and reply.json["state"] == "cancelled", reply
+        problem(answer(), 499, "cancelled")
+    else:
+        sock.close()
+    poll(lambda: not processes(mark), 1.5, "the whole family dead")
+    row = poll(lambda: (lambda r: r if r["state"] in ENDED else None)(crib.row(invocation)), 5, "its end")
+    assert (row["state"], row["kind"]) == ("cancelled", "cancelled"), row
+    ok(crib.invoke("nap"))
+
+
+@pytest.mark.parametrize("by", ["delete", "disconnect"])
+def test_cancelling_an_async_call_reaches_it(start, tmp_path, by):
+    crib = rough(start)
+    file = tmp_path / "tidied"
+    other = later(lambda: crib.invoke("nap_async", {"seconds": 2}))
+    if by == "delete":
+        answer = later(lambda: crib.invoke("tidy", {"path": str(file)}))
+    else:
+        sock = socket.create_connection(("127.0.0.1", crib.port))
+        text = '{"arguments": {"path": "%s"}}' % file
+        sock.sendall((f"POST /tools/tidy/invoke HTTP/1.1\r\nhost: 127.0.0.1:{crib.port}\r\ncontent-type: application/json\r\n"
+                      f"content-length: {len(text)}\r\n\r\n{text}").encode())
+    invocation = crib.wait_row("tool=tidy&state=running")["invocation_id"]
+    time.sleep(0.3)
+    if by == "delete":
+        assert crib.delete(f"/invocations/{invocation}").status == 200
+        problem(answer(), 499, "cancelled")
+    else:
+        sock.close()
+    poll(file.exists, 2, "its `finally` ran")
+    ok(other())
+
+
+def test_a_write_finishes_when_its_caller_leaves(start, tmp_path):
+    crib = rough(start, nap={"effect": "write"})
+    ok(crib.invoke("nap"))
+    sock = connect(crib)
+    text = '{"arguments": {"seconds": 1}}'
+    sock.sendall((f"POST /tools/nap/invoke HTTP/1.1\r\nhost: 127.0.0.1:{crib.port}\r\ncontent-type: application/json\r\n"
+                  f"content-length: {len(text)}\r\n\r\n{text}").encode())
+    invocation = crib.wait_row("tool=nap&state=running")["invocation_id"]
+    sock.close()
+    row = poll(lambda: (lambda r: r if r["state"] in ENDED else None)(crib.row(invocation)), 5, "its end")
+    assert row["state"] == "succeeded", row
+
+
+def test_a_storm_of_short_calls_and_kills(start):
+    """Sync, async, timeouts and crashes all at once, and every call has exactly one fitting end."""
+    crib = rough(start, workers=2, busy={"timeout": "100ms"})
+    ok(crib.invoke("nap"))
+    rows = len(crib.all_rows())
+
+    def one(number):
+        session, statuses = crib.session(), []
+        for turn in range(10):
+            kind = (number + turn) % 10
+            if kind == 0:
+                statuses.append(("busy", session.invoke("busy").status))
+            elif kind == 1:
+                statuses.append(("ends", session.invoke("ends", {"how": "exit"}).status))
+            elif kind < 6:
+                statuses.append(("nap", session.invoke("nap", {"seconds": 0.005}).status))
+            else:
+                statuses.append(("nap_async", session.invoke("nap_async", {"seconds": 0.005}).status))
+        session.close()
+        return statuses
+
+    ends = [end for some in parallel(12, one) for end in some]
+    fitting = {"busy": {504, 503}, "ends": {502, 503}, "nap": {200}, "nap_async": {200}}
+    wrong = [end for end in ends if end[1] not in fitting[end[0]]]
+    assert not wrong, wrong
+    poll(lambda: len(crib.all_rows()) == rows + 120, 5, "a row each")
+    assert all(row["state"] in ENDED for row in crib.all_rows())

@@ -1,0 +1,255 @@
+"""Python modules as sources of tools: the start, the command line, a file that changes, the end."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+from harness import BIN, cli, clean_env, later, ok, poll, problem, text_of
+from recipes import CALLERS, KEYS
+
+HELLO = '''
+import os, time
+
+def hello(name: str) -> str:
+    """Greets somebody.
+
+    Args:
+        name: Who is greeted
+    """
+    return f"hello {name}"
+
+def pid() -> int:
+    """The number of the process that answers."""
+    return os.getpid()
+
+def slow(seconds: float) -> str:
+    """Takes its time."""
+    time.sleep(seconds)
+    return "done"
+'''
+
+
+def modules(**more):
+    return {"python_modules": {"greeter": dict({"module": "./hello.py", "functions": ["hello", "pid", "slow"]}, **more)}}
+
+
+def beside(folder, text=HELLO, name="hello.py"):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    return folder
+
+
+def source(crib, name="greeter", key=None):
+    return {one["name"]: one for one in crib.get("/sources", key=key).json["sources"]}[name]
+
+
+def workers_below(pid):
+    """Processes whose parent chain leads to `pid`."""
+    parents = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, IndexError):
+                pass
+    found, open_ = set(), {pid}
+    while open_:
+        open_ = {child for child, parent in parents.items() if parent in open_} - found
+        found |= open_
+    return found
+
+
+def alive(pid):
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state != "Z"
+    except OSError:
+        return False
+
+
+def test_who_reads_that_it_listens_finds_the_tools(start, tmp_path):
+    """The line comes when the modules are listed: a script that calls at once is served."""
+    crib = start(modules(), folder=beside(tmp_path / "crib"))
+    assert ok(crib.invoke("hello", {"name": "Ann"}))["content"][0]["text"] == "hello Ann"
+    assert crib.get("/readyz").status == 200
+    shown = source(crib)
+    assert (shown["state"], shown["kind"], shown["tools"], shown["fault"]) == ("up", "python", 3, None), shown
+    assert "3 tools" in crib.stderr, crib.stderr
+
+
+def test_a_module_that_takes_long_does_not_keep_the_service_from_listening(start, tmp_path):
+    """After five seconds the line comes without it; until it is listed the service is not ready, and says why."""
+    manifest = {"tools": {"calculator": {"kind": "native"}}, **modules()}
+    began = time.monotonic()
+    crib = start(manifest, folder=beside(tmp_path / "crib", "import time\ntime.sleep(9)\n" + HELLO))
+    assert 4.5 < time.monotonic() - began < 8.5
+    said = problem(crib.get("/readyz"), 503, "tool_unavailable")
+    assert "`greeter` is still loading" in said["detail"] and said["retryable"] is True, said
+    assert crib.get("/livez").status == 200 and source(crib)["state"] == "starting"
+    ok(crib.invoke("calculator", {"expression": "6*7"}))
+    said = problem(crib.invoke("hello", {"name": "Ann"}), 503, "tool_unavailable")
+    assert "still loading" in said["detail"] and said["retry_after_ms"] >= 1000, said
+    assert crib.get("/tools/hello").json["available"] is False
+    poll(lambda: crib.get("/readyz").status == 200, 15, "ready")
+    assert ok(crib.invoke("hello", {"name": "Ann"}))
+
+
+def test_a_stop_while_a_module_is_loading(start, tmp_path):
+    """SIGTERM is heard before the line is out, and the worker goes too."""
+    folder = beside(tmp_path / "crib", "import time\nopen('loading', 'w').close()\ntime.sleep(60)\n")
+    (folder / "toolcrib.yaml").write_text("python_modules: {m: {module: ./hello.py}}\n")
+    process = subprocess.Popen([BIN, "serve", "--listen", "127.0.0.1:0"], cwd=folder, env=clean_env(None, folder),
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        poll(lambda: (folder / "loading").exists(), 15, "the module loads")
+        below = workers_below(process.pid)
+        assert below
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(4) == 0
+        assert b"listening" not in process.stdout.read()
+        poll(lambda: not any(alive(pid) for pid in below), 5, "no worker is left")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_no_worker_outlives_the_service(start, tmp_path):
+    crib = start(modules(workers=2), folder=beside(tmp_path / "crib"))
+    ok(crib.invoke("hello", {"name": "Ann"}))
+    below = workers_below(crib.process.pid)
+    assert below
+    crib.stop()
+    poll(lambda: not any(alive(pid) for pid in below), 5, "no worker is left after SIGTERM")
+    crib.start()
+    ok(crib.invoke("hello", {"name": "Ann"}))
+    below = workers_below(crib.process.pid)
+    crib.kill9()
+    poll(lambda: not any(alive(pid) for pid in below), 10, "no worker is left after kill -9")
+
+
+def test_a_module_file_that_changes_is_loaded_anew(start, tmp_path):
+    """Seen by itself, swapped in whole; a call under way finishes in the old one; a bad file changes nothing."""
+    folder = beside(tmp_path / "crib")
+    crib = start(modules(), folder=folder)
+    first = text_of(crib.invoke("pid"))
+    hash_before = crib.get("/tools/hello").json["definition_hash"]
+    late = later(lambda: crib.invoke("slow", {"seconds": 4}))
+    crib.wait_row("tool=slow&state=reserved")
+    beside(folder, HELLO.replace('f"hello {name}"', 'f"good day {name}"'))
+    poll(lambda: crib.get("/tools/hello").json["definition_hash"] != hash_before, 15, "the new file")
+    assert text_of(crib.invoke("hello", {"name": "Ann"})) == "good day Ann"
+    assert text_of(crib.invoke("pid")) != first
+    assert text_of(late()) == "done"
+    beside(folder, "def hello(:\n")
+    fault = poll(lambda: source(crib)["fault"], 15, "a fault")
+    assert "hello.py" in fault and fault.endswith("the one before is served on"), fault
+    assert source(crib)["state"] == "up" and text_of(crib.invoke("hello", {"name": "Bob"})) == "good day Bob"
+    beside(folder, HELLO)
+    poll(lambda: text_of(crib.invoke("hello", {"name": "Ann"})) == "hello Ann", 15, "the mended file")
+    assert source(crib)["fault"] is None
+    assert crib.get("/readyz").json["reloads"] == {"taken": 0, "refused": 0}, "the manifest was not read again"
+
+
+def test_a_failed_module_heals_when_its_file_does(start, tmp_path):
+    folder = beside(tmp_path / "crib", "raise RuntimeError('not today')\n")
+    crib = start(modules(), folder=folder)
+    assert crib.get("/readyz").status == 200, "failed once is ready"
+    shown = source(crib)
+    assert shown["state"] == "failed" and "not today" in shown["fault"], shown
+    said = problem(crib.invoke("hello", {"name": "Ann"}), 503, "tool_unavailable")
+    assert "not today" in said["detail"], said
+    beside(folder)
+    poll(lambda: crib.invoke("hello", {"name": "Ann"}).status == 200, 15, "it is up")
+
+
+def test_a_restart_on_request(start, tmp_path):
+    crib = start({"callers": CALLERS, **modules()}, env=KEYS, folder=beside(tmp_path / "crib"))
+    before = text_of(crib.invoke("pid", key=KEYS["ANN"]))
+    problem(crib.post("/sources/greeter/restart", key=KEYS["ANN"]), 403, "forbidden")
+    problem(crib.get("/sources", key=KEYS["ANN"]), 403, "forbidden")
+    problem(crib.post("/sources/nobody/restart", key=KEYS["ROOT"]), 404)
+    done = crib.post("/sources/greeter/restart", key=KEYS["ROOT"])
+    assert done.status == 200 and done.json["state"] == "up" and done.json["fault"] is None, done
+    assert text_of(crib.invoke("pid", key=KEYS["ANN"])) != before
+
+
+def test_a_tool_that_the_program_kills_itself_with(start, tmp_path):
+    """A worker that dies fails its own call, is replaced, and is counted."""
+    text = HELLO + "\ndef die() -> str:\n    \"\"\"Ends the worker.\"\"\"\n    os._exit(3)\n"
+    crib = start(modules(functions=["hello", "die"]), folder=beside(tmp_path / "crib", text))
+    problem(crib.invoke("die"), 502, "tool_unavailable")
+    poll(lambda: crib.invoke("hello", {"name": "Ann"}).status == 200, 15, "a new worker")
+    poll(lambda: source(crib)["replaced"] >= 1, 10, "it is counted")
+    metrics = crib.get("/metrics").body.decode()
+    assert 'toolcrib_source_up{source="greeter"} 1' in metrics, metrics
+    assert 'toolcrib_source_replaced_total{source="greeter"} 1' in metrics, metrics
+
+
+# ---- the command line --------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def folder(tmp_path):
+    beside(tmp_path)
+    (tmp_path / "toolcrib.yaml").write_text(json.dumps({"tools": {"calculator": {"kind": "native"}}, **modules()}))
+    return tmp_path
+
+
+def test_tools_and_openapi_show_what_modules_bring(folder):
+    done = cli("tools", cwd=folder)
+    assert done.returncode == 0, done
+    tools = {tool["name"]: tool for tool in json.loads(done.stdout)["tools"]}
+    assert set(tools) == {"calculator", "hello", "pid", "slow"} and tools["hello"]["available"] is True
+    assert tools["hello"]["input_schema"]["required"] == ["name"], tools["hello"]
+    assert not list(folder.glob("*.db")), "no ledger was made"
+    done = cli("openapi", "--manifest", "toolcrib.yaml", cwd=folder)
+    assert done.returncode == 0 and "/tools/hello/invoke" in json.loads(done.stdout)["paths"], done
+    served = cli("tools", "--format", "openai", cwd=folder)
+    assert {tool["function"]["name"] for tool in json.loads(served.stdout)} == set(tools)
+
+
+def test_tools_of_a_module_that_fails(folder):
+    """What there is is printed; what is missing is said, and the exit code says that something is."""
+    beside(folder, "import no_such_thing\n")
+    done = cli("tools", cwd=folder)
+    assert done.returncode == 1 and "source `greeter` failed" in done.stderr and "no_such_thing" in done.stderr, done
+    assert [tool["name"] for tool in json.loads(done.stdout)["tools"]] == ["calculator"]
+
+
+def test_call_in_process(folder):
+    done = cli("call", "hello", '{"name": "Ann"}', cwd=folder)
+    assert done.returncode == 0 and json.loads(done.stdout)["content"][0]["text"] == "hello Ann", done
+    beside(folder, "import no_such_thing\n")
+    done = cli("call", "hello", '{"name": "Ann"}', cwd=folder)
+    said = json.loads(done.stdout)
+    assert done.returncode == 1 and said["kind"] == "tool_unavailable" and "no_such_thing" in said["detail"], done
+    assert "source `greeter` failed" in done.stderr, done
+    assert cli("call", "calculator", '{"expression": "6*7"}', cwd=folder).returncode == 0
+
+
+def test_check_runs_no_code_of_a_module(folder):
+    """Files are looked for; what is in them is not."""
+    beside(folder, "open('ran', 'w').close()\nraise SystemExit(9)\n")
+    done = cli("check", cwd=folder)
+    assert done.returncode == 0 and "1 module (tools are listed at the start)" in done.stdout, done
+    assert not (folder / "ran").exists()
+    assert json.loads(cli("check", "--format", "json", cwd=folder).stdout)["modules"] == 1
+    (folder / "hello.py").unlink()
+    done = cli("check", cwd=folder)
+    assert done.returncode == 64 and "python_modules.greeter.module: there is no file" in done.stderr + done.stdout, done
+
+
+def test_modules_of_included_files(tmp_path):
+    """Their paths start where they stand; a name is there once."""
+    beside(tmp_path / "more")
+    (tmp_path / "more" / "m.yaml").write_text(json.dumps(modules()))
+    (tmp_path / "toolcrib.yaml").write_text("include: [more/*.yaml]\n")
+    done = cli("call", "hello", '{"name": "Ann"}', cwd=tmp_path)
+    assert done.returncode == 0, done
+    (tmp_path / "toolcrib.yaml").write_text("include: [more/*.yaml]\npython_modules: {greeter: {module: more/hello.py}}\n")
+    done = cli("check", cwd=tmp_path)
+    assert done.returncode == 64 and "the name is taken" in done.stderr + done.stdout, done

@@ -1,0 +1,149 @@
+"""Starts the embedded worker as the service does: through pipes, the source handed over on standard input."""
+
+import json
+import os
+import pathlib
+import queue
+import subprocess
+import threading
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+WORKER = REPO / "src" / "tools" / "python" / "worker.py"
+
+BOOT = """\
+import os
+def take(count):
+    data = b""
+    while len(data) < count:
+        piece = os.read(0, count - len(data))
+        if not piece:
+            os._exit(0)
+        data += piece
+    return data
+count = b""
+while not count.endswith(b"\\n"):
+    count += take(1)
+exec(compile(take(int(count)), "<toolcrib worker>", "exec"))
+"""
+
+TIMEOUT = 30  # seconds; no test waits this long unless it fails
+
+
+def interpreters():
+    """Every python3.9 to python3.14 on PATH or under pyenv, one of each."""
+    found = {}
+    folders = [pathlib.Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    pyenv = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv"))
+    folders = sorted(pyenv.glob("versions/3.*/bin"), reverse=True) + [folder for folder in folders if "shims" not in folder.parts]
+    for folder in folders:
+        for minor in range(9, 15):
+            program = folder / f"python3.{minor}"
+            if minor not in found and program.exists():
+                found[minor] = str(program)
+    return [found[minor] for minor in sorted(found)]
+
+
+class Worker:
+    """One worker process. `send` and `receive` speak the protocol; `log` is what came out on descriptor 2."""
+
+    def __init__(self, python, folder, environment=None):
+        self.process = subprocess.Popen(
+            [python, "-X", "utf8", "-c", BOOT],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
+            env={"PATH": os.environ["PATH"], "HOME": str(folder), "TOOLCRIB_WORKER": "test", **(environment or {})},
+        )  # fmt: skip
+        source = WORKER.read_bytes()
+        self.process.stdin.write(b"%d\n" % len(source) + source)
+        self.process.stdin.flush()
+        self.lines, self.log_parts, self.count = queue.Queue(), [], 0
+        self.readers = [threading.Thread(target=self._read_lines, daemon=True), threading.Thread(target=self._read_log, daemon=True)]
+        for reader in self.readers:
+            reader.start()
+
+    def _read_lines(self):
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def _read_log(self):
+        while True:
+            piece = os.read(self.process.stderr.fileno(), 1 << 16)
+            if not piece:
+                return
+            self.log_parts.append(piece)
+
+    @property
+    def log(self):
+        return b"".join(self.log_parts).decode("utf-8", "replace")
+
+    def send(self, message):
+        self.send_raw(json.dumps(message))
+
+    def send_raw(self, text):
+        self.process.stdin.write(text.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def receive(self):
+        line = self.lines.get(timeout=TIMEOUT)
+        assert line is not None, f"the worker ended: {self.process.wait()}; its log: {self.log}"
+        return json.loads(line)
+
+    def load(self, module, role="sync", **more):
+        """The worker's answer to `load`."""
+        request = {"op": "load", "module": str(module), "is_file": str(module).endswith(".py"), "object": None, "init": {}, "functions": None, "role": role, "max_result": 4194304}
+        self.send({**request, **more})
+        return self.receive()
+
+    def start_call(self, tool, arguments, context=None, watched=False):
+        self.count += 1
+        base = {"invocation_id": f"inv-{self.count}", "tool_use_id": None, "caller": "tester", "run_id": None, "attempt": 1, "deadline_ms": 30000, "state": {}}
+        self.send({"op": "call", "id": self.count, "tool": tool, "arguments": arguments, "context": {**base, **(context or {})}, "watched": watched})
+        return self.count
+
+    def call(self, tool, arguments=None, context=None):
+        """The end of a call."""
+        number = self.start_call(tool, arguments or {}, context)
+        answer = self.receive()
+        assert answer["id"] == number, answer
+        return answer
+
+    def watch(self, tool, arguments=None):
+        """(progress, end) of a watched call."""
+        self.start_call(tool, arguments or {}, watched=True)
+        seen = []
+        while True:
+            answer = self.receive()
+            if answer["op"] != "progress":
+                return seen, answer
+            seen.append(answer["data"])
+
+    def close(self):
+        """Ends the worker's input, as the service does; its exit status."""
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        try:
+            status = self.process.wait(timeout=10)
+        finally:
+            self.process.kill()
+        for reader in self.readers:
+            reader.join(timeout=5)
+        return status
+
+
+def text_of(answer):
+    """The text of a result that is one text block, or none."""
+    assert answer["op"] == "result", answer
+    assert all(block["type"] == "text" for block in answer["content"]), answer
+    return "".join(block["text"] for block in answer["content"])
+
+
+def ok(answer):
+    assert answer["op"] == "result" and answer["is_error"] is False, answer
+    return answer
+
+
+def said_no(answer):
+    assert answer["op"] == "result" and answer["is_error"] is True, answer
+    return text_of(answer)

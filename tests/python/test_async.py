@@ -1,0 +1,132 @@
+"""Role async: many calls at once on one loop, each of which can be cancelled."""
+
+import time
+
+from harness import ok, said_no, text_of
+
+TOOLS = """
+import asyncio, sys
+from toolcrib import tool
+
+waiting = 0
+
+@tool
+async def meet(n: int) -> str:
+    "Returns when n calls are here at once."
+    global waiting
+    waiting += 1
+    while waiting < n:
+        await asyncio.sleep(0.005)
+    return "met"
+
+@tool
+async def forever(tool_context) -> str:
+    tool_context.progress("started")
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        print("cleaned up")
+
+@tool
+async def stream():
+    try:
+        while True:
+            yield "tick"
+            await asyncio.sleep(3600)
+    finally:
+        print("generator closed")
+
+@tool
+async def stubborn(tool_context) -> str:
+    tool_context.progress("started")
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        return "stayed: " + str(tool_context.cancel_signal.is_set())
+
+@tool
+async def cancels_itself():
+    raise asyncio.CancelledError()
+
+@tool
+async def quits():
+    async def inner():
+        sys.exit(3)
+    task = asyncio.create_task(inner())
+    await asyncio.sleep(0.01)
+    return "still here"
+
+@tool
+def blocking(x: int) -> int:
+    return x
+"""
+
+
+def test_many_at_once(here):
+    worker, _ = here.load(TOOLS, role="async")
+    numbers = [worker.start_call("meet", {"n": 50}) for _ in range(50)]
+    answers = [worker.receive() for _ in numbers]
+    assert sorted(answer["id"] for answer in answers) == numbers
+    assert {text_of(ok(answer)) for answer in answers} == {"met"}
+
+
+def test_a_cancel_reaches_the_call_and_only_that(here):
+    worker, _ = here.load(TOOLS, role="async")
+    gone, stays = worker.start_call("forever", {}, watched=True), worker.start_call("meet", {"n": 2})
+    assert worker.receive()["op"] == "progress"
+    worker.send({"op": "cancel", "id": gone})
+    assert worker.receive() == {"op": "cancelled", "id": gone}
+    worker.start_call("meet", {"n": 2})
+    assert {worker.receive()["id"] for _ in range(2)} == {stays, stays + 1}
+    worker.close()
+    assert "cleaned up" in worker.log
+
+
+def test_a_cancel_right_behind_the_call(here):
+    worker, _ = here.load(TOOLS, role="async")
+    call = '{"op":"call","id":1,"tool":"forever","arguments":{},"context":{},"watched":false}'
+    worker.send_raw(call + '\n{"op":"cancel","id":1}\n{"op":"cancel","id":1}\n{"op":"cancel","id":99}')
+    assert worker.receive() == {"op": "cancelled", "id": 1}
+    worker.count = 1
+    assert text_of(ok(worker.call("blocking", {"x": 1}))) == "1"
+
+
+def test_a_generator_is_closed_when_its_call_is_cancelled(here):
+    worker, _ = here.load(TOOLS, role="async")
+    number = worker.start_call("stream", {}, watched=True)
+    assert worker.receive() == {"op": "progress", "id": number, "data": "tick"}
+    worker.send({"op": "cancel", "id": number})
+    assert worker.receive() == {"op": "cancelled", "id": number}
+    worker.close()
+    assert "generator closed" in worker.log
+
+
+def test_who_catches_the_cancel_may_still_answer(here):
+    worker, _ = here.load(TOOLS, role="async")
+    number = worker.start_call("stubborn", {}, watched=True)
+    assert worker.receive()["op"] == "progress"
+    worker.send({"op": "cancel", "id": number})
+    assert text_of(worker.receive()) == "stayed: True"
+
+
+def test_errors_and_exits_end_their_call_alone(here):
+    worker, _ = here.load(TOOLS, role="async")
+    assert said_no(worker.call("cancels_itself")) == "Error: CancelledError"
+    assert text_of(ok(worker.call("quits"))) == "still here"
+    assert text_of(ok(worker.call("blocking", {"x": 1}))) == "1"
+
+
+def test_the_end_of_input_cancels_what_runs_and_leaves(here):
+    worker, _ = here.load(TOOLS, role="async")
+    worker.start_call("forever", {}, watched=True)
+    worker.receive()
+    began = time.monotonic()
+    assert worker.close() == 0
+    assert time.monotonic() - began < 3
+    assert "cleaned up" in worker.log
+
+
+def test_a_sync_worker_runs_coroutines_too_and_tools_may_have_loops_of_their_own(here):
+    worker, _ = here.load(TOOLS + "\ndef own():\n    return asyncio.run(meet(1))\n", functions=["meet", "own"])
+    assert text_of(ok(worker.call("own"))) == "met"
+    assert text_of(ok(worker.call("meet", {"n": 1}))) == "met"

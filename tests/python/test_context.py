@@ -1,0 +1,107 @@
+"""What a tool is told of its call, and that nobody who is not told takes it for granted."""
+
+from harness import ok, text_of
+
+TOOLS = """
+from toolcrib import tool, ToolContext
+from strands import tool as strands_tool
+import threading, time
+
+@tool
+def all_of_it(x: int, tool_context: ToolContext):
+    c = tool_context
+    return {"use": c.tool_use, "state": c.invocation_state, "agent": c.agent.name, "caller": c.caller, "invocation": c.invocation_id,
+            "run": c.run_id, "attempt": c.attempt, "left": c.deadline, "none": hasattr(c.agent, "messages")}
+
+@tool
+def by_hint(c: "ToolContext", x: int = 1) -> str:
+    return c.agent.name
+
+@tool(context="ctx")
+def by_name(ctx) -> str:
+    return ctx.caller
+
+@strands_tool(context=True)
+def strands_way(tool_context, word: str) -> str:
+    return word + tool_context.tool_use["toolUseId"] + str(tool_context.invocation_state["tenant"])
+
+@strands_tool
+def with_agent(agent, word: str) -> str:
+    return agent.name
+
+def plain(tool_context, x: int) -> str:
+    return tool_context.agent.name
+
+def place_only(tool_context, x: int, /) -> str:
+    return tool_context.agent.name + str(x)
+
+@tool
+def without(x: int) -> int:
+    return x
+
+@tool
+def reports(tool_context):
+    tool_context.progress({"half": True})
+    thread = threading.Thread(target=tool_context.progress, args=("from a thread",))
+    thread.start()
+    thread.join()
+    def late():
+        time.sleep(0.2)
+        tool_context.progress("too late")
+    threading.Thread(target=late).start()
+    return "done"
+"""
+NAMES = ["all_of_it", "by_hint", "by_name", "strands_way", "with_agent", "plain", "place_only", "without", "reports"]
+CONTEXT = {"invocation_id": "inv-9", "tool_use_id": "tu-9", "caller": "ada", "run_id": "run-9", "attempt": 2, "deadline_ms": 5000, "state": {"tenant": 7}}
+
+
+def test_what_a_context_holds(here):
+    worker, _ = here.load(TOOLS, functions=NAMES)
+    said = ok(worker.call("all_of_it", {"x": 1}, CONTEXT))["structured_content"]
+    assert 4 < said.pop("left") <= 5
+    assert said == {
+        "use": {"toolUseId": "tu-9", "name": "all_of_it", "input": {"x": 1}}, "state": {"tenant": 7}, "agent": "ada", "caller": "ada",
+        "invocation": "inv-9", "run": "run-9", "attempt": 2, "none": False,
+    }  # fmt: skip
+
+
+def test_every_way_to_ask_for_it(here):
+    worker, tools = here.load(TOOLS, functions=NAMES)
+    asked = {name for name, tool in tools.items() if tool["takes_context"]}
+    assert asked == set(NAMES) - {"without"}
+    for tool in tools.values():
+        assert set(tool["input_schema"]["properties"]) <= {"x", "word"}, tool
+    for name, given, said in (
+        ("by_hint", {}, "ada"), ("by_name", {}, "ada"), ("strands_way", {"word": "w"}, "wtu-97"), ("with_agent", {"word": "w"}, "ada"),
+        ("plain", {"x": 1}, "ada"), ("place_only", {"x": 1}, "ada1"), ("without", {"x": 1}, "1"),
+    ):  # fmt: skip
+        assert text_of(ok(worker.call(name, given, CONTEXT))) == said
+
+
+def test_without_a_tool_use_id_the_invocations_stands_in(here):
+    worker, _ = here.load(TOOLS, functions=NAMES)
+    assert worker.call("all_of_it", {"x": 1})["structured_content"]["use"]["toolUseId"] == "inv-1"
+
+
+def test_progress_from_a_function_and_its_threads_but_never_after_the_end(here):
+    worker, _ = here.load(TOOLS, functions=NAMES)
+    seen, end = worker.watch("reports")
+    assert seen == [{"half": True}, "from a thread"] and text_of(end) == "done"
+    seen, end = worker.watch("reports")  # the first one's late word has come by now, and was not sent
+    worker.call("without", {"x": 1})
+    assert "too late" not in seen
+
+
+def test_a_caller_cannot_give_the_context_as_an_argument(here):
+    worker, _ = here.load("def f(tool_context, **more): return [tool_context.agent.name, sorted(more)]\n", functions=["f"])
+    assert worker.call("f", {"tool_context": "forged", "a": 1})["structured_content"] == ["tester", ["a"]]
+
+
+def test_a_spec_function_gets_the_context_it_has_parameters_for(here):
+    spec = "TOOL_SPEC = {'name': 's', 'description': 'd', 'inputSchema': {}}\n"
+    worker, tools = here.load(spec + "def s(tool, tenant=None): return str(tenant)\n", name="s.py")
+    assert tools["s"]["takes_context"] is True
+    assert text_of(worker.call("s", {}, {"state": {"tenant": "a", "other": 1}})) == "a"
+    worker, tools = here.load(spec + "def s(tool): return 'alone'\n", name="s.py")
+    assert tools["s"]["takes_context"] is False
+    assert text_of(worker.call("s", {}, {"state": {"tenant": "a"}})) == "alone"

@@ -1,0 +1,240 @@
+"""What comes back, for everything a function may return, yield or raise."""
+
+import base64
+import json
+
+import pytest
+from harness import ok, said_no, text_of
+
+HEAD = """
+import collections, dataclasses, datetime, decimal, enum, pathlib, uuid
+from typing import *
+class Color(enum.Enum):
+    RED = 'red'
+class Text(str): ...
+class Odd:
+    def __str__(self): return 'odd one'
+class Words(Mapping):
+    def __getitem__(self, key): return 1
+    def __iter__(self): return iter(['a'])
+    def __len__(self): return 1
+@dataclasses.dataclass
+class Point:
+    x: float
+    color: Color = Color.RED
+"""
+
+
+def result_of(here, expression):
+    worker, _ = here.load(HEAD + f"def f(): return {expression}\n", functions=["f"])
+    return worker.call("f")
+
+
+@pytest.mark.parametrize(
+    "expression, text",
+    [
+        ("'plain \\u00e9\\n'", "plain é\n"),
+        ("Text('sub')", "sub"),
+        ("''", ""),
+        ("3", "3"),
+        ("2.5", "2.5"),
+        ("10 ** 40", "1" + "0" * 40),
+        ("True", "true"),
+        ("float('nan')", "NaN"),
+        ("Color.RED", "red"),
+        ("decimal.Decimal('1.10')", "1.10"),
+        ("datetime.datetime(2031, 1, 2, 3, 4)", "2031-01-02T03:04:00"),
+        ("pathlib.PurePosixPath('a/b')", "a/b"),
+        ("Odd()", "odd one"),
+        ("'half \\ud800 pair'", "half \ufffd pair"),
+        ("'\\ud83d\\ude00'", "😀"),
+        ("'\\x00\\x1b'", "\x00\x1b"),
+    ],
+)
+def test_a_single_value_is_text(here, expression, text):
+    answer = ok(result_of(here, expression))
+    assert [block["text"] for block in answer["content"]] == [text]
+    assert answer["structured_content"] is None
+
+
+def test_nothing_is_an_empty_result(here):
+    assert ok(result_of(here, "None"))["content"] == []
+
+
+@pytest.mark.parametrize(
+    "expression, data",
+    [
+        ("{'a': [1, None, 'é']}", {"a": [1, None, "é"]}),
+        ("[]", []),
+        ("(1, 2)", [1, 2]),
+        ("{3, 1, 2}", [1, 2, 3]),
+        ("Point(1.5)", {"x": 1.5, "color": "red"}),
+        ("[Point(1.5)]", [{"x": 1.5, "color": "red"}]),
+        ("{'d': decimal.Decimal('1.10'), 'u': uuid.UUID(int=1), 't': datetime.timedelta(seconds=2), 'b': b'hi'}",
+         {"d": "1.10", "u": "00000000-0000-0000-0000-000000000001", "t": 2.0, "b": "aGk="}),
+        ("{1: 'a', None: 'b', (1, 2): 'c', Color.RED: 'd', datetime.date(2031, 1, 2): 'e'}", {"1": "a", "null": "b", "[1, 2]": "c", "red": "d", "2031-01-02": "e"}),
+        ("{'x': float('nan'), 'y': [float('inf')]}", {"x": None, "y": [None]}),
+        ("Words()", {"a": 1}),
+        ("collections.deque([1])", [1]),
+        ("{'odd': Odd()}", {"odd": "odd one"}),
+        ("{'status': 'ok', 'content': 'not a tool result'}", {"status": "ok", "content": "not a tool result"}),
+        ("{'s': 'half \\ud800'}", {"s": "half \ufffd"}),
+    ],
+)  # fmt: skip
+def test_a_collection_is_structured_and_its_json_as_text(here, expression, data):
+    answer = ok(result_of(here, expression))
+    assert answer["structured_content"] == data
+    assert json.loads(text_of(answer)) == data
+
+
+def test_the_text_of_a_collection_is_compact(here):
+    assert text_of(result_of(here, "{'a': [1, 'é']}")) == '{"a":[1,"é"]}'
+
+
+PNG = b"\x89PNG\r\n\x1a\nrest"
+
+
+@pytest.mark.parametrize(
+    "data, kind, mime",
+    [(PNG, "image", "image/png"), (b"\xff\xd8\xffx", "image", "image/jpeg"), (b"RIFF0000WAVEx", "audio", "audio/wav"), (b"%PDF-1.7", "resource", "application/pdf"), (b"\x00\x01", "resource", "application/octet-stream")],
+)
+def test_bytes_are_what_they_begin_like(here, data, kind, mime):
+    (block,) = ok(result_of(here, repr(data)))["content"]
+    inner = block["resource"] if kind == "resource" else block
+    assert block["type"] == kind and inner["mimeType"] == mime
+    assert base64.b64decode(inner["blob" if kind == "resource" else "data"]) == data
+
+
+def test_a_tool_result_in_the_shape_of_strands(here):
+    answer = ok(result_of(here, f"""{{"status": "success", "content": [
+        {{"text": "words"}}, {{"json": {{"a": 1}}}}, {{"image": {{"format": "png", "source": {{"bytes": {PNG!r}}}}}}},
+        {{"image": {{"format": "jpg", "source": {{"bytes": "aGk="}}}}}},
+        {{"document": {{"format": "pdf", "name": "my report", "source": {{"bytes": b"%PDF-"}}}}}},
+        {{"document": {{"format": "csv", "name": "t", "source": {{"bytes": b"a,b"}}}}}}]}}"""))  # fmt: skip
+    assert answer["structured_content"] == {"a": 1}
+    assert answer["content"] == [
+        {"type": "text", "text": "words"},
+        {"type": "text", "text": '{"a":1}'},
+        {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"},
+        {"type": "image", "data": "aGk=", "mimeType": "image/jpeg"},
+        {"type": "resource", "resource": {"uri": "result:///my%20report.pdf", "mimeType": "application/pdf", "blob": "JVBERi0="}},
+        {"type": "resource", "resource": {"uri": "result:///t.csv", "mimeType": "text/csv", "text": "a,b"}},
+    ]
+
+
+def test_a_tool_result_that_says_no(here):
+    assert said_no(result_of(here, "{'status': 'error', 'content': [{'text': 'no such city'}]}")) == "no such city"
+
+
+def test_two_json_blocks_are_text_alone(here):
+    answer = result_of(here, "{'status': 'success', 'content': [{'json': {'a': 1}}, {'json': [2]}]}")
+    assert answer["structured_content"] is None and len(answer["content"]) == 2
+
+
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        ("x = []; x.append(x); return x", "nested too deeply"),
+        ("x = {}; x['x'] = [x]; return x", "nested too deeply"),
+        ("x = []\n    for _ in range(200): x = [x]\n    return x", "nested deeper than 100"),
+        ("x = []\n    for _ in range(200000): x = [x]\n    return x", "nested"),
+        ("return 'x' * 2000", "bytes long; no more than 1000"),
+        ("return ['é' * 600]", "bytes long; no more than 1000"),
+        ("class Bad:\n        def __str__(self): raise RuntimeError('no text')\n    return Bad()", "no text"),
+        ("return {'status': 'success', 'content': [{'image': {'format': 'png', 'source': {'bytes': '***'}}}]}", "base64"),
+    ],
+)
+def test_a_result_that_cannot_be_handed_on_is_bad_output_and_the_worker_lives(here, body, words):
+    worker, _ = here.load(f"def f():\n    {body}\ndef g(): return 1\n", functions=["f", "g"], max_result=1000)
+    answer = worker.call("f")
+    assert (answer["op"], answer["kind"]) == ("failed_call", "bad_output"), answer
+    assert words in answer["message"], answer
+    assert text_of(ok(worker.call("g"))) == "1"
+
+
+def test_an_integer_longer_than_python_writes(here):
+    answer = result_of(here, "10 ** 5000")
+    if answer["op"] == "failed_call":  # 3.11 and later, and patched older ones
+        assert "4300" in answer["message"]
+    else:
+        assert len(text_of(answer)) == 5001
+
+
+def test_a_hundred_levels_are_not_too_deep_and_brackets_in_strings_are_none(here):
+    assert ok(result_of(here, "eval('[' * 90 + ']' * 90)"))["structured_content"]
+    assert ok(result_of(here, "['[{' * 500, '\"[' * 500]"))["structured_content"]
+
+
+@pytest.mark.parametrize(
+    "raised, text",
+    [
+        ("ValueError('bad day')", "Error: bad day"),
+        ("KeyError('x')", "Error: KeyError: 'x'"),
+        ("RuntimeError()", "Error: RuntimeError"),
+        ("SystemExit(3)", "Error: SystemExit: 3"),
+        ("KeyboardInterrupt()", "Error: KeyboardInterrupt"),
+        ("type('Odd', (BaseException,), {'__str__': lambda self: 1 / 0})()", "Error: Odd"),
+    ],
+)
+def test_an_exception_is_said_to_the_model_and_traced_in_the_log(here, raised, text):
+    worker, _ = here.load(f"def f(): raise {raised}\nasync def g(): raise {raised}\n", functions=["f", "g"])
+    assert said_no(worker.call("f")) == text
+    assert said_no(worker.call("g")) == text
+    worker.close()
+    assert 'tools_here.py", line 1, in f' in worker.log and "toolcrib worker" not in worker.log.split("line 1, in f")[0]
+
+
+def test_the_frameworks_words_for_an_exception(here):
+    worker, _ = here.load("from strands import tool\n@tool\ndef f(v: bool):\n    raise ValueError('v') if v else KeyError('k')\n")
+    assert [said_no(worker.call("f", {"v": v})) for v in (True, False)] == ["Error: v", "Error: KeyError - 'k'"]
+    worker, _ = here.load("TOOL_SPEC = {'name': 's', 'description': 'd', 'inputSchema': {}}\ndef s(tool): raise KeyError('call boom')\n", name="s.py")
+    assert said_no(worker.call("s")) == "Error: 'call boom'"
+
+
+GENERATORS = """
+def steps(n: int):
+    for i in range(n):
+        yield {"step": i}
+async def asteps(n: int):
+    for i in range(n):
+        yield i
+def returns():
+    yield "half"
+    return "all of it"
+def breaks():
+    yield 1
+    raise ValueError("in the middle")
+def odd():
+    yield object
+    yield float("nan")
+"""
+NAMES = ["steps", "asteps", "returns", "breaks", "odd"]
+
+
+def test_every_yield_is_progress_and_the_last_is_the_result(here):
+    worker, tools = here.load(GENERATORS, functions=NAMES)
+    assert [tools[name]["mode"] for name in NAMES] == ["sync", "async", "sync", "sync", "sync"]
+    seen, end = worker.watch("steps", {"n": 2})
+    assert seen == [{"step": 0}, {"step": 1}] and end["structured_content"] == {"step": 1}
+    seen, end = worker.watch("asteps", {"n": 3})
+    assert seen == [0, 1, 2] and text_of(end) == "2"
+    assert worker.watch("steps", {"n": 0})[1]["content"] == []
+    assert worker.watch("asteps", {"n": 0})[1]["content"] == []
+    seen, end = worker.watch("returns")
+    assert seen == ["half"] and text_of(end) == "all of it"
+    seen, end = worker.watch("breaks")
+    assert seen == [1] and said_no(end) == "Error: in the middle"
+    assert worker.watch("odd")[0] == ["<class 'object'>", None]
+
+
+def test_nobody_watching_no_progress(here):
+    worker, _ = here.load(GENERATORS, functions=NAMES)
+    assert worker.call("steps", {"n": 3})["structured_content"] == {"step": 2}
+
+
+def test_progress_that_is_too_long_is_dropped(here):
+    worker, _ = here.load("def f():\n    yield 'x' * 2000\n    yield 'ok'\n", functions=["f"], max_result=1000)
+    seen, end = worker.watch("f")
+    assert seen == ["ok"] and text_of(end) == "ok"
+    worker.close()
+    assert "dropped" in worker.log
