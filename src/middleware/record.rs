@@ -354,7 +354,9 @@ fn state_of(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
         Err(error) if error.is_refusal() => State::Refused,
         Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) if in_doubt => State::Unknown,
         Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) => State::TimedOut,
-        Err(CallError::Cancelled { .. } | CallError::ToolUnavailable { started: true, .. }) if in_doubt => State::Unknown,
+        Err(CallError::Cancelled { .. } | CallError::ToolUnavailable { started: true, .. }) if in_doubt => {
+            State::Unknown
+        }
         Err(CallError::Cancelled { .. }) => State::Cancelled,
         Err(_) => State::Failed,
     }
