@@ -308,10 +308,10 @@ def test_a_thread_left_behind_holds_no_stop_up(start):
     poll(lambda: not any(alive(pid) for pid in there), 3, "no worker left")
 
 
-def test_modules_at_rest_stop_at_once(start):
-    """All side by side: a stop is to be over within 28 s, however many there are."""
-    crib = start({"python_modules": {f"m{n}": module(FILES / "rough.py", prefix=f"m{n}_") for n in range(6)}}).ready()
-    ok(crib.invoke("m0_pid_async"))
+@pytest.mark.parametrize("file, functions", [("rough.py", ["pid", "pid_async"]), ("plain.py", ["echo"])])
+def test_modules_at_rest_stop_at_once(start, file, functions):
+    """All side by side: a stop is to be over within 28 s, however many there are. With async functions and without."""
+    crib = start({"python_modules": {f"m{n}": module(FILES / file, prefix=f"m{n}_", functions=functions) for n in range(6)}}).ready()
     began = time.monotonic()
     crib.stop()
     assert time.monotonic() - began < 2
