@@ -34,7 +34,7 @@ def test_an_exception_is_a_no(framework):
 
 
 def test_what_does_not_fit(framework):
-    for arguments, pointer in (({}, ""), ({"city": "Oslo", "days": 11}, "/days"), ({"city": "Oslo", "unit": "F"}, "/unit")):
+    for arguments, pointer in (({}, "/city"), ({"city": "Oslo", "days": 11}, "/days"), ({"city": "Oslo", "unit": "F"}, "/unit")):
         said = problem(framework.crib.invoke("weather_of_a_city", arguments), 422, "invalid_arguments")
         assert pointer in [one["pointer"] for one in said["violations"]], said
 

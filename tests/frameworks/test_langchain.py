@@ -45,7 +45,7 @@ def test_return_direct_is_an_answer(framework):
 
 
 def test_what_does_not_fit(framework):
-    for name, arguments, pointer in (("add", {}, ""), ("search", {"query": "x", "limit": 51}, "/limit"), ("documented", {"city": "Oslo", "unit": "F"}, "/unit"),
-                                     ("filtered", {"filter": {"values": []}}, "/filter")):
+    for name, arguments, pointer in (("add", {}, "/a"), ("search", {"query": "x", "limit": 51}, "/limit"), ("documented", {"city": "Oslo", "unit": "F"}, "/unit"),
+                                     ("filtered", {"filter": {"values": []}}, "/filter/field")):
         said = problem(framework.crib.invoke(name, arguments), 422, "invalid_arguments")
         assert pointer in [one["pointer"] for one in said["violations"]], said

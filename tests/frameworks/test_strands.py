@@ -95,8 +95,8 @@ def test_progress(framework):
 
 
 def test_what_does_not_fit_never_reaches_the_framework(framework):
-    for name, arguments, pointer in (("forecast", {"days": 1}, ""), ("forecast", {"city": "Oslo", "unit": "F"}, "/unit"),
-                                     ("report", {"place": {"country": "NO"}}, "/place"), ("calculator", {"expression": 5}, "/expression")):
+    for name, arguments, pointer in (("forecast", {"days": 1}, "/city"), ("forecast", {"city": "Oslo", "unit": "F"}, "/unit"),
+                                     ("report", {"place": {"country": "NO"}}, "/place/city"), ("calculator", {"expression": 5}, "/expression")):
         said = problem(framework.crib.invoke(name, arguments), 422, "invalid_arguments")
         assert pointer in [one["pointer"] for one in said["violations"]], said
 

@@ -268,11 +268,9 @@ def test_a_digest_key_that_could_be_guessed(tmp_path):
 
 
 @pytest.mark.parametrize("text", [
-    "tools:\n  top:\n    kind: sql\n    description: Rows\n    database: sqlite://shop.db\n    statement: select 1\n",
-    "tools:\n  top:\n    kind: agent\n    description: Works\n    model: {base_url: 'https://x.example/v1', name: m}\n",
     "mcp_servers:\n  w: {command: [npx, x]}\n",
     "tools:\n  word:\n    kind: command\n    description: Words\n    command: [/bin/true]\n    sandbox: {network: false}\n"],
-    ids=["sql", "agent", "mcp", "sandbox"])
+    ids=["mcp", "sandbox"])
 def test_what_later_issues_bring(tmp_path, text):
     """Not ignored and not 'unknown': the service says honestly that it is not built yet."""
     _, _, said = refused(check(tmp_path, text))

@@ -49,15 +49,13 @@ def greets(crib, word, tool="greet"):
     ("class Tools:\n    def __init__(self, url):\n        self.url = url + 1\n", {"object": "Tools", "init": {"url": "x"}}, 3, ["Tools", "TypeError"]),
     ("class Tools:\n    def __init__(self, url):\n        pass\n", {"object": "Tools", "init": {"uri": "x"}}, None, ["Tools", "uri"]),
     ("class Tool:\n    pass\n", {"object": "Tools"}, None, ["Tools"]),
-    (None, {}, None, ["does not exist", "No such file", "not found", "there is no"]),
     ("import sys\nsys.exit(3)\n", {}, 2, ["SystemExit", "exit"]),
     ("import os\nos._exit(3)\n", {}, None, ["exit", "ended", "3"]),
 ])
 def test_what_cannot_be_loaded_names_its_place_and_recovers(start, tmp_path, source, entry, line, words):
     """The service is up and ready, its other tools work; the names that the manifest knows answer 503; mended, they work."""
     path = tmp_path / "broken.py"
-    if source is not None:
-        path.write_text(source)
+    path.write_text(source)
     crib = start({"tools": {"calculator": {"kind": "native"}}, "python_modules": {
         "broken": module(path, functions=["greet"], tools={"greet": {"effect": "read"}}, **entry)}}).ready()
     place = f"broken.py:{line}" if line else "broken"
@@ -71,7 +69,7 @@ def test_what_cannot_be_loaded_names_its_place_and_recovers(start, tmp_path, sou
     said = crib.invoke("greet", {"name": "Ann"})
     problem(said, 503, "tool_unavailable")
     assert names(crib).get("greet") in (None, False)
-    assert "broken.py" not in text_of(said.json), "a model need not know files"
+    assert str(tmp_path) not in text_of(said.json), "a model need not know where files are"
     if entry:
         write(path, "class Tools:\n    def __init__(self, **kwargs):\n        pass\n\n    def greet(self, name: str) -> str:\n"
                     "        'Greets.'\n        return f'Hello {name}'\n")
@@ -95,26 +93,39 @@ def test_one_bad_function_among_good_ones(start, tmp_path):
 
 
 def test_a_policy_for_a_tool_that_is_not_there(start, tmp_path):
-    """Said in the log with the nearest name; the others work."""
+    """An operator who meant to limit a tool is told the nearest name; nothing is served without its policy."""
     (tmp_path / "some.py").write_text(greeting())
     crib = start({"python_modules": {"some": module(tmp_path / "some.py", functions=["greet"], tools={"greeet": {"effect": "read"}})}}).ready()
-    assert greets(crib, "Hello")
     crib.logged("greeet")
+    crib.logged("did you mean")
+    assert "greeet" in verbose(crib).body.decode()
+    problem(crib.invoke("greet", {"name": "Ann"}), 503, "tool_unavailable")
 
 
-def test_names_that_two_files_have(start, tmp_path):
-    """The manifest's own tool and the first file keep the name; who comes late is told of in the log, with both names."""
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.py").write_text(greeting(name))
+def test_names_that_the_manifest_knows_twice(tmp_path):
+    """A clash that can be seen without loading anything is an error of the manifest, with both places."""
+    (tmp_path / "one.py").write_text(greeting())
     entry = {"functions": ["greet"], "tools": {"greet": {"effect": "read"}}}
-    crib = start({"python_modules": {"one": module(tmp_path / "one.py", **entry), "two": module(tmp_path / "two.py", **entry)}}).ready()
+    for manifest in ({"python_modules": {"one": module("./one.py", **entry), "two": module("./one.py", **entry)}},
+                     {"tools": {"greet": {"kind": "native", "use": "calculator"}}, "python_modules": {"one": module("./one.py", **entry)}}):
+        (tmp_path / "toolcrib.yaml").write_text(to_yaml(manifest))
+        done = cli("check", cwd=tmp_path)
+        assert done.returncode == 64 and "greet" in done.stdout + done.stderr and "taken" in done.stdout + done.stderr, done
+
+
+def test_names_that_only_the_files_have_twice(start, tmp_path):
+    """The manifest's own tool, and of two files one, keep the name; the other is told of in the log and by readyz. A prefix helps."""
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text("from toolcrib import tool\n\n\n" + greeting(name).replace("def greet", "@tool\ndef greet"))
+    one, two = (module(tmp_path / f"{name}.py") for name in ("one", "two"))
+    crib = start({"python_modules": {"one": one, "two": two}}).ready()
     crib.logged("greet")
-    assert greets(crib, "one"), crib.invoke("greet", {"name": "Ann"})
-    assert "two" in verbose(crib).body.decode()
-    crib = start({"tools": {"greet": {"kind": "native", "use": "calculator"}}, "python_modules": {"one": module(tmp_path / "one.py", functions=["greet"])}}).ready()
+    assert greets(crib, "one") or greets(crib, "two"), crib.invoke("greet", {"name": "Ann"})
+    assert "greet" in verbose(crib).body.decode() and "taken" in verbose(crib).body.decode()
+    crib = start({"tools": {"greet": {"kind": "native", "use": "calculator"}}, "python_modules": {"one": one}}).ready()
     assert text_of(ok(crib.invoke("greet", {"expression": "6*7"}))) == "42"
-    crib.logged("one")
-    crib = start({"python_modules": {"one": module(tmp_path / "one.py", **entry), "two": module(tmp_path / "two.py", prefix="two_", functions=["greet"])}}).ready()
+    assert "greet" in verbose(crib).body.decode()
+    crib = start({"python_modules": {"one": one, "two": dict(two, prefix="two_")}}).ready()
     assert greets(crib, "one") and greets(crib, "two", "two_greet")
 
 
@@ -224,13 +235,11 @@ def test_the_default_interpreter_is_python3_of_the_path(start, tmp_path):
     assert ok(crib.invoke("version"))["structured_content"] == list(sys.version_info[:3])
 
 
-@pytest.mark.parametrize("what, words", [("missing", "no-such-python"), ("other program", "cat"), ("old", "3.9"), ("not executable", "python")])
+@pytest.mark.parametrize("what, words", [("other program", "cat"), ("old", "3.9"), ("not executable", "python")])
 def test_interpreters_that_will_not_do(start, tmp_path, what, words):
     (tmp_path / "tools.py").write_text(greeting())
     entry = module(tmp_path / "tools.py", functions=["greet"])
-    if what == "missing":
-        entry["interpreter"] = "/opt/no-such-python"
-    elif what == "other program":
+    if what == "other program":
         entry["interpreter"] = "/bin/cat"
     elif what == "not executable":
         (tmp_path / "python").write_text("#!/bin/sh\n")
@@ -357,10 +366,11 @@ def test_the_service_is_up_while_requirements_are_installed(start, tmp_path, pyp
 @pytest.mark.parametrize("entry, place, words", [
     ("{module: ./tools.py, wrokers: 2}", "wrokers", "workers"), ("{module: ./tools.py, workers: 0}", "workers", "1"),
     ("{module: ./tools.py, workers: many}", "workers", "many"), ("{workers: 2}", "module", "module"), ("{module: 5}", "module", "5"),
-    ("{module: ./tools.py, functions: greet}", "functions", "list"), ("{module: ./tools.py, init: {a: 1}}", "init", "object"),
+    ("{module: ./tools.py, functions: greet}", "functions", "sequence"), ("{module: ./tools.py, init: {a: 1}}", "init", "object"),
     ("{module: ./tools.py, tools: {greet: {timeout: soon}}}", "timeout", "soon"),
     ("{module: ./tools.py, tools: {greet: {efect: read}}}", "efect", "effect"),
     ("{module: ./tools.py, environment: {A: '${env:NOT_THERE_AT_ALL}'}}", "environment", "NOT_THERE_AT_ALL"),
+    ("{module: ./no_such_file.py}", "module", "no_such_file.py"), ("{module: ./tools.py, interpreter: /opt/no-such-python}", "interpreter", "no-such-python"),
     ("{module: ./tools.py, interpreter: python3, requirements: ./requirements.txt}", "m", "requirements"),
 ])
 def test_check_says_what_is_wrong_and_where(tmp_path, entry, place, words):

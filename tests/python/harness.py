@@ -90,14 +90,40 @@ class Worker:
 
     def load(self, module, role="sync", **more):
         """The worker's answer to `load`."""
-        request = {"op": "load", "module": str(module), "is_file": str(module).endswith(".py"), "object": None, "init": {}, "functions": None, "role": role, "max_result": 4194304}
+        request = {
+            "op": "load",
+            "module": str(module),
+            "is_file": str(module).endswith(".py"),
+            "object": None,
+            "init": {},
+            "functions": None,
+            "role": role,
+            "max_result": 4194304,
+        }
         self.send({**request, **more})
         return self.receive()
 
     def start_call(self, tool, arguments, context=None, watched=False):
         self.count += 1
-        base = {"invocation_id": f"inv-{self.count}", "tool_use_id": None, "caller": "tester", "run_id": None, "attempt": 1, "deadline_ms": 30000, "state": {}}
-        self.send({"op": "call", "id": self.count, "tool": tool, "arguments": arguments, "context": {**base, **(context or {})}, "watched": watched})
+        base = {
+            "invocation_id": f"inv-{self.count}",
+            "tool_use_id": None,
+            "caller": "tester",
+            "run_id": None,
+            "attempt": 1,
+            "deadline_ms": 30000,
+            "state": {},
+        }
+        self.send(
+            {
+                "op": "call",
+                "id": self.count,
+                "tool": tool,
+                "arguments": arguments,
+                "context": {**base, **(context or {})},
+                "watched": watched,
+            }
+        )
         return self.count
 
     def call(self, tool, arguments=None, context=None):

@@ -96,11 +96,14 @@ def test_every_violation_at_once(here):
 
 
 def test_parameters_by_place_by_number_and_by_name(here):
-    worker, _ = here.load("def f(a, b=2, /, c=3, *rest: int, d, e=5, **more: float): return [a, b, c, list(rest), d, e, more]\n", functions=["f"])
+    worker, _ = here.load(
+        "def f(a, b=2, /, c=3, *rest: int, d, e=5, **more: float): return [a, b, c, list(rest), d, e, more]\n", functions=["f"]
+    )
     for given, seen in (
         ({"a": 1, "d": 4}, [1, 2, 3, [], 4, 5, {}]),
         ({"a": 1, "c": 9, "d": 4, "other": 1}, [1, 2, 9, [], 4, 5, {"other": 1.0}]),
         ({"a": 1, "rest": [7, 8], "d": 4}, [1, 2, 3, [7, 8], 4, 5, {}]),
+        ({"a": 1, "d": 4, "more": 2}, [1, 2, 3, [], 4, 5, {"more": 2.0}]),
     ):
         assert worker.call("f", given)["structured_content"] == seen
 

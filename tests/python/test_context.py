@@ -52,7 +52,15 @@ def reports(tool_context):
     return "done"
 """
 NAMES = ["all_of_it", "by_hint", "by_name", "strands_way", "with_agent", "plain", "place_only", "without", "reports"]
-CONTEXT = {"invocation_id": "inv-9", "tool_use_id": "tu-9", "caller": "ada", "run_id": "run-9", "attempt": 2, "deadline_ms": 5000, "state": {"tenant": 7}}
+CONTEXT = {
+    "invocation_id": "inv-9",
+    "tool_use_id": "tu-9",
+    "caller": "ada",
+    "run_id": "run-9",
+    "attempt": 2,
+    "deadline_ms": 5000,
+    "state": {"tenant": 7},
+}
 
 
 def test_what_a_context_holds(here):

@@ -162,7 +162,9 @@ def test_nothing_is_written_beside_the_file(here):
 
 
 def test_without_strands_its_decorator_is_there_and_nothing_else(here):
-    worker, tools = here.load("from strands import tool\nfrom strands.types.tools import ToolUse, ToolResult\n@tool\ndef f(x: int) -> str:\n    '''F.'''\n    return str(x)\n")
+    worker, tools = here.load(
+        "from strands import tool\nfrom strands.types.tools import ToolUse, ToolResult\n@tool\ndef f(x: int) -> str:\n    '''F.'''\n    return str(x)\n"
+    )
     assert tools["f"]["framework"] == "strands"
     assert text_of(ok(worker.call("f", {"x": 1}))) == "1"
     failed = here.fail("from strands import Agent\n")

@@ -96,7 +96,13 @@ PNG = b"\x89PNG\r\n\x1a\nrest"
 
 @pytest.mark.parametrize(
     "data, kind, mime",
-    [(PNG, "image", "image/png"), (b"\xff\xd8\xffx", "image", "image/jpeg"), (b"RIFF0000WAVEx", "audio", "audio/wav"), (b"%PDF-1.7", "resource", "application/pdf"), (b"\x00\x01", "resource", "application/octet-stream")],
+    [
+        (PNG, "image", "image/png"),
+        (b"\xff\xd8\xffx", "image", "image/jpeg"),
+        (b"RIFF0000WAVEx", "audio", "audio/wav"),
+        (b"%PDF-1.7", "resource", "application/pdf"),
+        (b"\x00\x01", "resource", "application/octet-stream"),
+    ],
 )
 def test_bytes_are_what_they_begin_like(here, data, kind, mime):
     (block,) = ok(result_of(here, repr(data)))["content"]
@@ -187,7 +193,9 @@ def test_an_exception_is_said_to_the_model_and_traced_in_the_log(here, raised, t
 def test_the_frameworks_words_for_an_exception(here):
     worker, _ = here.load("from strands import tool\n@tool\ndef f(v: bool):\n    raise ValueError('v') if v else KeyError('k')\n")
     assert [said_no(worker.call("f", {"v": v})) for v in (True, False)] == ["Error: v", "Error: KeyError - 'k'"]
-    worker, _ = here.load("TOOL_SPEC = {'name': 's', 'description': 'd', 'inputSchema': {}}\ndef s(tool): raise KeyError('call boom')\n", name="s.py")
+    worker, _ = here.load(
+        "TOOL_SPEC = {'name': 's', 'description': 'd', 'inputSchema': {}}\ndef s(tool): raise KeyError('call boom')\n", name="s.py"
+    )
     assert said_no(worker.call("s")) == "Error: 'call boom'"
 
 

@@ -94,11 +94,14 @@ def test_a_child_that_lives_on_does_not_keep_the_service_waiting(here):
 
 def test_the_end_of_input_runs_exit_handlers_but_waits_for_no_thread(here):
     worker, _ = here.load(
-        "import atexit, threading, time\natexit.register(print, 'handler ran')\ndef stay():\n    threading.Thread(target=time.sleep, args=(60,)).start()\n", functions=["stay"]
+        "import atexit, threading, time\natexit.register(print, 'handler ran')\ndef stay():\n    threading.Thread(target=time.sleep, args=(60,)).start()\n",
+        functions=["stay"],
     )
     assert worker.close() == 0
     assert "handler ran" in worker.log
-    worker, _ = here.load("import threading, time\ndef stay():\n    threading.Thread(target=time.sleep, args=(60,)).start()\n", functions=["stay"])
+    worker, _ = here.load(
+        "import threading, time\ndef stay():\n    threading.Thread(target=time.sleep, args=(60,)).start()\n", functions=["stay"]
+    )
     worker.call("stay")
     began = time.monotonic()
     worker.close()
@@ -120,7 +123,9 @@ worker.process.wait()
 
 def test_a_service_that_is_killed_takes_the_worker_along_in_the_middle_of_a_call(here):
     here.write("import time\ndef f():\n    yield 'running'\n    time.sleep(60)\n")
-    service = subprocess.Popen([sys.executable, "-c", SERVICE, here.python, str(here.folder), os.path.dirname(__file__)], stdout=subprocess.PIPE, text=True)
+    service = subprocess.Popen(
+        [sys.executable, "-c", SERVICE, here.python, str(here.folder), os.path.dirname(__file__)], stdout=subprocess.PIPE, text=True
+    )
     worker = int(service.stdout.readline())
     os.kill(service.pid, signal.SIGKILL)
     service.wait()

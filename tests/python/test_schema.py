@@ -108,7 +108,11 @@ def test_records_are_said_once_and_may_hold_themselves(here):
     assert schema["$defs"]["Point"] == {
         "type": "object",
         "description": "A place.",
-        "properties": {"x": {"type": "number"}, "y": {"type": "number", "default": 0.0}, "tags": {"type": "array", "items": {"type": "string"}}},
+        "properties": {
+            "x": {"type": "number"},
+            "y": {"type": "number", "default": 0.0},
+            "tags": {"type": "array", "items": {"type": "string"}},
+        },
         "required": ["x"],
         "additionalProperties": False,
     }
@@ -164,7 +168,10 @@ def test_classes_of_a_function_that_makes_tools(here):
 
 
 def test_defaults(here):
-    schema = schema_of(here, "a, b: str = 'x', c: int = None, d: List[int] = [1], e: float = float('nan'), f: Any = object(), g: datetime.date = datetime.date(2031, 1, 2), *, h: bool = True")
+    schema = schema_of(
+        here,
+        "a, b: str = 'x', c: int = None, d: List[int] = [1], e: float = float('nan'), f: Any = object(), g: datetime.date = datetime.date(2031, 1, 2), *, h: bool = True",
+    )
     assert schema["required"] == ["a"]
     assert schema["properties"]["a"] == {}
     assert {name: part.get("default", "none") for name, part in schema["properties"].items()} == {
@@ -180,7 +187,12 @@ def test_many_and_any_parameters(here):
 
 
 def test_hints_that_cannot_be_a_schema(here):
-    for hint, words in (("complex", "complex"), ("Callable[[int], int]", "Callable"), ("'Nowhere'", "Nowhere"), ("Dict[Tuple[int, int], str]", "keys")):
+    for hint, words in (
+        ("complex", "complex"),
+        ("Callable[[int], int]", "Callable"),
+        ("'Nowhere'", "Nowhere"),
+        ("Dict[Tuple[int, int], str]", "keys"),
+    ):
         failed = here.fail(HEAD + f"def f(x: {hint}): ...\n", functions=["f"])
         assert failed["kind"] == "invalid" and "parameter 'x'" in failed["message"] and words in failed["message"], failed
         assert failed["line"] == 5
@@ -227,7 +239,11 @@ SPHINX = """Finds things.
     :returns: A list."""
 
 
-@pytest.mark.parametrize("doc, rest", [(GOOGLE, "Returns:\n    A list.\n\nNotes on use."), (NUMPY, "Returns\n-------\nlist\n    A list."), (SPHINX, ":returns: A list.")], ids=["google", "numpy", "sphinx"])
+@pytest.mark.parametrize(
+    "doc, rest",
+    [(GOOGLE, "Returns:\n    A list.\n\nNotes on use."), (NUMPY, "Returns\n-------\nlist\n    A list."), (SPHINX, ":returns: A list.")],
+    ids=["google", "numpy", "sphinx"],
+)
 def test_docstrings_in_three_styles(here, doc, rest):
     _, tools = here.load(f"def f(query: str, limit: int = 3):\n    '''{doc}\n    '''\n", functions=["f"])
     assert tools["f"]["description"] == f"Finds things.\n\nMore of it.\n\n{rest}"
@@ -237,7 +253,11 @@ def test_docstrings_in_three_styles(here, doc, rest):
 
 
 def test_annotated_words_win_over_the_docstring_and_no_docstring_is_the_name(here):
-    _, tools = here.load(HEAD + "def f(x: Annotated[int, 'Here'], y: int):\n    '''F.\n\n    Args:\n        x: there\n        y: said\n    '''\ndef bare(): ...\n", functions=["f", "bare"])
+    _, tools = here.load(
+        HEAD
+        + "def f(x: Annotated[int, 'Here'], y: int):\n    '''F.\n\n    Args:\n        x: there\n        y: said\n    '''\ndef bare(): ...\n",
+        functions=["f", "bare"],
+    )
     assert [part["description"] for part in tools["f"]["input_schema"]["properties"].values()] == ["Here", "said"]
     assert tools["bare"]["description"] == "bare"
 
@@ -263,12 +283,18 @@ def test_the_strands_stand_in_follows_strands(here):
         '''
     )
     assert tools["f"]["description"] == "Finds.\n\nReturns:\n    Kept."
-    assert tools["f"]["input_schema"]["properties"] == {"query": {"type": "string", "description": "What."}, "limit": {"type": "integer", "default": 3, "description": "Parameter limit"}}
+    assert tools["f"]["input_schema"]["properties"] == {
+        "query": {"type": "string", "description": "What."},
+        "limit": {"type": "integer", "default": 3, "description": "Parameter limit"},
+    }
     assert tools["other"]["input_schema"] == {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
 
 
 def test_the_strands_stand_in_wants_its_context_declared(here):
-    assert "context=True" in here.fail("from strands import tool, ToolContext\n@tool\ndef f(c: ToolContext): ...\n", functions=["f"])["message"]
+    assert (
+        "context=True"
+        in here.fail("from strands import tool, ToolContext\n@tool\ndef f(c: ToolContext): ...\n", functions=["f"])["message"]
+    )
 
 
 def test_only_a_return_hint_that_promises_fields_is_an_output_schema(here):

@@ -60,6 +60,7 @@ impl Module {
             name: self.settings.name.as_str().into(),
             python,
             redactor: self.surroundings.redactor.clone(),
+            listed: Mutex::default(),
             sweeps,
         });
         told("loading the module".into());

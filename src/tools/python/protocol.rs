@@ -142,7 +142,7 @@ pub(super) struct Listing {
 }
 
 /// One function of a module.
-#[derive(Debug, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct Function {
     pub name: String,
     pub description: String,

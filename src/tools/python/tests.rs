@@ -945,6 +945,24 @@ def speak(text: str) -> str:
         lines.until("Traceback (most recent call last)").await;
         lines.until("RuntimeError: the traceback has its place").await;
     }
+
+    #[tokio::test]
+    async fn a_module_that_was_edited_is_told_of_when_a_worker_loads_it() {
+        if no_python() {
+            return;
+        }
+        let lines = Lines::default();
+        let log = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone()).finish();
+        let _log = tracing::subscriber::set_default(log);
+        let crib = Crib::new(PID, 1).await;
+        let edited =
+            format!("from toolcrib import tool\n{PID}\n@tool\ndef more() -> int:\n    'More.'\n    return 1\n");
+        std::fs::write(crib.file("tools.py"), edited).unwrap();
+        crib.module.recycle();
+        crib.until_workers(1, 1).await;
+        assert_eq!(lines.until("other tools than when it was listed").await["level"], "WARN");
+        crib.process().await;
+    }
 }
 
 mod venvs {

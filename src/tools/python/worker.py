@@ -167,7 +167,11 @@ class ToolContext:
 
     def __init__(self, call):
         given = call.context
-        self.tool_use = {"toolUseId": given.get("tool_use_id") or given.get("invocation_id") or "", "name": call.tool.name, "input": call.arguments}
+        self.tool_use = {
+            "toolUseId": given.get("tool_use_id") or given.get("invocation_id") or "",
+            "name": call.tool.name,
+            "input": call.arguments,
+        }
         self.invocation_state = given.get("state") or {}
         self._extend(call)
 
@@ -217,6 +221,9 @@ def read_docstring(text):
             end -= 1
         return end
 
+    def deeper(base):
+        return lambda index: indent_of(lines[index]) > base
+
     def items(start, end, pattern):
         """Lines at the first line's indent name parameters, deeper ones go on with what was said."""
         names, base = [], indent_of(lines[start]) if start < end else 0
@@ -243,7 +250,7 @@ def read_docstring(text):
         line, base = lines[at], indent_of(lines[at])
         sphinx = SPHINX_ITEM.match(line.strip())
         if GOOGLE_ARGUMENTS.match(line.strip()):
-            end = block(at + 1, lambda index: indent_of(lines[index]) > base)
+            end = block(at + 1, deeper(base))
             if end == at + 1:  # "Parameters:" with nothing below it is a sentence
                 kept.append(line)
             items(at + 1, end, google_item)
@@ -254,7 +261,7 @@ def read_docstring(text):
             items(at + 2, end, numpy_item)
             at = end
         elif sphinx:
-            end = block(at + 1, lambda index: indent_of(lines[index]) > base)
+            end = block(at + 1, deeper(base))
             if sphinx[1] != "type":
                 found[sphinx[2]] = " ".join([sphinx[3]] + [more.strip() for more in lines[at + 1 : end]]).strip()
             at = end
@@ -302,7 +309,14 @@ class Unfit(Exception):
 
 def kind_of(value):
     """The value's JSON type, for messages."""
-    for kind, name in ((bool, "a boolean"), (str, "a string"), (int, "an integer"), (float, "a number"), (list, "an array"), (dict, "an object")):
+    for kind, name in (
+        (bool, "a boolean"),
+        (str, "a string"),
+        (int, "an integer"),
+        (float, "a number"),
+        (list, "an array"),
+        (dict, "an object"),
+    ):
         if isinstance(value, kind):
             return name
     return "null"
@@ -384,7 +398,10 @@ PLAIN = {  # hints that mean the same wherever they stand
     inspect.Parameter.empty: ({}, None),
     typing.Hashable: ({}, None),
     bytes: ({"type": "string", "contentEncoding": "base64"}, of_text(to_bytes_from_base64, "'aGVsbG8=' (base64)")),
-    bytearray: ({"type": "string", "contentEncoding": "base64"}, of_text(lambda text: bytearray(to_bytes_from_base64(text)), "'aGVsbG8=' (base64)")),
+    bytearray: (
+        {"type": "string", "contentEncoding": "base64"},
+        of_text(lambda text: bytearray(to_bytes_from_base64(text)), "'aGVsbG8=' (base64)"),
+    ),
     datetime.datetime: ({"type": "string", "format": "date-time"}, of_text(iso(datetime.datetime.fromisoformat), "'2031-12-24T18:30:00Z'")),
     datetime.date: ({"type": "string", "format": "date"}, of_text(datetime.date.fromisoformat, "'2031-12-24'")),
     datetime.time: ({"type": "string", "format": "time"}, of_text(iso(datetime.time.fromisoformat), "'18:30:00'")),
@@ -398,7 +415,12 @@ ARRAYS = {  # what becomes of a list that came in
     collections.abc.Iterator: iter, tuple: tuple, set: set, frozenset: frozenset, collections.deque: collections.deque,
     collections.abc.Set: set, collections.abc.MutableSet: set,
 }  # fmt: skip
-OBJECTS = {dict: None, collections.abc.Mapping: None, collections.abc.MutableMapping: None, collections.OrderedDict: collections.OrderedDict}
+OBJECTS = {
+    dict: None,
+    collections.abc.Mapping: None,
+    collections.abc.MutableMapping: None,
+    collections.OrderedDict: collections.OrderedDict,
+}
 WRAPPERS = {"Required", "NotRequired", "ReadOnly", "Final", "ClassVar"}  # they say nothing of the type they hold
 
 
@@ -891,7 +913,9 @@ def add_default(schema, default, defs):
 class Options:
     """What a decorator said."""
 
-    def __init__(self, framework, name=None, description=None, input_schema=None, output_schema=None, context=False, result_as_answer=False):
+    def __init__(
+        self, framework, name=None, description=None, input_schema=None, output_schema=None, context=False, result_as_answer=False
+    ):
         self.framework, self.name, self.description = framework, name, description
         self.input_schema, self.output_schema = input_schema, output_schema
         self.context, self.result_as_answer = context, result_as_answer
@@ -946,7 +970,10 @@ def is_context_hint(hint, scope):
         except BadHint:
             return False
     hints = [hint, typing.get_origin(hint), *typing.get_args(hint)]
-    return any(isinstance(item, type) and item.__name__ == "ToolContext" and (item is ToolContext or item.__module__.startswith("strands.")) for item in hints)
+    return any(
+        isinstance(item, type) and item.__name__ == "ToolContext" and (item is ToolContext or item.__module__.startswith("strands."))
+        for item in hints
+    )
 
 
 class Function:
@@ -965,7 +992,10 @@ class Function:
         self.by_keyword = not kinds & {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
         self.by_keyword = self.by_keyword and not any(parameter.default is not MISSING for parameter in self.parameters)
         self.names = {parameter.name for parameter in self.parameters}
-        self.changes = [(parameter.name, parameter.convert) for parameter in self.parameters if parameter.convert]
+        rest = inspect.Parameter.VAR_KEYWORD  # its values come under names of their own
+        self.changes = [
+            (parameter.name, parameter.convert) for parameter in self.parameters if parameter.convert and parameter.kind is not rest
+        ]
 
     def describe(self):
         options, doc = self.options, inspect.getdoc(inner_partial(self.function))
@@ -975,62 +1005,67 @@ class Function:
         self.description = options.description or description or self.name
         shapes = Shapes(self.scope, as_dicts=self.shim)
         properties, required, rest, self.parameters = {}, [], False, []
-        named_context = ("tool_context" if options.context is True else options.context) or (None if self.shim else "tool_context")
         for name, parameter in self.signature.parameters.items():
-            hint, default = parameter.annotation, parameter.default
-            if name == named_context:
-                self.context_name = name
-                continue
-            if is_context_hint(hint, self.scope):
-                if self.shim:
-                    raise BadHint(f"parameter '{name}' is a ToolContext: the decorator must say context=True and the parameter be named tool_context, or context=\"{name}\"")
-                self.context_name = name
-                continue
-            if self.shim and name in ("self", "cls", "agent"):
-                if name == "agent" and default is parameter.empty:
-                    self.agent_name = name
+            if self.is_hidden(name, parameter):
                 continue
             try:
-                schema, convert = shapes.of(hint)
-                fill = MISSING
-                if is_field(default):
-                    schema, convert = shapes.adapted(typing.Annotated[self.resolved(hint), default])
-                    needed = default.is_required()
-                    if not needed:
-                        fill = functools.partial(default.get_default, call_default_factory=True)
-                    default = parameter.empty if needed or default.default_factory else default.get_default()
-                    if needed is False and default is not parameter.empty:
-                        add_default(schema, default, shapes.defs)
-                else:
-                    needed = default is parameter.empty
-                    add_default(schema, default, shapes.defs)
+                schema, convert, needed, fill = self.shape(parameter, shapes)
             except BadHint as bad:
                 raise BadHint(f"parameter '{name}': {bad}") from None
-            if "description" not in schema or (name in said and not is_annotated(self.resolved(hint)) and not is_field(parameter.default)):
-                if name in said:
-                    schema["description"] = said[name]
-                elif self.shim:
-                    schema.setdefault("description", f"Parameter {name}")
+            own_words = is_annotated(self.resolved(parameter.annotation)) or is_field(parameter.default)
+            if name in said and not (own_words and "description" in schema):
+                schema["description"] = said[name]
+            elif self.shim:
+                schema.setdefault("description", f"Parameter {name}")
+            self.parameters.append(Parameter(name, parameter.kind, convert, fill))
             if parameter.kind is parameter.VAR_KEYWORD:
                 rest = {key: value for key, value in schema.items() if key != "description"} or True
-                self.parameters.append(Parameter(name, parameter.kind, convert, MISSING))
                 continue
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                words = {"description": schema.pop("description")} if "description" in schema else {}
-                item, change = schema, convert
-                schema = {"type": "array", "items": item, **words} if item else {"type": "array", **words}
-                convert = (lambda change: lambda value: convert_items(value, [change] * len(value)))(change) if change else None
-                needed = False
             properties[name] = schema
             if needed:
                 required.append(name)
-            self.parameters.append(Parameter(name, parameter.kind, convert, fill))
         self.input_schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": rest}
         if shapes.defs:
             self.input_schema["$defs"] = shapes.defs
         if options.input_schema is not None:
             self.input_schema = bare_schema(options.input_schema)
-        self.output_schema = options.output_schema if options.output_schema is not None else (None if self.shim else self.derive_output())
+        self.output_schema = options.output_schema
+        if self.output_schema is None and not self.shim:
+            self.output_schema = self.derive_output()
+
+    def is_hidden(self, name, parameter):
+        """Parameters that are not the model's to give: the context, and what Strands keeps for itself."""
+        wanted = "tool_context" if self.options.context is True else self.options.context
+        if name == wanted or (name == "tool_context" and not self.shim):
+            self.context_name = name
+            return True
+        if is_context_hint(parameter.annotation, self.scope):
+            if self.shim:  # as Strands has it
+                raise BadHint(
+                    f"parameter '{name}' is a ToolContext: say @tool(context=True) and name it tool_context, or @tool(context=\"{name}\")"
+                )
+            self.context_name = name
+            return True
+        if self.shim and name == "agent" and parameter.default is parameter.empty:
+            self.agent_name = name
+        return self.shim and name in ("self", "cls", "agent")
+
+    def shape(self, parameter, shapes):
+        """(schema, converter, whether it is required, what makes its value if it is left out)."""
+        hint, default = parameter.annotation, parameter.default
+        if is_field(default):  # x: int = Field(default=3, ge=0)
+            schema, convert = shapes.adapted(typing.Annotated[self.resolved(hint), default])
+            if default.is_required():
+                return schema, convert, True, MISSING
+            if not default.default_factory:
+                add_default(schema, default.get_default(), shapes.defs)
+            return schema, convert, False, functools.partial(default.get_default, call_default_factory=True)
+        schema, convert = shapes.of(hint)
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            schema = {"type": "array", "items": schema} if schema else {"type": "array"}
+            return schema, convert and (lambda values: convert_items(values, [convert] * len(values))), False, MISSING
+        add_default(schema, default, shapes.defs)
+        return schema, convert, default is parameter.empty, MISSING
 
     def resolved(self, hint):
         try:
@@ -1097,7 +1132,6 @@ class Function:
         positional, keywords, extra = [], {}, None
         many = next((parameter for parameter in self.parameters if parameter.kind is inspect.Parameter.VAR_POSITIONAL), None)
         by_place = bool(many and arguments.get(many.name))
-        skipped = False  # once one is left to its default, those after it must go by name
         for parameter in self.parameters:
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 extra = parameter
@@ -1107,7 +1141,9 @@ class Function:
                 value = arguments.get(parameter.name, MISSING)
                 if value is MISSING and parameter.default is not MISSING:
                     value = parameter.default()
-                placed = parameter.kind is inspect.Parameter.POSITIONAL_ONLY or (by_place and parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
+                placed = parameter.kind is inspect.Parameter.POSITIONAL_ONLY or (
+                    by_place and parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+                )
                 if value is MISSING and placed:
                     value = self.signature.parameters[parameter.name].default
                     if value is inspect.Parameter.empty:
@@ -1135,7 +1171,11 @@ class Function:
         missing = []
         for parameter in self.parameters[len(positional) :]:
             needed = self.signature.parameters[parameter.name].default is inspect.Parameter.empty
-            if needed and parameter.name not in keywords and parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
+            if (
+                needed
+                and parameter.name not in keywords
+                and parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+            ):
                 missing.append((f"/{parameter.name}", "is missing"))
         if missing:
             raise Unfit(missing)
@@ -1168,7 +1208,17 @@ def mark(function, options):
     return function
 
 
-def toolcrib_tool(function=None, *, name=None, description=None, input_schema=None, inputSchema=None, output_schema=None, context=False, result_as_answer=False):
+def toolcrib_tool(
+    function=None,
+    *,
+    name=None,
+    description=None,
+    input_schema=None,
+    inputSchema=None,
+    output_schema=None,
+    context=False,
+    result_as_answer=False,
+):
     """Makes a typed function a tool: its docstring and hints say what it does and takes."""
     if isinstance(function, str):
         name, function = function, None
@@ -1187,7 +1237,18 @@ def strands_tool(func=None, description=None, inputSchema=None, name=None, conte
     return (lambda function: mark(function, options)) if func is None else mark(func, options)
 
 
-STRANDS_TYPES = ["ToolUse", "ToolResult", "ToolResultContent", "ToolSpec", "Tool", "ToolChoice", "ToolConfig", "ToolGenerator", "JSONSchema", "ToolResultStatus"]
+STRANDS_TYPES = [
+    "ToolUse",
+    "ToolResult",
+    "ToolResultContent",
+    "ToolSpec",
+    "Tool",
+    "ToolChoice",
+    "ToolConfig",
+    "ToolGenerator",
+    "JSONSchema",
+    "ToolResultStatus",
+]
 
 
 class StrandsStandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -1386,7 +1447,8 @@ SIGNATURES = [  # how files begin: WHATWG's MIME Sniffing Standard, 6.1 and 6.2
     (rb"%PDF-", "application/pdf"),
 ]  # fmt: skip
 DOCUMENTS = {
-    "pdf": "application/pdf", "csv": "text/csv", "html": "text/html", "txt": "text/plain", "md": "text/markdown", "doc": "application/msword",
+    "pdf": "application/pdf", "csv": "text/csv", "html": "text/html", "txt": "text/plain", "md": "text/markdown",
+    "doc": "application/msword",
     "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document", "xls": "application/vnd.ms-excel",
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }  # fmt: skip
@@ -1490,7 +1552,18 @@ class Tool:
         self.file, self.line = place_of_object(source)
 
     def as_json(self):
-        shown = ("name", "description", "input_schema", "output_schema", "mode", "takes_context", "framework", "result_as_answer", "file", "line")
+        shown = (
+            "name",
+            "description",
+            "input_schema",
+            "output_schema",
+            "mode",
+            "takes_context",
+            "framework",
+            "result_as_answer",
+            "file",
+            "line",
+        )
         return {word: getattr(self, word) for word in shown}
 
 
@@ -1576,7 +1649,17 @@ def installed_strands_tool(tool):
     if isinstance(spec.get("outputSchema"), dict):
         more["output_schema"] = bare_schema(spec["outputSchema"])
     if not (callable(function) and hasattr(metadata, "validate_input")):
-        return Tool(tool.tool_name, spec.get("description"), schema, "strands", functools.partial(strands_stream, tool), tool, is_async=True, takes_context=True, **more)
+        return Tool(
+            tool.tool_name,
+            spec.get("description"),
+            schema,
+            "strands",
+            functools.partial(strands_stream, tool),
+            tool,
+            is_async=True,
+            takes_context=True,
+            **more,
+        )
     parameters = metadata.signature.parameters
     context_name = getattr(metadata, "_context_param", None)
     context_name = context_name if context_name in parameters else None
@@ -1703,7 +1786,9 @@ def langchain_tool(tool):
     """A LangChain BaseTool: the schema it shows to models, its invoke() with a tool call, the message it makes."""
     core = importlib.import_module("langchain_core.tools.base")
     shown = tool.tool_call_schema
-    schema = dict(shown) if isinstance(shown, dict) else shown.model_json_schema() if hasattr(shown, "model_json_schema") else shown.schema()
+    schema = (
+        dict(shown) if isinstance(shown, dict) else shown.model_json_schema() if hasattr(shown, "model_json_schema") else shown.schema()
+    )
     schema.pop("title", None)
     schema.pop("description", None)  # the tool's own, said again
     function, coroutine = getattr(tool, "func", None), getattr(tool, "coroutine", None)
@@ -1756,7 +1841,9 @@ def injected_names(core, tool, body):
     """Parameters that models are not shown and the caller's context fills in by name (not the call's id, which LangChain fills in)."""
     hints = {}
     if isinstance(tool.args_schema, type):
-        hints = {name: getattr(tool.args_schema, "__annotations__", {}).get(name) for name in getattr(tool.args_schema, "__annotations__", {})}
+        hints = {
+            name: getattr(tool.args_schema, "__annotations__", {}).get(name) for name in getattr(tool.args_schema, "__annotations__", {})
+        }
     try:
         hints.update(typing.get_type_hints(body, include_extras=True))
     except Exception:
@@ -1828,7 +1915,11 @@ def recognise(value):
 def is_tool_class(value):
     """A class whose instances are tools, and that is written to be used: not abstract."""
     bases = [loaded("crewai.tools.base_tool", "BaseTool"), loaded("langchain_core.tools.base", "BaseTool")]
-    return isinstance(value, type) and any(base and issubclass(value, base) and value is not base for base in bases) and not inspect.isabstract(value)
+    return (
+        isinstance(value, type)
+        and any(base and issubclass(value, base) and value is not base for base in bases)
+        and not inspect.isabstract(value)
+    )
 
 
 class Finder:
@@ -1872,7 +1963,9 @@ class Finder:
         try:
             made = kind()
         except Exception as error:
-            self.problem(name, f"{kind.__name__}() needs arguments or fails ({'; '.join(f'{pointer[1:]}: {message}' for pointer, message in pydantic_violations(error) or []) or first_line(error)}); name it as `object` and give them as `init`", kind, error)
+            why = "; ".join(f"{pointer[1:]}: {message}" for pointer, message in pydantic_violations(error) or []) or first_line(error)
+            told = f"{kind.__name__}() needs arguments or fails ({why}); name it as `object` and give them as `init`"
+            self.problem(name, told, kind, error)
         else:
             self.add(name, recognise(made), kind)
 
@@ -1915,7 +2008,15 @@ def find_in_module(module, only, stem):
         else:
             finder.add(stem, lambda: spec_tool(module, spec, function), function)
     elif spec:
-        finder.problems.append((None, f"{shown_place(module.__file__, None)}: TOOL_SPEC is not looked at, since there are decorated tools", module.__file__, None, None))
+        finder.problems.append(
+            (
+                None,
+                f"{shown_place(module.__file__, None)}: TOOL_SPEC is not looked at, since there are decorated tools",
+                module.__file__,
+                None,
+                None,
+            )
+        )
     add_plain_functions(finder, lambda name: getattr(module, name, None))
     return finder
 
@@ -2018,7 +2119,11 @@ def own_code(folder):
     def is_own(file):
         file = os.path.realpath(file)
         below = file.startswith(os.path.realpath(folder) + os.sep)
-        return below and "site-packages" not in file[len(folder) :] and not any(file.startswith(path) and not folder.startswith(path) for path in libraries)
+        return (
+            below
+            and "site-packages" not in file[len(folder) :]
+            and not any(file.startswith(path) and not folder.startswith(path) for path in libraries)
+        )
 
     return is_own
 
@@ -2037,7 +2142,9 @@ def load(request):
     finder = find_in_object(make_object(module, request, is_own), only) if request.get("object") else None
     if finder is None:
         if request.get("init"):
-            raise LoadFailure("invalid", f"`init` is given to an `object`, and none is named for {target}", getattr(module, "__file__", None))
+            raise LoadFailure(
+                "invalid", f"`init` is given to an `object`, and none is named for {target}", getattr(module, "__file__", None)
+            )
         finder = find_in_module(module, only, stem)
     tools, missing = finder.wanted()
     refuse_missing(finder, missing, target, module)
@@ -2046,32 +2153,35 @@ def load(request):
     if not tools:
         first = next((problem for problem in finder.problems), None)
         hint = f"; {first[1]}" if first else "; decorate functions with @tool, name them in `functions`, or write a TOOL_SPEC"
-        raise LoadFailure("not_found", f"no tool was found in {target}{hint}", first[2] if first else getattr(module, "__file__", None), first[3] if first else None, first[4] if first else None)
+        raise LoadFailure(
+            "not_found",
+            f"no tool was found in {target}{hint}",
+            first[2] if first else getattr(module, "__file__", None),
+            first[3] if first else None,
+            first[4] if first else None,
+        )
     if all(tool.line and tool.file == tools[0].file for tool in tools):
         tools.sort(key=lambda tool: tool.line)
     return tools, warnings
 
 
 def import_by_name(target):
-    spec = None
+    """(the module, whether a file is part of its package)"""
     root = target.partition(".")[0]
 
     def is_own(file):
         return f"{os.sep}{root}{os.sep}" in file or os.path.basename(file) == f"{root}.py"
 
-    try:
-        spec = importlib.import_module(target)
-    except ModuleNotFoundError as error:
-        if error.name and (target == error.name or target.startswith(error.name + ".")):
-            raise LoadFailure("import", f"there is no module '{error.name}' for the interpreter {sys.executable}; is its package in `requirements`, or the path to a file meant?", None, None, error) from None
-        guard_load(lambda: reraise(error), f"importing {target}", is_own)
-    except BaseException as error:
-        guard_load(lambda: reraise(error), f"importing {target}", is_own)
-    return spec, is_own
+    def act():
+        try:
+            return importlib.import_module(target)
+        except ModuleNotFoundError as error:
+            if not error.name or not f"{target}.".startswith(f"{error.name}."):
+                raise  # the module is there; something that it imports is not
+            told = f"there is no module '{error.name}' for the interpreter {sys.executable}"
+            raise LoadFailure("import", f"{told}; is its package in `requirements`, or the path to a file meant?", error=error) from None
 
-
-def reraise(error):
-    raise error
+    return guard_load(act, f"importing {target}", is_own), is_own
 
 
 def make_object(module, request, is_own):
@@ -2090,7 +2200,9 @@ def make_object(module, request, is_own):
     except ValueError:
         pass  # no signature to be read
     except TypeError as error:
-        raise LoadFailure("invalid", f"`init` does not fit {name}{inspect.signature(kind)}: {error} ({shown_place(*place)})", place[0], place[1], error) from None
+        raise LoadFailure(
+            "invalid", f"`init` does not fit {name}{inspect.signature(kind)}: {error} ({shown_place(*place)})", place[0], place[1], error
+        ) from None
     return guard_load(lambda: kind(**init), f"making {name}({', '.join(init)})", is_own)
 
 
@@ -2100,7 +2212,9 @@ def refuse_missing(finder, missing, target, module):
     for name, message, file, line, error in finder.problems:
         if name in missing:
             raise LoadFailure("invalid", message, file, line, error)
-    there = [tool.name for tool in finder.tools] or [name for name, value in vars(module).items() if isinstance(value, types.FunctionType) and value.__module__ == module.__name__]
+    there = [tool.name for tool in finder.tools] or [
+        name for name, value in vars(module).items() if isinstance(value, types.FunctionType) and value.__module__ == module.__name__
+    ]
     known = f"; it has {', '.join(there[:20])}" if there else ""
     raise LoadFailure("not_found", f"there is no tool or function '{missing[0]}' in {target}{known}", getattr(module, "__file__", None))
 
@@ -2110,7 +2224,9 @@ def without_doubles(tools):
     by_name, warnings = {}, []
     for tool in tools:
         if tool.name in by_name:
-            warnings.append(f"{shown_place(by_name[tool.name].file, by_name[tool.name].line)}: '{tool.name}' is defined again at {shown_place(tool.file, tool.line)}, which is taken")
+            first = by_name[tool.name]
+            places = f"{shown_place(first.file, first.line)}: '{tool.name}' is defined again at {shown_place(tool.file, tool.line)}"
+            warnings.append(f"{places}, which is taken")
         by_name[tool.name] = tool
     return list(by_name.values()), warnings
 
@@ -2124,6 +2240,18 @@ def traceback_of(error):
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------------
+
+
+TRUTH = {True: "true", False: "false"}
+
+
+def bad_output_line(number, message):
+    return f'{{"op":"failed_call","id":{number},"kind":"bad_output","message":{quote(message)}}}'
+
+
+def invalid_line(number, violations):
+    told = [{"pointer": pointer, "message": message} for pointer, message in violations]
+    return f'{{"op":"invalid","id":{number},"violations":{write_json(told)}}}'
 
 
 class Call:
@@ -2174,24 +2302,17 @@ class Call:
         """The answer for what the tool returned."""
         try:
             content, structured, is_error = self.tool.render(value)
-            line = f'{{"op":"result","id":{self.id},"content":{content},"structured_content":{structured},"is_error":{"true" if is_error else "false"}}}'
+            line = f'{{"op":"result","id":{self.id},"content":{content},"structured_content":{structured},"is_error":{TRUTH[is_error]}}}'
             if len(line) > wire.max_line or (len(line) > wire.max_line // 4 and len(to_bytes(line)) > wire.max_line):
                 raise BadOutput(f"the result is {len(to_bytes(line))} bytes long; no more than {wire.max_line} are taken")
             return line
         except BadOutput as bad:
-            return self.bad_output(str(bad))
+            return bad_output_line(self.id, str(bad))
         except RecursionError:
-            return self.bad_output("the result holds itself, or is nested too deeply to be written as JSON")
+            return bad_output_line(self.id, "the result holds itself, or is nested too deeply to be written as JSON")
         except Exception as error:  # a __str__ or model_dump of the tool's own
             wire.note(traceback_of(error))
-            return self.bad_output(f"the result cannot be handed on: {type(error).__name__}: {words_of(error)[:1000]}")
-
-    def bad_output(self, message):
-        return f'{{"op":"failed_call","id":{self.id},"kind":"bad_output","message":{quote(message)}}}'
-
-    def invalid_line(self, unfit):
-        violations = [{"pointer": pointer, "message": message} for pointer, message in unfit.violations]
-        return f'{{"op":"invalid","id":{self.id},"violations":{write_json(violations)}}}'
+            return bad_output_line(self.id, f"the result cannot be handed on: {type(error).__name__}: {words_of(error)[:1000]}")
 
     def error_line(self, error):
         """The message goes to the model, the traceback to the log."""
@@ -2245,7 +2366,7 @@ def read_call(line, tools):
     except (ValueError, RecursionError) as error:  # an integer of thousands of digits, a wall of brackets
         found = re.match(rb'\{"op":"call","id":(\d+)', line)
         if found:
-            wire.send(f'{{"op":"invalid","id":{int(found[1])},"violations":[{{"pointer":"","message":{quote("cannot be read: " + first_line(error))}}}]}}')
+            wire.send(invalid_line(int(found[1]), [("", f"cannot be read: {first_line(error)}")]))
         else:
             wire.note(f"toolcrib worker: a line that cannot be read: {error}")
         return None, None
@@ -2253,7 +2374,7 @@ def read_call(line, tools):
         return message, None
     tool = tools.get(message["tool"])
     if tool is None:
-        wire.send(f'{{"op":"failed_call","id":{message["id"]},"kind":"bad_output","message":{quote("this worker has no tool " + str(message["tool"]))}}}')
+        wire.send(bad_output_line(message["id"], f"this worker has no tool '{message['tool']}'"))
         return None, None
     return message, Call(message, tool)
 
@@ -2294,7 +2415,7 @@ def serve_one_by_one(tools):
                 elif inspect.isasyncgen(value) or inspect.isawaitable(value):
                     value = loop.run_until_complete(finish(value, call))
         except Unfit as unfit:
-            answer = call.invalid_line(unfit)
+            answer = invalid_line(call.id, unfit.violations)
         except BaseException as error:
             answer = call.error_line(error)
         else:
@@ -2314,7 +2435,7 @@ def serve_together(tools):
             value = call.tool.start(call.arguments, call)
             value = await finish(value, call) if type(value) not in QUICK else value
         except Unfit as unfit:
-            call.end(call.invalid_line(unfit))
+            call.end(invalid_line(call.id, unfit.violations))
         except asyncio.CancelledError as error:
             if call.cancelled:
                 raise
@@ -2393,11 +2514,27 @@ def main():
         tools, warnings = guard_load(lambda: load(request), f"loading {request['module']}", lambda file: True)
     except LoadFailure as failure:
         shown = traceback_of(failure.error) if failure.error is not None else ""
-        told = {"op": "failed", "kind": failure.kind, "message": failure.message, "file": failure.file, "line": failure.line, "traceback": shown}
+        told = {
+            "op": "failed",
+            "kind": failure.kind,
+            "message": failure.message,
+            "file": failure.file,
+            "line": failure.line,
+            "traceback": shown,
+        }
         wire.send(dump_json(told))
         leave(1)
     else:
-        wire.send(dump_json({"op": "ready", "python": ".".join(map(str, sys.version_info[:3])), "tools": [tool.as_json() for tool in tools], "warnings": warnings}))
+        wire.send(
+            dump_json(
+                {
+                    "op": "ready",
+                    "python": ".".join(map(str, sys.version_info[:3])),
+                    "tools": [tool.as_json() for tool in tools],
+                    "warnings": warnings,
+                }
+            )
+        )
         gc.collect()
         gc.freeze()  # what was imported stays: the collector need not look at it again
         by_name = {tool.name: tool for tool in tools}

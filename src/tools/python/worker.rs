@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::config::ModuleSettings;
 use super::prints::Prints;
-use super::protocol::{self, Hello, Listing, Mode, span};
+use super::protocol::{self, Function, Hello, Listing, Mode, span};
 use super::wire::LineReader;
 use crate::printable;
 use crate::secrets::Redactor;
@@ -52,6 +52,8 @@ pub(super) struct Launcher {
     pub name: Arc<str>,
     pub python: PathBuf,
     pub redactor: Arc<Redactor>,
+    /// What the first worker listed: what the tools are made of.
+    pub listed: Mutex<Option<Vec<Function>>>,
     /// Last, so that it waits for the sweeps of all.
     pub sweeps: Sweeps,
 }
@@ -89,7 +91,19 @@ impl Launcher {
             Ok(result) => result,
             Err(_) => Err(format!("it was not ready after {}", span(self.settings.start_timeout))),
         };
+        if let Ok((_, listing)) = &result {
+            self.compare(&listing.tools);
+        }
         result.map_err(|fault| self.redactor.text(&printable::text(&fault)).into_owned())
+    }
+
+    /// A file may have been edited since; its tools stay what they were until they are listed again.
+    fn compare(&self, now: &[Function]) {
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        if listed.get_or_insert_with(|| now.to_vec()) != now {
+            let module = &*self.name;
+            tracing::warn!(target: "toolcrib::python", module, "the module has other tools than when it was listed: reload to take them in");
+        }
     }
 
     async fn begin(&self, role: Mode) -> Result<(Worker, Listing), String> {

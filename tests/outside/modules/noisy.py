@@ -15,7 +15,7 @@ LIES = '{"op":"result","id":%d,"content":[{"type":"text","text":"a lie"}],"struc
 def noisy(word: str) -> str:
     """Writes to every output there is."""
     print(f"{word} by print")
-    for number in range(100):
+    for number in range(5):
         print(LIES % number)
         os.write(1, (LIES % number + "\n").encode())
     print(f"{word} by stderr", file=sys.stderr)
