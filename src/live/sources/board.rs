@@ -114,15 +114,15 @@ impl Board {
         }
     }
 
-    /// Why a tool of it that is known by name only cannot be called, and when to ask again.
+    /// Why a tool of it that is known by name only cannot be called, and when to ask again. Callers and models need not
+    /// know what files there are and what stands in them: the fault itself is for the operator.
     pub(super) fn why(&self) -> (String, Option<Duration>) {
         let facts = self.facts();
         let name = &self.name;
         let wait = facts.next_try.map(|at| at.saturating_duration_since(Instant::now()));
-        let why = match (&facts.fault, &facts.doing) {
-            (Some(fault), _) => format!("source `{name}` failed: {fault}"),
-            (None, Some(doing)) => format!("source `{name}` is still loading: {doing}"),
-            (None, None) => format!("source `{name}` is still loading"),
+        let why = match &facts.fault {
+            Some(_) => format!("source `{name}` could not be loaded; the log and GET /sources say why"),
+            None => format!("source `{name}` is still loading"),
         };
         (why, Some(wait.unwrap_or_default().max(LOADING_WAIT)))
     }

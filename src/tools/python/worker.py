@@ -1765,13 +1765,10 @@ def crewai_tool(tool):
             return "[" + text_block(value.as_agent_message()) + "]", "null", True
         if isinstance(value, (bytes, bytearray)):
             return render(value)
+        if isinstance(value, (dict, list, tuple)):
+            return render(value)  # crewAI would show its agent Python's repr
         text = tool.format_output_for_agent(value) if hasattr(tool, "format_output_for_agent") else str(value)
-        structured = "null"
-        if getattr(tool, "result_schema", None) is not None and text[:1] in "[{":
-            try:
-                structured = dump_json(read_json(text))
-            except ValueError:
-                pass
+        structured = structured_text(text) if getattr(tool, "result_schema", None) is not None else "null"
         return "[" + text_block(text) + "]", structured, False
 
     source = function if function else (type(tool)._run if type(tool)._run is not base._run else type(tool))
@@ -1802,13 +1799,16 @@ def langchain_tool(tool):
     own_arun = type(tool)._arun is not core.BaseTool._arun
     use_async = coroutine is not None
     injected = getattr(tool, "_injected_args_keys", None) or injected_names(core, tool, body)
+    hidden = set(injected) | (set(tool.args) - set(schema.get("properties") or ()))
     wants_config = bool(core._get_runnable_config_param(body)) if hasattr(core, "_get_runnable_config_param") else False
 
     def request(arguments, call):
         state = call.context.get("state") or {}
-        given = {name: state[name] for name in injected if name in state and name not in arguments}
+        # What the model says under a name that it is not shown is not for the function.
+        args = {name: value for name, value in arguments.items() if name not in hidden}
+        args.update((name, state[name]) for name in injected if name in state)
         use = call.tool_use()
-        return {"type": "tool_call", "id": use["toolUseId"], "name": tool.name, "args": {**arguments, **given}}, {"configurable": state}
+        return {"type": "tool_call", "id": use["toolUseId"], "name": tool.name, "args": args}, {"configurable": state}
 
     def start(arguments, call):
         message, config = request(arguments, call)
@@ -1869,8 +1869,18 @@ def render_langchain(value):
         return render(value)
     failed = getattr(value, "status", "success") == "error"
     if isinstance(value.content, str):
-        return "[" + text_block(value.content) + "]", "null", failed
+        return "[" + text_block(value.content) + "]", "null" if failed else structured_text(value.content), failed
     return "[" + ",".join(langchain_block(part) for part in value.content) + "]", "null", failed
+
+
+def structured_text(text):
+    """The text, if it is an object or an array as JSON, which is what LangChain makes of a dict or a list; else null."""
+    if text[:1] in ("{", "["):
+        try:
+            return dump_json(read_json(text))
+        except (ValueError, RecursionError, BadOutput):
+            pass
+    return "null"
 
 
 def langchain_block(part):
@@ -1952,6 +1962,9 @@ class Finder:
         self.problems.append((name, f"{shown_place(file, line)}: '{name}' cannot be offered: {reason}", file, line, error))
 
     def values(self, names_and_values, module_name=None):
+        names_and_values = list(names_and_values)
+        # A class beside its own instance is there to make that one.
+        self.seen.update(id(type(value)) for _, value in names_and_values if is_tool_class(type(value)))
         for name, value in names_and_values:
             if id(value) in self.seen:
                 continue  # the same tool under a second name
