@@ -13,20 +13,25 @@ mod session;
 mod time;
 mod uses;
 
+use tokio::sync::OnceCell;
+
 pub(super) use self::address::Server;
 pub(super) use self::prepared::Prepared;
 use self::session::Session;
+use super::faults::Finding;
 use super::pool::Pool;
 
 /// A database and its connections.
 pub(super) struct Database {
     server: Server,
     pool: Pool<Session>,
+    /// That it could not be reached at the start: the next tool need not wait for that too.
+    missed: OnceCell<Finding>,
 }
 
 impl Database {
     pub(super) fn new(server: Server) -> Self {
-        Self { server, pool: Pool::new() }
+        Self { server, pool: Pool::new(), missed: OnceCell::new() }
     }
 }
 

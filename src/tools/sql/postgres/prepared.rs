@@ -23,6 +23,8 @@ use crate::tools::sql::statement::Statement;
 const GRACE: Duration = Duration::from_secs(1);
 /// What is left of an answer that was cut is read for so long; with more of it, connecting anew is cheaper.
 const REST: Duration = Duration::from_millis(20);
+/// For a connection at the start, which other tools wait for.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a statement is described anew when a table has changed since.
 const TRIES: u32 = 3;
 
@@ -68,8 +70,19 @@ impl Prepared {
     /// Holds the statement against the database, on a connection that is opened for it.
     pub(in crate::tools::sql) async fn probe(&self) -> Result<(), Finding> {
         let server = &self.database.server;
-        let opened = Session::open(server).await;
-        let mut session = opened.map_err(|error| Finding::passing(faults::no_connection(&error, server)))?;
+        if let Some(missed) = self.database.missed.get() {
+            return Err(missed.clone());
+        }
+        let missed = match timeout(PROBE_TIMEOUT, Session::open(server)).await {
+            Ok(Ok(session)) => Ok(session),
+            Ok(Err(error)) => Err(faults::no_connection(&error, server)),
+            Err(_) => Err(format!("{}: no connection within {} seconds", server.place, PROBE_TIMEOUT.as_secs())),
+        };
+        let mut session = missed.map_err(|message| {
+            let finding = Finding::passing(message);
+            let _ = self.database.missed.set(finding.clone());
+            finding
+        })?;
         let plan = Plan::make(&mut session.connection, &self.statement, !self.writes).await;
         self.plan.store(Some(Arc::new(plan.map_err(|error| error.finding(server))?)));
         Ok(())

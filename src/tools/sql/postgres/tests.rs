@@ -651,6 +651,21 @@ async fn a_server_that_goes_and_comes_back() {
 }
 
 #[tokio::test]
+async fn the_start_waits_once_for_a_server_that_does_not_answer() {
+    // It takes connections and never says a word.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://u@{}/x", silent.local_addr().unwrap());
+    let databases = Databases::default();
+    let began = Instant::now();
+    for statement in ["select 1 as x", "select 2 as x", "select 3 as x"] {
+        let config = json!({"database": url, "statement": statement});
+        let (_, warnings) = build_in(Path::new("/"), config, Effect::Read, &databases).unwrap();
+        assert!(warnings[0].message.contains("/x: no connection within 2 seconds; until"), "{warnings:?}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
 async fn who_may_not_enter_is_told_so_and_no_password_is_repeated() {
     let Some(shop) = Shop::new("locked_out").await else { return };
     shop.run("create role locked login password 'the-right-one'").await;
