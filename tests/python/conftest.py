@@ -1,4 +1,4 @@
-"""Every test runs under every Python from 3.9 to 3.14 that is here; those of the frameworks under one that has them."""
+"""Every test runs under the oldest and the newest Python from 3.9 to 3.14 that are here; those of the frameworks under one that has them."""
 
 import functools
 import os

@@ -31,7 +31,7 @@ TIMEOUT = 30  # seconds; no test waits this long unless it fails
 
 
 def interpreters():
-    """Every python3.9 to python3.14 on PATH or under pyenv, one of each."""
+    """The oldest and the newest of python3.9 to python3.14 on PATH or under pyenv; with TOOLCRIB_PYTHONS=all one of each."""
     found = {}
     folders = [pathlib.Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     pyenv = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv"))
@@ -41,7 +41,8 @@ def interpreters():
             program = folder / f"python3.{minor}"
             if minor not in found and program.exists():
                 found[minor] = str(program)
-    return [found[minor] for minor in sorted(found)]
+    chosen = sorted(found) if os.environ.get("TOOLCRIB_PYTHONS") == "all" else sorted({min(found), max(found)}) if found else []
+    return [found[minor] for minor in chosen]
 
 
 class Worker:
