@@ -1,13 +1,13 @@
 //! `toolcrib call`: one call, or those in a model's message, in this process or on a running server.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use super::arguments::ManifestArg;
 use super::client::{ServerArgs, invoke, send_message};
-use super::{Failure, print_json, warn};
+use super::{Failure, print_json};
 use crate::app::App;
 use crate::call::IdempotencyKey;
 use crate::call::json::parse_strict;
@@ -123,7 +123,8 @@ impl What {
             app.sources_listed().await;
             for source in app.sources() {
                 if let Some(fault) = source.fault {
-                    warn(&format!("source `{}` failed: {fault}", source.name));
+                    // Beside the answer.
+                    let _ = writeln!(std::io::stderr(), "source `{}` failed: {fault}", source.name);
                 }
             }
             match self {

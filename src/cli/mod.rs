@@ -102,13 +102,8 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn fail(message: &str, code: u8) -> ExitCode {
-    warn(message);
-    ExitCode::from(code)
-}
-
-/// Says something that is not the answer.
-fn warn(message: &str) {
     let _ = writeln!(std::io::stderr(), "{message}");
+    ExitCode::from(code)
 }
 
 /// Prints to standard output; a reader that has gone away is no fault of ours.

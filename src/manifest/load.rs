@@ -16,7 +16,7 @@ use crate::callers::{CallerSettings, hash_key};
 use crate::http::ServerSettings;
 use crate::ledger;
 use crate::secrets::Redactor;
-use crate::tools::{Clients, Tool};
+use crate::tools::{Clients, Databases, Tool};
 
 const SECTIONS: [&str; 10] =
     ["server", "ledger", "cache", "calls", "callers", "include", "defaults", "tools", "python_modules", "mcp_servers"];
@@ -80,6 +80,7 @@ pub(super) fn read(path: &Path, source: &dyn Source, natives: &HashMap<String, T
         sources: HashMap::new(),
         written: Written::default(),
         clients: Clients::default(),
+        databases: Databases::default(),
     };
     let mut manifest = loader.manifest(path);
     let mut findings = loader.findings.0;
@@ -105,6 +106,7 @@ struct Loader<'a> {
     sources: HashMap<String, Place>,
     written: Written,
     clients: Clients,
+    databases: Databases,
 }
 
 impl Loader<'_> {
@@ -321,6 +323,7 @@ impl Loader<'_> {
             natives: self.natives,
             origin: Origin::Manifest,
             clients: &self.clients,
+            databases: &self.databases,
             secrets: &mut self.secrets,
             findings: &mut self.findings,
         }

@@ -12,7 +12,7 @@ use super::references::Source;
 use super::sections::PolicyEntry;
 use super::tool::ToolReader;
 use crate::call::Origin;
-use crate::tools::{Clients, Tool};
+use crate::tools::{Clients, Databases, Tool};
 
 /// What a manifest says in `defaults:`; it goes for registered tools too.
 #[derive(Debug, Clone, Default)]
@@ -50,6 +50,7 @@ pub fn read_registered(
         natives: &HashMap::new(),
         origin: Origin::Registered,
         clients,
+        databases: &Databases::default(),
         secrets: &mut secrets,
         findings: &mut findings,
     };

@@ -19,7 +19,7 @@ use crate::call::{
 };
 use crate::expression;
 use crate::schema::{Schema, SchemaFault};
-use crate::tools::{BuildContext, Clients, ConfigFault, Tool, builtin, kinds};
+use crate::tools::{BuildContext, Clients, ConfigFault, Databases, Tool, builtin, kinds};
 
 /// Reads tools of one file.
 pub(super) struct ToolReader<'a> {
@@ -31,6 +31,7 @@ pub(super) struct ToolReader<'a> {
     /// Where it came from: one that came over HTTP is trusted with less.
     pub(super) origin: Origin,
     pub(super) clients: &'a Clients,
+    pub(super) databases: &'a Databases,
     pub(super) secrets: &'a mut std::collections::BTreeSet<String>,
     pub(super) findings: &'a mut Findings,
 }
@@ -259,9 +260,10 @@ impl ToolReader<'_> {
         let context = BuildContext {
             base: self.base,
             input_schema: input_schema.unwrap_or(&tool.definition.input_schema),
-            effect: policy.effect.unwrap_or_default(),
+            effect: policy.effect.unwrap_or(tool.policy.effect),
             trusted: self.origin != Origin::Registered,
             clients: self.clients,
+            databases: self.databases,
         };
         let config = node.filtered(|key| kinds::keys(kind).contains(&key)).to_json();
         match kinds::build(kind, config, &context)? {

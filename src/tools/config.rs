@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::http::Clients;
+use super::sql::Databases;
 use super::template::Template;
 use crate::call::Effect;
 
@@ -44,6 +45,8 @@ pub struct BuildContext<'a> {
     pub trusted: bool,
     /// HTTP clients that tools share.
     pub clients: &'a Clients,
+    /// Databases that tools share.
+    pub databases: &'a Databases,
 }
 
 impl BuildContext<'_> {

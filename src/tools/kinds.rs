@@ -7,7 +7,7 @@ use serde_aux::serde_introspection::serde_introspect;
 use serde_json::Value;
 
 use super::{BuildContext, ConfigFault, Runner, Tool, agent, command, http, sql};
-use crate::call::Kind;
+use crate::call::{Effect, Kind};
 
 /// A runner and what is odd about it, or everything that keeps it from being built.
 pub type Built = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
@@ -22,13 +22,15 @@ pub fn from_word(word: &str) -> Option<Kind> {
     OF_ENTRIES.into_iter().find(|kind| kind.as_str() == word)
 }
 
-/// What a tool of this kind is before its entry says anything: an agent takes a task.
+/// What a tool of this kind is before its entry says anything: an agent takes a task, a statement only reads (its database
+/// sees to that).
 pub fn blank(kind: Kind, name: &str) -> Tool<()> {
     let mut tool = Tool::new(name, "");
     tool.kind = kind;
     match kind {
         Kind::Agent => agent::parameters(tool),
-        Kind::Native | Kind::Command | Kind::Http | Kind::Python | Kind::Sql => tool,
+        Kind::Sql => tool.effect(Effect::Read),
+        Kind::Native | Kind::Command | Kind::Http | Kind::Python => tool,
     }
 }
 

@@ -27,6 +27,7 @@ pub use config::{BuildContext, ConfigFault, ParameterUse};
 pub use http::Clients;
 pub use source::{Listed, Offer, Source, SourceFault, SourceStatus, Told};
 pub use sources::SourceSettings;
+pub use sql::Databases;
 pub use stand_in::StandIn;
 pub(crate) use tool::Settings;
 pub use tool::{BuildError, Tool};

@@ -58,6 +58,7 @@ async fn the_example_manifest_loads_without_a_warning_and_its_tools_run() {
     for (tool, arguments, says) in [
         ("calculator", json!({"expression": "6*7"}), "42"),
         ("read_notes", json!({"path": "todo.md"}), "plants"),
+        ("top_customers", json!({"year": 2025}), "Di"),
         ("word_count", json!({"text": "one two three"}), "3"),
         ("sort_lines", json!({"text": "b\na\nb\n"}), "a\nb"),
         ("current_time", json!({"timezone": "Europe/Oslo"}), "Europe/Oslo"),

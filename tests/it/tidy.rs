@@ -99,10 +99,10 @@ fn rooms_know_only_the_rooms_below_them() {
 }
 
 #[test]
-fn axum_stays_in_http_and_sqlx_in_the_ledger() {
+fn axum_stays_in_http_and_sqlx_with_those_who_ask_databases() {
     forbid("", &["axum::", "StatusCode"], &["http/", "app.rs", "tools/http/", "cli/"]);
     forbid("tools/http/", &["axum::"], &["tools/http/tests.rs"]);
-    forbid("", &["sqlx::"], &["ledger/"]);
+    forbid("", &["sqlx::"], &["ledger/", "tools/sql/"]);
     forbid("", &["minijinja::"], &["expression.rs"]);
     forbid("", &["jsonrepair_rs::"], &["dialect/mend/"]);
 }

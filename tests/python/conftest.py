@@ -97,7 +97,7 @@ def with_package(tmp_path):
     def make(package):
         python = python_with(package)
         if python is None:
-            pytest.skip(f"no interpreter in {FRAMEWORKS} has {package} (requirements-*.txt)")
+            pytest.skip(f"no interpreter in {FRAMEWORKS} has {package} (tests/frameworks)")
         workshops.append(Workshop(python, tmp_path))
         return workshops[-1]
 

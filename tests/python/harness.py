@@ -23,7 +23,8 @@ def take(count):
 count = b""
 while not count.endswith(b"\\n"):
     count += take(1)
-exec(compile(take(int(count)), "<toolcrib worker>", "exec"))
+name = "<toolcrib worker>"
+exec(compile(take(int(count)), name, "exec"), {"__name__": "toolcrib_worker", "__file__": name})
 """
 
 TIMEOUT = 30  # seconds; no test waits this long unless it fails

@@ -354,6 +354,7 @@ mod tests {
             effect: Effect::Read,
             trusted: true,
             clients: &clients,
+            databases: &crate::tools::Databases::default(),
         };
         let mut faults = Vec::new();
         let endpoint = Endpoint::build(serde_json::from_value(model).unwrap(), &context, &mut faults);

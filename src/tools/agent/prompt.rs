@@ -99,6 +99,7 @@ mod tests {
             effect: Effect::Read,
             trusted: true,
             clients: &clients,
+            databases: &crate::tools::Databases::default(),
         };
         let mut faults = Vec::new();
         let prompt = Prompt::build(None, template.map(str::to_owned), None, &context, &mut faults).unwrap();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::call::{Caller, Content, Effect, Invocation, ToolName, ToolSettings};
-use crate::tools::{BuildContext, Clients, ConfigFault};
+use crate::tools::{BuildContext, Clients, ConfigFault, Databases};
 
 /// How long something that must happen may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,6 +35,7 @@ fn build_with(config: Value, schema: &Value, effect: Effect) -> Built {
             effect,
             trusted: true,
             clients: &Clients::default(),
+            databases: &Databases::default(),
         },
     )
 }

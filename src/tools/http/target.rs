@@ -236,7 +236,7 @@ mod tests {
 
     use super::*;
     use crate::call::Effect;
-    use crate::tools::{BuildContext, Clients, ConfigFault};
+    use crate::tools::{BuildContext, Clients, ConfigFault, Databases};
 
     fn parse(url: &str, hosts: &[&str]) -> (Option<Target>, Vec<ConfigFault>) {
         let input_schema =
@@ -248,6 +248,7 @@ mod tests {
             effect: Effect::Read,
             trusted: true,
             clients: &Clients::default(),
+            databases: &Databases::default(),
         };
         let config = serde_json::from_value(json!({"url": url, "allow_hosts": hosts})).unwrap();
         let mut notes = Notebook::new(&context);

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::call::{Caller, Content, Effect, Invocation, Resource, ToolName};
+use crate::tools::Databases;
 
 /// What a test server does with every connection once it has read a request.
 #[derive(Clone)]
@@ -94,8 +95,14 @@ fn try_build(config: Value, effect: Effect) -> (Option<Arc<dyn Runner>>, Vec<Con
         "properties": {"city": {}, "ids": {}, "note": {}, "units": {"default": "celsius"}}
     });
     let base = std::path::Path::new(".");
-    let context =
-        BuildContext { base, input_schema: &input_schema, effect, trusted: true, clients: &Clients::default() };
+    let context = BuildContext {
+        base,
+        input_schema: &input_schema,
+        effect,
+        trusted: true,
+        clients: &Clients::default(),
+        databases: &Databases::default(),
+    };
     build(serde_json::from_value(config).unwrap(), &context)
 }
 

@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
     use crate::call::Effect;
-    use crate::tools::{BuildContext, Clients};
+    use crate::tools::{BuildContext, Clients, Databases};
 
     fn node(value: Value) -> Node {
         let input_schema = json!({"properties": {"a": {}, "b": {}, "gone": {}}});
@@ -97,6 +97,7 @@ mod tests {
             effect: Effect::Read,
             trusted: true,
             clients: &Clients::default(),
+            databases: &Databases::default(),
         };
         let mut notes = Notebook::new(&context);
         let node = Node::parse(value, &["request", "json"], &mut notes);

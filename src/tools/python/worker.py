@@ -141,6 +141,7 @@ def to_bytes(text):
 
 
 read_json = json.JSONDecoder().decode
+scan_json = json.JSONDecoder().scan_once  # the same for (text, position), without a look at what surrounds the value
 quote = json.encoder.encode_basestring  # a str as JSON, quotes included; the fastest way there is
 wire = None  # the one Wire, made by main()
 
@@ -1429,8 +1430,12 @@ def render(value):
 
 def number_text(value):
     """As JSON writes it; NaN and Infinity as Python's JSON does."""
+    if value is True or value is False:
+        return TRUTH[value]
+    if type(value) is float:
+        return repr(value) if value - value == 0 else json.dumps(value)
     try:
-        return json.dumps(value)
+        return str(value)
     except ValueError as error:  # 3.11 and later: integers of more than 4300 digits
         raise BadOutput(f"the result cannot be written as JSON: {error}") from None
 
@@ -2362,8 +2367,8 @@ async def finish(value, call):
 def read_call(line, tools):
     """The message of a line; a call as a Call, or None if it was answered at once."""
     try:
-        message = read_json(line.decode())
-    except (ValueError, RecursionError) as error:  # an integer of thousands of digits, a wall of brackets
+        message = scan_json(line.decode(), 0)[0]
+    except (ValueError, RecursionError, StopIteration) as error:  # an integer of thousands of digits, a wall of brackets
         found = re.match(rb'\{"op":"call","id":(\d+)', line)
         if found:
             wire.send(invalid_line(int(found[1]), [("", f"cannot be read: {first_line(error)}")]))
@@ -2385,8 +2390,8 @@ def read_call(line, tools):
 def restore_streams(streams):
     """What one call did to sys.stdout or descriptor 1 must not fail the next: it may have been closed or replaced."""
     try:
-        os.fstat(1)
-        os.fstat(2)
+        os.get_inheritable(1)  # the cheapest way to learn whether a descriptor is open
+        os.get_inheritable(2)
     except OSError:
         wire.give_standard_descriptors()
     if sys.stdout is not streams[0] or streams[0].closed or sys.stderr is not streams[1] or streams[1].closed:

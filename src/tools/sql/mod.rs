@@ -1,19 +1,63 @@
-//! The `sql` kind: one prepared statement with bound parameters.
+//! The `sql` kind: one prepared statement on SQLite or PostgreSQL. Its parameters are bound, never pasted into its text;
+//! what it may do is enforced by the database, not guessed from words.
+//!
+//! `config` reads the manifest's part, `statement` finds the placeholders, `database` knows which connections are shared,
+//! `pool` holds them, `rows` makes the answer within its bounds. `sqlite` and `postgres` run a statement.
 
-use serde::Deserialize;
+mod config;
+mod database;
+mod faults;
+mod pool;
+mod postgres;
+mod rows;
+mod sqlite;
+mod statement;
 
-use super::kinds::Built;
-use super::{BuildContext, ConfigFault};
+use std::sync::Arc;
 
-/// The keys of the kind.
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Config {}
+use async_trait::async_trait;
 
-/// Builds the runner.
-///
-/// # Errors
-/// What keeps it from being built.
-pub fn build(_: Config, _: &BuildContext<'_>) -> Built {
-    Err(vec![ConfigFault::error(&["kind"], "kind sql is not built yet")])
+pub use self::config::{Config, build};
+pub use self::database::Databases;
+use self::faults::Finding;
+use super::Runner;
+use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+
+/// A statement, ready to run.
+struct SqlTool {
+    statement: Prepared,
+    max_output: usize,
 }
+
+/// A statement on its database.
+enum Prepared {
+    Sqlite(sqlite::Prepared),
+    Postgres(Box<postgres::Prepared>),
+}
+
+impl Prepared {
+    /// Holds it against the database, if that can be reached now.
+    async fn probe(&self) -> Result<(), Finding> {
+        match self {
+            Self::Sqlite(statement) => statement.probe().await,
+            Self::Postgres(statement) => statement.probe().await,
+        }
+    }
+}
+
+#[async_trait]
+impl Runner for SqlTool {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        match &self.statement {
+            Prepared::Sqlite(statement) => statement.call(&arguments, &context).await,
+            Prepared::Postgres(statement) => statement.call(&arguments, &context).await,
+        }
+    }
+
+    fn max_output(&self) -> Option<usize> {
+        Some(self.max_output).filter(|most| *most > config::DEFAULT_OUTPUT)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! A source as it would be in the next world.
+
+use std::sync::Arc;
+
+use super::board::Board;
+use super::{Kept, Serving, tools};
+use crate::live::seen::Seen;
+use crate::manifest::DeclaredSource;
+use crate::registry::Group;
+
+/// See the module.
+pub(super) struct Draft {
+    pub(super) declared: Arc<DeclaredSource>,
+    pub(super) files: Seen,
+    pub(super) board: Arc<Board>,
+    /// What could be served, the most wanted first.
+    pub(super) candidates: Vec<Serving>,
+    /// Why what is wanted more is not among them.
+    pub(super) fault: Option<String>,
+    /// There is something new among them, or not among them, or to be said of them.
+    pub(super) is_new: bool,
+    pub(super) listed: Vec<String>,
+}
+
+impl Draft {
+    /// A source that is there as it is wanted now, or a new one.
+    pub(super) fn new(before: Option<&Kept>, declared: Arc<DeclaredSource>, files: Seen, late: bool) -> Self {
+        let board = before.map(|kept| kept.board.clone());
+        let board = board.unwrap_or_else(|| Board::new(declared.name(), declared.settings.kind(), late));
+        let listed = before.map(|kept| kept.listed.clone()).unwrap_or_default();
+        let (mut candidates, mut fault) = (Vec::new(), None);
+        // What was refused and is not tried again is no fault any more, unless it still is one.
+        let was_refused = before.is_some_and(|kept| kept.refused.is_some() && !kept.is_starting());
+        if let Some(serving) = before.and_then(|kept| kept.serving.as_ref()) {
+            // Only what is said of its tools has changed: the source runs on under the new word.
+            if serving.is_of(&declared, &files) && serving.declared.rules != declared.rules {
+                match Serving::new(&declared, &files, serving.source.clone(), serving.offers.clone()) {
+                    Ok((serving, _)) => candidates.push(serving),
+                    Err(why) => fault = Some(why),
+                }
+            }
+            candidates.push(serving.clone());
+        }
+        let is_new = was_refused || fault.is_some() || candidates.len() > 1;
+        Self { declared, files, board, candidates, fault, is_new, listed }
+    }
+
+    /// The same source, unchanged.
+    pub(super) fn of(kept: &Kept) -> Self {
+        Self::new(Some(kept), kept.declared.clone(), kept.files.clone(), false)
+    }
+
+    pub(super) fn group(&self) -> Group {
+        Group {
+            source: self.board.name.clone(),
+            choices: self.candidates.iter().map(|serving| serving.tools.clone()).collect(),
+            otherwise: tools::stand_ins(&self.declared, &self.listed, &self.board),
+        }
+    }
+}

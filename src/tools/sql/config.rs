@@ -1,0 +1,136 @@
+//! The manifest's part of a sql tool, held against the tool's parameters, and against the database if that can be reached.
+//!
+//! A database that is down, a file or table that is not there yet, is a warning: it may be there when the tool is called,
+//! and one database should not keep the tools of others from being served.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::database::Address;
+use super::rows::Limits;
+use super::statement::Statement;
+use super::{Finding, Prepared, SqlTool, postgres, sqlite};
+use crate::call::Effect;
+use crate::call::units::Size;
+use crate::similar::{HINT, closest};
+use crate::tools::kinds::Built;
+use crate::tools::{BuildContext, ConfigFault};
+
+/// Rows of an answer when the entry does not say.
+const DEFAULT_ROWS: usize = 1000;
+/// No answer has more rows.
+const MOST_ROWS: usize = 100_000;
+/// Bytes of an answer when the entry does not say.
+pub(super) const DEFAULT_OUTPUT: usize = 256 << 10;
+/// No tool may answer more than this.
+const MOST_OUTPUT: u64 = 4 << 20;
+/// How long the start waits for a database.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The keys of a `kind: sql` tool that no other kind has.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// `sqlite://FILE`, relative to the manifest, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`.
+    pub database: String,
+    /// One statement; `:name` stands for the argument of that name.
+    pub statement: String,
+    /// Most rows of an answer; with more it is cut, and says so.
+    #[serde(default = "default_max_rows")]
+    pub max_rows: usize,
+    /// Longest answer, in bytes of its rows as JSON; what is longer is cut, and says so.
+    #[serde(default = "default_max_output")]
+    pub max_output: Size,
+}
+
+fn default_max_rows() -> usize {
+    DEFAULT_ROWS
+}
+
+fn default_max_output() -> Size {
+    Size(DEFAULT_OUTPUT as u64)
+}
+
+/// Makes the runner, with warnings about what is not as it should be.
+///
+/// # Errors
+/// Everything that cannot work as written.
+pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
+    let mut faults = Vec::new();
+    if !(1..=MOST_ROWS).contains(&config.max_rows) {
+        faults.push(ConfigFault::error(&["max_rows"], format!("from 1 to {MOST_ROWS}")));
+    }
+    if !(1..=MOST_OUTPUT).contains(&config.max_output.0) {
+        faults.push(ConfigFault::error(&["max_output"], "from 1B to 4MiB"));
+    }
+    let address = Address::parse(&config.database, context.base);
+    let address = address.map_err(|message| faults.push(ConfigFault::error(&["database"], message))).ok();
+    let statement = address.as_ref().and_then(|address| {
+        let statement = Statement::parse(&config.statement, address.dialect());
+        statement.map_err(|message| faults.push(ConfigFault::error(&["statement"], message))).ok()
+    });
+    faults.extend(statement.iter().flat_map(|statement| placeholder_faults(statement, context)));
+    let is_sound = !faults.iter().any(|fault| !fault.warning);
+    let (Some(address), Some(statement), true) = (address, statement, is_sound) else { return Err(faults) };
+    let limits = Limits { max_rows: config.max_rows, max_output: config.max_output.as_usize() };
+    let writes = context.effect != Effect::Read;
+    let statement = match address {
+        Address::Sqlite(file) => {
+            Prepared::Sqlite(sqlite::Prepared::new(context.databases.sqlite(file, writes), &statement, limits))
+        }
+        Address::Postgres(server) => {
+            let database = context.databases.postgres(&config.database, *server);
+            Prepared::Postgres(Box::new(postgres::Prepared::new(database, statement, writes, limits)))
+        }
+    };
+    if let Err(finding) = at_once(statement.probe()) {
+        match finding {
+            Finding { message, may_pass: true } => {
+                faults
+                    .push(ConfigFault::warning(&["database"], format!("{message}; until that is so, calls will fail")));
+            }
+            Finding { message, may_pass: false } => {
+                faults.push(ConfigFault::error(&["statement"], message));
+                return Err(faults);
+            }
+        }
+    }
+    Ok((Arc::new(SqlTool { statement, max_output: limits.max_output }), faults))
+}
+
+/// Placeholders without a parameter, and parameters without a placeholder.
+fn placeholder_faults(statement: &Statement, context: &BuildContext<'_>) -> Vec<ConfigFault> {
+    let properties = context.input_schema.get("properties").and_then(Value::as_object);
+    let names = || properties.into_iter().flat_map(|properties| properties.keys()).map(String::as_str);
+    let used = statement.placeholders();
+    let unknown = used.iter().filter(|one| context.parameter(&one.name).is_none()).map(|one| {
+        let meant = closest(&one.name, names(), HINT).map(|meant| format!(", did you mean `:{meant}`?"));
+        let message = format!("{}: the tool has no parameter `{}`{}", one.place, one.name, meant.unwrap_or_default());
+        ConfigFault::error(&["statement"], message)
+    });
+    let unused = names().filter(|name| !used.iter().any(|one| one.name == *name)).map(|name| {
+        ConfigFault::warning(
+            &["statement"],
+            format!("the parameter `{name}` is not used; write :{name} where it belongs"),
+        )
+    });
+    unknown.chain(unused).collect()
+}
+
+/// Asks the database now, on a thread with a runtime of its own: manifests are read where no other may be waited for.
+fn at_once(probe: impl Future<Output = Result<(), Finding>> + Send) -> Result<(), Finding> {
+    let ask = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Finding::passing(format!("the database was not asked: {error}")))?;
+        let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, probe).await });
+        answer.unwrap_or_else(|_| {
+            Err(Finding::passing(format!("the database did not answer within {} seconds", PATIENCE.as_secs())))
+        })
+    };
+    std::thread::scope(|scope| scope.spawn(ask).join())
+        .unwrap_or_else(|_| Err(Finding::passing("the database was not asked: asking failed")))
+}

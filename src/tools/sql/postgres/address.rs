@@ -1,0 +1,100 @@
+//! A URL of PostgreSQL, as far as it is understood. Its words are never repeated: it may hold a password.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use sqlx::ConnectOptions;
+use sqlx::postgres::PgConnectOptions;
+use url::Url;
+
+use crate::similar::{HINT, closest};
+
+/// What may stand behind the `?`, as in libpq.
+const OPTIONS: [&str; 12] = [
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
+
+/// Where a database is and how it is entered.
+#[derive(Clone)]
+pub(in crate::tools::sql) struct Server {
+    pub(super) options: PgConnectOptions,
+    /// Host, port and database: all that is said of it.
+    pub(super) place: String,
+}
+
+impl Server {
+    /// Reads a URL; relative files start at `base`.
+    pub(in crate::tools::sql) fn parse(url: &str, base: &Path) -> Result<Self, String> {
+        const SHAPE: &str = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, with %XX for characters that mean something \
+                             in a URL";
+        let read = Url::parse(url).map_err(|error| format!("no URL ({error}): {SHAPE}"))?;
+        for (key, value) in read.query_pairs() {
+            if !OPTIONS.contains(&&*key) {
+                let meant = closest(&key, OPTIONS, HINT).map(|meant| format!(", did you mean {meant}?"));
+                return Err(format!("unknown option `{key}`{}", meant.unwrap_or_default()));
+            }
+            if key == "sslmode" && !SSL_MODES.contains(&&*value) {
+                return Err(format!("sslmode is one of {}", SSL_MODES.join(", ")));
+            }
+        }
+        let mut options = PgConnectOptions::from_str(url).map_err(|_| format!("no address of a database: {SHAPE}"))?;
+        for (key, value) in read.query_pairs() {
+            options = match &*key {
+                "sslrootcert" => options.ssl_root_cert(base.join(&*value)),
+                "sslcert" => options.ssl_client_cert(base.join(&*value)),
+                "sslkey" => options.ssl_client_key(base.join(&*value)),
+                _ => options,
+            };
+        }
+        if options.get_application_name().is_none() {
+            options = options.application_name("toolcrib");
+        }
+        let host = match options.get_socket() {
+            Some(folder) => folder.display().to_string(),
+            None => format!("{}:{}", options.get_host(), options.get_port()),
+        };
+        let place = format!("{host}/{}", options.get_database().unwrap_or_default());
+        // It would log the statement, and slow ones loudly.
+        Ok(Self { options: options.disable_statement_logging(), place })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<String, String> {
+        Server::parse(url, Path::new("/etc")).map(|server| server.place)
+    }
+
+    #[test]
+    fn a_url_is_read_and_its_words_are_not_repeated() {
+        assert_eq!(
+            parse("postgres://u:pa%40ss@db.example:5433/shop?sslmode=verify-full").unwrap(),
+            "db.example:5433/shop"
+        );
+        assert_eq!(parse("postgresql://u@db.example/shop").unwrap(), "db.example:5432/shop");
+        assert_eq!(parse("postgres:///shop?host=/run/pg&user=u").unwrap(), "/run/pg/shop");
+        for (url, want) in [
+            ("postgres://u:hunter2@db:port/shop", "no URL (invalid port number)"),
+            ("postgres://u:hunter2@db/shop?sslmod=require", "unknown option `sslmod`, did you mean sslmode?"),
+            ("postgres://u:hunter2@db/shop?sslmode=yes", "sslmode is one of disable, allow"),
+            ("postgres://u:hunter2@db/shop?port=hunter2", "no address of a database"),
+        ] {
+            let said = parse(url).unwrap_err();
+            assert!(said.starts_with(want) && !said.contains("hunter2"), "{said}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! JSON of the database as ours, if ours says the same. PostgreSQL's numbers have as many digits as one likes; here a number
+//! is an integer of 64 bits or a double, and of a key that is there twice only one would be left.
+
+use crate::call::json::parse_strict;
+use serde_json::Value;
+
+/// The value; `None` when something of the text would be lost.
+pub(super) fn json(text: &str) -> Option<Value> {
+    let value = parse_strict(text.as_bytes()).ok()?;
+    numbers(text).all(keeps).then_some(value)
+}
+
+/// The numbers that stand in a JSON text.
+fn numbers(text: &str) -> impl Iterator<Item = &str> {
+    let mut at = 0;
+    let mut in_text = false;
+    std::iter::from_fn(move || {
+        let bytes = text.as_bytes();
+        while let Some(&byte) = bytes.get(at) {
+            match byte {
+                b'\\' if in_text => at += 1,
+                b'"' => in_text = !in_text,
+                b'-' | b'0'..=b'9' if !in_text => {
+                    let part = |b: &u8| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E');
+                    let length = bytes[at..].iter().position(|b| !part(b)).unwrap_or(bytes.len() - at);
+                    at += length;
+                    return text.get(at - length..at);
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        None
+    })
+}
+
+/// Whether a double means the number that is written. Integers of 64 bits are no doubles.
+fn keeps(written: &str) -> bool {
+    if !written.contains(['.', 'e', 'E']) {
+        return true;
+    }
+    match written.parse::<f64>() {
+        Ok(double) => double.is_finite() && decimal(written) == decimal(&format!("{double:e}")),
+        Err(_) => false,
+    }
+}
+
+/// Digits without zeros at either end, and the power of ten that the last of them counts.
+fn decimal(written: &str) -> Option<(String, i64)> {
+    let (mantissa, exponent) = written.split_once(['e', 'E']).unwrap_or((written, "0"));
+    let (whole, fraction) =
+        mantissa.trim_start_matches('-').split_once('.').unwrap_or((mantissa.trim_start_matches('-'), ""));
+    let digits = [whole, fraction].concat();
+    let short = digits.trim_end_matches('0');
+    let power = exponent.parse::<i64>().ok()? - fraction.len() as i64 + (digits.len() - short.len()) as i64;
+    let short = short.trim_start_matches('0');
+    Some(if short.is_empty() { (String::new(), 0) } else { (short.to_owned(), power) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_lost_is_not_taken() {
+        for kept in [
+            "{\"a\": [1, -2.50, 9223372036854775807, 0.1, 1e22, 100.0, 0.0, -0.0, 1E-7], \"12.345678901234567890\": \"1e999\"}",
+            "18446744073709551615",
+            "null",
+            "0.1234567890123456",
+        ] {
+            assert!(json(kept).is_some(), "{kept}");
+        }
+        for lost in [
+            "12345678901234567890123",
+            "[0.12345678901234567890]",
+            "1e400",
+            "1e-400",
+            "{\"a\": 1, \"a\": 2}",
+            "9007199254740993.0",
+        ] {
+            assert!(json(lost).is_none(), "{lost}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_double_is_kept_as_it_is_written(number in proptest::num::f64::NORMAL) {
+            let written = format!("{number:e}");
+            proptest::prop_assert!(json(&written).is_some());
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What the database says of a statement: the types of its parameters and columns. Out of that comes the text that is run.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use sqlx::postgres::{PgArguments, PgColumn, PgRow, PgTypeInfo};
+use sqlx::{Arguments as _, AssertSqlSafe, Column, PgConnection, Row, Statement as _};
+
+use super::arguments::Parameter;
+use super::decode::Shape;
+use super::uses::{Uses, describe};
+use super::{Server, faults};
+use crate::tools::sql::faults::{Finding, WRITES};
+use crate::tools::sql::rows;
+use crate::tools::sql::statement::Statement;
+
+/// A statement as it is run.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) sql: Arc<str>,
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) columns: Vec<PlannedColumn>,
+    /// The database's own limit for a statement, in milliseconds; 0: none.
+    pub(super) time_limit: i64,
+}
+
+/// A column of the answer.
+#[derive(Debug)]
+pub(super) struct PlannedColumn {
+    pub(super) name: String,
+    type_of: PgTypeInfo,
+    pub(super) shape: Shape,
+}
+
+/// Why there is no plan.
+pub(super) enum NoPlan {
+    Database(sqlx::Error),
+    Statement(Finding),
+}
+
+impl From<sqlx::Error> for NoPlan {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl NoPlan {
+    pub(super) fn finding(self, server: &Server) -> Finding {
+        match self {
+            Self::Database(error) => faults::finding(&error, server),
+            Self::Statement(finding) => finding,
+        }
+    }
+}
+
+impl Plan {
+    /// Asks the database. `reads`: only a statement that changes nothing will do.
+    pub(super) async fn make(
+        connection: &mut PgConnection,
+        statement: &Statement,
+        reads: bool,
+    ) -> Result<Self, NoPlan> {
+        let Uses { parameters, typed, described } = Uses::find(connection, statement).await?;
+        let names = described.columns().iter().map(Column::name);
+        if let Some(fault) = rows::name_fault(names) {
+            return Err(NoPlan::Statement(Finding::fault(fault)));
+        }
+        let (sql, columns) = match planned(described.columns()) {
+            Ok(columns) => (typed, columns),
+            Err(foreign) => {
+                let sql = with_texts(&typed, described.columns());
+                // It stands inside another statement then, which not every one can.
+                let wrapped = describe(connection, &sql).await.map_err(|_| foreign)?;
+                (sql, planned(wrapped.columns())?)
+            }
+        };
+        let time_limit = "select setting::bigint from pg_catalog.pg_settings where name = 'statement_timeout'";
+        let time_limit = sqlx::query_scalar(time_limit).persistent(false).fetch_one(&mut *connection).await?;
+        let plan = Self { sql: sql.into(), parameters, columns, time_limit };
+        if reads && plan.writes(connection).await? {
+            return Err(NoPlan::Statement(Finding::fault(WRITES)));
+        }
+        Ok(plan)
+    }
+
+    /// Whether the rows are those that were described.
+    pub(super) fn fits(&self, row: &PgRow) -> bool {
+        let planned = self.columns.iter().map(|column| (column.name.as_str(), column.type_of.oid()));
+        planned.eq(row.columns().iter().map(|column| (column.name(), column.type_info().oid())))
+    }
+
+    /// Whether the database would change something: its own plan says so. What has no plan (commands such as `create
+    /// table`) is refused by the read-only transaction when it is called.
+    async fn writes(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+        let mut arguments = PgArguments::default();
+        for _ in &self.parameters {
+            arguments.add(None::<String>).map_err(sqlx::Error::Encode)?;
+        }
+        let explain = AssertSqlSafe(format!("explain (format json, costs off) {}", self.sql));
+        let row = match sqlx::query_with(explain, arguments).persistent(false).fetch_one(connection).await {
+            Ok(row) => row,
+            // May this role do that at all?
+            Err(error) if faults::code(&error) == Some("42501") => return Err(error),
+            Err(_) => return Ok(false),
+        };
+        let plan = row.try_get_raw(0).ok().and_then(|raw| serde_json::from_str::<Value>(raw.as_str().ok()?).ok());
+        Ok(plan.is_some_and(|plan| changes(&plan)))
+    }
+}
+
+/// Whether a part of the plan changes or locks rows.
+fn changes(plan: &Value) -> bool {
+    match plan {
+        Value::Object(node) => {
+            let kind = node.get("Node Type").and_then(Value::as_str);
+            kind.is_some_and(|kind| ["ModifyTable", "LockRows"].contains(&kind)) || node.values().any(changes)
+        }
+        Value::Array(nodes) => nodes.iter().any(changes),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// How each column is read, or which one cannot be.
+fn planned(columns: &[PgColumn]) -> Result<Vec<PlannedColumn>, NoPlan> {
+    let planned = columns.iter().map(|column| {
+        let (name, type_of) = (column.name().to_owned(), column.type_info().clone());
+        match Shape::of(&type_of) {
+            Some(shape) => Ok(PlannedColumn { name, type_of, shape }),
+            None => Err(NoPlan::Statement(Finding::fault(format!(
+                "column `{name}` has a type that has no JSON; have the database say it as text: {name}::text"
+            )))),
+        }
+    });
+    planned.collect()
+}
+
+/// The statement inside another one, which has the database write as text what only it can read.
+fn with_texts(sql: &str, columns: &[PgColumn]) -> String {
+    let quoted = |column: &PgColumn| format!("\"{}\"", column.name().replace('"', "\"\""));
+    let names: Vec<String> = columns.iter().map(quoted).collect();
+    let shown = columns.iter().zip(&names).map(|(column, name)| match Shape::of(column.type_info()) {
+        Some(_) => name.clone(),
+        None if is_array(column.type_info()) => format!("{name}::text[] as {name}"),
+        None => format!("{name}::text as {name}"),
+    });
+    let shown: Vec<String> = shown.collect();
+    format!("with \"rows\" ({}) as (\n{sql}\n) select {} from \"rows\"", names.join(", "), shown.join(", "))
+}
+
+fn is_array(kind: &PgTypeInfo) -> bool {
+    matches!(kind.kind(), sqlx::postgres::PgTypeKind::Array(_))
+}

@@ -1,0 +1,276 @@
+//! A statement on a PostgreSQL database: described once, and run in a transaction of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use futures_util::TryStreamExt;
+use serde_json::Value;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::{Arguments as _, AssertSqlSafe, Either, Executor, PgConnection, Row, ValueRef};
+use tokio::time::{Instant, timeout};
+
+use super::plan::{NoPlan, Plan};
+use super::session::Session;
+use super::{Database, arguments, decode, faults};
+use crate::call::{JsonObject, ToolContext, ToolError, ToolResult, Violation};
+use crate::tools::sql::faults::{Finding, misfit};
+use crate::tools::sql::pool;
+use crate::tools::sql::rows::{self, Limits, Odd, Rows, affected};
+use crate::tools::sql::statement::Statement;
+
+/// The server stops a statement by itself this long after its call is over, if it could not be told to before.
+const GRACE: Duration = Duration::from_secs(1);
+/// What is left of an answer that was cut is read for so long; with more of it, connecting anew is cheaper.
+const REST: Duration = Duration::from_millis(20);
+/// How often a statement is described anew when a table has changed since.
+const TRIES: u32 = 3;
+
+/// A statement on a database.
+pub(in crate::tools::sql) struct Prepared {
+    database: Arc<Database>,
+    statement: Statement,
+    writes: bool,
+    limits: Limits,
+    plan: ArcSwapOption<Plan>,
+}
+
+/// Why a try of the statement came to nothing.
+enum Trouble {
+    Database(sqlx::Error),
+    Tool(ToolError),
+    /// The rows are not those of the plan: a table has changed.
+    Stale,
+}
+
+impl From<sqlx::Error> for Trouble {
+    fn from(error: sqlx::Error) -> Self {
+        if faults::is_stale(&error) { Self::Stale } else { Self::Database(error) }
+    }
+}
+
+impl From<ToolError> for Trouble {
+    fn from(error: ToolError) -> Self {
+        Self::Tool(error)
+    }
+}
+
+impl Prepared {
+    pub(in crate::tools::sql) fn new(
+        database: Arc<Database>,
+        statement: Statement,
+        writes: bool,
+        limits: Limits,
+    ) -> Self {
+        Self { database, statement, writes, limits, plan: ArcSwapOption::empty() }
+    }
+
+    /// Holds the statement against the database, on a connection that is opened for it.
+    pub(in crate::tools::sql) async fn probe(&self) -> Result<(), Finding> {
+        let server = &self.database.server;
+        let opened = Session::open(server).await;
+        let mut session = opened.map_err(|error| Finding::passing(faults::no_connection(&error, server)))?;
+        let plan = Plan::make(&mut session.connection, &self.statement, !self.writes).await;
+        self.plan.store(Some(Arc::new(plan.map_err(|error| error.finding(server))?)));
+        Ok(())
+    }
+
+    pub(in crate::tools::sql) async fn call(
+        &self,
+        arguments: &JsonObject,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolError> {
+        let turn = self.database.pool.place().await?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let (mut session, plan) = self.begin(&turn, context).await?;
+            let tried = self.attempt(&mut session, &plan, arguments, context).await;
+            let error = match tried {
+                Ok(result) => {
+                    if !session.is_busy() {
+                        turn.keep(session);
+                    }
+                    return Ok(result);
+                }
+                // Nothing has happened. Every connection has prepared what is not right any more.
+                Err(Trouble::Stale) if tries < TRIES => {
+                    self.plan.store(None);
+                    while turn.idle().is_some() {}
+                    continue;
+                }
+                Err(Trouble::Stale) => {
+                    return Err(ToolError::upstream("the statement's tables keep changing").before_anything());
+                }
+                Err(Trouble::Tool(error)) if session.is_busy() => return Err(error),
+                Err(Trouble::Tool(error)) => Err(error),
+                Err(Trouble::Database(error)) => {
+                    if faults::code(&error).is_none() {
+                        return Err(faults::failure(&error, &self.database.server));
+                    }
+                    session.idle();
+                    Ok(error)
+                }
+            };
+            let is_over = session.connection.execute("rollback").await.is_ok();
+            let error = match error {
+                Err(error) => error,
+                Ok(error) if is_over && faults::is_of_a_value(&error) => {
+                    let misfits = misfits(&mut session.connection, &plan, arguments).await;
+                    match misfits.is_empty() {
+                        true => faults::failure(&error, &self.database.server),
+                        false => ToolError::InvalidArguments(misfits),
+                    }
+                }
+                Ok(error) => faults::failure(&error, &self.database.server),
+            };
+            if matches!(error, ToolError::Said(_) | ToolError::InvalidArguments(_)) && is_over {
+                turn.keep(session);
+            } else {
+                // What the statement refers to may be another thing by now.
+                self.plan.store(None);
+            }
+            return Err(error);
+        }
+    }
+
+    /// A connection on which a transaction has begun, and the plan. That it begins is also the proof that a connection which
+    /// lay idle still leads somewhere.
+    async fn begin(
+        &self,
+        turn: &pool::Place<Session>,
+        context: &ToolContext,
+    ) -> Result<(Session, Arc<Plan>), ToolError> {
+        let server = &self.database.server;
+        if let Some(plan) = self.plan.load_full() {
+            while let Some(mut session) = turn.idle() {
+                if self.begin_on(&mut session, &plan, context).await.is_ok() {
+                    return Ok((session, plan));
+                }
+            }
+        }
+        let mut session = Session::open(server).await.map_err(|error| faults::unreachable(&error, server))?;
+        let plan = match self.plan.load_full() {
+            Some(plan) => plan,
+            None => {
+                let plan = Plan::make(&mut session.connection, &self.statement, !self.writes).await;
+                let plan = Arc::new(plan.map_err(|error| match error {
+                    NoPlan::Database(error) => faults::failure(&error, server),
+                    NoPlan::Statement(finding) => ToolError::upstream_final(finding.message).before_anything(),
+                })?);
+                self.plan.store(Some(plan.clone()));
+                plan
+            }
+        };
+        let begun = self.begin_on(&mut session, &plan, context).await;
+        begun.map_err(|error| faults::failure(&error, server))?;
+        Ok((session, plan))
+    }
+
+    async fn begin_on(&self, session: &mut Session, plan: &Plan, context: &ToolContext) -> Result<(), sqlx::Error> {
+        let left = context.deadline.saturating_duration_since(Instant::now()) + GRACE;
+        let left = i64::try_from(left.as_millis()).unwrap_or(i64::MAX).min(i32::MAX.into());
+        let most = if plan.time_limit > 0 { left.min(plan.time_limit) } else { left };
+        let mode = if self.writes { "begin" } else { "begin read only" };
+        let begin = AssertSqlSafe(format!("{mode}; set local statement_timeout = {most}"));
+        sqlx::raw_sql(begin).execute(&mut session.connection).await?;
+        Ok(())
+    }
+
+    /// The statement itself and its commit. A session that is left busy is of no use any more.
+    async fn attempt(
+        &self,
+        session: &mut Session,
+        plan: &Plan,
+        arguments: &JsonObject,
+        context: &ToolContext,
+    ) -> Result<ToolResult, Trouble> {
+        let mut bound = PgArguments::default();
+        for text in arguments::bind(&plan.parameters, arguments)? {
+            bound.add(text).map_err(|error| ToolError::upstream_final(error.to_string()).before_anything())?;
+        }
+        session.busy();
+        let mut rows = Rows::new(self.limits);
+        let (mut count, mut is_first, mut stopped) = (0, true, false);
+        let mut stream = session.connection.fetch_many(sqlx::query_with(AssertSqlSafe(plan.sql.clone()), bound));
+        while let Some(step) = stream.try_next().await? {
+            match step {
+                Either::Left(done) => count = done.rows_affected(),
+                Either::Right(row) => {
+                    if std::mem::take(&mut is_first) && !plan.fits(&row) {
+                        return Err(Trouble::Stale);
+                    }
+                    rows.push(|odd| object(plan, &row, odd))?;
+                }
+            }
+            // What changes something runs to its end.
+            stopped = rows.is_full() && !self.writes;
+            if stopped {
+                break;
+            }
+        }
+        if stopped {
+            // Rows that come fast leave a timer no room.
+            let end = Instant::now() + REST;
+            let rest = async { while Instant::now() < end && matches!(stream.try_next().await, Ok(Some(_))) {} };
+            if timeout(REST, rest).await.is_err() || Instant::now() >= end {
+                return Ok(rows.finish(true, context)?);
+            }
+        }
+        drop(stream);
+        session.idle();
+        self.commit(session).await?;
+        if plan.columns.is_empty() { Ok(affected(count)) } else { Ok(rows.finish(stopped, context)?) }
+    }
+
+    async fn commit(&self, session: &mut Session) -> Result<(), Trouble> {
+        match session.connection.execute("commit").await {
+            Ok(_) => Ok(()),
+            Err(error) if self.writes && faults::code(&error).is_none() => {
+                let place = &self.database.server.place;
+                let message = format!(
+                    "{place}: the connection broke while the change was being committed, so it is not known whether it \
+                     was: {error}"
+                );
+                session.busy();
+                Err(ToolError::unavailable(message).into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Which arguments the database cannot read: each is cast once more, alone.
+async fn misfits(connection: &mut PgConnection, plan: &Plan, arguments: &JsonObject) -> Vec<Violation> {
+    let Ok(texts) = arguments::bind(&plan.parameters, arguments) else { return Vec::new() };
+    let mut misfits = Vec::new();
+    for (parameter, text) in plan.parameters.iter().zip(texts).filter(|(_, text)| text.is_some()) {
+        let cast = AssertSqlSafe(format!("select ($1::text::{}) is null", parameter.type_name));
+        let read = sqlx::query(cast).bind(text).persistent(false).execute(&mut *connection).await;
+        if let Err(error) = read {
+            misfits.push(misfit(&parameter.name, faults::words(&error)));
+        }
+    }
+    misfits
+}
+
+/// A row as an object.
+fn object(plan: &Plan, row: &PgRow, odd: &mut Odd) -> Result<JsonObject, ToolError> {
+    rows::row(plan.columns.iter().map(|column| column.name.as_str()), |at| {
+        let column = &plan.columns[at];
+        let garbled = |error: String| ToolError::BadOutput(format!("column `{}` cannot be read: {error}", column.name));
+        let raw = row.try_get_raw(at).map_err(|error| garbled(error.to_string()))?;
+        if raw.is_null() {
+            return Ok(Value::Null);
+        }
+        let bytes = raw.as_bytes().map_err(|error| garbled(error.to_string()))?;
+        let mut inexact = || {
+            odd.insert(format!(
+                "column `{}` holds JSON that would lose something here (a number with more digits than a double, a key \
+                 that is there twice): it is shown as its text",
+                column.name
+            ));
+        };
+        decode::value(bytes, &column.shape, &mut inexact).map_err(|error| garbled(error.to_string()))
+    })
+}

@@ -1,0 +1,694 @@
+//! Statements on a real PostgreSQL, started by the tests themselves. Where none is installed they say that they were skipped.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
+use tempfile::TempDir;
+
+use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult, ToolSettings};
+use crate::tools::sql::tests::{Built, PATIENCE, build_in, call, data, first, invocation, object};
+use crate::tools::{Databases, Runner};
+
+/// The server of the tests that run at the same time.
+static SERVER: Mutex<Weak<TestServer>> = Mutex::new(Weak::new());
+
+/// A server of its own: no password, nothing of it outlives the tests.
+struct TestServer {
+    folder: TempDir,
+    port: u16,
+    process: Mutex<Child>,
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Where PostgreSQL's programs are.
+fn programs() -> Option<PathBuf> {
+    let path = std::process::Command::new("sh").args(["-c", "command -v initdb"]).output().ok()?;
+    let path = String::from_utf8(path.stdout).ok()?;
+    // Debian's `initdb` may be a link or a wrapper; `postgres` itself is in a folder of its version.
+    let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let installed = installed.map(|version| version.path().join("bin")).find(|bin| bin.join("postgres").exists());
+    installed.or_else(|| {
+        let bin = Path::new(path.trim()).canonicalize().ok()?.parent()?.to_owned();
+        bin.join("postgres").exists().then_some(bin)
+    })
+}
+
+impl TestServer {
+    fn shared() -> Option<Arc<Self>> {
+        let mut known = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = known.upgrade() {
+            return Some(server);
+        }
+        let server = Arc::new(Self::start()?);
+        *known = Arc::downgrade(&server);
+        Some(server)
+    }
+
+    /// The program as somebody who is not root, which PostgreSQL refuses.
+    fn program(bin: &Path, name: &str) -> Command {
+        let program = bin.join(name);
+        if !rustix::process::getuid().is_root() {
+            return Command::new(program);
+        }
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]).arg(program);
+        command
+    }
+
+    fn start() -> Option<Self> {
+        let Some(bin) = programs() else {
+            eprintln!("skipped: no PostgreSQL is installed here");
+            return None;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let owned = folder.path().join("own");
+        std::fs::create_dir(&owned).unwrap();
+        if rustix::process::getuid().is_root() {
+            let owner = Command::new("chown").args(["nobody:nogroup"]).arg(&owned).status().unwrap();
+            assert!(owner.success());
+        }
+        let initdb = Self::program(&bin, "initdb")
+            .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions", "-D"])
+            .arg(owned.join("data"))
+            .current_dir(&owned)
+            .output()
+            .unwrap();
+        assert!(initdb.status.success(), "{}", String::from_utf8_lossy(&initdb.stderr));
+        // One rule for a role that needs its password.
+        let rules = "host all locked 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
+        let hba = owned.join("data/pg_hba.conf");
+        let said = Command::new("tee").arg(&hba).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        use std::io::Write;
+        let mut said = said.unwrap();
+        said.stdin.take().unwrap().write_all(rules.as_bytes()).unwrap();
+        assert!(said.wait().unwrap().success());
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let process = Mutex::new(Self::run(&bin, &owned, port));
+        let server = Self { folder, port, process };
+        server.wait();
+        Some(server)
+    }
+
+    fn run(bin: &Path, owned: &Path, port: u16) -> Child {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(owned.join("log")).unwrap();
+        let settings = [
+            "listen_addresses=127.0.0.1",
+            "fsync=off",
+            "synchronous_commit=off",
+            "full_page_writes=off",
+            "shared_buffers=16MB",
+            "max_connections=60",
+        ];
+        Self::program(bin, "postgres")
+            .arg("-D")
+            .arg(owned.join("data"))
+            .args(["-p", &port.to_string(), "-k"])
+            .arg(owned)
+            .args(settings.iter().flat_map(|setting| ["-c", setting]))
+            .current_dir(owned)
+            .stderr(log)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    fn again(&self) {
+        let bin = programs().unwrap();
+        *self.process.lock().unwrap() = Self::run(&bin, &self.folder.path().join("own"), self.port);
+        self.wait();
+    }
+
+    fn wait(&self) {
+        let end = Instant::now() + PATIENCE;
+        let ready = || {
+            let bin = programs().unwrap();
+            let asked = Command::new(bin.join("pg_isready"))
+                .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
+                .status();
+            asked.unwrap().success()
+        };
+        while !ready() {
+            let log = || std::fs::read_to_string(self.folder.path().join("own/log")).unwrap_or_default();
+            assert!(Instant::now() < end, "the server does not start: {}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// As `pg_ctl stop -m fast` does: whoever is connected is thrown out.
+    fn stop(&self) {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pid) = rustix::process::Pid::from_raw(process.id() as i32) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        }
+        let _ = process.wait();
+    }
+}
+
+/// A database of a test.
+struct Shop {
+    server: Arc<TestServer>,
+    name: String,
+    databases: Databases,
+}
+
+impl Shop {
+    async fn new(name: &str) -> Option<Self> {
+        let server = TestServer::shared()?;
+        Some(Self::on(server, name).await)
+    }
+
+    async fn on(server: Arc<TestServer>, name: &str) -> Self {
+        let shop = Self { server, name: name.to_owned(), databases: Databases::default() };
+        let mut admin = PgConnection::connect(&shop.url_of("postgres")).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {name}"))).execute(&mut admin).await.unwrap();
+        shop.run(
+            "create table customers (id int primary key generated always as identity, name text not null unique, \
+             revenue numeric(12,2), year int, since timestamptz default '2024-01-02 03:04:05+01');
+             insert into customers (name, revenue, year) values ('Ann', 12.5, 2024), ('Bo', 99999.99, 2024), ('Cy', null, 2025)",
+        )
+        .await;
+        shop
+    }
+
+    fn url_of(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.server.port)
+    }
+
+    fn url(&self) -> String {
+        self.url_of(&self.name)
+    }
+
+    async fn connect(&self) -> PgConnection {
+        PgConnection::connect(&self.url()).await.unwrap()
+    }
+
+    async fn run(&self, script: &str) {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(script.to_owned())).execute(&mut self.connect().await).await.unwrap();
+    }
+
+    async fn number(&self, question: &str) -> i64 {
+        sqlx::query_scalar(sqlx::AssertSqlSafe(question.to_owned())).fetch_one(&mut self.connect().await).await.unwrap()
+    }
+
+    fn try_tool(&self, statement: &str, effect: Effect, more: Value) -> Built {
+        let mut config = json!({"database": self.url(), "statement": statement});
+        config.as_object_mut().unwrap().extend((*object(more)).clone());
+        build_in(Path::new("/"), config, effect, &self.databases)
+    }
+
+    fn tool(&self, statement: &str, effect: Effect) -> Arc<dyn Runner> {
+        let (runner, warnings) =
+            self.try_tool(statement, effect, json!({})).unwrap_or_else(|faults| panic!("{faults:?}"));
+        assert_eq!(warnings, [], "{statement}");
+        runner
+    }
+
+    async fn ask(&self, statement: &str, arguments: Value) -> Result<ToolResult, ToolError> {
+        call(&self.tool(statement, Effect::Read), arguments).await.0
+    }
+}
+
+fn violation(said: Result<ToolResult, ToolError>) -> (String, String) {
+    match said {
+        Err(ToolError::InvalidArguments(mut violations)) => {
+            assert_eq!(violations.len(), 1, "{violations:?}");
+            let violation = violations.remove(0);
+            (violation.pointer, violation.message)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn every_type_says_in_json_what_it_says_in_the_database() {
+    let Some(shop) = Shop::new("every_type").await else { return };
+    shop.run(
+        "create type mood as enum ('sad', 'happy'); create domain even as int check (value % 2 = 0);
+         create type pair as (a int, b text)",
+    )
+    .await;
+    for (expression, want) in [
+        ("true", json!(true)),
+        ("(-32768)::int2", json!(-32768)),
+        ("2147483647", json!(2_147_483_647)),
+        ("9223372036854775807", json!(i64::MAX)),
+        ("(-9223372036854775808)::int8", json!(i64::MIN)),
+        ("0.1::float4", json!(0.1)),
+        ("16777217::float4", json!(16777216.0)),
+        ("0.1::float8", json!(0.1)),
+        ("'NaN'::float8", json!("NaN")),
+        ("'-inf'::float4", json!("-Infinity")),
+        ("12.50::numeric", json!("12.50")),
+        ("0::numeric", json!("0")),
+        ("-0.0001::numeric", json!("-0.0001")),
+        ("10000::numeric", json!("10000")),
+        ("100000000.00010::numeric", json!("100000000.00010")),
+        ("123456789012345678901234567890.123456789::numeric", json!("123456789012345678901234567890.123456789")),
+        ("1e-20::numeric", json!("0.00000000000000000001")),
+        ("'NaN'::numeric", json!("NaN")),
+        ("'-Infinity'::numeric", json!("-Infinity")),
+        ("sum(x) from (values (1::int8), (2)) v (x)", json!("3")),
+        ("'ü'::text", json!("ü")),
+        ("''::varchar", json!("")),
+        ("'ab'::char(4)", json!("ab  ")),
+        ("'x'::\"char\"", json!("x")),
+        ("'n'::name", json!("n")),
+        ("'\\x00ff'::bytea", json!("AP8=")),
+        ("'{\"a\": [1, 9223372036854775807, null]}'::json", json!({"a": [1, i64::MAX, null]})),
+        ("'{\"a\": 1.50}'::jsonb", json!({"a": 1.5})),
+        ("'\"text\"'::jsonb", json!("text")),
+        ("'null'::jsonb", json!(null)),
+        ("'[12345678901234567890123]'::jsonb", json!("[12345678901234567890123]")),
+        ("'{\"a\": 1, \"a\": 2}'::json", json!("{\"a\": 1, \"a\": 2}")),
+        ("'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid", json!("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")),
+        ("'2024-02-29'::date", json!("2024-02-29")),
+        ("'infinity'::date", json!("infinity")),
+        ("'0044-03-15 BC'::date", json!("0044-03-15 BC")),
+        ("'294276-12-31'::timestamp", json!("294276-12-31T00:00:00")),
+        ("'2024-02-29 12:34:56.789'::timestamp", json!("2024-02-29T12:34:56.789")),
+        ("'2024-02-29 12:34:56+02'::timestamptz", json!("2024-02-29T10:34:56Z")),
+        ("'-infinity'::timestamptz", json!("-infinity")),
+        ("'12:34:56.5'::time", json!("12:34:56.5")),
+        ("'24:00'::time", json!("24:00:00")),
+        ("'12:34:56+05:30'::timetz", json!("12:34:56+05:30")),
+        ("'1 year 2 mons -3 days 04:05:06.7'::interval", json!("P1Y2M-3DT4H5M6.7S")),
+        ("'0'::interval", json!("PT0S")),
+        ("'192.168.0.1/24'::inet", json!("192.168.0.1/24")),
+        ("'10.0.0.0/8'::cidr", json!("10.0.0.0/8")),
+        ("'10.0.0.1/32'::cidr", json!("10.0.0.1/32")),
+        ("'10.0.0.1'::inet", json!("10.0.0.1")),
+        ("'2001:db8::1/64'::inet", json!("2001:db8::1/64")),
+        ("array['::ffff:1.2.3.4'::inet]", json!(["::ffff:1.2.3.4"])),
+        ("'08:00:2b:01:02:03'::macaddr", json!("08:00:2b:01:02:03")),
+        ("'happy'::mood", json!("happy")),
+        ("2::even", json!(2)),
+        ("(1, 'x y')::pair", json!("(1,\"x y\")")),
+        ("row(1, null)", json!("(1,)")),
+        ("'[1,5)'::int4range", json!("[1,5)")),
+        ("'{[1,2),[5,7)}'::int4multirange::text", json!("{[1,2),[5,7)}")),
+        ("'(1,2)'::point", json!("(1,2)")),
+        ("B'101'", json!("101")),
+        ("12.3::money", json!("$12.30")),
+        ("'a & b'::tsquery", json!("'a' & 'b'")),
+        ("'customers'::regclass", json!("customers")),
+        ("26::oid", json!(26)),
+        ("'<a/>'::xml", json!("<a/>")),
+        ("null::int", json!(null)),
+        ("null::point", json!(null)),
+        ("array[1, null, 3]", json!([1, null, 3])),
+        ("'{}'::text[]", json!([])),
+        ("'{{1,2},{3,4}}'::int8[]", json!([[1, 2], [3, 4]])),
+        ("'[2:3]={7,8}'::int[]", json!([7, 8])),
+        ("array['2024-01-01'::date, null]", json!(["2024-01-01", null])),
+        ("array['{\"a\":1}'::jsonb]", json!([{"a": 1}])),
+        ("array[1.10::numeric]", json!(["1.10"])),
+        ("array['sad'::mood]", json!(["sad"])),
+        ("array['(1,2)'::point, null]", json!(["(1,2)", null])),
+        ("array[(1, 'x')::pair]", json!(["(1,x)"])),
+        ("pg_sleep(0)", json!(null)),
+    ] {
+        let (head, tail) = expression.split_once(" from ").unwrap_or((expression, ""));
+        let from = if tail.is_empty() { String::new() } else { format!(" from {tail}") };
+        let statement = format!("select {head} as v{from}");
+        assert_eq!(data(shop.ask(&statement, json!({})).await), json!([{"v": want}]), "{expression}");
+    }
+    let (_, warnings) = call(&shop.tool("select '[1e400]'::jsonb as v, 1 as w", Effect::Read), json!({})).await;
+    assert!(warnings[0].starts_with("column `v` holds JSON that would lose something"), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn arguments_become_what_the_statement_wants() {
+    let Some(shop) = Shop::new("arguments").await else { return };
+    shop.run("create type mood as enum ('sad', 'happy'); create schema \"Odd\"; create domain \"Odd\".even as int check (value % 2 = 0)")
+        .await;
+    for (kind, argument, want) in [
+        ("int2", json!(-5), json!(-5)),
+        ("int4", json!(2.0), json!(2)),
+        ("int8", json!(i64::MAX), json!(i64::MAX)),
+        ("int8", json!("7"), json!(7)),
+        ("numeric", json!(0.1), json!("0.1")),
+        ("numeric", json!("12345678901234567890.10"), json!("12345678901234567890.10")),
+        ("float8", json!(1), json!(1.0)),
+        ("float8", json!("NaN"), json!("NaN")),
+        ("text", json!("x' or 1=1; drop table customers --"), json!("x' or 1=1; drop table customers --")),
+        ("text", json!(5), json!("5")),
+        ("text", json!("\\x41 $1 :a"), json!("\\x41 $1 :a")),
+        ("bool", json!(true), json!(true)),
+        ("date", json!("2024-02-29"), json!("2024-02-29")),
+        ("timestamptz", json!("2024-02-29T12:00:00+02:00"), json!("2024-02-29T10:00:00Z")),
+        ("timestamptz", json!("2024-02-29T12:00:00"), json!("2024-02-29T12:00:00Z")),
+        ("interval", json!("P1DT2H"), json!("P1DT2H")),
+        ("uuid", json!("A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"), json!("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")),
+        ("jsonb", json!({"k": [1, null]}), json!({"k": [1, null]})),
+        ("jsonb", json!("text"), json!("text")),
+        ("json", json!([1]), json!([1])),
+        ("bytea", json!("AP8="), json!("AP8=")),
+        ("inet", json!("10.0.0.1"), json!("10.0.0.1")),
+        ("mood", json!("happy"), json!("happy")),
+        ("\"Odd\".even", json!(4), json!(4)),
+        ("int4range", json!("[1,3)"), json!("[1,3)")),
+        ("int[]", json!([1, null, 3]), json!([1, null, 3])),
+        ("text[]", json!(["a,b", "\"", "NULL", "{}", "\\", null]), json!(["a,b", "\"", "NULL", "{}", "\\", null])),
+        ("int[]", json!([[1, 2], [3, 4]]), json!([[1, 2], [3, 4]])),
+        ("jsonb[]", json!([{"a": 1}, [2]]), json!([{"a": 1}, [2]])),
+        ("mood[]", json!(["sad"]), json!(["sad"])),
+        ("int", json!(null), json!(null)),
+    ] {
+        let statement = format!("select :a::{kind} as v");
+        assert_eq!(data(shop.ask(&statement, json!({"a": argument})).await), json!([{"v": want}]), "{kind} {argument}");
+    }
+    let some = "select name from customers where id = any(:ids) and (:name is null or name = :name) order by id";
+    assert_eq!(data(shop.ask(some, json!({"ids": [1, 3]})).await), json!([{"name": "Ann"}, {"name": "Cy"}]));
+    assert_eq!(data(shop.ask(some, json!({"ids": [1, 3], "name": "Cy"})).await), json!([{"name": "Cy"}]));
+    let grouped = "select date_trunc(:a, since) as since, count(*) as n from customers group by date_trunc(:a, since)";
+    let answer = shop.ask(grouped, json!({"a": "year"})).await;
+    assert_eq!(data(answer), json!([{"since": "2024-01-01T00:00:00Z", "n": 3}]), "both are the same");
+    let both =
+        "select :doc::jsonb as j, :doc::text as t, :n is null as missing, :ids is null or 3 = any(:ids) as listed";
+    let answer = shop.ask(both, json!({"doc": "x", "ids": [3]})).await;
+    assert_eq!(data(answer), json!([{"j": "x", "t": "x", "missing": true, "listed": true}]));
+    let typed = "select id from customers where revenue > :a and since < :b and year = :n limit :n";
+    let answer = shop.ask(typed, json!({"a": "99999.98", "b": "2025-01-01", "n": 2024})).await;
+    assert_eq!(data(answer), json!([{"id": 2}]));
+
+    for (kind, argument, want) in [
+        ("int2", json!(40000), "out of range"),
+        ("int4", json!(2.5), "invalid input syntax for type integer: \"2.5\""),
+        ("int4", json!("abc"), "invalid input syntax"),
+        ("date", json!("2024-02-30"), "date/time field value out of range"),
+        ("uuid", json!("no"), "invalid input syntax for type uuid"),
+        ("mood", json!("angry"), "invalid input value for enum mood"),
+        ("\"Odd\".even", json!(3), "violates check constraint"),
+        ("bytea", json!("no base64!"), "base64 is expected here: the statement wants bytea"),
+        ("int[]", json!(5), "a list is expected here: the statement wants integer[]"),
+        ("int[]", json!([1, "x"]), "invalid input syntax"),
+        ("int", json!([1]), "one value is expected here"),
+        ("text", json!("a\0b"), "no NUL"),
+        ("jsonb", json!("a\0b"), "unsupported Unicode escape"),
+    ] {
+        let statement = format!("select :b::int as b, :a::{kind} as v");
+        let (pointer, message) = violation(shop.ask(&statement, json!({"a": argument, "b": 1})).await);
+        assert_eq!(pointer, "/a", "{kind}");
+        assert!(message.contains(want), "{kind} {argument}: {message}");
+    }
+    assert_eq!(shop.number("select count(*) from customers").await, 3);
+}
+
+#[tokio::test]
+async fn reading_is_enforced_by_the_database() {
+    let Some(shop) = Shop::new("reading").await else { return };
+    shop.run("create function sneak() returns int language plpgsql as 'begin delete from customers; return 1; end'")
+        .await;
+    for statement in [
+        "insert into customers (name) values ('X')",
+        "/* select */ with d as (delete from customers returning id) select * from d",
+        "update customers set year = :n",
+        "select * from customers for update",
+    ] {
+        let said = first(shop.try_tool(statement, Effect::Read, json!({})));
+        assert!(said.contains("declare effect: write"), "{statement}: {said}");
+    }
+    // What only shows when it runs.
+    for statement in ["create table t (x int)", "select sneak() as x", "truncate customers", "select 1 as x into t"] {
+        let said = shop.ask(statement, json!({})).await;
+        let Err(ToolError::Upstream { message, retryable: false, untouched: true, .. }) = said else {
+            panic!("{said:?}")
+        };
+        assert!(message.contains("declare effect: write"), "{message}");
+    }
+    assert_eq!(shop.number("select count(*) from customers").await, 3);
+    assert_eq!(data(shop.ask("show server_encoding", json!({})).await), json!([{"server_encoding": "UTF8"}]));
+    let plan = data(shop.ask("explain (format json) select 1", json!({})).await);
+    assert!(plan[0]["QUERY PLAN"].is_array(), "{plan}");
+    assert_eq!(data(call(&shop.tool("select sneak() as x", Effect::Write), json!({})).await.0), json!([{"x": 1}]));
+    assert_eq!(shop.number("select count(*) from customers").await, 0);
+}
+
+#[tokio::test]
+async fn a_write_is_whole_or_not_at_all() {
+    let Some(shop) = Shop::new("writing").await else { return };
+    let rename = shop.tool("update customers set year = :n where year = 2024", Effect::Write);
+    assert_eq!(data(call(&rename, json!({"n": 1999})).await.0), json!({"rows_affected": 2}));
+    let insert = "insert into customers (name) select unnest(:ids::text[]) returning id, name, '(1,2)'::point as at";
+    let (insert, _) = shop.try_tool(insert, Effect::Write, json!({"max_rows": 1})).unwrap();
+    let (kept, warnings) = call(&insert, json!({"ids": ["Di", "Ed"]})).await;
+    assert_eq!(
+        data(kept),
+        json!([{"id": 4, "name": "Di", "at": "(1,2)"}]),
+        "its types are text that the database made"
+    );
+    assert!(warnings[0].contains("ran to its end"), "{warnings:?}");
+    assert_eq!(shop.number("select count(*) from customers").await, 5, "both are in");
+    let (refused, _) = call(&insert, json!({"ids": ["Fi", "Ann"]})).await;
+    let Err(ToolError::Said(said)) = refused else { panic!("{refused:?}") };
+    assert!(said.contains("duplicate key value") && said.contains("Key (name)=(Ann) already exists."), "{said}");
+    assert_eq!(shop.number("select count(*) from customers").await, 5, "neither is in");
+    shop.run("alter table customers add constraint late unique (year, name) deferrable initially deferred").await;
+    shop.run("alter table customers drop constraint customers_name_key").await;
+    let twice = shop.tool("insert into customers (name, year) values ('Jo', 1), ('Jo', 1)", Effect::Write);
+    let said = call(&twice, json!({})).await.0;
+    assert!(matches!(&said, Err(ToolError::Said(text)) if text.contains("late")), "refused by the commit: {said:?}");
+    assert_eq!(shop.number("select count(*) from customers").await, 5);
+    // A change at the top of a `with` cannot stand inside another statement: only what it shows is bound to change.
+    let moved = "with d as (delete from customers where year = 1999 returning id) select count(*) as n from d";
+    assert_eq!(data(call(&shop.tool(moved, Effect::Write), json!({})).await.0), json!([{"n": 2}]));
+    let foreign = "with d as (delete from customers returning id) select point(id, id) as at from d";
+    let said = first(shop.try_tool(foreign, Effect::Write, json!({})));
+    assert!(said.contains("have the database say it as text: at::text"), "{said}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_statement_is_said_at_the_start() {
+    let Some(shop) = Shop::new("at_the_start").await else { return };
+    for (statement, want) in [
+        ("select from where", "syntax error at or near \"where\""),
+        ("select 1, 2", "two columns are called `?column?`"),
+        ("select * from custmers", "warning: relation \"custmers\" does not exist; until that is so, calls will fail"),
+        ("select nme from customers", "warning: column \"nme\" does not exist"),
+        ("select 1 as x where :a is null", "warning: none"),
+        ("select $1", "a parameter is written :name"),
+        ("select '{}'::int4multirange as x", "a type that cannot be read here (a multirange?)"),
+    ] {
+        let said = first(shop.try_tool(statement, Effect::Read, json!({})));
+        assert!(said.contains(want), "{statement}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn long_answers_are_cut_and_the_connection_lives_on() {
+    let Some(shop) = Shop::new("long_answers").await else { return };
+    let numbers = "select generate_series(1, :n) as x, pg_backend_pid() as pid";
+    let (runner, _) = shop.try_tool(numbers, Effect::Read, json!({"max_rows": 2})).unwrap();
+    let pid = |answer: &Value| answer[0]["pid"].as_i64();
+    let (whole, warnings) = call(&runner, json!({"n": 2})).await;
+    let whole = data(whole);
+    assert_eq!(warnings, [""; 0]);
+    let (cut, warnings) = call(&runner, json!({"n": 100})).await;
+    let cut = data(cut);
+    assert_eq!((cut.as_array().unwrap().len(), pid(&cut)), (2, pid(&whole)), "the rest is read quickly");
+    assert!(
+        warnings[0].starts_with("there are more than 2 rows (max_rows): the first 2 are shown. Ask for"),
+        "{warnings:?}"
+    );
+    let began = Instant::now();
+    let (cut, _) = call(&runner, json!({"n": 2_000_000_000})).await;
+    assert_eq!(data(cut).as_array().unwrap().len(), 2);
+    assert!(began.elapsed() < Duration::from_secs(5), "nobody reads two billion rows");
+    shop.until_idle("generate_series").await;
+    assert_eq!(data(call(&runner, json!({"n": 1})).await.0)[0]["x"], 1);
+    let (runner, _) = shop
+        .try_tool("select repeat('x', :n) as x from generate_series(1, 3)", Effect::Read, json!({"max_output": "1KiB"}))
+        .unwrap();
+    let (cut, warnings) = call(&runner, json!({"n": 400})).await;
+    assert_eq!(data(cut).as_array().unwrap().len(), 2);
+    assert!(warnings[0].starts_with("the rows are longer than 1024 bytes (max_output): the first 2"), "{warnings:?}");
+}
+
+impl Shop {
+    /// Until nothing of this database runs whose statement holds `word`.
+    async fn until_idle(&self, word: &str) {
+        let running = format!(
+            "select count(*) from pg_stat_activity where datname = '{}' and state <> 'idle' and pid <> pg_backend_pid() \
+             and position('{word}' in query) > 0",
+            self.name
+        );
+        let end = Instant::now() + PATIENCE;
+        while self.number(&running).await > 0 {
+            assert!(Instant::now() < end, "{word} still runs");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_call_stops_its_statement() {
+    let Some(shop) = Shop::new("dropped").await else { return };
+    for (statement, effect) in [
+        ("select pg_sleep(600)", Effect::Read),
+        ("select count(*) as n from generate_series(1, 100000000000)", Effect::Read),
+        ("with d as (delete from customers returning id) select pg_sleep(600), id from d", Effect::Write),
+    ] {
+        let runner = shop.tool(statement, effect);
+        let began = Instant::now();
+        let dropped = tokio::time::timeout(Duration::from_millis(300), call(&runner, json!({}))).await;
+        assert!(dropped.is_err(), "{statement} came to an end");
+        shop.until_idle("pg_sleep").await;
+        shop.until_idle("generate_series").await;
+        assert!(began.elapsed() < Duration::from_secs(10), "{statement}");
+    }
+    assert_eq!(shop.number("select count(*) from customers").await, 3, "rolled back");
+}
+
+#[tokio::test]
+async fn the_server_ends_what_could_not_be_cancelled() {
+    let Some(shop) = Shop::new("time_limit").await else { return };
+    let runner = shop.tool("select pg_sleep(600)", Effect::Read);
+    let invocation = invocation();
+    // The future is polled on past its deadline: only the server's own limit can end it.
+    let deadline = tokio::time::Instant::now() + Duration::from_millis(100);
+    let context = ToolContext::new(&invocation, deadline, Arc::new(ToolSettings::default()));
+    let said = runner.call(object(json!({})), context).await;
+    assert!(
+        matches!(&said, Err(ToolError::Upstream { message, .. }) if message.contains("statement timeout")),
+        "{said:?}"
+    );
+    shop.run("alter database time_limit set statement_timeout = '200ms'").await;
+    let strict = Shop { server: shop.server.clone(), name: shop.name.clone(), databases: Databases::default() };
+    let began = Instant::now();
+    assert!(strict.ask("select pg_sleep(600)", json!({})).await.is_err());
+    assert!(began.elapsed() < Duration::from_secs(5), "the database's own limit holds");
+}
+
+#[tokio::test]
+async fn a_table_that_changes_is_described_anew() {
+    let Some(shop) = Shop::new("changes").await else { return };
+    let all = shop.tool("select * from customers order by id limit 1", Effect::Read);
+    assert!(data(call(&all, json!({})).await.0)[0].get("extra").is_none());
+    shop.run("alter table customers add column extra text default 'e'").await;
+    assert_eq!(data(call(&all, json!({})).await.0)[0]["extra"], "e");
+    shop.run("alter table customers alter column year type text").await;
+    assert_eq!(data(call(&all, json!({})).await.0)[0]["year"], "2024");
+    shop.run("drop table customers").await;
+    let said = call(&all, json!({})).await.0;
+    assert!(matches!(&said, Err(ToolError::Upstream { retryable: false, .. })), "{said:?}");
+    shop.run("create table customers (id text); insert into customers values ('back')").await;
+    assert_eq!(data(call(&all, json!({})).await.0), json!([{"id": "back"}]));
+}
+
+#[tokio::test]
+async fn connections_are_shared_and_bounded() {
+    let Some(shop) = Shop::new("shared").await else { return };
+    let tools = [
+        shop.tool("select pg_backend_pid() as p", Effect::Read),
+        shop.tool("select pg_backend_pid() as p, 1 as x", Effect::Write),
+    ];
+    let one = data(call(&tools[0], json!({})).await.0)[0]["p"].clone();
+    assert_eq!(data(call(&tools[1], json!({})).await.0)[0]["p"], one);
+    let prepared =
+        shop.tool("select count(*) as n from pg_prepared_statements where statement like '%needle%'", Effect::Read);
+    for _ in 0..3 {
+        let times = data(call(&prepared, json!({})).await.0);
+        assert!(times[0]["n"].as_i64() <= Some(2), "prepared once: {times}");
+    }
+    let slow = shop.tool("select pg_backend_pid() as p, pg_sleep(0.05)", Effect::Read);
+    let many: Vec<_> = (0..40).map(|_| call(&slow, json!({}))).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    for (said, _) in futures_util::future::join_all(many).await {
+        seen.insert(data(said)[0]["p"].to_string());
+    }
+    assert!((2..=8).contains(&seen.len()), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_goes_and_comes_back() {
+    // One of its own, which the other tests do not need.
+    let Some(server) = TestServer::start() else { return };
+    let shop = Shop::on(Arc::new(server), "away").await;
+    let read = shop.tool("select count(*) as n from customers", Effect::Read);
+    let write = shop.tool("update customers set year = 1", Effect::Write);
+    for runner in [&read, &write] {
+        call(runner, json!({})).await.0.unwrap();
+    }
+    shop.server.stop();
+    for runner in [&read, &write] {
+        let began = Instant::now();
+        let said = call(runner, json!({})).await.0;
+        let Err(ToolError::Upstream { message, retryable: true, down: true, untouched: true, .. }) = said else {
+            panic!("{said:?}")
+        };
+        assert!(message.contains("/away: no connection: Connection refused"), "{message}");
+        assert!(began.elapsed() < Duration::from_secs(2), "it does not wait for a server that refuses");
+    }
+    let said = first(shop.try_tool("select 1 as x", Effect::Read, json!({})));
+    assert!(said.starts_with("warning: 127.0.0.1:") && said.contains("until that is so, calls will fail"), "{said}");
+    let late = shop.try_tool("delete from customers", Effect::Read, json!({})).unwrap().0;
+    shop.server.again();
+    for runner in [&read, &write] {
+        call(runner, json!({})).await.0.unwrap();
+    }
+    let said = call(&late, json!({})).await.0;
+    assert!(
+        matches!(&said, Err(ToolError::Upstream { message, .. }) if message.contains("declare effect: write")),
+        "{said:?}"
+    );
+    // Its connections lie idle, and the server behind them is another one.
+    shop.server.stop();
+    shop.server.again();
+    call(&read, json!({})).await.0.unwrap();
+    call(&write, json!({})).await.0.unwrap();
+}
+
+#[tokio::test]
+async fn who_may_not_enter_is_told_so_and_no_password_is_repeated() {
+    let Some(shop) = Shop::new("locked_out").await else { return };
+    shop.run("create role locked login password 'the-right-one'").await;
+    let url = |user: &str, database: &str, more: &str| {
+        format!("postgres://{user}@127.0.0.1:{}/{database}{more}", shop.server.port)
+    };
+    for (url, want) in [
+        (url("locked:hunter2-wrong", "locked_out", ""), "password authentication failed for user \"locked\""),
+        (url("postgres", "nowhere", ""), "database \"nowhere\" does not exist"),
+        (url("postgres", "locked_out", "?sslmode=require"), "no TLS"),
+    ] {
+        let config = json!({"database": url, "statement": "select 1 as x"});
+        let (runner, warnings) = build_in(Path::new("/"), config, Effect::Read, &Databases::default()).unwrap();
+        assert!(warnings[0].message.contains(want), "{warnings:?}");
+        let said = call(&runner, json!({})).await.0;
+        let Err(ToolError::Upstream { message, retryable: false, .. }) = said else { panic!("{url}: {said:?}") };
+        assert!(message.contains(want) && !message.contains("hunter2"), "{message}");
+    }
+    let config =
+        json!({"database": url("locked:the-right-one", "locked_out", ""), "statement": "select name from customers"});
+    let (runner, warnings) = build_in(Path::new("/"), config, Effect::Read, &Databases::default()).unwrap();
+    assert!(warnings[0].message.contains("permission denied for table customers"), "{warnings:?}");
+    shop.run("grant select on customers to locked").await;
+    assert_eq!(data(call(&runner, json!({})).await.0).as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn what_the_database_refuses_is_an_answer() {
+    let Some(shop) = Shop::new("refuses").await else { return };
+    let said = shop.ask("select 1 / :n as x", json!({"n": 0})).await;
+    assert!(
+        matches!(&said, Err(ToolError::Said(text)) if text == "the database says no: division by zero"),
+        "{said:?}"
+    );
+    shop.run("create function no() returns int language plpgsql as 'begin raise exception ''too much: %'', 5; end'")
+        .await;
+    let said = shop.ask("select no() as x", json!({})).await;
+    assert!(matches!(&said, Err(ToolError::Said(text)) if text.contains("too much: 5")), "{said:?}");
+    let empty: JsonObject = JsonObject::new();
+    assert_eq!(data(shop.ask("select id from customers where false", Value::Object(empty)).await), json!([]));
+}

@@ -1,0 +1,130 @@
+//! PostgreSQL's dates and times, out of its binary form, as ISO 8601. What that cannot say (infinity, years before the first)
+//! is said in PostgreSQL's words, which it understands when it gets them back.
+
+/// Days from 1970-01-01 to 2000-01-01, where PostgreSQL begins to count.
+const EPOCH: i64 = 10_957;
+const SECOND: i64 = 1_000_000;
+const DAY: i64 = 86_400 * SECOND;
+
+/// `date`: days since 2000-01-01.
+pub(super) fn date(days: i32) -> String {
+    match days {
+        i32::MAX => "infinity".into(),
+        i32::MIN => "-infinity".into(),
+        days => with_era(i64::from(days), ""),
+    }
+}
+
+/// `timestamp`: microseconds since 2000-01-01. `zone` is written behind it.
+pub(super) fn timestamp(micros: i64, zone: &str) -> String {
+    match micros {
+        i64::MAX => "infinity".into(),
+        i64::MIN => "-infinity".into(),
+        micros => with_era(micros.div_euclid(DAY), &format!("T{}{zone}", time(micros.rem_euclid(DAY)))),
+    }
+}
+
+/// `time`: microseconds since midnight, up to 24:00:00.
+pub(super) fn time(micros: i64) -> String {
+    let seconds = micros / SECOND;
+    format!("{:02}:{:02}:{:02}{}", seconds / 3600, seconds / 60 % 60, seconds % 60, fraction(micros % SECOND))
+}
+
+/// The offset of `timetz`, which counts seconds to the west.
+pub(super) fn offset(west: i32) -> String {
+    let (sign, seconds) = (if west > 0 { '-' } else { '+' }, west.unsigned_abs());
+    let rest = if seconds % 60 == 0 { String::new() } else { format!(":{:02}", seconds % 60) };
+    format!("{sign}{:02}:{:02}{rest}", seconds / 3600, seconds / 60 % 60)
+}
+
+/// `interval`. Its parts have signs of their own, as in PostgreSQL's `intervalstyle = iso_8601`.
+pub(super) fn interval(micros: i64, days: i32, months: i32) -> String {
+    match (micros, days, months) {
+        (i64::MAX, i32::MAX, i32::MAX) => return "infinity".into(),
+        (i64::MIN, i32::MIN, i32::MIN) => return "-infinity".into(),
+        (0, 0, 0) => return "PT0S".into(),
+        _ => {}
+    }
+    let part = |count: i64, unit: char| if count == 0 { String::new() } else { format!("{count}{unit}") };
+    let date = [part((months / 12).into(), 'Y'), part((months % 12).into(), 'M'), part(days.into(), 'D')].concat();
+    let (seconds, rest) = (micros / SECOND % 60, micros % SECOND);
+    let sign = if seconds == 0 && rest < 0 { "-" } else { "" };
+    let seconds = match (seconds, rest) {
+        (0, 0) => String::new(),
+        (seconds, rest) => format!("{sign}{seconds}{}S", fraction(rest.abs())),
+    };
+    let time = [part(micros / (3600 * SECOND), 'H'), part(micros / (60 * SECOND) % 60, 'M'), seconds].concat();
+    if time.is_empty() { format!("P{date}") } else { format!("P{date}T{time}") }
+}
+
+fn fraction(micros: i64) -> String {
+    if micros == 0 {
+        return String::new();
+    }
+    format!(".{micros:06}").trim_end_matches('0').to_owned()
+}
+
+/// A day and what follows it; years before the first are counted backwards.
+fn with_era(days: i64, rest: &str) -> String {
+    let (year, month, day) = civil(days + EPOCH);
+    if year > 0 {
+        format!("{year:04}-{month:02}-{day:02}{rest}")
+    } else {
+        format!("{:04}-{month:02}-{day:02}{rest} BC", 1 - year)
+    }
+}
+
+/// Year, month and day of a day counted from 1970-01-01 in the proleptic Gregorian calendar. Years begin in March here, so
+/// that the leap day is the last one; an era is 400 years, after which the calendar repeats.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::Date;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn dates_and_times() {
+        assert_eq!(date(0), "2000-01-01");
+        assert_eq!(date(-1), "1999-12-31");
+        assert_eq!(timestamp(-1, ""), "1999-12-31T23:59:59.999999");
+        assert_eq!(timestamp(1_500_000, "Z"), "2000-01-01T00:00:01.5Z");
+        assert_eq!(timestamp(i64::MAX, "Z"), "infinity");
+        assert_eq!(time(DAY), "24:00:00");
+        assert_eq!((offset(-19_800), offset(18_000), offset(0)), ("+05:30".into(), "-05:00".into(), "+00:00".into()));
+    }
+
+    #[test]
+    fn intervals() {
+        for (micros, days, months, want) in [
+            (0, 0, 0, "PT0S"),
+            (0, 0, 14, "P1Y2M"),
+            (0, -3, -14, "P-1Y-2M-3D"),
+            (4 * 3600 * SECOND + 5 * 60 * SECOND + 6_700_000, 3, 0, "P3DT4H5M6.7S"),
+            (-500_000, 1, 0, "P1DT-0.5S"),
+            (-3_661_000_001, 0, 0, "PT-1H-1M-1.000001S"),
+        ] {
+            assert_eq!(interval(micros, days, months), want);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_day_is_the_one_that_the_calendar_library_says(days in -4_371_587i64..2_932_896) {
+            let day = Date::constant(1970, 1, 1) + jiff::Span::new().days(days);
+            let (year, month, of_month) = civil(days);
+            prop_assert_eq!((year, month, of_month), (day.year().into(), day.month().into(), day.day().into()));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Rows as they come, within their bounds, and the answer that they make.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::call::{Content, JsonObject, ToolContext, ToolError, ToolResult};
+
+/// Bounds of an answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Most rows.
+    pub(super) max_rows: usize,
+    /// Most bytes of the rows as JSON.
+    pub(super) max_output: usize,
+}
+
+/// What is odd about values, each sentence once.
+pub(super) type Odd = BTreeSet<String>;
+
+/// Rows so far. One more than fits is asked for, to know whether there are more.
+pub(super) struct Rows {
+    limits: Limits,
+    rows: Vec<Value>,
+    text: String,
+    /// What was too much, once something was.
+    cut: Option<Cut>,
+    odd: Odd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    Rows,
+    Output,
+}
+
+impl Rows {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, rows: Vec::new(), text: String::from("["), cut: None, odd: Odd::new() }
+    }
+
+    /// Whether another row could not be kept.
+    pub(super) fn is_full(&self) -> bool {
+        self.cut.is_some()
+    }
+
+    /// Takes a row, or notes that it is too much.
+    pub(super) fn push(
+        &mut self,
+        make: impl FnOnce(&mut Odd) -> Result<JsonObject, ToolError>,
+    ) -> Result<(), ToolError> {
+        if self.is_full() {
+            return Ok(());
+        }
+        if self.rows.len() == self.limits.max_rows {
+            self.cut = Some(Cut::Rows);
+            return Ok(());
+        }
+        let row = Value::Object(make(&mut self.odd)?);
+        let written = row.to_string();
+        // The brackets count too.
+        if self.text.len() + written.len() + 2 > self.limits.max_output {
+            self.cut = Some(Cut::Output);
+            return Ok(());
+        }
+        if !self.rows.is_empty() {
+            self.text.push(',');
+        }
+        self.text.push_str(&written);
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// The answer. `stopped`: the database was not asked for the rest; else the statement ran to its end.
+    pub(super) fn finish(mut self, stopped: bool, context: &ToolContext) -> Result<ToolResult, ToolError> {
+        let Limits { max_rows, max_output } = self.limits;
+        let shown = self.rows.len();
+        if self.cut == Some(Cut::Output) && shown == 0 && stopped {
+            return Err(ToolError::BadOutput(format!(
+                "the first row alone is longer than {max_output} bytes (max_output); ask for fewer or shorter columns"
+            )));
+        }
+        let what = match self.cut {
+            None => None,
+            Some(Cut::Rows) => Some(format!("there are more than {max_rows} rows (max_rows)")),
+            Some(Cut::Output) => Some(format!("the rows are longer than {max_output} bytes (max_output)")),
+        };
+        if let Some(what) = what {
+            let ran = if stopped { "" } else { "; the statement itself ran to its end" };
+            context.warn(format!(
+                "{what}: the first {shown} are shown{ran}. Ask for fewer, with arguments that select less or a limit in \
+                 the statement"
+            ));
+        }
+        for sentence in self.odd {
+            context.warn(sentence);
+        }
+        self.text.push(']');
+        Ok(ToolResult {
+            content: vec![Content::text(self.text)],
+            structured_content: Some(Value::Array(self.rows)),
+            is_error: false,
+        })
+    }
+}
+
+/// The answer of a statement that has no rows by its nature.
+pub(super) fn affected(count: u64) -> ToolResult {
+    ToolResult::json(json!({"rows_affected": count}))
+}
+
+/// A row of these columns.
+pub(super) fn row<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    mut value: impl FnMut(usize) -> Result<Value, ToolError>,
+) -> Result<JsonObject, ToolError> {
+    let mut row = Map::new();
+    for (at, name) in names.into_iter().enumerate() {
+        row.insert(name.to_owned(), value(at)?);
+    }
+    Ok(row)
+}
+
+/// What is wrong with the columns' names, if they cannot be keys of an object.
+pub(super) fn name_fault<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let mut seen = std::collections::HashSet::new();
+    let twice = names.into_iter().find(|name| !seen.insert(*name))?;
+    Some(format!("two columns are called `{twice}`; name one of them otherwise: … as another_name"))
+}
+
+/// A floating-point number. JSON has none that is infinite or none at all.
+pub(super) fn float(value: f64) -> Value {
+    match serde_json::Number::from_f64(value) {
+        Some(number) => Value::Number(number),
+        None if value.is_nan() => "NaN".into(),
+        None if value > 0.0 => "Infinity".into(),
+        None => "-Infinity".into(),
+    }
+}

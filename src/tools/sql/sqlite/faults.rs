@@ -1,0 +1,94 @@
+//! What SQLite's errors mean for a call.
+
+use super::session::Place;
+use crate::call::ToolError;
+use crate::tools::sql::faults::{Finding, WRITES};
+
+// Primary result codes (sqlite.org/rescode.html).
+const ERROR: u32 = 1;
+const PERM: u32 = 3;
+const BUSY: u32 = 5;
+const LOCKED: u32 = 6;
+const READONLY: u32 = 8;
+const IOERR: u32 = 10;
+const CORRUPT: u32 = 11;
+const FULL: u32 = 13;
+const CANTOPEN: u32 = 14;
+const TOOBIG: u32 = 18;
+const CONSTRAINT: u32 = 19;
+const MISMATCH: u32 = 20;
+const AUTH: u32 = 23;
+const NOTADB: u32 = 26;
+
+fn code(error: &sqlx::Error) -> Option<u32> {
+    let code: u32 = error.as_database_error()?.code()?.parse().ok()?;
+    Some(code & 0xff)
+}
+
+fn message(error: &sqlx::Error) -> String {
+    error.as_database_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
+}
+
+/// Whether another process holds a lock, which may be gone in a moment.
+pub(super) fn is_busy(error: &sqlx::Error) -> bool {
+    code(error).is_some_and(|code| matches!(code, BUSY | LOCKED))
+}
+
+/// Said while another process holds its lock.
+pub(super) fn busy(place: &Place) -> ToolError {
+    ToolError::upstream(format!("{}: another process keeps the database locked", place.file.display()))
+        .before_anything()
+}
+
+/// A failure of the call. Whatever it is, nothing of it was committed.
+pub(super) fn failure(error: &sqlx::Error, place: &Place) -> ToolError {
+    let said = message(error);
+    let failure = match code(error) {
+        Some(READONLY) if !place.writes => ToolError::upstream_final(WRITES),
+        // The statement was sound when it was prepared: what is left is about the values.
+        Some(CONSTRAINT | MISMATCH | TOOBIG) => return ToolError::Said(format!("the database says no: {said}")),
+        Some(ERROR) if !is_of_the_schema(&said) => return ToolError::Said(format!("the database says no: {said}")),
+        Some(BUSY | LOCKED | IOERR | FULL | CANTOPEN) => ToolError::upstream(unusable(error, place)),
+        Some(_) => ToolError::upstream_final(unusable(error, place)),
+        None => ToolError::upstream(unusable(error, place)),
+    };
+    failure.before_anything()
+}
+
+/// What was found when the statement was held against the database.
+pub(super) fn finding(error: &sqlx::Error, place: &Place) -> Finding {
+    let said = message(error);
+    match code(error) {
+        Some(ERROR | AUTH) if said.starts_with("no such ") => Finding::passing(said),
+        Some(ERROR | AUTH) => Finding::fault(said),
+        Some(_) | None => Finding::passing(unusable(error, place)),
+    }
+}
+
+/// Why the file cannot be used, in words that say what would help.
+pub(super) fn unusable(error: &sqlx::Error, place: &Place) -> String {
+    let file = place.file.display();
+    let said = message(error);
+    match code(error) {
+        Some(CANTOPEN) if !place.file.exists() => {
+            format!("there is no file {file}; it is not made here: create the database first, or name another file")
+        }
+        Some(CANTOPEN | PERM) => {
+            format!(
+                "{file}: cannot be opened ({said}): may the service read it, and write to its folder where its journal \
+                     mode is WAL?"
+            )
+        }
+        Some(NOTADB) => format!("{file}: is not a SQLite database"),
+        Some(CORRUPT) => format!("{file}: the file is damaged ({said})"),
+        Some(FULL) => format!("{file}: the disk is full"),
+        Some(READONLY) => format!("{file}: the file or its folder is read-only ({said})"),
+        Some(IOERR) => format!("{file}: the disk failed ({said})"),
+        _ => format!("{file}: {said}"),
+    }
+}
+
+/// What is said of tables and columns, and not of values.
+fn is_of_the_schema(message: &str) -> bool {
+    message.starts_with("no such ") || message.contains("syntax error") || message.contains(" has no column ")
+}
