@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::call::ToolName;
+use crate::call::{ToolContext, ToolName};
 use crate::callers::Patterns;
 use crate::names;
 
@@ -43,6 +43,11 @@ impl<'a> FromIterator<&'a str> for Denials {
 }
 
 impl Denials {
+    /// Those of the request that this call belongs to.
+    pub(crate) fn of(call: &ToolContext) -> Self {
+        call.denied().iter().map(String::as_str).collect()
+    }
+
     /// Whether a tool with these names is denied.
     pub(crate) fn denies<'a>(&self, names: impl IntoIterator<Item = &'a ToolName>) -> bool {
         !self.0.is_empty() && names.into_iter().any(|name| self.0.iter().any(|deny| deny.matches(name.as_str())))

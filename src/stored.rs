@@ -8,6 +8,7 @@ use async_trait::async_trait;
 
 use crate::call::{Capture, JsonObject, NotStored, StoredResults, ToolContext, ToolResult};
 use crate::catalog::Catalog;
+use crate::denials::Denials;
 
 /// Looks where the current catalog's calls look. Weak, since tools hold it and the catalog holds tools.
 pub(crate) struct Shelves(pub(crate) Weak<ArcSwap<Catalog>>);
@@ -25,6 +26,9 @@ impl StoredResults for Shelves {
         // What the caller may not use is not there, as in the list of tools.
         let found = catalog.resolve(tool, caller).ok().map(|(entry, _)| entry).filter(|entry| entry.allows(caller));
         let Some(entry) = found else { return Err(NotStored::Unknown(catalog.did_you_mean(tool, caller))) };
+        if Denials::of(asking).denies(entry.names()) {
+            return Err(NotStored::Denied);
+        }
         if !entry.is_enabled() {
             return Err(NotStored::Off);
         }

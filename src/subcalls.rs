@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use serde_json::Value;
 use tower::ServiceExt;
 
 use crate::call::{
@@ -26,20 +27,17 @@ pub(crate) struct Others {
 impl SubCalls for Others {
     fn offers(&self, asking: &ToolContext, wanted: &Wanted<'_>) -> Vec<Offered> {
         let Some(catalog) = self.catalog() else { return Vec::new() };
-        let denials = denials(asking);
-        let usable =
-            |entry: &Arc<Entry>| wanted(&entry.definition.name) && entry.is_enabled() && !denials.denies(entry.names());
-        let entries: Vec<Arc<Entry>> = catalog.list(&asking.caller).into_iter().filter(usable).collect();
-        let shown = match catalog.render(Format::Openai, &entries) {
-            serde_json::Value::Array(shown) => shown,
-            _ => Vec::new(),
+        let denials = Denials::of(asking);
+        let usable = |entry: &Arc<Entry>| wanted(&entry.definition.name) && !denials.denies(entry.names());
+        let entries = catalog.list(&asking.caller).into_iter().filter(usable);
+        // One by one: what cannot be called is left out, and must not lend its name to the next.
+        let offer = |entry: Arc<Entry>| {
+            let Value::Array(mut shown) = catalog.render(Format::Openai, std::slice::from_ref(&entry)) else {
+                return None;
+            };
+            Some(Offered { definition: entry.definition.clone(), kind: entry.kind, openai: shown.pop()? })
         };
-        let offer = |(entry, openai): (Arc<Entry>, serde_json::Value)| Offered {
-            definition: entry.definition.clone(),
-            kind: entry.kind,
-            openai,
-        };
-        entries.into_iter().zip(shown).map(offer).collect()
+        entries.filter_map(offer).collect()
     }
 
     fn parallel(&self) -> usize {
@@ -65,7 +63,7 @@ impl SubCalls for Others {
         let invocation = asking.below(name, mended.arguments, &call, self.clock.now());
         let mut invocation = invocation.ok_or_else(|| NoAnswer::TooDeep(asking.depth()))?;
         invocation.unreadable = unreadable;
-        invocation.denied = denials(asking).denies(entry.names());
+        invocation.denied = Denials::of(asking).denies(entry.names());
         // Each of these calls is made once, so its own id is the key that a careful tool wants.
         if entry.policy.idempotency == Idempotency::Required {
             invocation.key = IdempotencyKey::parse(invocation.id.to_string().as_bytes()).ok();
@@ -98,8 +96,4 @@ impl Others {
     fn catalog(&self) -> Option<Arc<Catalog>> {
         self.catalog.upgrade().map(|current| current.load_full())
     }
-}
-
-fn denials(asking: &ToolContext) -> Denials {
-    asking.denied().iter().map(String::as_str).collect()
 }

@@ -75,6 +75,7 @@ pub struct ToolContext {
     pub(super) lineage: Lineage,
     pub(super) request_id: Option<Arc<str>>,
     pub(super) progress: Option<ProgressSink>,
+    pub(super) cancel: CancellationToken,
 }
 
 impl ToolContext {
@@ -89,13 +90,14 @@ impl ToolContext {
             context: invocation.context.clone(),
             attempt: invocation.attempt,
             deadline,
-            cancelled: invocation.cancel.clone(),
+            cancelled: invocation.stop.clone(),
             notes: invocation.notes.clone(),
             settings,
             reporter: None,
             lineage: invocation.lineage.clone(),
             request_id: invocation.request_id.clone(),
             progress: invocation.progress.clone(),
+            cancel: invocation.cancel.clone(),
         }
     }
 

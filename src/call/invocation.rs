@@ -147,8 +147,11 @@ pub struct Invocation {
     pub started_at: Timestamp,
     /// The same moment on the monotonic clock.
     pub started: Instant,
-    /// Tripped when the call is to stop.
+    /// Tripped when the call is cancelled, and with it those that its tool makes.
     pub cancel: CancellationToken,
+    /// Tripped when the tool is to stop: the call is cancelled, or its caller has left and it is not let finish. The calls that
+    /// its tool makes are then dropped, and each goes by its own tool's `on_disconnect`.
+    pub stop: CancellationToken,
     /// Tripped when the caller has left: what has not started then never does.
     pub left: CancellationToken,
     /// Tripped when the tool is tried for the first time, for who waits for that.
@@ -164,7 +167,7 @@ pub struct Invocation {
 impl Invocation {
     /// A call of `tool` by `caller` that begins now, everything else at its default.
     pub fn new(tool: ToolName, arguments: JsonObject, caller: Arc<Caller>, started_at: Timestamp) -> Self {
-        let arguments = Arc::new(arguments);
+        let (arguments, cancel) = (Arc::new(arguments), CancellationToken::new());
         // As fine as the ledger keeps it.
         let started_at = Timestamp::from_millisecond(started_at.as_millisecond()).unwrap_or(started_at);
         Self {
@@ -187,7 +190,8 @@ impl Invocation {
             attempt: 1,
             started_at,
             started: Instant::now(),
-            cancel: CancellationToken::new(),
+            stop: cancel.child_token(),
+            cancel,
             left: CancellationToken::new(),
             begun: None,
             detached: false,

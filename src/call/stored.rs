@@ -31,6 +31,8 @@ pub trait StoredResults: Send + Sync {
 pub enum NotStored {
     /// No tool of that name, or none that the caller may use; names that were probably meant.
     Unknown(Vec<String>),
+    /// The request denies the tool.
+    Denied,
     /// The tool is switched off.
     Off,
     /// The tool's results are not stored.

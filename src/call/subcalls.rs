@@ -148,7 +148,8 @@ impl ToolContext {
         invocation.tool_use_id = call.tool_use_id.clone();
         invocation.request_id = self.request_id.clone();
         invocation.context = self.context.clone();
-        invocation.cancel = self.cancelled.child_token();
+        invocation.cancel = self.cancel.child_token();
+        invocation.stop = invocation.cancel.child_token();
         invocation.progress = self.progress.clone();
         invocation.shorten_deadline(call.deadline.min(self.deadline));
         invocation.lineage = Lineage {

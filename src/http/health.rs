@@ -156,14 +156,23 @@ pub(super) async fn ready(
     if let Some(error) = fault {
         return Err(ApiError::Call { failure: Failure::from(&error), invocation: None });
     }
-    let awaited: Vec<String> = live.awaited().iter().map(in_words).collect();
+    let awaited = live.awaited();
     if !awaited.is_empty() {
-        return Err(ApiError::Loading(awaited.join("; ")));
+        let caller = authenticate(catalog.callers(), &headers);
+        let may_see_names = caller.is_ok_and(|caller| may_read_metrics(catalog.callers(), &caller).is_ok());
+        return Err(ApiError::Loading(in_words(&awaited, may_see_names)));
     }
     let ready = Readiness::of(live.status().as_deref());
     Ok(Json(if is_verbose { ready.in_full(&catalog, views(&live)) } else { ready }))
 }
 
-fn in_words(source: &live::SourceView) -> String {
-    format!("source `{}` is still loading", source.name)
+/// What the service waits for; its names are not for everybody who reaches it.
+fn in_words(awaited: &[live::SourceView], named: bool) -> String {
+    let names: Vec<String> =
+        awaited.iter().map(|source| format!("source `{}` is still loading", source.name)).collect();
+    match names.len() {
+        _ if named => names.join("; "),
+        1 => "a source of tools is still loading".into(),
+        many => format!("{many} sources of tools are still loading"),
+    }
 }

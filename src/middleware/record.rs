@@ -120,9 +120,9 @@ where
             let running = shared.running.begin(&invocation, shared.effect);
             let running = running.ok_or_else(|| shared.turned_away(&invocation, CallError::Draining))?;
             let cancels = shared.on_disconnect == OnDisconnect::Cancel;
-            let cancel = cancels.then(|| invocation.cancel.clone());
+            let stop = cancels.then(|| invocation.stop.clone());
             let left = invocation.left.clone();
-            Outliving { call: Some(shared.run(inner, invocation, running).boxed()), left, cancel }.await
+            Outliving { call: Some(shared.run(inner, invocation, running).boxed()), left, stop }.await
         })
     }
 }
@@ -132,9 +132,9 @@ async fn run<S>(mut inner: S, invocation: Invocation) -> Outcome
 where
     S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
 {
-    let (cancel, notes, id) = (invocation.cancel.clone(), invocation.notes.clone(), invocation.id);
+    let (stop, notes, id) = (invocation.stop.clone(), invocation.notes.clone(), invocation.id);
     let cancelled = async {
-        cancel.cancelled().await;
+        stop.cancelled().await;
         // A commit under way is waited for, so that what it charged can be given back.
         drop(notes.reserving.lock().await);
     };
@@ -368,7 +368,7 @@ struct Outliving {
     call: Option<BoxFuture<'static, Result<Answer, CallError>>>,
     left: CancellationToken,
     /// `None`: what has started is let finish.
-    cancel: Option<CancellationToken>,
+    stop: Option<CancellationToken>,
 }
 
 impl Future for Outliving {
@@ -386,8 +386,8 @@ impl Drop for Outliving {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         self.left.cancel();
-        if let Some(cancel) = &self.cancel {
-            cancel.cancel();
+        if let Some(stop) = &self.stop {
+            stop.cancel();
         }
         // Without a runtime the process is at its end, and the ledger with it.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::call::{
     Answer, CallError, Caller, Capture, Clock, Concurrency, DigestKey, Effect, ErrorKind, Invocation, JsonObject,
-    Limit, LimitScope, Per, Services, ToolError,
+    Limit, LimitScope, Per, Services, ToolContext, ToolError, ToolResult,
 };
 use crate::callers::Callers;
 use crate::ledger::memory::Memory;
@@ -25,7 +26,7 @@ use crate::running::Running;
 use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
-use crate::tools::Tool;
+use crate::tools::{Runner, Tool};
 
 fn registry(tools: impl IntoIterator<Item = Tool>, in_flight: usize) -> Arc<Registry> {
     let ledger: Arc<dyn Ledger> = Arc::new(Memory::default());
@@ -422,6 +423,40 @@ async fn a_stored_answer_is_served_while_the_breaker_is_open() {
     assert_eq!(other().await.unwrap_err().kind(), ErrorKind::ToolUnavailable);
     assert!(call(&registry, "t", None).await.is_ok(), "from the cache");
     assert_eq!(ran.load(Ordering::SeqCst), 6);
+}
+
+/// Calls other tools, or so it says; counts its runs.
+struct Boss(Arc<AtomicUsize>);
+
+#[async_trait]
+impl Runner for Boss {
+    async fn call(&self, _: Arc<JsonObject>, _: ToolContext) -> Result<ToolResult, ToolError> {
+        Ok(ToolResult::text(self.0.fetch_add(1, Ordering::SeqCst).to_string()))
+    }
+
+    fn calls_tools(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_came_about_with_fewer_levels_below_is_no_answer_further_up() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let tool = Tool::new("t", "…").effect(Effect::Read).cache(Duration::from_secs(60), &[]);
+    let registry = registry([tool.with_runner(Arc::new(Boss(ran.clone())))], 100);
+    let entry = registry.get("t").unwrap();
+    let with = async |levels: Option<u32>| {
+        let name = entry.definition.name.clone();
+        let caller = Arc::new(Caller::anonymous());
+        let mut invocation = Invocation::new(name, JsonObject::new(), caller, Timestamp::now());
+        invocation.lineage.levels = levels;
+        registry.invoke(&entry, invocation).await.unwrap().result
+    };
+    for levels in [Some(1), None, Some(2), Some(1), None] {
+        with(levels).await;
+    }
+    assert_eq!(ran.load(Ordering::SeqCst), 3);
+    assert_eq!(with(None).await, with(None).await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -84,7 +84,7 @@ impl Around for UsageLimit {
             self.reserve(&invocation, charges).await?;
         }
         // Nothing has started yet: whoever has left or cancelled by now wants nothing to.
-        if invocation.left.is_cancelled() || invocation.cancel.is_cancelled() {
+        if invocation.left.is_cancelled() || invocation.stop.is_cancelled() {
             return Err(CallError::Cancelled { started: false });
         }
         inner.call(invocation).await

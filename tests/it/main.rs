@@ -28,4 +28,5 @@ mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs
 mod repeats; // the same call twice in a row within a run
 mod sources; // tools that come out of something else, which may be late, down or different
+mod subcalls; // calls that tools make of other tools
 mod tidy; // ARCHITECTURE.md's invariants

@@ -143,6 +143,10 @@ async fn what_is_the_same_runs_on_over_a_reload_and_what_differs_is_swapped() {
         )
     );
     assert_eq!((pid(&app).await, app.get("/tools/pid").await.1["effect"].clone()), (first.clone(), json!("read")));
+    // Taken back, it is no fault any more.
+    app.write("toolcrib.yaml", &manifest.replace("pid]", "pid], tools: {pid: {effect: read, tags: [x]}}"));
+    assert_eq!(app.reload().await, None);
+    assert_eq!((pid(&app).await, source(&app, "m").await["fault"].clone()), (first.clone(), json!(null)));
     app.write("toolcrib.yaml", manifest);
     assert_eq!(app.reload().await, None);
     assert_eq!((pid(&app).await, source(&app, "m").await["fault"].clone()), (first.clone(), json!(null)));

@@ -15,7 +15,7 @@ use crate::support::{TestApp, request, said};
 
 /// Answers each listing by its script, in order.
 #[derive(Default)]
-struct Scripted {
+pub(crate) struct Scripted {
     script: Mutex<VecDeque<Result<Vec<Offer>, &'static str>>>,
     /// Listings wait for it, if there is one.
     gate: Option<Arc<Semaphore>>,
@@ -24,10 +24,10 @@ struct Scripted {
 }
 
 /// Says what it was made to say, when it may.
-struct Says {
+pub(crate) struct Says {
     text: String,
     gate: Option<Arc<Semaphore>>,
-    down: Arc<AtomicBool>,
+    pub(crate) down: Arc<AtomicBool>,
     /// Counts those that are there.
     alive: Arc<()>,
 }
@@ -69,12 +69,12 @@ impl Source for Scripted {
     }
 }
 
-fn runner(text: &str, gate: Option<&Arc<Semaphore>>) -> Arc<Says> {
+pub(crate) fn runner(text: &str, gate: Option<&Arc<Semaphore>>) -> Arc<Says> {
     let (gate, down, alive) = (gate.cloned(), Arc::default(), Arc::default());
     Arc::new(Says { text: text.into(), gate, down, alive })
 }
 
-fn offer(name: &str, runner: Arc<dyn Runner>) -> Offer {
+pub(crate) fn offer(name: &str, runner: Arc<dyn Runner>) -> Offer {
     Offer {
         name: name.into(),
         description: "Says something.".into(),
@@ -86,7 +86,7 @@ fn offer(name: &str, runner: Arc<dyn Runner>) -> Offer {
     }
 }
 
-fn scripted(script: impl IntoIterator<Item = Result<Vec<Offer>, &'static str>>) -> Arc<Scripted> {
+pub(crate) fn scripted(script: impl IntoIterator<Item = Result<Vec<Offer>, &'static str>>) -> Arc<Scripted> {
     Arc::new(Scripted { script: Mutex::new(script.into_iter().collect()), ..Scripted::default() })
 }
 
@@ -256,6 +256,27 @@ async fn a_restart_that_fails_leaves_the_old_one_serving_and_says_so() {
 }
 
 #[tokio::test]
+async fn a_source_whose_name_was_taken_is_served_again_when_the_name_is_free() {
+    let (one, other) = (offer("shared", runner("first", None)), offer("other", runner("first", None)));
+    let first = scripted([Err("not yet"), Ok(vec![one]), Ok(vec![other])]);
+    let second = scripted((0..50).map(|_| Ok(vec![offer("shared", runner("second", None))])));
+    let builder = App::builder().source("first", first).source("second", second);
+    let app = TestApp::loading(builder, None).await.loaded().await;
+    while source(&app, "first").await["state"] != "up" {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(said(&app.invoke("shared", json!({})).await), "first");
+    let view = source(&app, "second").await;
+    assert_eq!(view["state"], "failed");
+    assert!(view["fault"].as_str().unwrap().contains("`shared` is a tool of source `first` already"), "{view}");
+    assert_eq!(app.post("/sources/first/restart", json!(null)).await.1["state"], "up");
+    while source(&app, "second").await["state"] != "up" {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(said(&app.invoke("shared", json!({})).await), "second");
+}
+
+#[tokio::test]
 async fn a_source_that_is_down_says_so_and_its_tools_are_not_available() {
     let dying = scripted([]);
     let down = dying.down.clone();
@@ -273,6 +294,17 @@ async fn a_source_that_is_down_says_so_and_its_tools_are_not_available() {
     assert_eq!((reply.0.as_u16(), &reply.1["kind"]), (503, &json!("tool_unavailable")));
     assert_eq!(app.get("/readyz").await.0, 200, "what tools depend on does not take the service out");
     assert_eq!(app.samples("toolcrib_source_replaced").await, ["toolcrib_source_replaced_total{source=\"s\"} 1"]);
+}
+
+#[tokio::test]
+async fn names_of_sources_are_not_for_everybody() {
+    let manifest = "callers:\n  - {name: ann, key: key-of-ann-0123456789}\n  - {name: root, key: key-of-root-0123456789, admin: true}\n";
+    let slow = Scripted { gate: Some(Arc::new(Semaphore::new(0))), ..Scripted::default() };
+    let app = TestApp::loading(App::builder().source("payroll", Arc::new(slow)), Some(manifest)).await;
+    let detail = async |key: Option<&str>| app.send(request("GET", "/readyz", key, None)).await.1["detail"].clone();
+    assert_eq!(detail(None).await, "a source of tools is still loading");
+    assert_eq!(detail(Some("key-of-ann-0123456789")).await, "a source of tools is still loading");
+    assert_eq!(detail(Some("key-of-root-0123456789")).await, "source `payroll` is still loading");
 }
 
 #[tokio::test]

@@ -226,6 +226,21 @@ def test_tokens_of_agents_below_count(start, model):
     assert said["meta"]["model"] == {"requests": 1, "input_tokens": 30, "output_tokens": 10, "total_tokens": 80, "estimated": False}
 
 
+def test_tokens_of_agents_below_count_on_every_way_to_them(start, model):
+    crib = start({"tools": {"below": agent(model, "below"), "delegate_work": {"kind": "native", "effect": "read"},
+                            "boss": agent(model, tools=["delegate_work"], budget={"tokens": 70})}}, env=ENV)
+    model.script("below", "yes").script("m", calls(("delegate_work", {"task": "x", "context": "", "coworker": "below"})), "done")
+    said = said_no(crib.invoke("boss", {"task": "x"}))
+    assert said["meta"]["model"]["total_tokens"] == 80
+
+
+def test_a_conversation_has_a_bound(start, model):
+    crib = start(maths(model, max_turns=9, timeout="120s"), env=ENV)
+    model.script("m", calls(("calculator", {"expression": "1"}), say="word " * (700 << 10)))
+    said = said_no(crib.invoke("math", {"task": "x"}))
+    assert "it has more than 16" in text_of(said) and said["meta"]["model"]["requests"] == 5, text_of(said)[:200]
+
+
 @both
 def test_tokens_are_estimated_where_nobody_counts(start, model, stream):
     crib = start(maths(model, stream=stream), env=ENV)

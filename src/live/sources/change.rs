@@ -182,6 +182,10 @@ impl Live {
             Ok(aside) => warn_of(&aside),
             Err(error) => return Came::Refused(error.to_string()),
         }
+        // This listing may have taken the names of another source, which was listed and rests.
+        for kept in state.sources.0.iter_mut().filter(|kept| kept.serving.is_none() && !kept.is_starting()) {
+            self.begin(kept, true);
+        }
         let Some(kept) = state.sources.get(name) else { return Came::Stale };
         let is_served = kept.serving.as_ref().is_some_and(|serving| Arc::ptr_eq(&serving.offers, &offers));
         if !is_served {

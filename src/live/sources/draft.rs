@@ -17,7 +17,7 @@ pub(super) struct Draft {
     pub(super) candidates: Vec<Serving>,
     /// Why what is wanted more is not among them.
     pub(super) fault: Option<String>,
-    /// There is something new among them, or not among them.
+    /// There is something new among them, or not among them, or to be said of them.
     pub(super) is_new: bool,
     pub(super) listed: Vec<String>,
 }
@@ -29,6 +29,8 @@ impl Draft {
         let board = board.unwrap_or_else(|| Board::new(declared.name(), declared.settings.kind(), late));
         let listed = before.map(|kept| kept.listed.clone()).unwrap_or_default();
         let (mut candidates, mut fault) = (Vec::new(), None);
+        // What was refused and is not tried again is no fault any more, unless it still is one.
+        let was_refused = before.is_some_and(|kept| kept.refused.is_some() && !kept.is_starting());
         if let Some(serving) = before.and_then(|kept| kept.serving.as_ref()) {
             // Only what is said of its tools has changed: the source runs on under the new word.
             if serving.is_of(&declared, &files) && serving.declared.rules != declared.rules {
@@ -39,7 +41,8 @@ impl Draft {
             }
             candidates.push(serving.clone());
         }
-        Self { declared, files, board, is_new: fault.is_some() || candidates.len() > 1, candidates, fault, listed }
+        let is_new = was_refused || fault.is_some() || candidates.len() > 1;
+        Self { declared, files, board, candidates, fault, is_new, listed }
     }
 
     /// The same source, unchanged.

@@ -46,6 +46,13 @@ struct Kept {
     start: Option<Start>,
 }
 
+impl Kept {
+    /// It is being started, or waits to be.
+    fn is_starting(&self) -> bool {
+        self.start.as_ref().is_some_and(Start::is_under_way)
+    }
+}
+
 /// A source that was listed, and the tools that were made of it.
 #[derive(Clone)]
 struct Serving {

@@ -11,16 +11,13 @@ use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
 use crate::similar;
 
-/// All agents, and the tools that hand work to them.
-pub(super) fn look(root: Option<&Node>, tools: &[WrittenTool], lints: &mut Lints) {
-    // What these bring is known only once they run.
-    let may_be_more =
-        ["python_modules", "mcp_servers"].iter().any(|key| root.is_some_and(|root| root.get(key).is_some()));
+/// All agents, and the tools that hand work to them. `all_known`: there are no tools but these.
+pub(super) fn look(tools: &[WrittenTool], all_known: bool, lints: &mut Lints) {
     for written in tools {
         let name = &written.key.text;
         let Some(tool) = &written.tool else { continue };
         if tool.kind == Kind::Agent {
-            if !may_be_more {
+            if all_known {
                 of_tools(&written.entry, name, tools, lints);
             }
             coworkers(&written.entry, &format!("tools.{name}"), tools, lints);

@@ -43,14 +43,14 @@ pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Sourc
         secrets::short(entry, &under, base, source, &mut lints);
         secrets::literal_in_module(entry, &under, &mut lints);
     }
-    agents::look(written.root.as_ref(), &written.tools, &mut lints);
+    // Which tools a module has is not known before it is loaded.
+    let all_known = written.modules.is_empty();
+    agents::look(&written.tools, all_known, &mut lints);
     if let Some(root) = &written.root {
         let base = super::load::folder(root.place.file.as_ref() as &Path);
         secrets::short(root, "", &base, source, &mut lints);
         secrets::in_root(root, &mut lints);
         addresses::look(root, &base, source, &mut lints);
-        // Which tools a module has is not known before it is loaded.
-        let all_known = written.modules.is_empty();
         callers::look(root, &base, &written.tools, all_known, source, &mut lints);
         policy::of_defaults(root, &mut lints);
         bulkheads::look(root, &written.tools, &mut lints);

@@ -10,6 +10,7 @@ use super::super::Outcome;
 use super::super::around::{Around, AroundLayer, Inner};
 use super::shelf::Shelf;
 use super::store::{Flight, Landed, Leader};
+use crate::call::json::digest;
 use crate::call::{
     CacheMode, CacheStatus, CacheWhen, CallError, ErrorKind, Invocation, JsonObject, Policy, ToolResult, WITHHELD,
 };
@@ -59,7 +60,12 @@ impl Cached {
     }
 
     fn key(&self, invocation: &Invocation) -> [u8; 32] {
-        self.shelf.key(&invocation.caller, &invocation.arguments, &invocation.context)
+        let key = self.shelf.key(&invocation.caller, &invocation.arguments, &invocation.context);
+        // A tool that may call fewer others below it may answer otherwise.
+        match invocation.lineage.levels.filter(|_| self.shelf.calls_tools()) {
+            Some(levels) => digest([key.as_slice(), &levels.to_le_bytes()]),
+            None => key,
+        }
     }
 
     async fn answer(&self, mut inner: impl Inner, invocation: Invocation, key: [u8; 32]) -> Outcome {

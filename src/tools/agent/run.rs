@@ -4,6 +4,7 @@
 //! A run that a bound ends has said something, if only of what it did: it is a result that says no, with what there is so far.
 //! A model that cannot be reached is a failure of the call. Once a tool has been called it is not to be repeated by anybody.
 
+use bytesize::ByteSize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
@@ -12,6 +13,9 @@ use super::completion::{Completion, Usage};
 use super::endpoint::Listener;
 use super::turn::{self, Toolset};
 use crate::call::{JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolResult};
+
+/// Longest conversation that is sent, in bytes of its JSON: several times what any model reads, and each request is made of it.
+const LONGEST_CONVERSATION: usize = 16 << 20;
 
 /// See the module.
 pub(super) struct Run<'a> {
@@ -85,6 +89,9 @@ impl<'a> Run<'a> {
             }
             messages.push(turn::echo(completion.message, &calls));
             messages.extend(done.messages);
+            if length(&messages) > LONGEST_CONVERSATION {
+                return Ok(self.stopped(&format!("it has more than {} to read", ByteSize(LONGEST_CONVERSATION as u64))));
+            }
         }
         let turns = self.agent.max_turns;
         Ok(self.stopped(&format!("it had {turns} turns (`max_turns`) and still wants to call tools")))
@@ -96,7 +103,7 @@ impl<'a> Run<'a> {
         telling.rest();
         let completion = asked.map_err(|error| self.failed(error))?;
         let estimate = || {
-            let read: usize = messages.iter().chain(tools).map(|value| value.to_string().len()).sum();
+            let read = length(messages.iter().chain(tools));
             Usage::estimate(read, json!(completion.message).to_string().len())
         };
         let usage = completion.usage.unwrap_or_else(estimate);
@@ -168,6 +175,11 @@ impl<'a> Run<'a> {
             self.context.progress(json!({"turn": turn, "calls": names, "tokens": self.usage.total_tokens}));
         }
     }
+}
+
+/// Bytes of these as JSON.
+fn length<'a>(values: impl IntoIterator<Item = &'a Value>) -> usize {
+    values.into_iter().map(|value| value.to_string().len()).sum()
 }
 
 /// JSON out of the fence that models like to put around it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Deserialize;
 
-use crate::call::{JsonObject, SubCalls, ToolContext, ToolError, ToolName, ToolResult};
+use crate::call::{JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolName, ToolResult};
 use crate::tools::agent::coworkers::{Coworkers, Terms, Way, result};
 use crate::tools::{ConfigFault, Runner, Tool};
 
@@ -60,7 +60,12 @@ impl Runner for Delegate {
         let work = self.way.read(Arc::unwrap_or_clone(arguments))?;
         let terms = Terms { tool_use_id: None, deadline: context.deadline, levels: None };
         let coworkers = Coworkers::new(&*others, self.coworkers.as_deref());
-        Ok(coworkers.hand(work, &context, terms).await.map(result)?)
+        let answer = coworkers.hand(work, &context, terms).await?;
+        if answer.tokens > 0 {
+            // An agent that called this counts them.
+            context.used_model(ModelUsage { total_tokens: answer.tokens, ..ModelUsage::default() });
+        }
+        Ok(result(answer))
     }
 
     fn has_one_target(&self) -> bool {

@@ -65,6 +65,7 @@ fn explain(tool: &str, why: NotStored) -> String {
     match why {
         NotStored::Unknown(meant) if meant.is_empty() => format!("there is no tool `{tool}`"),
         NotStored::Unknown(meant) => format!("there is no tool `{tool}`; did you mean {}?", meant.join(", ")),
+        NotStored::Denied => format!("`{tool}` is not allowed for this request"),
         NotStored::Off => format!("`{tool}` is switched off"),
         NotStored::NoCache => format!("the answers of `{tool}` are never stored: call it"),
         NotStored::Withheld => {
