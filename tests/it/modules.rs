@@ -74,7 +74,7 @@ async fn a_key_that_names_no_tool_stops_the_whole_source() {
         (status.as_u16(), &problem["kind"], &problem["retryable"]),
         (503, &json!("tool_unavailable"), &json!(true))
     );
-    assert!(problem["detail"].as_str().unwrap().contains("did you mean `forecast`?"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("source `weather` could not be loaded"), "{problem}");
     assert!(problem["retry_after_ms"].as_u64().unwrap() >= 1000, "{problem}");
     let app2 = app;
     app2.write("toolcrib.yaml", &manifest.replace("forcast", "forecast"));
