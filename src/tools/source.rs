@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::Runner;
 use crate::call::JsonObject;
+use crate::secrets::Redactor;
 
 /// Something outside that brings tools of its own, such as a Python module. Dropping it and the runners it gave ends
 /// all that it started.
@@ -51,6 +52,37 @@ pub struct Offer {
     pub runner: Arc<dyn Runner>,
 }
 
+impl Offer {
+    /// Takes secrets out of what callers and models see. A default that holds one is left out: what stood in its place
+    /// would be filled in, and the source has the default itself.
+    pub(crate) fn clean(&mut self, redactor: &Redactor) {
+        redactor.string(&mut self.description);
+        let schemas = std::iter::once(&mut self.input_schema).chain(&mut self.output_schema);
+        for schema in schemas {
+            drop_secret_defaults(schema, redactor);
+            redactor.progress(schema);
+        }
+    }
+}
+
+fn drop_secret_defaults(schema: &mut Value, redactor: &Redactor) {
+    match schema {
+        Value::Object(fields) => {
+            let is_secret = |default: &Value| {
+                let mut clean = default.clone();
+                redactor.progress(&mut clean);
+                clean != *default
+            };
+            if fields.get("default").is_some_and(is_secret) {
+                fields.remove("default");
+            }
+            fields.values_mut().for_each(|value| drop_secret_defaults(value, redactor));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| drop_secret_defaults(item, redactor)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 /// Why a source has no tools; one sentence that says where and what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceFault(pub String);
@@ -72,4 +104,33 @@ pub struct SourceStatus {
     pub replaced: u64,
     /// Why it is down, or what went wrong last.
     pub fault: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tools::StandIn;
+
+    #[test]
+    fn a_secret_stands_in_no_schema_and_is_no_default() {
+        let schema = json!({
+            "properties": {"key": {"type": "string", "default": "very-secret", "description": "Like very-secret"}, "n": {"default": 1}}
+        });
+        let mut offer = Offer {
+            name: "t".into(),
+            description: "Uses very-secret.".into(),
+            input_schema: schema,
+            output_schema: None,
+            annotations: JsonObject::new(),
+            result_as_answer: false,
+            runner: Arc::new(StandIn::new(|| (String::new(), None))),
+        };
+        offer.clean(&Redactor::new(["very-secret"]));
+        let all = format!("{} {}", offer.description, offer.input_schema);
+        assert!(!all.contains("very-secret"), "{all}");
+        let properties = &offer.input_schema["properties"];
+        assert_eq!((properties["key"].get("default"), &properties["n"]["default"]), (None, &json!(1)));
+    }
 }

@@ -18,6 +18,8 @@ use crate::tools::process::{Lines, ProcessTree};
 const GRACE: Duration = Duration::from_millis(250);
 /// What is kept of standard error: how it began and how it ended.
 const STDERR: (usize, usize) = (4 << 10, 12 << 10);
+/// Lines of standard error that are told each second: a person watches.
+const SHOWN: u32 = 50;
 /// Bytes read at once.
 const CHUNK: usize = 16 << 10;
 
@@ -51,7 +53,7 @@ pub(super) async fn run(
     // Nobody listens: then no line is looked for.
     let mut lines = context
         .is_watched()
-        .then(|| Lines::new(|line: &str, missed| context.progress_after(missed, json!({"stderr": line}))));
+        .then(|| Lines::new(SHOWN, |line: &str, missed| context.progress_after(missed, json!({"stderr": line}))));
     let mut stdout = Capture::new(limits.max_output, 0);
     let mut stderr = Capture::new(STDERR.0, STDERR.1);
     let (to, out, err) = tree.pipes();

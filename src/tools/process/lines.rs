@@ -9,13 +9,14 @@ use crate::printable;
 /// Longest line that is looked at, in bytes; the rest of it is thrown away. Longer than what is shown, so that a secret
 /// at the end of what is shown is whole when it is looked for.
 const LONGEST: usize = 16 << 10;
-/// Lines told in each such time; of the others the last.
-const MOST: u32 = 50;
+/// Of lines that are too many for such a time, the last is told.
 const SPAN: Duration = Duration::from_secs(1);
 
 /// Tells the lines of one stream, and with each how many were left out since the one before.
 pub(in crate::tools) struct Lines<T> {
     tell: T,
+    /// Lines told in each span.
+    most: u32,
     /// The beginning of a line that has not ended.
     begun: Vec<u8>,
     span_ends: Instant,
@@ -27,9 +28,9 @@ pub(in crate::tools) struct Lines<T> {
 }
 
 impl<T: FnMut(&str, u64)> Lines<T> {
-    /// Hands each line to `tell`, without control characters.
-    pub(in crate::tools) fn new(tell: T) -> Self {
-        Self { tell, begun: Vec::new(), span_ends: Instant::now(), told: 0, held: None, missed: 0 }
+    /// Hands at most so many lines a second to `tell`, without control characters.
+    pub(in crate::tools) fn new(most: u32, tell: T) -> Self {
+        Self { tell, most, begun: Vec::new(), span_ends: Instant::now(), told: 0, held: None, missed: 0 }
     }
 
     /// When the line that is held back may be told.
@@ -74,7 +75,7 @@ impl<T: FnMut(&str, u64)> Lines<T> {
         if now >= self.span_ends {
             (self.told, self.span_ends) = (0, now + SPAN);
         }
-        if self.told < MOST {
+        if self.told < self.most {
             self.missed += u64::from(self.held.take().is_some());
             self.tell(line);
         } else if let Some(mut left_out) = self.held.replace(line) {
@@ -104,7 +105,7 @@ mod tests {
     type Told = RefCell<Vec<(String, u64)>>;
 
     fn lines(told: &Told) -> Lines<impl FnMut(&str, u64)> {
-        Lines::new(|line: &str, missed| told.borrow_mut().push((line.to_owned(), missed)))
+        Lines::new(50, |line: &str, missed| told.borrow_mut().push((line.to_owned(), missed)))
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,6 +17,8 @@ use crate::tools::process::{Lines, Mark, ProcessTree, Sweeps};
 
 /// After a program's end its output closes at once, unless a process that it left behind holds it.
 const GRACE: Duration = Duration::from_millis(250);
+/// Lines told each second.
+const SHOWN: u32 = 50;
 /// Lines that are kept, the last ones.
 const KEPT: usize = 8;
 
@@ -36,7 +38,7 @@ pub(super) async fn run(mut command: Command, sweeps: &Sweeps, mut told: impl Fn
     drop(command);
     let mut output = Receiver::from_owned_fd(OwnedFd::from(output))?;
     let mut last = VecDeque::new();
-    let mut lines = Lines::new(|line: &str, _| {
+    let mut lines = Lines::new(SHOWN, |line: &str, _| {
         told(line);
         if last.len() == KEPT {
             last.pop_front();

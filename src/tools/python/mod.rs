@@ -28,7 +28,8 @@ use self::lanes::Lanes;
 use self::protocol::{Listing, Mode};
 use self::worker::Launcher;
 use super::process::Sweeps;
-use super::{Listed, Source, SourceFault, SourceStatus, Told};
+use super::{Listed, Offer, Source, SourceFault, SourceStatus, Told};
+use crate::blocking;
 
 /// A Python module and the workers that have loaded it. They end when it and the runners that it gave are dropped.
 pub struct Module {
@@ -43,13 +44,16 @@ impl Module {
         Self { settings, surroundings: surroundings.clone(), lanes: Mutex::default() }
     }
 
-    /// Replaces every worker, each when it has no call.
-    pub fn recycle(&self) {
-        self.lanes().recycle();
-    }
-
     fn lanes(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the module's file says now.
+    async fn source(&self) -> Option<String> {
+        let ModulePath::File(path) = &self.settings.module else { return None };
+        let path = path.clone();
+        // A file that cannot be read is the worker's to complain of: it says why.
+        blocking::on_a_thread(move || std::fs::read_to_string(path).ok()).await.flatten()
     }
 
     async fn start(&self, told: &Told) -> Result<(Lanes, Listed), String> {
@@ -60,13 +64,15 @@ impl Module {
             name: self.settings.name.as_str().into(),
             python,
             redactor: self.surroundings.redactor.clone(),
+            source: self.source().await,
             listed: Mutex::default(),
             sweeps,
         });
         told("loading the module".into());
         let (worker, Listing { tools, warnings }) = launcher.start(Mode::Sync).await?;
         let lanes = Lanes::new(&launcher, worker, &tools);
-        let tools = tools.into_iter().filter_map(|function| lanes.offer(function)).collect();
+        let mut tools: Vec<Offer> = tools.into_iter().filter_map(|function| lanes.offer(function)).collect();
+        tools.iter_mut().for_each(|offer| offer.clean(&self.surroundings.redactor));
         Ok((lanes, Listed { tools, warnings }))
     }
 }

@@ -16,6 +16,8 @@ use crate::tools::process::Lines;
 
 /// Longest line in the log, in bytes.
 const LONGEST: usize = 4 << 10;
+/// Lines in the log each second: a person looks there later, and a traceback should be among them.
+const MOST: u32 = 1000;
 /// Lines that are kept to say why a worker never came up.
 const KEPT: usize = 5;
 /// After its worker has gone a pipe closes, unless something that it started holds it.
@@ -43,7 +45,7 @@ impl Prints {
         let prints = Self { shared: shared.clone(), ended: ended.clone(), _gone: gone.clone().drop_guard() };
         tokio::spawn(async move {
             let _ended = ended.drop_guard();
-            let mut lines = Lines::new(|line: &str, missed| shared.tell(&module, clean(line, &redactor), missed));
+            let mut lines = Lines::new(MOST, |line: &str, missed| shared.tell(&module, clean(line, &redactor), missed));
             let mut chunk = vec![0; 8 << 10];
             let mut leave = None;
             loop {

@@ -34,6 +34,8 @@ enum Order<'a> {
     Load {
         module: &'a str,
         is_file: bool,
+        /// What the file said when it was listed.
+        source: Option<&'a str>,
         object: Option<&'a str>,
         init: &'a JsonObject,
         functions: Option<&'a [String]>,
@@ -74,7 +76,7 @@ impl Order<'_> {
 }
 
 /// The first line: what to load.
-pub(super) fn load(settings: &ModuleSettings, role: Mode) -> Vec<u8> {
+pub(super) fn load(settings: &ModuleSettings, source: Option<&str>, role: Mode) -> Vec<u8> {
     let (module, is_file) = match &settings.module {
         ModulePath::File(path) => (path.to_string_lossy(), true),
         ModulePath::Name(name) => (name.into(), false),
@@ -82,6 +84,7 @@ pub(super) fn load(settings: &ModuleSettings, role: Mode) -> Vec<u8> {
     Order::Load {
         module: &module,
         is_file,
+        source,
         object: settings.object.as_deref(),
         init: &settings.init,
         functions: settings.functions.as_deref(),

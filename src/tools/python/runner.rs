@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 
 use super::async_lane::AsyncLane;
 use super::protocol::Function;
@@ -25,9 +26,12 @@ pub(super) enum Lane {
 #[async_trait]
 impl Runner for FunctionRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        // Half of the time is for waiting, at most: who waited longer would be ended in the middle, and a worker with it.
+        let now = Instant::now();
+        let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
         match &self.lane {
-            Lane::Sync(lane) => lane.call(&self.function, &arguments, &context).await,
-            Lane::Async(lane) => lane.call(&self.function, &arguments, &context).await,
+            Lane::Sync(lane) => lane.call(&self.function, &arguments, &context, begin_by).await,
+            Lane::Async(lane) => lane.call(&self.function, &arguments, &context, begin_by).await,
         }
     }
 

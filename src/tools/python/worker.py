@@ -3,7 +3,7 @@
 The service starts `python -X utf8 -c BOOT`, where BOOT reads a line with a byte count and so many bytes (this file) from
 descriptor 0 and executes them. From then on descriptors 0 and 1 carry JSON, UTF-8, one object per line:
 
-    <- {"op":"load","module":"/abs/x.py"|"pkg.mod","is_file":true,"object":null|"Class","init":{},"functions":null|["f"],
+    <- {"op":"load","module":"/abs/x.py"|"pkg.mod","is_file":true,"source":null|"…","object":null|"Class","init":{},"functions":null|["f"],
         "role":"sync"|"async","max_result":4194304}
     -> {"op":"ready","python":"3.11.7","tools":[...],"warnings":[...]}      or {"op":"failed","kind",...} and exit 1
     <- {"op":"call","id":1,"tool":"f","arguments":{},"context":{...},"watched":true}
@@ -2085,21 +2085,29 @@ def shown_place(file, line):
 
 
 class FreshLoader(importlib.machinery.SourceFileLoader):
-    """Reads the file itself, never a cached compilation: that may be stale when a file is saved twice within a second."""
+    """Reads the file itself, never a cached compilation: that may be stale when a file is saved twice within a second. A
+    worker that takes another's place is given what that one read, whatever the file says by now."""
+
+    def __init__(self, name, path, source):
+        super().__init__(name, path)
+        self.source = source
 
     def path_stats(self, path):
         raise OSError("not cached")
 
+    def get_data(self, path):
+        return super().get_data(path) if self.source is None else self.source.encode()
 
-def import_file(path):
+
+def import_file(path, source=None):
     """The module of a file; its folder is importable for as long as the worker lives."""
-    if not os.path.isfile(path):
+    if source is None and not os.path.isfile(path):
         raise LoadFailure("not_found", f"there is no file {path}", path)
     sys.path.insert(0, os.path.dirname(path))
     name = os.path.basename(path).split(".")[0]
     if name in sys.modules or name in getattr(sys, "stdlib_module_names", sys.builtin_module_names) or not name.isidentifier():
         name = "_toolcrib_" + re.sub(r"\W", "_", name)  # a file json.py must not stand in for Python's own
-    spec = importlib.util.spec_from_file_location(name, path, loader=FreshLoader(name, path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=FreshLoader(name, path, source))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
@@ -2152,7 +2160,7 @@ def load(request):
     if request.get("is_file"):
         sys.argv = [target]
         is_own, stem = own_code(os.path.dirname(target)), os.path.basename(target).split(".")[0]
-        module = guard_load(lambda: import_file(target), f"importing {target}", is_own)
+        module = guard_load(lambda: import_file(target, request.get("source")), f"importing {target}", is_own)
     else:
         sys.argv = [target]
         stem = target.rpartition(".")[2]
