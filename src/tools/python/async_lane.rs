@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::health::Health;
@@ -24,6 +24,10 @@ use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 const QUEUE: usize = 64;
 /// A call that was cancelled ends in this time, or the loop is blocked.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Told to whoever found no room.
+const BUSY_WAIT: Duration = Duration::from_secs(1);
+/// So many lines are heard before it is seen whether something else is to do.
+const AT_ONCE: u32 = 64;
 /// A call is begun so often when its worker goes down for another's sake.
 const TRIES: usize = 3;
 
@@ -37,8 +41,6 @@ struct Shared {
     launcher: Arc<Launcher>,
     health: Mutex<Health>,
     stage: watch::Sender<Stage>,
-    /// Tripped to have the worker replaced.
-    recycle: Notify,
 }
 
 #[derive(Clone)]
@@ -62,6 +64,8 @@ struct Loop {
 struct Calls {
     /// It has ended: no more calls.
     closed: bool,
+    /// A call has had an answer.
+    has_answered: bool,
     last: u64,
     open: HashMap<u64, Open>,
 }
@@ -89,7 +93,6 @@ enum Ended {
     Died(String),
     /// It did not end a call.
     Blocked,
-    Recycled,
 }
 
 impl AsyncLane {
@@ -99,24 +102,32 @@ impl AsyncLane {
             launcher: launcher.clone(),
             health: Mutex::default(),
             stage: watch::Sender::new(Stage::Starting),
-            recycle: Notify::new(),
         });
         let task = tokio::spawn(shared.clone().keep());
         Arc::new(Self { shared, _task: AbortOnDropHandle::new(task) })
     }
 
-    /// Runs a function. Dropping the future has the worker cancel it.
+    /// Runs a function, if a worker takes it by then. Dropping the future has the worker cancel it.
     pub(super) async fn call(
         &self,
         function: &Function,
         arguments: &JsonObject,
         context: &ToolContext,
+        begin_by: Instant,
     ) -> Result<ToolResult, ToolError> {
-        let mut why = String::new();
+        let (mut why, mut before) = (String::new(), None);
         for _ in 0..TRIES {
-            let worker = self.worker().await?;
+            let worker = match timeout_at(begin_by, self.worker(before)).await {
+                Ok(worker) => worker?,
+                Err(_) => return Err(self.shared.unavailable()),
+            };
+            before = Some(worker.clone());
             // Room first: a call that is known is on its way, so that whoever cancels it can wait for its end.
-            let Ok(room) = worker.queue.reserve().await else { continue };
+            let room = match timeout_at(begin_by, worker.queue.reserve()).await {
+                Ok(Ok(room)) => room,
+                Ok(Err(_)) => continue,
+                Err(_) => return Err(self.shared.busy()),
+            };
             let Some((id, end)) = worker.open(context) else { continue };
             let asked = Asked { worker: &worker, id };
             room.send(protocol::call(id, function, arguments, context));
@@ -137,9 +148,15 @@ impl AsyncLane {
         })
     }
 
-    async fn worker(&self) -> Result<Arc<Loop>, ToolError> {
+    /// The worker, another than the one `before`, which takes no calls any more.
+    async fn worker(&self, before: Option<Arc<Loop>>) -> Result<Arc<Loop>, ToolError> {
         let mut stage = self.shared.stage.subscribe();
-        let stage = stage.wait_for(|stage| !matches!(stage, Stage::Starting)).await;
+        let is_another = |stage: &Stage| match stage {
+            Stage::Starting => false,
+            Stage::Up(worker) => before.as_ref().is_none_or(|before| !Arc::ptr_eq(before, worker)),
+            Stage::Down => true,
+        };
+        let stage = stage.wait_for(is_another).await;
         match stage.as_deref() {
             Ok(Stage::Up(worker)) => Ok(worker.clone()),
             Ok(Stage::Down | Stage::Starting) | Err(_) => Err(self.shared.unavailable()),
@@ -158,11 +175,6 @@ impl AsyncLane {
     pub(super) fn record(&self) -> (u64, Option<String>) {
         let health = self.shared.health();
         (health.replaced, health.fault.clone())
-    }
-
-    /// Replaces the worker when it has no calls.
-    pub(super) fn recycle(&self) {
-        self.shared.recycle.notify_one();
     }
 }
 
@@ -193,6 +205,11 @@ impl Shared {
         ToolError::unavailable_before(message, Some(health.retry_after()))
     }
 
+    fn busy(&self) -> ToolError {
+        let message = format!("the async worker process of the Python module {} took no calls", self.launcher.name);
+        ToolError::unavailable_before(message, Some(BUSY_WAIT))
+    }
+
     /// Has a worker, for ever.
     async fn keep(self: Arc<Self>) {
         loop {
@@ -201,20 +218,20 @@ impl Shared {
             let (queue, orders) = mpsc::channel(QUEUE);
             let one = Arc::new(Loop { queue, calls: Mutex::default(), left: Notify::new() });
             self.stage.send_replace(Stage::Up(one.clone()));
-            let ended = one.run(worker, orders, &self.recycle).await;
+            let ended = one.run(worker, orders).await;
             let module = &*self.launcher.name;
             let (how, innocent) = match ended {
                 Ended::Died(how) => {
                     tracing::warn!(target: "toolcrib::python", module, "the async worker is replaced: {how}");
-                    self.health().died(born.elapsed(), &how);
+                    self.health().died(born, one.calls().has_answered, &how);
                     (how, false)
                 }
                 Ended::Blocked => {
                     let how = "its worker process was stopped because another call blocked it";
                     tracing::warn!(target: "toolcrib::python", module, "the async worker is replaced: a call blocked its loop");
+                    self.health().lived();
                     (how.into(), true)
                 }
-                Ended::Recycled => (String::new(), true),
             };
             self.health().replaced += 1;
             self.stage.send_replace(if self.health().is_bad() { Stage::Down } else { Stage::Starting });
@@ -227,6 +244,7 @@ impl Shared {
         loop {
             let pause = self.health().pause(fastrand::f64());
             sleep(pause).await;
+            let began = Instant::now();
             match self.launcher.start(Mode::Async).await {
                 Ok((worker, _)) => return worker,
                 Err(fault) => {
@@ -234,7 +252,7 @@ impl Shared {
                     tracing::warn!(target: "toolcrib::python", module, "the async worker could not be started: {fault}");
                     let is_bad = {
                         let mut health = self.health();
-                        health.failed(&fault);
+                        health.failed(began, &fault);
                         health.is_bad()
                     };
                     if is_bad {
@@ -274,34 +292,30 @@ impl Loop {
     }
 
     /// Owns the worker until it ends, and ends it.
-    async fn run(&self, mut worker: Worker, orders: mpsc::Receiver<Vec<u8>>, recycle: &Notify) -> Ended {
+    async fn run(&self, mut worker: Worker, orders: mpsc::Receiver<Vec<u8>>) -> Ended {
         let Some(to) = worker.to.take() else { return Ended::Died("its pipe is gone".into()) };
-        let ended = self.serve(&mut worker, write(to, orders), recycle).await;
-        if let Ended::Recycled = ended {
-            // Its pipe is closed by now.
-            worker.leave().await;
-        }
-        ended
-    }
-
-    async fn serve(&self, worker: &mut Worker, write: impl Future<Output = Next>, recycle: &Notify) -> Ended {
-        let mut write = pin!(write);
-        let mut end_cancelled = pin!(self.end_cancelled());
-        let mut retired = pin!(async {
-            recycle.notified().await;
-            self.calls().closed = true;
-            // What is open ends in its own time: its callers have deadlines.
-            while !self.calls().open.is_empty() {
-                sleep(Duration::from_millis(20)).await;
+        let mut rest = pin!(async {
+            tokio::select! {
+                () = write(to, orders) => {}
+                () = self.end_cancelled() => {}
             }
         });
+        let mut heard = 0_u32;
         loop {
-            let next = tokio::select! {
-                biased;
-                next = worker.next() => next,
-                never = &mut write => never,
-                () = &mut end_cancelled => return Ended::Blocked,
-                () = &mut retired => return Ended::Recycled,
+            heard = heard.wrapping_add(1);
+            // What was said in time counts, even if it is heard late; but a flood of it must not keep orders waiting.
+            let next = if heard.is_multiple_of(AT_ONCE) {
+                tokio::select! {
+                    biased;
+                    () = &mut rest => return Ended::Blocked,
+                    next = worker.next() => next,
+                }
+            } else {
+                tokio::select! {
+                    biased;
+                    next = worker.next() => next,
+                    () = &mut rest => return Ended::Blocked,
+                }
             };
             match next {
                 Next::Line => match protocol::read(worker.from.line()) {
@@ -323,7 +337,9 @@ impl Loop {
                 }
             }
             Said::End(end) => {
-                if let Some(open) = self.calls().open.remove(&id) {
+                let mut calls = self.calls();
+                calls.has_answered = true;
+                if let Some(open) = calls.open.remove(&id) {
                     let _ = open.end.send(End::Said(end));
                 }
             }
@@ -366,7 +382,7 @@ impl Loop {
 }
 
 /// Writes what is queued. That the worker does not read any more, its own end says better.
-async fn write(mut to: ChildStdin, mut orders: mpsc::Receiver<Vec<u8>>) -> Next {
+async fn write(mut to: ChildStdin, mut orders: mpsc::Receiver<Vec<u8>>) {
     while let Some(line) = orders.recv().await {
         if to.write_all(&line).await.is_err() {
             break;

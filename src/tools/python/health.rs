@@ -18,6 +18,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 pub(super) struct Health {
     /// Early deaths and failed starts since the last worker that lived.
     bad: u32,
+    /// When the last of them was.
+    counted: Option<Instant>,
     /// When the next start is due, if there is a pause.
     next: Option<Instant>,
     /// What went wrong last.
@@ -27,16 +29,33 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// A worker has ended by itself.
-    pub(super) fn died(&mut self, lived: Duration, why: &str) {
-        self.bad = if lived < SOUND { self.bad.saturating_add(1) } else { 0 };
+    /// A worker has ended by itself; whether it had ever answered a call.
+    pub(super) fn died(&mut self, born: Instant, has_answered: bool, why: &str) {
+        if has_answered || born.elapsed() >= SOUND {
+            self.lived();
+        } else {
+            self.count(born);
+        }
         self.fault = Some(why.to_owned());
     }
 
-    /// A worker could not be started.
-    pub(super) fn failed(&mut self, why: &str) {
-        self.bad = self.bad.saturating_add(1);
+    /// A worker could not be started; the start began then.
+    pub(super) fn failed(&mut self, began: Instant, why: &str) {
+        self.count(began);
         self.fault = Some(why.to_owned());
+    }
+
+    /// A worker is gone that did not die of its start: it had worked, or it had to be ended.
+    pub(super) fn lived(&mut self) {
+        self.bad = 0;
+    }
+
+    /// Those that were under way together count as one: eight workers that go down at once are one misfortune.
+    fn count(&mut self, began: Instant) {
+        if self.counted.is_none_or(|counted| began >= counted) {
+            self.bad = self.bad.saturating_add(1);
+            self.counted = Some(Instant::now());
+        }
     }
 
     /// How long to wait before the next start; `random` is from 0 to 1. Full jitter: modules that share a cause do not
@@ -73,7 +92,7 @@ mod tests {
         let mut health = Health::default();
         let mut pauses = Vec::new();
         for _ in 0..12 {
-            health.failed("no");
+            health.failed(Instant::now(), "no");
             pauses.push(health.pause(1.0).as_millis());
         }
         assert_eq!(pauses, [0, 0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000]);
@@ -81,12 +100,37 @@ mod tests {
         assert_eq!(health.pause(0.25), LONGEST / 4, "full jitter");
     }
 
-    #[test]
-    fn a_worker_that_lived_is_replaced_at_once() {
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_lived_is_replaced_at_once() {
         let mut health = Health::default();
-        (0..5).for_each(|_| health.died(Duration::from_secs(1), "early"));
+        let early = |health: &mut Health| (0..5).for_each(|_| health.died(Instant::now(), false, "early"));
+        early(&mut health);
         assert!(health.is_bad());
-        health.died(SOUND, "late");
+        let born = Instant::now();
+        tokio::time::advance(SOUND).await;
+        health.died(born, false, "late");
         assert_eq!((health.is_bad(), health.pause(1.0)), (false, Duration::ZERO));
+        early(&mut health);
+        health.died(Instant::now(), true, "in its second call");
+        assert_eq!((health.is_bad(), health.pause(1.0)), (false, Duration::ZERO));
+        early(&mut health);
+        health.lived();
+        assert!(!health.is_bad());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_go_down_together_count_once() {
+        let (mut health, born) = (Health::default(), Instant::now());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        (0..8).for_each(|_| health.died(born, false, "the database is gone"));
+        assert!(!health.is_bad());
+        for _ in 0..2 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            let began = Instant::now();
+            tokio::time::advance(Duration::from_secs(1)).await;
+            (0..8).for_each(|_| health.failed(began, "it still is"));
+        }
+        assert!(health.is_bad());
+        assert_eq!(health.pause(1.0), FIRST);
     }
 }

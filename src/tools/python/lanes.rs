@@ -36,12 +36,6 @@ impl Lanes {
         Self { fault: Some(fault.to_owned()), ..Self::default() }
     }
 
-    /// Replaces every worker, each when it has no call.
-    pub(super) fn recycle(&self) {
-        self.blocking.iter().for_each(SyncLane::recycle);
-        self.coroutines.iter().for_each(|lane| lane.recycle());
-    }
-
     /// A function as a tool.
     pub(super) fn offer(&self, function: Function) -> Option<Offer> {
         let lane = match function.mode {

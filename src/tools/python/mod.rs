@@ -43,11 +43,6 @@ impl Module {
         Self { settings, surroundings: surroundings.clone(), lanes: Mutex::default() }
     }
 
-    /// Replaces every worker, each when it has no call.
-    pub fn recycle(&self) {
-        self.lanes().recycle();
-    }
-
     fn lanes(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,7 @@
 //! A function of a module as a tool's runner.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -9,6 +10,9 @@ use super::protocol::Function;
 use super::sync_lane::SyncLane;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::Runner;
+
+/// A call that has less time left than this does not begin: it would be ended at once, and with it perhaps a worker.
+const LEAST: Duration = Duration::from_millis(20);
 
 /// A function and the workers that run it.
 pub(super) struct FunctionRunner {
@@ -25,9 +29,10 @@ pub(super) enum Lane {
 #[async_trait]
 impl Runner for FunctionRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        let begin_by = context.deadline.checked_sub(LEAST).unwrap_or(context.deadline);
         match &self.lane {
-            Lane::Sync(lane) => lane.call(&self.function, &arguments, &context).await,
-            Lane::Async(lane) => lane.call(&self.function, &arguments, &context).await,
+            Lane::Sync(lane) => lane.call(&self.function, &arguments, &context, begin_by).await,
+            Lane::Async(lane) => lane.call(&self.function, &arguments, &context, begin_by).await,
         }
     }
 

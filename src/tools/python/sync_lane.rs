@@ -5,10 +5,12 @@
 //! replacement is started behind it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::health::Health;
 use super::protocol::{self, Function, Listing, Mode, Said};
@@ -18,18 +20,21 @@ use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
 /// A call that has not begun looks for another worker so often.
 const TRIES: usize = 3;
+/// Told to whoever found no worker free.
+const BUSY_WAIT: Duration = Duration::from_secs(1);
 
 /// The workers and who waits for one.
 pub(super) struct SyncLane {
-    launcher: Arc<Launcher>,
     runtime: Handle,
     state: Mutex<State>,
     /// A permit for each free worker; who waits is served in order.
     free: Semaphore,
     /// Whether nobody should wait.
     down: watch::Sender<bool>,
-    /// Workers that come and go.
-    behind: Mutex<JoinSet<()>>,
+    /// Workers that are on their way.
+    coming: Mutex<JoinSet<()>>,
+    /// Last: what is dropped here waits for the end of all workers, so they must have been dropped before.
+    launcher: Arc<Launcher>,
 }
 
 struct State {
@@ -37,8 +42,6 @@ struct State {
     /// Workers, idle or at work.
     alive: usize,
     health: Health,
-    /// Workers of an earlier one are replaced after the call that they have.
-    generation: u64,
     numbers: u64,
 }
 
@@ -46,8 +49,8 @@ struct State {
 struct Idle {
     worker: Worker,
     number: u64,
-    generation: u64,
     next_id: u64,
+    has_answered: bool,
     /// Notices its end while nobody reads from it.
     _watch: Watch,
 }
@@ -55,29 +58,30 @@ struct Idle {
 impl SyncLane {
     /// A lane that begins with this worker and starts `more`. Within the runtime.
     pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, more: usize) -> Arc<Self> {
-        let state = State { idle: Vec::new(), alive: 0, health: Health::default(), generation: 0, numbers: 0 };
+        let state = State { idle: Vec::new(), alive: 0, health: Health::default(), numbers: 0 };
         let lane = Arc::new(Self {
-            launcher: launcher.clone(),
             runtime: Handle::current(),
             state: Mutex::new(state),
             free: Semaphore::new(0),
             down: watch::Sender::new(false),
-            behind: Mutex::default(),
+            coming: Mutex::default(),
+            launcher: launcher.clone(),
         });
-        lane.welcome(first, 0);
+        lane.welcome(first);
         (0..more).for_each(|_| lane.start_one());
         lane
     }
 
-    /// Runs a function. Dropping the future ends its worker.
+    /// Runs a function, if a worker is free by then. Dropping the future ends its worker.
     pub(super) async fn call(
         self: &Arc<Self>,
         function: &Function,
         arguments: &JsonObject,
         context: &ToolContext,
+        begin_by: Instant,
     ) -> Result<ToolResult, ToolError> {
         for _ in 0..TRIES {
-            let mut lease = self.lease().await?;
+            let mut lease = self.lease(begin_by).await?;
             let Some(idle) = &mut lease.idle else { continue };
             let id = idle.next_id;
             idle.next_id += 1;
@@ -94,20 +98,12 @@ impl SyncLane {
     }
 
     /// A free worker, when it is this call's turn.
-    async fn lease(self: &Arc<Self>) -> Result<Lease, ToolError> {
+    async fn lease(self: &Arc<Self>, begin_by: Instant) -> Result<Lease, ToolError> {
         loop {
-            let permit = match self.free.try_acquire() {
-                Ok(permit) => permit,
-                Err(_) => {
-                    let mut down = self.down.subscribe();
-                    tokio::select! {
-                        biased;
-                        permit = self.free.acquire() => permit.map_err(|_| self.unavailable())?,
-                        _ = down.wait_for(|down| *down) => return Err(self.unavailable()),
-                    }
-                }
-            };
-            permit.forget();
+            match self.free.try_acquire() {
+                Ok(permit) => permit.forget(),
+                Err(_) => self.turn(begin_by).await?,
+            }
             // None: it died while its permit was on the way.
             let Some(mut idle) = self.state().idle.pop() else { continue };
             let is_sound = idle.worker.is_sound();
@@ -117,6 +113,29 @@ impl SyncLane {
             }
             lease.died("its worker process ended while it had nothing to do");
         }
+    }
+
+    /// Waits for a worker to be free, as long as there is one and time to begin.
+    async fn turn(&self, begin_by: Instant) -> Result<(), ToolError> {
+        let mut down = self.down.subscribe();
+        let down = async {
+            // What this gives holds a lock: it ends here.
+            let _ = down.wait_for(|down| *down).await;
+        };
+        tokio::select! {
+            biased;
+            permit = self.free.acquire() => permit.map(|permit| permit.forget()).map_err(|_| self.unavailable()),
+            () = down => Err(self.unavailable()),
+            () = sleep_until(begin_by) => Err(self.busy()),
+        }
+    }
+
+    fn busy(&self) -> ToolError {
+        if self.workers() == 0 {
+            return self.unavailable();
+        }
+        let message = format!("the worker processes of the Python module {} were all busy", self.launcher.name);
+        ToolError::unavailable_before(message, Some(BUSY_WAIT))
     }
 
     fn unavailable(&self) -> ToolError {
@@ -140,33 +159,6 @@ impl SyncLane {
         (health.replaced, health.fault.clone())
     }
 
-    /// Replaces every worker, each when it has no call.
-    pub(super) fn recycle(self: &Arc<Self>) {
-        let retired = {
-            let mut state = self.state();
-            state.generation += 1;
-            std::mem::take(&mut state.idle)
-        };
-        for idle in retired {
-            self.take_back_permit();
-            self.retire(idle);
-        }
-    }
-
-    /// Replaces a worker that may leave in its own time.
-    fn retire(self: &Arc<Self>, idle: Idle) {
-        self.state().alive -= 1;
-        self.run(idle.worker.leave());
-        self.replace();
-    }
-
-    /// Runs something behind the lane, as long as there is one.
-    fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
-        while behind.try_join_next().is_some() {}
-        behind.spawn_on(work, &self.runtime);
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -179,7 +171,7 @@ impl SyncLane {
     }
 
     /// Takes in a worker that has loaded.
-    fn welcome(self: &Arc<Self>, worker: Worker, generation: u64) {
+    fn welcome(self: &Arc<Self>, worker: Worker) {
         let mut state = self.state();
         state.alive += 1;
         state.numbers += 1;
@@ -189,19 +181,13 @@ impl SyncLane {
             lane.upgrade().into_iter().for_each(|lane| lane.died_idle(number));
         });
         drop(state);
-        self.put_down(Idle { worker, number, generation, next_id: 1, _watch: watch });
+        self.put_down(Idle { worker, number, next_id: 1, has_answered: false, _watch: watch });
         self.publish();
     }
 
     /// Puts a worker where the next call finds it.
-    fn put_down(self: &Arc<Self>, idle: Idle) {
-        let mut state = self.state();
-        if idle.generation != state.generation {
-            drop(state);
-            return self.retire(idle);
-        }
-        state.idle.push(idle);
-        drop(state);
+    fn put_down(&self, idle: Idle) {
+        self.state().idle.push(idle);
         self.free.add_permits(1);
     }
 
@@ -220,7 +206,7 @@ impl SyncLane {
     fn publish(&self) {
         let state = self.state();
         let down = state.alive == 0 && state.health.is_bad();
-        drop(state);
+        // Under the lock, so that nobody else's newer finding is overwritten.
         self.down.send_if_modified(|was| std::mem::replace(was, down) != down);
     }
 
@@ -232,30 +218,32 @@ impl SyncLane {
 
     /// Starts a worker in the background, after a pause if others have died early.
     fn start_one(self: &Arc<Self>) {
-        self.run(start(Arc::downgrade(self), self.launcher.clone()));
+        let mut coming = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
+        while coming.try_join_next().is_some() {}
+        coming.spawn_on(start(Arc::downgrade(self), self.launcher.clone()), &self.runtime);
     }
 
-    fn pause(&self) -> (std::time::Duration, u64) {
-        let mut state = self.state();
-        (state.health.pause(fastrand::f64()), state.generation)
+    fn pause(&self) -> Duration {
+        self.state().health.pause(fastrand::f64())
     }
 
-    fn failed(&self, fault: &str) {
+    fn failed(&self, began: Instant, fault: &str) {
         tracing::warn!(target: "toolcrib::python", module = &*self.launcher.name, "a worker could not be started: {fault}");
-        self.state().health.failed(fault);
+        self.state().health.failed(began, fault);
         self.publish();
     }
 }
 
 /// Starts until one is up. Holds the lane only for moments, so that it can end.
 async fn start(lane: Weak<SyncLane>, launcher: Arc<Launcher>) {
-    while let Some((pause, generation)) = lane.upgrade().map(|lane| lane.pause()) {
-        tokio::time::sleep(pause).await;
+    while let Some(pause) = lane.upgrade().map(|lane| lane.pause()) {
+        sleep(pause).await;
+        let began = Instant::now();
         let started: Result<(Worker, Listing), String> = launcher.start(Mode::Sync).await;
         let Some(lane) = lane.upgrade() else { return };
         match started {
-            Ok((worker, _)) => return lane.welcome(worker, generation),
-            Err(fault) => lane.failed(&fault),
+            Ok((worker, _)) => return lane.welcome(worker),
+            Err(fault) => lane.failed(began, &fault),
         }
     }
 }
@@ -294,7 +282,9 @@ impl Lease {
     }
 
     fn give_back(mut self) {
-        if let Some(idle) = self.idle.take() {
+        if let Some(mut idle) = self.idle.take() {
+            idle.has_answered = true;
+            idle.worker.from.let_go();
             self.lane.put_down(idle);
         }
     }
@@ -311,7 +301,7 @@ impl Lease {
             {
                 let mut state = self.lane.state();
                 state.alive -= 1;
-                state.health.died(idle.worker.born.elapsed(), how);
+                state.health.died(idle.worker.born, idle.has_answered, how);
             }
             drop(idle);
             self.lane.replace();
@@ -322,7 +312,11 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(idle) = self.idle.take() {
-            self.lane.state().alive -= 1;
+            {
+                let mut state = self.lane.state();
+                state.alive -= 1;
+                state.health.lived();
+            }
             drop(idle);
             self.lane.replace();
         }

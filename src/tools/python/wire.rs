@@ -63,6 +63,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         &self.buffer[self.line.clone()]
     }
 
+    /// The line that was read last is not needed any more, nor the room that a long one took.
+    pub(super) fn let_go(&mut self) {
+        self.make_room();
+    }
+
     /// Nothing that was looked at is needed any more, but for a line that has only begun.
     fn make_room(&mut self) {
         self.line = 0..0;

@@ -43,8 +43,8 @@ exec(compile(read(int(size)), name, 'exec'), {'__name__': 'toolcrib_worker', '__
 pub(super) const VARIABLE: &str = "TOOLCRIB_WORKER";
 /// A worker whose pipe has closed ends at once, or is stuck.
 const END: Duration = Duration::from_secs(1);
-/// A worker that has nothing more to do gives its module's exit handlers two seconds.
-const LEAVE: Duration = Duration::from_secs(3);
+/// What a worker wrote last is read at once after its end, and what it started ends with it.
+const GRACE: Duration = Duration::from_millis(250);
 
 /// Starts the workers of one module.
 pub(super) struct Launcher {
@@ -182,12 +182,6 @@ impl Worker {
         !self.tree.has_ended()
     }
 
-    /// Ends it in its own time: it may still close what it has open.
-    pub(super) async fn leave(mut self) {
-        self.to = None;
-        let _ = timeout(LEAVE, self.tree.wait()).await;
-    }
-
     /// Writes to it, all or an error.
     pub(super) async fn write(&mut self, line: &[u8]) -> io::Result<()> {
         match &mut self.to {
@@ -205,8 +199,8 @@ impl Worker {
                 status = self.tree.wait() => self.status = status.ok(),
             }
         }
-        // What it wrote last is in the pipe.
-        let read = self.from.advance_now().unwrap_or(Ok(false));
+        // What it wrote last is in the pipe, and may not have been noticed yet.
+        let read = timeout(GRACE, self.from.advance()).await.unwrap_or(Ok(false));
         self.heard(read).await
     }
 
