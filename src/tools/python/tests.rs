@@ -1005,11 +1005,11 @@ def speak(text: str) -> str:
             return;
         }
         let crib = Crib::new(&format!("{PID}\n@tool\ndef version() -> int:\n    'Version.'\n    return 1\n"), 1).await;
-        for edited in ["@tool\ndef version() -> int:\n    'Version.'\n    return 2\n", "def ("] {
+        for (edited, replaced) in [("@tool\ndef version() -> int:\n    'Version.'\n    return 2\n", 1), ("def (", 2)] {
             let before = crib.process().await;
             std::fs::write(crib.file("tools.py"), format!("{PID}\n{edited}\n")).unwrap();
             kill_process(before, Signal::KILL).unwrap();
-            crib.until_workers(1, 1).await;
+            crib.until_workers(1, replaced).await;
             assert_eq!(crib.text("version", json!({})).await, "1");
         }
     }
