@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::coworkers::misnamed;
+use crate::call::JsonObject;
 use crate::call::units::Time;
-use crate::call::{JsonObject, ToolName};
 use crate::tools::ConfigFault;
 
 /// Most turns that a manifest may ask for: beyond that nobody reads along any more.
@@ -101,13 +102,7 @@ impl Config {
         if self.budget.time.is_some_and(|time| time.0.is_zero()) {
             faults.push(ConfigFault::error(&["budget", "time"], "a budget of nothing lets no model answer"));
         }
-        for (at, name) in self.coworkers.iter().enumerate() {
-            if ToolName::parse(name.trim()).is_err() {
-                let message =
-                    format!("`{name}` is no tool's name: coworkers are agents, by their names, without patterns");
-                faults.push(ConfigFault::error(&["coworkers", &at.to_string()], message));
-            }
-        }
+        faults.extend(misnamed(&self.coworkers).map(|(at, message)| ConfigFault::error(&["coworkers", &at], message)));
         faults
     }
 }

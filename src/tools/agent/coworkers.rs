@@ -168,6 +168,14 @@ impl<'a> Coworkers<'a> {
     }
 }
 
+/// Names of a manifest that can be no agent's: where in the list, and what is wrong.
+pub(in crate::tools) fn misnamed(names: &[String]) -> impl Iterator<Item = (String, String)> {
+    let wrong = names.iter().enumerate().filter(|(_, name)| ToolName::parse(name.trim()).is_err());
+    wrong.map(|(at, name)| {
+        (at.to_string(), format!("`{name}` is no tool's name: coworkers are agents, by their names, without patterns"))
+    })
+}
+
 /// How far a piece of work may go.
 pub(in crate::tools) struct Terms {
     pub(in crate::tools) tool_use_id: Option<Arc<str>>,

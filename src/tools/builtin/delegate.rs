@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Deserialize;
 
-use crate::call::{JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolName, ToolResult};
-use crate::tools::agent::coworkers::{Coworkers, Terms, Way, result};
+use crate::call::{JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolResult};
+use crate::tools::agent::coworkers::{Coworkers, Terms, Way, misnamed, result};
 use crate::tools::{ConfigFault, Runner, Tool};
 
 /// Agents take their time, and have bounds of their own.
@@ -28,12 +28,8 @@ pub(super) fn tool(way: Way, name: &str, config: Config) -> Result<Tool, ConfigF
         let message = "nobody could be turned to: name agents, or leave `coworkers` out for all of them";
         return Err(ConfigFault::error(&["with", "coworkers"], message));
     }
-    for (at, coworker) in names.into_iter().flatten().enumerate() {
-        if ToolName::parse(coworker.trim()).is_err() {
-            let message =
-                format!("`{coworker}` is no tool's name: coworkers are agents, by their names, without patterns");
-            return Err(ConfigFault::error(&["with", "coworkers", &at.to_string()], message));
-        }
+    if let Some((at, message)) = misnamed(names.unwrap_or_default()).next() {
+        return Err(ConfigFault::error(&["with", "coworkers", &at], message));
     }
     let known: Vec<&str> = names.into_iter().flatten().map(|name| name.trim()).collect();
     // Written otherwise a name is understood all the same, so the schema refuses none: it only says which there are.
