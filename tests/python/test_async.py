@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from harness import ok, said_no, text_of
 
 TOOLS = """
@@ -130,3 +131,15 @@ def test_a_sync_worker_runs_coroutines_too_and_tools_may_have_loops_of_their_own
     worker, _ = here.load(TOOLS + "\ndef own():\n    return asyncio.run(meet(1))\n", functions=["meet", "own"])
     assert text_of(ok(worker.call("own"))) == "met"
     assert text_of(ok(worker.call("meet", {"n": 1}))) == "met"
+
+
+@pytest.mark.parametrize("spoils", ["asyncio.run(meet(1))", "asyncio.set_event_loop(None)", "asyncio.get_event_loop().close()"])
+def test_what_a_tool_does_to_the_loop_is_mended_for_the_next(here, spoils):
+    worker, _ = here.load(
+        TOOLS + f"\ndef spoil():\n    {spoils}\ndef old():\n    return asyncio.get_event_loop().run_until_complete(meet(1))\n",
+        functions=["meet", "spoil", "old"],
+    )
+    for _ in range(2):
+        ok(worker.call("spoil"))
+        assert text_of(ok(worker.call("old"))) == "met"
+        assert text_of(ok(worker.call("meet", {"n": 1}))) == "met"

@@ -69,6 +69,49 @@ def test_children_do_not_hold_the_protocols_descriptors(here):
     assert not [pipe for pipe in mine if pipe in text_of(worker.call("by_exec"))]
 
 
+def test_a_forked_child_that_tells_something_while_a_thread_did_ends(here):
+    """The thread, which the child has not, may have been writing: what it held must not be waited for."""
+    worker, _ = here.load(
+        """
+        import os, sys
+        from toolcrib import tool
+        @tool(context=True)
+        def f(tool_context):
+            "Forks in the middle of a line."
+            wire = tool_context.progress.__globals__["wire"]
+            wire.lock.acquire()
+            child = os.fork()
+            if child == 0:
+                tool_context.progress("I am nobody")
+            wire.lock.release()
+            return os.waitpid(child, 0)[1]
+        """,
+    )
+    worker.start_call("f", {}, watched=True)
+    answer = worker.receive()
+    assert (answer["op"], text_of(answer)) == ("result", str(1 << 8)), answer
+
+
+def test_what_a_call_keeps_in_a_context_variable_is_not_the_next_callers(here):
+    worker, _ = here.load(
+        """
+        import contextvars
+        user = contextvars.ContextVar("user", default="nobody")
+        def f(name: str):
+            before = user.get()
+            user.set(name)
+            return before
+        def steps(name: str):
+            user.set(name)
+            yield
+            yield user.get()
+        """,
+        functions=["f", "steps"],
+    )
+    assert [text_of(ok(worker.call("f", {"name": name}))) for name in ("ann", "bob")] == ["nobody", "nobody"]
+    assert text_of(ok(worker.call("steps", {"name": "ann"}))) == "ann"
+
+
 def test_a_child_that_lives_on_does_not_keep_the_service_waiting(here):
     worker, _ = here.load(
         """

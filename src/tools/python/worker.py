@@ -29,6 +29,7 @@ import asyncio
 import base64
 import collections
 import collections.abc
+import contextvars
 import dataclasses
 import datetime
 import decimal
@@ -94,6 +95,7 @@ class Wire:
             except OSError:
                 pass
         self.source = self.sink = self.log = -1
+        self.lock = threading.Lock()  # the old one may be held for ever, by a thread that was not forked
 
     def send(self, line):
         """Writes one line, given without its end. In one piece if the pipe takes it."""
@@ -2429,10 +2431,8 @@ def serve_one_by_one(tools):
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     streams = [sys.stdout, sys.stderr]
-    for line in iter(open(wire.source, "rb", buffering=1 << 16, closefd=False).readline, b""):
-        _, call = read_call(line, tools)
-        if call is None:
-            continue
+
+    def answer(call):
         try:
             value = call.tool.start(call.arguments, call)
             if type(value) not in QUICK:
@@ -2441,13 +2441,21 @@ def serve_one_by_one(tools):
                 elif inspect.isasyncgen(value) or inspect.isawaitable(value):
                     value = loop.run_until_complete(finish(value, call))
         except Unfit as unfit:
-            answer = invalid_line(call.id, unfit.violations)
+            return invalid_line(call.id, unfit.violations)
         except BaseException as error:
-            answer = call.error_line(error)
-        else:
-            answer = call.result_line(value)
-        call.end(answer)
+            return call.error_line(error)
+        return call.result_line(value)
+
+    for line in iter(open(wire.source, "rb", buffering=1 << 16, closefd=False).readline, b""):
+        _, call = read_call(line, tools)
+        if call is None:
+            continue
+        # A context of its own: what one call keeps in a ContextVar is not the next caller's.
+        call.end(contextvars.copy_context().run(answer, call))
         restore_streams(streams)
+        if loop.is_closed():  # by a tool that took it for its own
+            loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)  # asyncio.run leaves none behind
 
 
 def serve_together(tools):
