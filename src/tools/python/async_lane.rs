@@ -388,5 +388,5 @@ async fn write(mut to: ChildStdin, mut orders: mpsc::Receiver<Vec<u8>>) {
             break;
         }
     }
-    pending().await
+    pending::<()>().await;
 }
