@@ -1107,17 +1107,22 @@ def answer() -> list:
     }
 
     #[tokio::test]
-    async fn what_pip_cannot_install_is_said_in_its_words() {
-        if no_python() || no_venv() {
+    async fn what_cannot_be_built_is_said_in_the_words_of_what_failed() {
+        if no_python() {
             return;
         }
         let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
         let requirements = folder.path().join("requirements.txt");
-        std::fs::write(&requirements, "./hunter2-hunter2-1.0-py3-none-any.whl\n").unwrap();
-        let module = module(&folder, &mark);
+        std::fs::write(&requirements, "tiny\n").unwrap();
+        let fails = "import sys\nprint('no room for hunter2-hunter2')\nsys.exit(1)\n";
+        std::fs::write(folder.path().join("venv.py"), fails).unwrap();
+        let mut settings = settings(&folder, SOURCE, &mark);
+        settings.interpreter = Interpreter::Requirements(requirements.clone());
+        settings.environment.insert("PYTHONPATH".into(), folder.path().to_str().unwrap().to_owned());
+        let module = Module::new(settings, &surroundings());
         let fault = module.list(&|_| {}).await.err().unwrap().0;
-        let begins = format!("pip install for {} failed with exit status: 1: ", requirements.display());
-        assert!(fault.starts_with(&begins) && fault.contains("ERROR") && !fault.contains("hunter2"), "{fault}");
+        let said = "failed with exit status: 1: no room for [redacted]";
+        assert_eq!(fault, format!("python -m venv for {} {said}", requirements.display()));
         std::fs::remove_file(&requirements).unwrap();
         let fault = module.list(&|_| {}).await.err().unwrap().0;
         assert!(fault.starts_with("cannot read ") && fault.contains("requirements.txt"), "{fault}");

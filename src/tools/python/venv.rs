@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::config::{ModuleSettings, Surroundings};
 use super::interpreter::{Python, command, is_program};
 use super::{helper, prints};
+use crate::blocking;
 use crate::call::json::digest;
 use crate::tools::Told;
 use crate::tools::process::Sweeps;
@@ -43,7 +45,7 @@ impl Wanted<'_> {
         let parts = [python.version.as_bytes(), python.program.as_os_str().as_encoded_bytes(), &requirements];
         let name = hex::encode(&digest(parts)[..8]);
         let venvs = &self.settings.venvs;
-        let fault = |error: std::io::Error| format!("cannot keep virtual environments in {}: {error}", venvs.display());
+        let fault = |error: io::Error| format!("cannot keep virtual environments in {}: {error}", venvs.display());
         let (folder, lock) = (venvs.join(&name), venvs.join(format!("{name}.lock")));
         let own = folder.join("bin").join("python");
         if is_complete(&folder, &own) {
@@ -55,16 +57,16 @@ impl Wanted<'_> {
         if is_complete(&folder, &own) {
             return Ok(own);
         }
-        if folder.exists() {
-            fs::remove_dir_all(&folder).map_err(fault)?;
-        }
+        // The lock goes along: if nobody waits for this any more, it is held until it is done.
+        let lock = remove(folder.clone(), lock).await.map_err(fault)?;
         self.build(python, &folder, &own).await?;
         fs::write(folder.join(COMPLETE), []).map_err(fault)?;
+        drop(lock);
         (self.told)("its virtual environment is built".into());
         Ok(own)
     }
 
-    async fn wait_for(&self, lock: &File) -> std::io::Result<()> {
+    async fn wait_for(&self, lock: &File) -> io::Result<()> {
         let mut waits = false;
         loop {
             match lock.try_lock() {
@@ -113,6 +115,15 @@ impl Wanted<'_> {
         let last: Vec<String> = done.last.iter().map(|line| prints::clean(line.trim(), redactor)).collect();
         Err(format!("{what} for {} failed with {}: {}", self.file.display(), done.status, last.join("; ")))
     }
+}
+
+/// Throws away what an interrupted build left, which may be much.
+async fn remove(folder: PathBuf, lock: File) -> io::Result<File> {
+    let remove = move || match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(lock),
+    };
+    blocking::on_a_thread(remove).await.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()))
 }
 
 fn is_complete(folder: &Path, own: &Path) -> bool {
