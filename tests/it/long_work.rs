@@ -425,7 +425,7 @@ async fn what_is_done_within_the_wait_is_answered_itself() {
     });
     app.until_newest_with("tool=count&state=running").await;
     tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(19)).await;
+    tokio::time::advance(Duration::from_secs(10)).await;
     assert!(!waiting.is_finished());
     tokio::time::resume();
     go.notify_one();
