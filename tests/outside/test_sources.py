@@ -162,7 +162,7 @@ def test_a_failed_module_heals_when_its_file_does(start, tmp_path):
     shown = source(crib)
     assert shown["state"] == "failed" and "not today" in shown["fault"], shown
     said = problem(crib.invoke("hello", {"name": "Ann"}), 503, "tool_unavailable")
-    assert "not today" in said["detail"], said
+    assert "could not be loaded" in said["detail"] and "not today" not in said["detail"], "why is the operator's to see"
     beside(folder)
     poll(lambda: crib.invoke("hello", {"name": "Ann"}).status == 200, 15, "it is up")
 
@@ -226,8 +226,8 @@ def test_call_in_process(folder):
     beside(folder, "import no_such_thing\n")
     done = cli("call", "hello", '{"name": "Ann"}', cwd=folder)
     said = json.loads(done.stdout)
-    assert done.returncode == 1 and said["kind"] == "tool_unavailable" and "no_such_thing" in said["detail"], done
-    assert "source `greeter` failed" in done.stderr, done
+    assert done.returncode == 1 and said["kind"] == "tool_unavailable", done
+    assert "source `greeter` failed" in done.stderr and "no_such_thing" in done.stderr, done
     assert cli("call", "calculator", '{"expression": "6*7"}', cwd=folder).returncode == 0
 
 
