@@ -175,3 +175,11 @@ def test_a_real_strands_on_the_path_wins_over_the_stand_in(here):
     here.write("def tool(f): raise RuntimeError('the real one')", "strands/__init__.py")
     failed = here.fail("from strands import tool\n@tool\ndef f(): ...\n")
     assert "the real one" in failed["message"]
+
+
+def test_a_worker_that_is_given_its_source_runs_that_and_reads_other_files_as_they_are(here):
+    path = here.write("def (")
+    here.write("a note", "note.txt")
+    source = "import pkgutil\ndef note(): return pkgutil.get_data(__name__, 'note.txt').decode()\n"
+    worker, _ = here.load_named(path, functions=["note"], source=source)
+    assert text_of(ok(worker.call("note", {}))) == "a note"

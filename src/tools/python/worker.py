@@ -2098,7 +2098,8 @@ class FreshLoader(importlib.machinery.SourceFileLoader):
         raise OSError("not cached")
 
     def get_data(self, path):
-        return super().get_data(path) if self.source is None else self.source.encode()
+        # Tools may ask for other files of their folder by this too (pkgutil.get_data).
+        return self.source.encode() if self.source is not None and path == self.path else super().get_data(path)
 
 
 def import_file(path, source=None):

@@ -100,7 +100,8 @@ impl Launcher {
         result.map_err(|fault| self.redactor.text(&printable::text(&fault)).into_owned())
     }
 
-    /// A file may have been edited since; its tools stay what they were until they are listed again.
+    /// A module that is known by name, or what a file imports, may be another by now; the tools stay what they were until
+    /// they are listed again.
     fn compare(&self, now: &[Function]) {
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
         if listed.get_or_insert_with(|| now.to_vec()) != now {
