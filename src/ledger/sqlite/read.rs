@@ -48,9 +48,10 @@ async fn one(pool: &SqlitePool, id: InvocationId) -> Result<Option<Row>> {
 /// A row as it was written, or an error: somebody may act on what it says.
 fn whole(row: &SqliteRow) -> Result<Row> {
     let id = id(row.try_get(0)?)?;
-    let written: Option<u32> = row.try_get(19)?;
-    match decode(row) {
-        Ok(row) if written.is_none_or(|sum| sum == sum::of_row(&row)) => Ok(row),
+    // The sum itself may be what is damaged.
+    let read = || Ok::<_, sqlx::Error>((decode(row)?, row.try_get::<Option<u32>, _>(19)?));
+    match read() {
+        Ok((row, written)) if written.is_none_or(|sum| sum == sum::of_row(&row)) => Ok(row),
         read => {
             let error = read.err();
             tracing::error!(%id, error = error.map(tracing::field::display), "a row of the ledger is damaged: it is shown to nobody");

@@ -465,6 +465,7 @@ async fn a_damaged_row_is_shown_to_nobody() {
         "attempts = 3",
         "kind = 'internal'",
         "result = cast(x'c328' as text)",
+        "sum = sum + (1 << 40)",
     ] {
         let (whole, broken) = (key("whole"), key(damage));
         for row in [&whole, &broken] {
