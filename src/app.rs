@@ -32,8 +32,7 @@ use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
 use crate::start::{Person, Start};
-use crate::tools::python::Surroundings;
-use crate::tools::{BuildError, Source, SourceSettings, Tool, builtin};
+use crate::tools::{BuildError, Source, SourceSettings, Surroundings, Tool, builtin};
 
 /// Virtual environments are kept in this folder, beside the ledger.
 const VENVS: &str = "toolcrib-venvs";

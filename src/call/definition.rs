@@ -90,11 +90,14 @@ pub enum Kind {
     Sql,
     /// A model with tools of its own.
     Agent,
+    /// A tool of an MCP server.
+    Mcp,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 6] = [Self::Native, Self::Command, Self::Http, Self::Python, Self::Sql, Self::Agent];
+    pub const ALL: [Self; 7] =
+        [Self::Native, Self::Command, Self::Http, Self::Python, Self::Sql, Self::Agent, Self::Mcp];
 
     /// The word used in manifests and answers.
     pub fn as_str(self) -> &'static str {
@@ -105,6 +108,7 @@ impl Kind {
             Self::Python => "python",
             Self::Sql => "sql",
             Self::Agent => "agent",
+            Self::Mcp => "mcp",
         }
     }
 }

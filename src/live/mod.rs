@@ -32,8 +32,7 @@ use crate::callers::Callers;
 use crate::ledger;
 use crate::manifest::{Defaults, Finding};
 use crate::registry::{ChangeError, Registry};
-use crate::tools::python::Surroundings;
-use crate::tools::{BuildError, Tool};
+use crate::tools::{BuildError, Surroundings, Tool};
 
 /// See the module.
 pub struct Live {

@@ -17,7 +17,7 @@ use crate::callers::Callers;
 use crate::ledger;
 use crate::manifest::{Finding, Manifest, Severity};
 use crate::registry::{Aside, Registry};
-use crate::tools::python::Surroundings;
+use crate::tools::Surroundings;
 
 impl Live {
     /// Fills an empty registry: the tools of program and manifest, and those that were registered before the last stop.

@@ -314,7 +314,7 @@ mod tests {
     fn settings(entry: &str) -> ModuleSettings {
         match module(entry).unwrap_or_else(|errors| panic!("{errors:?}")).settings {
             SourceSettings::Python(settings) => *settings,
-            SourceSettings::Program { .. } => panic!("not a module"),
+            SourceSettings::Mcp(_) | SourceSettings::Program { .. } => panic!("not a module"),
         }
     }
 

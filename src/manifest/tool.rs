@@ -77,7 +77,7 @@ impl ToolReader<'_> {
         let input_schema = self.input_schema(&node, &under);
         let mut tool = match kind {
             Kind::Native => self.native(name, &node, &under)?,
-            Kind::Python => return None,
+            Kind::Python | Kind::Mcp => return None,
             Kind::Command | Kind::Http | Kind::Sql | Kind::Agent => {
                 self.by_kind(name, kind, &node, &under, &policy, input_schema.as_ref())?
             }

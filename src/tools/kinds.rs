@@ -30,7 +30,7 @@ pub fn blank(kind: Kind, name: &str) -> Tool<()> {
     match kind {
         Kind::Agent => agent::parameters(tool),
         Kind::Sql => tool.effect(Effect::Read),
-        Kind::Native | Kind::Command | Kind::Http | Kind::Python => tool,
+        Kind::Native | Kind::Command | Kind::Http | Kind::Python | Kind::Mcp => tool,
     }
 }
 
@@ -42,14 +42,14 @@ pub fn keys(kind: Kind) -> &'static [&'static str] {
         Kind::Http => serde_introspect::<http::Config>(),
         Kind::Sql => serde_introspect::<sql::Config>(),
         Kind::Agent => serde_introspect::<agent::Config>(),
-        Kind::Python => &[],
+        Kind::Python | Kind::Mcp => &[],
     }
 }
 
 /// Builds the runner from the kind's own keys. Native tools are not built from a manifest: `None`.
 pub fn build(kind: Kind, config: Value, context: &BuildContext<'_>) -> Option<Built> {
     match kind {
-        Kind::Native | Kind::Python => None,
+        Kind::Native | Kind::Python | Kind::Mcp => None,
         Kind::Command => Some(decode(config, &[]).and_then(|config| command::build(config, context))),
         Kind::Http => Some(decode(config, &[]).and_then(|config| match http::build(config, context) {
             (Some(runner), notes) => Ok((runner, notes)),

@@ -7,6 +7,7 @@ pub mod command;
 mod config;
 pub mod http;
 pub mod kinds;
+pub mod mcp;
 mod media;
 pub mod native;
 mod process;
@@ -15,6 +16,7 @@ mod source;
 mod sources;
 pub mod sql;
 mod stand_in;
+mod surroundings;
 pub mod template;
 mod tool;
 
@@ -29,6 +31,7 @@ pub use source::{Listed, Offer, Source, SourceFault, SourceStatus, Told};
 pub use sources::SourceSettings;
 pub use sql::Databases;
 pub use stand_in::StandIn;
+pub use surroundings::Surroundings;
 pub(crate) use tool::Settings;
 pub use tool::{BuildError, Tool};
 

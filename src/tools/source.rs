@@ -10,7 +10,7 @@ use super::Runner;
 use crate::call::JsonObject;
 use crate::secrets::Redactor;
 
-/// Something outside that brings tools of its own, such as a Python module. Dropping it and the runners it gave ends
+/// Something outside that brings tools of its own, such as a Python module or an MCP server. Dropping it and the runners it gave ends
 /// all that it started.
 #[async_trait]
 pub trait Source: Send + Sync + 'static {
@@ -20,6 +20,12 @@ pub trait Source: Send + Sync + 'static {
 
     /// How it is now.
     fn status(&self) -> SourceStatus;
+
+    /// Ends when its tools may be others than those it listed last, and it should be asked again; never, where it has
+    /// no way to know.
+    async fn changed(&self) {
+        std::future::pending().await
+    }
 }
 
 /// Hears, in a few words for people, what a source is busy with, e.g. "installing 12 packages".

@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::python::{Interpreter, Module, ModulePath, ModuleSettings, Surroundings};
+use super::mcp::{Server, ServerSettings};
+use super::python::{Interpreter, Module, ModulePath, ModuleSettings};
 use super::source::Source;
+use super::surroundings::Surroundings;
 use crate::call::{Kind, Origin};
 
 /// All that a source is started with. Two that are equal need not be started twice.
@@ -12,6 +14,8 @@ use crate::call::{Kind, Origin};
 pub enum SourceSettings {
     /// A Python module.
     Python(Box<ModuleSettings>),
+    /// An MCP server.
+    Mcp(Box<ServerSettings>),
     /// The embedding program's own, ready as it is.
     Program {
         /// Its name.
@@ -26,6 +30,7 @@ impl SourceSettings {
     pub fn name(&self) -> &str {
         match self {
             Self::Python(module) => &module.name,
+            Self::Mcp(server) => &server.name,
             Self::Program { name, .. } => name,
         }
     }
@@ -34,6 +39,7 @@ impl SourceSettings {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Python(_) => Kind::Python,
+            Self::Mcp(_) => Kind::Mcp,
             Self::Program { .. } => Kind::Native,
         }
     }
@@ -41,7 +47,7 @@ impl SourceSettings {
     /// Where it was declared.
     pub fn origin(&self) -> Origin {
         match self {
-            Self::Python(_) => Origin::Manifest,
+            Self::Python(_) | Self::Mcp(_) => Origin::Manifest,
             Self::Program { .. } => Origin::Program,
         }
     }
@@ -61,7 +67,7 @@ impl SourceSettings {
                 };
                 module.into_iter().chain(requirements).collect()
             }
-            Self::Program { .. } => Vec::new(),
+            Self::Mcp(_) | Self::Program { .. } => Vec::new(),
         }
     }
 
@@ -69,7 +75,7 @@ impl SourceSettings {
     pub fn keep_venvs_in(&mut self, folder: &Path) {
         match self {
             Self::Python(module) => folder.clone_into(&mut module.venvs),
-            Self::Program { .. } => {}
+            Self::Mcp(_) | Self::Program { .. } => {}
         }
     }
 
@@ -77,6 +83,7 @@ impl SourceSettings {
     pub fn build(&self, surroundings: &Surroundings) -> Arc<dyn Source> {
         match self {
             Self::Python(module) => Arc::new(Module::new(ModuleSettings::clone(module), surroundings)),
+            Self::Mcp(server) => Arc::new(Server::new(ServerSettings::clone(server), surroundings)),
             Self::Program { source, .. } => source.clone(),
         }
     }
@@ -86,6 +93,7 @@ impl PartialEq for SourceSettings {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Python(one), Self::Python(other)) => one == other,
+            (Self::Mcp(one), Self::Mcp(other)) => one == other,
             (Self::Program { name: a, source: one }, Self::Program { name: b, source: other }) => {
                 a == b && Arc::ptr_eq(one, other)
             }

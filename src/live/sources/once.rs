@@ -8,8 +8,7 @@ use futures_util::future::join_all;
 use super::{Serving, change};
 use crate::manifest::DeclaredSource;
 use crate::schema::Schema;
-use crate::tools::Tool;
-use crate::tools::python::Surroundings;
+use crate::tools::{Surroundings, Tool};
 
 /// What came of it.
 pub(crate) struct Brought {

@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::config::{Interpreter, ModuleSettings, Surroundings};
+use super::config::{Interpreter, ModuleSettings};
 use super::protocol::span;
 use super::{helper, venv};
+use crate::tools::Surroundings;
 use crate::tools::Told;
 use crate::tools::process::Sweeps;
 

@@ -23,12 +23,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
-pub use self::config::{Interpreter, ModulePath, ModuleSettings, Surroundings};
+pub use self::config::{Interpreter, ModulePath, ModuleSettings};
 use self::lanes::Lanes;
 use self::protocol::{Listing, Mode};
 use self::worker::Launcher;
 use super::process::Sweeps;
-use super::{Listed, Offer, Source, SourceFault, SourceStatus, Told};
+use super::{Listed, Offer, Source, SourceFault, SourceStatus, Surroundings, Told};
 use crate::blocking;
 
 /// A Python module and the workers that have loaded it. They end when it and the runners that it gave are dropped.

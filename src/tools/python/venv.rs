@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::config::{ModuleSettings, Surroundings};
+use super::config::ModuleSettings;
 use super::interpreter::{Python, command, is_program};
 use super::{helper, prints};
 use crate::blocking;
 use crate::call::json::digest;
+use crate::tools::Surroundings;
 use crate::tools::Told;
 use crate::tools::process::Sweeps;
 
