@@ -157,5 +157,5 @@ fn nameless(id: Option<Value>, name: Option<&Value>) -> Misread {
         Some(other) => format!("the tool's name in the call is of the type {}, not a text", type_name(other)),
     };
     let correction = "Your tool call did not say which tool. Call again, with the exact name of one of your tools.";
-    Misread { id, name: None, what, correction: correction.to_owned() }
+    Misread { id, name: None, what, correction: correction.to_owned(), is_other_method: false }
 }

@@ -126,6 +126,7 @@ fn malformed(message: Option<Value>) -> Misread {
             "Your function call could not be read{message}. Call again: name one function exactly, give its arguments as \
              one JSON object, and write no code."
         ),
+        is_other_method: false,
     }
 }
 

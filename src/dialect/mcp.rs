@@ -8,9 +8,6 @@ use super::message::{Ask, Misread};
 use super::reply::Told;
 use crate::call::{Content, JsonObject, Resource};
 
-/// Begins what is wrong with a request for anything but a call.
-const OTHER_METHOD: &str = "only the method `tools/call` is answered here, not";
-
 /// JSON-RPC 2.0, "method not found".
 const METHOD_NOT_FOUND: i64 = -32601;
 /// JSON-RPC 2.0, "invalid params"; MCP's answer to an unknown tool or a malformed call.
@@ -51,9 +48,9 @@ fn one(fields: &mut JsonObject, found: &mut Found) {
             found.call(id, name, arguments);
         }
         Some(method) if id.is_some() => {
-            let what = format!("{OTHER_METHOD} `{method}`");
+            let what = format!("only the method `tools/call` is answered here, not `{method}`");
             let correction = format!("{what}.");
-            found.misread(Misread { id, name: None, what, correction });
+            found.misread(Misread { id, name: None, what, correction, is_other_method: true });
         }
         Some(method) => found.left_alone(&format!("the notification `{method}`")),
         None => found.left_alone("what has no method"),
@@ -64,7 +61,7 @@ fn one(fields: &mut JsonObject, found: &mut Found) {
 pub(super) fn reply(ask: &Result<Ask, Misread>, told: Told<'_>) -> Value {
     let said = told.said;
     if said.is_no_call {
-        let is_other = matches!(ask, Err(misread) if misread.what.starts_with(OTHER_METHOD));
+        let is_other = matches!(ask, Err(misread) if misread.is_other_method);
         let code = if is_other { METHOD_NOT_FOUND } else { INVALID_PARAMS };
         let message = blocks::all_in_words(said);
         return json!({"jsonrpc": "2.0", "id": told.id, "error": {"code": code, "message": message}});

@@ -128,6 +128,8 @@ pub struct Misread {
     pub what: String,
     /// What to do about it, for the model: whole sentences.
     pub correction: String,
+    /// It asks for something else than a call.
+    pub is_other_method: bool,
 }
 
 /// What is said about one call.

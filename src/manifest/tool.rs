@@ -94,6 +94,12 @@ impl ToolReader<'_> {
             let message = "has no effect: this tool answers out of what is stored, and that is not stored again";
             self.findings.warning(&node, &["cache".into()], &under, message);
         }
+        let needs_context = tool.policy.cache.as_ref().is_some_and(|cache| cache.context.is_none());
+        if needs_context && tool.policy.effect == Effect::Read && tool.runner.takes_context() {
+            let message = "has no effect: this tool's results may depend on the caller's context; add `context` with the \
+                           fields that they depend on, [] if none";
+            self.findings.warning(&node, &["cache".into()], &under, message);
+        }
         (self.findings.0.len() == errors_before || !self.has_errors_since(errors_before)).then_some(tool)
     }
 

@@ -90,7 +90,7 @@ fn is_in_call(text: &str, place: usize) -> bool {
 /// A call that cannot be read, with how it is written.
 fn misread(form: Form, name: Option<String>, what: String) -> Misread {
     let correction = format!("The tool call could not be read, so no tool ran: {what}. {}", reminder(form, &[]));
-    Misread { id: None, name, what, correction }
+    Misread { id: None, name, what, correction, is_other_method: false }
 }
 
 #[cfg(test)]

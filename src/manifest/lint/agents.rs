@@ -168,4 +168,12 @@ mod tests {
         assert_eq!(of("budget: {time: 60s}, timeout: 60s"), idle);
         assert_eq!(of("budget: {time: 60s}, deadline: 20s, timeout: 10s"), idle);
     }
+
+    #[test]
+    fn a_cache_that_does_not_say_what_of_the_context_counts_is_none() {
+        let cached = |cache: &str| of(&format!("tools: [calculator], effect: read, cache: {cache}"));
+        assert_eq!(cached("{ttl: 5m}"), ["warning ineffective tools.boss.cache 5"]);
+        assert_eq!(cached("{ttl: 5m, context: []}"), [""; 0]);
+        assert_eq!(of("effect: read, cache: {ttl: 5m}"), [""; 0], "without tools it is handed no context");
+    }
 }
