@@ -12,6 +12,7 @@ use futures_util::FutureExt;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use wildmatch::WildMatch;
 
@@ -100,6 +101,8 @@ pub struct App {
     retention: Option<Duration>,
     demo: bool,
     person: Option<Person>,
+    /// Tripped when streams that clients hold open are to end.
+    ending: CancellationToken,
 }
 
 /// Collects what a service is made of.
@@ -284,7 +287,7 @@ impl AppBuilder {
         let retention = place.retention;
         let registry = Arc::new(Registry::new(shared, Arc::new(Callers::default()), services));
         let live = Live::start(registry, plan, manifest, seen).await?;
-        Ok(App { live, settings, listen, retention, demo, person })
+        Ok(App { live, settings, listen, retention, demo, person, ending: CancellationToken::new() })
     }
 }
 
@@ -320,7 +323,7 @@ impl App {
 
     /// The HTTP face without a socket, to be driven in process or mounted elsewhere.
     pub fn router(&self) -> Router {
-        http::router(self.live.clone(), &self.settings)
+        http::router(self.live.clone(), &self.settings, &self.ending)
     }
 
     /// Listens, prints `listening on http://ADDR` to standard output when every source was listed (or after five seconds),
@@ -375,7 +378,8 @@ impl App {
                 _ = ledger.failed() => {}
             }
         };
-        let served = http::serve(listener, self.router(), shared.running.clone(), &self.settings, stopped, hurried);
+        let (running, ending) = (shared.running.clone(), self.ending.clone());
+        let served = http::serve(listener, self.router(), running, &self.settings, stopped, hurried, ending);
         tokio::select! {
             () = served => {}
             () = announced => {}
@@ -407,6 +411,7 @@ impl App {
         let shared = self.registry().shared();
         shared.running.close();
         shared.running.drained().await;
+        self.ending.cancel();
         self.live.stop_sources().await;
         shared.ledger.close().await;
         shared.call_log.flush().await;
