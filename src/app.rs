@@ -1,4 +1,7 @@
-//! Puts the parts together: the only file that wires.
+//! Puts the parts together: the only file that wires. `app/serving.rs` runs what came of it.
+
+mod serving;
+mod signals;
 
 use std::collections::HashMap;
 use std::io;
@@ -8,13 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use futures_util::FutureExt;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
-use tokio_util::task::AbortOnDropHandle;
 use wildmatch::WildMatch;
 
+pub use self::signals::stopped;
 use crate::call::{CallSettings, Clock, DigestKey, Services};
 use crate::callers::Callers;
 use crate::http::{self, ServerSettings};
@@ -31,15 +31,11 @@ use crate::running::Running;
 use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
-use crate::start::{Person, Start};
+use crate::start::Person;
 use crate::tools::{BuildError, Source, SourceSettings, Surroundings, Tool, builtin};
 
 /// Virtual environments are kept in this folder, beside the ledger.
 const VENVS: &str = "toolcrib-venvs";
-/// So long the start waits for sources before it is announced without them.
-const SOURCES_TIME: Duration = Duration::from_secs(5);
-/// For running tools to be killed and last answers to leave once the ledger has failed for good.
-const FAILED_TIME: Duration = Duration::from_millis(700);
 
 /// Why a service could not be built or started.
 #[derive(Debug, thiserror::Error)]
@@ -323,77 +319,6 @@ impl App {
         http::router(self.live.clone(), &self.settings)
     }
 
-    /// Listens, prints `listening on http://ADDR` to standard output when every source was listed (or after five seconds),
-    /// and serves until SIGTERM or SIGINT; then drains, ends the sources and closes the ledger. A second signal hurries. SIGHUP, or a change of the manifest's files, reloads it.
-    ///
-    /// # Errors
-    /// When the address cannot be listened on, or would be open to others without callers. [`ledger::Error::Stopped`]:
-    /// the disk failed so that nobody knows what is on it; running calls were cancelled, and the process should end.
-    pub async fn serve(mut self) -> Result<(), Error> {
-        let listen = &self.listen;
-        let failed = |source| Error::Listen { listen: listen.clone(), source };
-        let listener = TcpListener::bind(listen).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let alone = self.registry().catalog().callers().is_empty();
-        let open = alone && !manifest::is_loopback(&address);
-        if open && !self.settings.allow_open {
-            return Err(Error::Open(address));
-        }
-        let (mut stop, mut signals) = (Signals::new()?, Signals::new()?);
-        // Counted from the start: of two signals that nobody looked at in between there is only one.
-        let hurry = AbortOnDropHandle::new(tokio::spawn(async move { signals.second().await }));
-        let hangups = signal(SignalKind::hangup()).map_err(Error::Signals)?;
-        let (person, app) = (self.person.take(), &self);
-        // Whoever reads the line and calls at once should find its tools.
-        let announced = async move {
-            let _ = tokio::time::timeout(SOURCES_TIME, app.sources_listed()).await;
-            Start::new(address, app.registry(), &app.sources(), &app.settings, app.demo).say(person);
-            if open {
-                tracing::warn!(%address, "open to other machines without any key");
-            }
-            std::future::pending::<()>().await;
-        };
-        let watching = tokio::spawn(self.live.clone().watch(hangups));
-        let shared = self.registry().shared().clone();
-        let verifying = tokio::spawn(ledger::verify(shared.ledger.clone(), shared.metrics.commits()));
-        let clock = tokio::spawn(ledger::mind_the_clock(shared.clock.clone(), shared.metrics.commits()));
-        if let Some(keep) = self.retention {
-            // Ends when the ledger is closed.
-            tokio::spawn(ledger::retain(shared.ledger.clone(), shared.clock.clone(), keep));
-        }
-        let ledger = &shared.ledger;
-        // A ledger that has failed for good ends the service as a signal does, and hurries it.
-        let stopped = async {
-            tokio::select! {
-                () = stop.next() => {}
-                _ = ledger.failed() => {}
-            }
-        };
-        let hurried = async {
-            tokio::select! {
-                _ = hurry => {}
-                _ = ledger.failed() => {}
-            }
-        };
-        let served = http::serve(listener, self.router(), shared.running.clone(), &self.settings, stopped, hurried);
-        tokio::select! {
-            () = served => {}
-            () = announced => {}
-            () = ledger.failed().then(|_| tokio::time::sleep(FAILED_TIME)) => {}
-        }
-        watching.abort();
-        verifying.abort();
-        clock.abort();
-        self.live.stop_sources().await;
-        ledger.close().await;
-        shared.call_log.flush().await;
-        if let Some(error) = ledger.failed().now_or_never() {
-            return Err(error.into());
-        }
-        tracing::info!("stopped");
-        Ok(())
-    }
-
     /// Returns when the process is told to stop (SIGTERM, SIGINT).
     ///
     /// # Errors
@@ -441,40 +366,4 @@ pub(crate) async fn declared(path: &Path, told: fn(&str, &str)) -> Result<Declar
     tools.extend(brought);
     let faults = faults.iter().map(|fault| redactor.text(&printable::text(fault)).into_owned()).collect();
     Ok(Declared { tools, calls, faults })
-}
-
-/// Returns when the process is told to stop (SIGTERM, SIGINT).
-///
-/// # Errors
-/// When signals cannot be watched.
-pub async fn stopped() -> Result<(), Error> {
-    Signals::new()?.next().await;
-    Ok(())
-}
-
-/// SIGTERM and SIGINT, which mean the same.
-struct Signals {
-    term: Signal,
-    int: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, Error> {
-        let term = signal(SignalKind::terminate()).map_err(Error::Signals)?;
-        let int = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
-        Ok(Self { term, int })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.term.recv() => {}
-            _ = self.int.recv() => {}
-        }
-    }
-
-    /// The first is the one that stops; this waits for the next.
-    async fn second(&mut self) {
-        self.next().await;
-        self.next().await;
-    }
 }

@@ -93,9 +93,9 @@ fn rooms_know_only_the_rooms_below_them() {
     }
     forbid("metrics/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
     forbid("log/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
-    forbid("", &["crate::live"], &["live/", "app.rs", "start.rs", "http/"]);
+    forbid("", &["crate::live"], &["live/", "app.rs", "app/", "start.rs", "http/"]);
     forbid("live/", &["axum::"], &[]);
-    forbid("", &["crate::app"], &["app.rs", "cli/", "lib.rs", "main.rs"]);
+    forbid("", &["crate::app"], &["app.rs", "app/", "cli/", "lib.rs", "main.rs"]);
 }
 
 #[test]
