@@ -81,7 +81,7 @@ impl Entry {
     }
 
     /// What formats show of it.
-    fn offer(&self) -> Offer<'_> {
+    pub(crate) fn offer(&self) -> Offer<'_> {
         Offer { definition: &self.definition, effect: self.policy.effect, available: self.is_available() }
     }
 

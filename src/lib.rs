@@ -45,6 +45,7 @@ pub mod ledger;
 pub mod live;
 pub mod log;
 pub mod manifest;
+pub mod mcp;
 pub mod metrics;
 pub mod middleware;
 pub mod names;

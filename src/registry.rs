@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use serde_json::Value;
+use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::blocking;
@@ -31,6 +32,8 @@ pub struct Registry {
     added: Mutex<Vec<Tool>>,
     /// So that ledger and memory say the same of switches and registered tools.
     deciding: tokio::sync::Mutex<()>,
+    /// Told whenever what can be called may have changed.
+    changes: watch::Sender<()>,
 }
 
 /// Why a change was not made; nothing has changed.
@@ -112,7 +115,8 @@ impl Registry {
         services.insert::<Arc<dyn StoredResults>>(Arc::new(Shelves(Arc::downgrade(&current))));
         let others = Others { catalog: Arc::downgrade(&current), clock: shared.clock.clone() };
         services.insert::<Arc<dyn SubCalls>>(Arc::new(others));
-        Self { shared, services, current, added: Mutex::default(), deciding: tokio::sync::Mutex::default() }
+        let (added, deciding) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { shared, services, current, added, deciding, changes: watch::Sender::new(()) }
     }
 
     /// What all stacks share.
@@ -123,6 +127,16 @@ impl Registry {
     /// The tools and callers as they are now: one world, whatever changes afterwards.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.current.load_full()
+    }
+
+    /// Hears of every change of the current catalog and every switch, though several at once may be heard of as one.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    fn serve(&self, next: Catalog) {
+        self.current.store(Arc::new(next));
+        self.changes.send_replace(());
     }
 
     fn added(&self) -> MutexGuard<'_, Vec<Tool>> {
@@ -148,7 +162,7 @@ impl Registry {
         let entry = next.build(tool.clone(), &self.bench(&self.current.load(), &HashMap::new()))?;
         next.insert(entry)?;
         added.push(tool);
-        self.current.store(Arc::new(next));
+        self.serve(next);
         Ok(())
     }
 
@@ -183,7 +197,7 @@ impl Registry {
                 });
                 aside.extend(kept.err().map(|error| Aside { name, why: error.to_string() }));
             }
-            registry.current.store(Arc::new(next));
+            registry.serve(next);
             Ok(Replaced { seated, aside })
         };
         // Compiling the schemas of many tools takes a while; calls go on meanwhile.
@@ -194,7 +208,7 @@ impl Registry {
     pub fn clear(&self) {
         let _one_at_a_time = self.added();
         let current = self.catalog();
-        self.current.store(Arc::new(current.without_tools()));
+        self.serve(current.without_tools());
     }
 
     /// Adds a registered tool, or replaces the one of that name. `kept` is what the ledger keeps of it. Says whether
@@ -212,8 +226,8 @@ impl Registry {
         self.shared.ledger.register(kept).await?;
         let _one_at_a_time = self.added();
         let current = self.catalog();
-        self.current.store(Arc::new(with(&current, &entry)?));
         let is_new = current.get(entry.definition.name.as_str()).is_none();
+        self.serve(with(&current, &entry)?);
         Ok((entry, is_new))
     }
 
@@ -236,7 +250,7 @@ impl Registry {
         let _one_at_a_time = self.added();
         let mut next = Catalog::clone(&self.current.load());
         next.remove(name);
-        self.current.store(Arc::new(next));
+        self.serve(next);
         Ok(())
     }
 
@@ -296,6 +310,7 @@ impl Registry {
         if let Some(current) = self.get(name.as_str()).filter(|current| current.definition.name == *name) {
             current.enable(enabled);
         }
+        self.changes.send_replace(());
         Ok(())
     }
 

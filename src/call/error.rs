@@ -337,6 +337,12 @@ impl CallError {
         }
     }
 
+    /// The call whose row tells of this failure, if one does: who was turned away at the door has none.
+    pub fn on_record(&self, id: InvocationId) -> Option<InvocationId> {
+        let turned_away = matches!(self, Self::Draining | Self::LedgerUnavailable { started: false, .. });
+        (!turned_away).then(|| self.speaks_of().unwrap_or(id))
+    }
+
     /// The same said to a model, in one or two sentences.
     pub fn for_model(&self) -> String {
         match self {

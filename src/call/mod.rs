@@ -8,6 +8,7 @@ mod context;
 mod cut;
 mod definition;
 mod error;
+pub mod fields;
 mod idempotency;
 mod invocation;
 pub mod json;

@@ -3,11 +3,31 @@
 use serde_json::Value;
 
 use super::Offer;
-use crate::call::{Effect, JsonObject};
+use crate::call::{Definition, Effect, JsonObject};
 use crate::schema;
 
 /// The hints that an effect is good for.
 const HINTS: [&str; 3] = ["readOnlyHint", "destructiveHint", "idempotentHint"];
+
+/// A tool as `tools/list` of the MCP server shows it: the input schema as it was written, with `$schema`, `$defs` and all
+/// that 2020-12 has, since whoever speaks MCP must take that; an output schema of any type, which 2026-07-28 allows.
+pub(crate) fn written(offer: &Offer<'_>) -> JsonObject {
+    let Definition { name, description, input_schema, output_schema, .. } = offer.definition;
+    let mut tool = JsonObject::new();
+    tool.insert("name".into(), name.as_str().into());
+    if !description.trim().is_empty() {
+        tool.insert("description".into(), description.as_str().into());
+    }
+    // MCP wants the root to say so itself.
+    let is_object = input_schema.get("type") == Some(&Value::from("object"));
+    let plain = (!is_object).then(|| schema::standalone(input_schema)).flatten();
+    tool.insert("inputSchema".into(), plain.unwrap_or_else(|| Value::clone(input_schema)));
+    complete(&mut tool, offer);
+    if let Some(output) = output_schema.as_deref().and_then(schema::standalone) {
+        tool.insert("outputSchema".into(), output);
+    }
+    tool
+}
 
 /// Adds title, output schema and annotations.
 pub(super) fn complete(tool: &mut JsonObject, offer: &Offer<'_>) {

@@ -4,7 +4,7 @@
 //! Schemas go out in plain words of JSON Schema 2020-12 (`schema::standalone`), names as the provider takes them
 //! (`names`). What no shape can put right, `toolcrib check` reports by the same table (`crate::providers`).
 
-mod mcp;
+pub(crate) mod mcp;
 mod names;
 mod shape;
 

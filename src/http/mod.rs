@@ -7,7 +7,6 @@ mod calls;
 mod docs;
 mod etag;
 mod events;
-mod fields;
 mod guard;
 mod health;
 mod idempotency;

@@ -228,9 +228,7 @@ pub async fn call_in_process(
 /// The failure of a call. One that was turned away at the door has no row, so its id is not named; one that speaks of
 /// another call names that.
 pub(super) fn failed(error: &CallError, entry: &Entry, id: InvocationId) -> ApiError {
-    let id = error.speaks_of().unwrap_or(id);
-    let turned_away = matches!(error, CallError::Draining | CallError::LedgerUnavailable { started: false, .. });
-    ApiError::Call { failure: Failure::of(error, entry.policy.effect), invocation: (!turned_away).then_some(id) }
+    ApiError::Call { failure: Failure::of(error, entry.policy.effect), invocation: error.on_record(id) }
 }
 
 impl InvokeRequest {

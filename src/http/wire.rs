@@ -8,12 +8,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use super::fields;
 use super::problem::ApiError;
 use crate::call::{
     Answer, CacheMode, CacheScope, CacheStatus, Capture, Coercion, Content, Definition, Digest, Effect, EnvVar,
     ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, Page, ToolName,
-    json as strict,
+    fields, json as strict,
 };
 use crate::catalog::{Entry, definition_hash};
 use crate::ledger::{Row, State};
@@ -79,11 +78,11 @@ impl InvokeRequest {
         for (field, value) in body {
             match field.as_str() {
                 "arguments" => arguments = Some(read_arguments(value)?),
-                "tool_use_id" => request.tool_use_id = fields::id(&field, value)?,
-                "run_id" => request.run_id = fields::id(&field, value)?,
-                "context" => request.context = Arc::new(fields::context(value)?),
-                "cache" => request.cache = fields::cache(value)?,
-                "timeout" => request.timeout = fields::timeout(value)?,
+                "tool_use_id" => request.tool_use_id = fields::id(&field, value).map_err(bad)?,
+                "run_id" => request.run_id = fields::id(&field, value).map_err(bad)?,
+                "context" => request.context = Arc::new(fields::context(value).map_err(bad)?),
+                "cache" => request.cache = fields::cache(value).map_err(bad)?,
+                "timeout" => request.timeout = fields::timeout(value).map_err(bad)?,
                 "page" => request.page = Page::read(value).map_err(bad)?,
                 other => {
                     return Err(bad(format!(

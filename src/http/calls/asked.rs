@@ -7,11 +7,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 
-use crate::call::{CacheMode, JsonObject, Page};
+use crate::call::{CacheMode, JsonObject, Page, fields};
 use crate::catalog::{Catalog, Entry};
 use crate::denials::Denials;
 use crate::dialect::{self, Dialect, Message};
-use crate::http::fields;
 use crate::http::problem::ApiError;
 
 /// Most tool calls of one message that run at once, whatever is asked for.
@@ -152,12 +151,12 @@ impl Asked {
                 };
                 self.dialect = Some(dialect);
             }
-            "run_id" => self.run_id = fields::id(field, value)?,
-            "context" => self.context = Arc::new(fields::context(value)?),
-            "cache" => self.cache = fields::cache(value)?,
+            "run_id" => self.run_id = fields::id(field, value).map_err(ApiError::Malformed)?,
+            "context" => self.context = Arc::new(fields::context(value).map_err(ApiError::Malformed)?),
+            "cache" => self.cache = fields::cache(value).map_err(ApiError::Malformed)?,
             // Said twice, the shorter one holds.
             "timeout" => {
-                let timeout = fields::timeout(value)?;
+                let timeout = fields::timeout(value).map_err(ApiError::Malformed)?;
                 self.timeout = self.timeout.into_iter().chain(timeout).min();
             }
             "page" => self.page = Page::read(value).map_err(ApiError::Malformed)?,

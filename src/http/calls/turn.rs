@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::answer::{CallProblem, CallResult};
 use super::asked::Asked;
+use crate::call::fields::MAX_ID;
 use crate::call::json::digest;
 use crate::call::{
     Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject, ProgressSink, Unreadable,
 };
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Ask, Dialect, Mended, Message, Misread, Said};
-use crate::http::fields::MAX_ID;
 use crate::http::problem::{ApiError, Problem};
 use crate::http::tools::{failed, resolve};
 use crate::http::wire::{InvokeAnswer, InvokeRequest};

@@ -1,0 +1,66 @@
+//! Fields that whoever asks for a call may give beside the arguments, whatever the way in: read with messages that say
+//! what would be right.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::invocation::CacheMode;
+use super::json::{self, JsonObject};
+use super::units::Time;
+
+/// Longest `run_id` and `tool_use_id` that is recorded.
+pub const MAX_ID: usize = 256;
+
+/// An id of the caller's; null is none.
+///
+/// # Errors
+/// What would be right.
+pub fn id(field: &str, value: Value) -> Result<Option<String>, String> {
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) if text.len() <= MAX_ID => Ok(Some(text)),
+        Value::String(_) => Err(format!("{field} has at most {MAX_ID} bytes")),
+        other => Err(format!("{field} is a text, not {}", json::type_name(&other))),
+    }
+}
+
+/// `context`; null is none.
+///
+/// # Errors
+/// What would be right.
+pub fn context(value: Value) -> Result<JsonObject, String> {
+    match value {
+        Value::Object(context) => Ok(context),
+        Value::Null => Ok(JsonObject::new()),
+        other => Err(format!("context is an object, not {}", json::type_name(&other))),
+    }
+}
+
+/// `cache`; null is the default.
+///
+/// # Errors
+/// What would be right.
+pub fn cache(value: Value) -> Result<CacheMode, String> {
+    if value.is_null() {
+        return Ok(CacheMode::default());
+    }
+    serde_json::from_value(value).map_err(|_| "cache is one of \"use\", \"refresh\", \"bypass\"".into())
+}
+
+/// `timeout`; null is none.
+///
+/// # Errors
+/// What would be right.
+pub fn timeout(value: Value) -> Result<Option<Duration>, String> {
+    let bad = Err::<_, String>;
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) => match Time::parse(&text) {
+            Ok(time) if time.0.is_zero() => bad("timeout: a call cannot be done in no time".into()),
+            Ok(time) => Ok(Some(time.0)),
+            Err(error) => bad(format!("timeout: {error}")),
+        },
+        _ => bad("timeout is a text with a unit, e.g. \"5s\"".into()),
+    }
+}

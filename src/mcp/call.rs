@@ -1,0 +1,54 @@
+//! From a `tools/call` to the invocation that it asks for.
+
+use std::sync::Arc;
+
+use rmcp::ErrorData;
+use serde_json::json;
+
+use super::guest::Guest;
+use super::meta;
+use crate::call::{ErrorKind, Invocation, JsonObject};
+use crate::catalog::{Entry, NotFound};
+use crate::registry::Registry;
+
+/// A call that can be made.
+pub struct Asked {
+    /// Its tool.
+    pub entry: Arc<Entry>,
+    /// The call.
+    pub invocation: Invocation,
+}
+
+/// The call that is asked for, as it begins: the tool is found as `POST /tools/{name}/invoke` finds it.
+///
+/// # Errors
+/// `-32602`, when there is no such tool, or `_meta` is not what it should be.
+pub fn prepare(
+    registry: &Registry,
+    guest: &Guest,
+    name: &str,
+    arguments: JsonObject,
+    said: &JsonObject,
+) -> Result<Asked, ErrorData> {
+    let catalog = registry.catalog();
+    let (entry, how) = catalog.resolve(name, &guest.caller).map_err(|not_found| unknown(name, not_found))?;
+    let (entry, now) = (entry.clone(), registry.shared().clock.now());
+    let mut invocation = Invocation::new(entry.definition.name.clone(), arguments, guest.caller.clone(), now);
+    invocation.request_id = guest.request_id.clone();
+    meta::read(said, &entry.policy, &mut invocation).map_err(|wrong| ErrorData::invalid_params(wrong, None))?;
+    if let Some(warning) = how.warning(name, &entry) {
+        invocation.notes.lock().meta.warnings.push(warning);
+    }
+    Ok(Asked { entry, invocation })
+}
+
+/// MCP (Tools, Error Handling): an unknown tool is an error of the protocol, not of a tool.
+fn unknown(name: &str, NotFound { did_you_mean }: NotFound) -> ErrorData {
+    let shown: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
+    let mut said = format!("Unknown tool: {shown}");
+    if !did_you_mean.is_empty() {
+        said.push_str(&format!(". Did you mean {}?", did_you_mean.join(", ")));
+    }
+    let data = json!({"kind": ErrorKind::UnknownTool.as_str(), "did_you_mean": did_you_mean});
+    ErrorData::invalid_params(said, Some(data))
+}

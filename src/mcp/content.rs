@@ -1,0 +1,156 @@
+//! From an answer to the result of a `tools/call`.
+
+use std::borrow::Cow;
+
+use rmcp::ErrorData;
+use rmcp::model::{
+    AudioContent, CallToolResult, ContentBlock, EmbeddedResource, ImageContent, MetaObject, ResourceContents,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::failure;
+use crate::call::{Answer, CacheStatus, CallError, Content, InvocationId, JsonObject, Resource};
+use crate::catalog::Entry;
+
+/// Says who answers, in every result since 2026-07-28.
+pub(super) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// The result of a `tools/call`, as it goes over the wire.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reply<'a> {
+    /// Since 2026-07-28.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_type: Option<&'static str>,
+    content: Cow<'a, [Content]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    structured_content: Option<&'a Value>,
+    is_error: bool,
+    #[serde(rename = "_meta")]
+    meta: JsonObject,
+}
+
+impl<'a> Reply<'a> {
+    /// What is said of a call that has ended, to a client of 2026-07-28 (`modern`) or before.
+    ///
+    /// # Errors
+    /// `-32602`, when the request lacks what this tool's calls must have.
+    pub fn of(
+        entry: &Entry,
+        id: InvocationId,
+        called: &'a Result<Answer, CallError>,
+        modern: bool,
+    ) -> Result<Self, ErrorData> {
+        let mut reply = match called {
+            Ok(answer) => Self::answer(entry, answer, modern),
+            Err(CallError::KeyMissing { tool }) => {
+                let wanted = format!(
+                    "tool `{tool}` wants an idempotency key: `_meta` has `toolcrib/idempotencyKey`, the same with every \
+                     repetition of a call, another for each new call"
+                );
+                return Err(ErrorData::invalid_params(wanted, None));
+            }
+            Err(error) => {
+                let (content, meta) = failure::said(error, entry.policy.effect, id);
+                let content = Cow::Owned(vec![content]);
+                Self { result_type: None, content, structured_content: None, is_error: true, meta }
+            }
+        };
+        if modern {
+            reply.result_type = Some("complete");
+            reply.meta.insert(SERVER_INFO.into(), server_info());
+        }
+        Ok(reply)
+    }
+
+    fn answer(entry: &Entry, answer: &'a Answer, modern: bool) -> Self {
+        let result = &*answer.result;
+        let content = match answer.with_overflow() {
+            Some(content) => Cow::Owned(content),
+            None => Cow::Borrowed(&*result.content),
+        };
+        // An object until 2025-11-25; other data stands in a text block anyway.
+        let structured_content = result.structured_content.as_ref().filter(|data| modern || data.is_object());
+        let mut meta = notes(answer);
+        if entry.definition.result_as_answer && !result.is_error {
+            meta.insert("toolcrib/resultAsAnswer".into(), true.into());
+        }
+        let content = whole(content);
+        Self { result_type: None, content, structured_content, is_error: result.is_error, meta }
+    }
+
+    /// The same in rmcp's type.
+    pub(super) fn into_result(self) -> CallToolResult {
+        let mut result = CallToolResult::success(self.content.into_owned().into_iter().map(block).collect());
+        result.structured_content = self.structured_content.cloned();
+        result.is_error = Some(self.is_error);
+        result.meta = Some(MetaObject(self.meta));
+        result
+    }
+}
+
+/// This program, as MCP names it.
+pub(super) fn server_info() -> Value {
+    json!({"name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION")})
+}
+
+/// How the answer came about, as far as it says something.
+fn notes(answer: &Answer) -> JsonObject {
+    let mut notes = JsonObject::new();
+    let mut note = |name: &str, value: Value| notes.insert(format!("toolcrib/{name}"), value);
+    note("invocationId", answer.invocation.to_string().into());
+    let meta = &answer.meta;
+    if meta.cache != CacheStatus::Off {
+        note("cache", meta.cache.as_str().into());
+    }
+    if !meta.usage.is_empty() {
+        note("usage", json!(meta.usage));
+    }
+    if !meta.coercions.is_empty() {
+        note("coercions", json!(meta.coercions));
+    }
+    if let Some(overflow) = &meta.overflow {
+        note("overflow", json!(overflow));
+    }
+    if !meta.warnings.is_empty() {
+        note("warnings", json!(meta.warnings));
+    }
+    if answer.replayed {
+        note("replayed", true.into());
+    }
+    notes
+}
+
+/// A file has text or bytes: one that has neither is empty text.
+fn whole(blocks: Cow<'_, [Content]>) -> Cow<'_, [Content]> {
+    let is_bare = |block: &Content| matches!(block, Content::Resource { resource } if resource.text.is_none() && resource.blob.is_none());
+    if !blocks.iter().any(is_bare) {
+        return blocks;
+    }
+    let mend = |block: Content| match block {
+        Content::Resource { resource } if resource.text.is_none() && resource.blob.is_none() => {
+            Content::Resource { resource: Resource { text: Some(String::new()), ..resource } }
+        }
+        block => block,
+    };
+    blocks.into_owned().into_iter().map(mend).collect()
+}
+
+fn block(content: Content) -> ContentBlock {
+    match content {
+        Content::Text { text } => ContentBlock::text(text),
+        Content::Image { data, mime_type } => ContentBlock::Image(ImageContent::new(data, mime_type)),
+        Content::Audio { data, mime_type } => ContentBlock::Audio(AudioContent::new(data, mime_type)),
+        Content::Resource { resource: Resource { uri, mime_type, text, blob } } => {
+            let contents = match blob {
+                Some(blob) => ResourceContents::BlobResourceContents { uri, mime_type, blob, meta: None },
+                None => {
+                    let text = text.unwrap_or_default();
+                    ResourceContents::TextResourceContents { uri, mime_type, text, meta: None }
+                }
+            };
+            ContentBlock::Resource(EmbeddedResource::new(contents))
+        }
+    }
+}

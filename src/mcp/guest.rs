@@ -1,0 +1,42 @@
+//! Who asks, as far as the transport knows it.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::call::Caller;
+
+/// Who asks.
+#[derive(Clone)]
+pub struct Guest {
+    /// Who that is.
+    pub caller: Arc<Caller>,
+    /// The request's id, for the log.
+    pub request_id: Option<Arc<str>>,
+    /// Tripped when whoever asks has left for good: the session is over.
+    pub left: CancellationToken,
+    /// The end of a request's own stream means that its caller has left, and nothing else does: so it is without
+    /// sessions. Then a call's `on_disconnect` decides; in a session, and on standard input, it is cancelled when it is
+    /// said to be.
+    pub leaves_by_stream: bool,
+    /// Whether it is told already when its tools have changed.
+    pub told: Arc<AtomicBool>,
+    /// Given up when the request has been dealt with.
+    pub held: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Guest {
+    /// The operator at the other end of a pipe.
+    pub fn operator() -> Self {
+        Self {
+            caller: Arc::new(Caller::anonymous()),
+            request_id: None,
+            left: CancellationToken::new(),
+            leaves_by_stream: false,
+            told: Arc::default(),
+            held: None,
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What is answered to MCP's requests, on any transport and in every version.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rmcp::model::{
+    CacheScope, CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, DiscoverResult, ErrorCode,
+    Extensions, Implementation, ListToolsResult, MetaObject, PaginatedRequestParams, ProtocolVersion,
+    ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
+};
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::call::{Asked, prepare};
+use super::content::{Reply, SERVER_INFO, server_info};
+use super::guest::Guest;
+use super::list::Lists;
+use super::progress::Teller;
+use super::subscribers::Seen;
+use crate::call::{Answer, CallError, Caller, Invocation, ProgressSink};
+use crate::catalog::Entry;
+use crate::registry::Registry;
+
+/// The versions that are spoken, oldest first.
+pub const VERSIONS: [ProtocolVersion; 4] = [
+    ProtocolVersion::V_2025_03_26,
+    ProtocolVersion::V_2025_06_18,
+    ProtocolVersion::V_2025_11_25,
+    ProtocolVersion::V_2026_07_28,
+];
+
+/// A list may be kept for so long, in milliseconds; who listens is told sooner.
+const LIST_TTL: u64 = 60_000;
+
+const INSTRUCTIONS: &str = "Call the tools that are listed. A result with isError says what to do next.";
+
+/// The tools of one registry as an MCP server. Clones are the same server.
+#[derive(Clone)]
+pub struct Handler {
+    registry: Arc<Registry>,
+    lists: Arc<Lists>,
+    guest: fn(&Extensions) -> Option<Guest>,
+}
+
+type Called = Result<Answer, CallError>;
+
+impl Handler {
+    /// For a peer at the other end of a pipe, who is the operator.
+    pub fn new(registry: Arc<Registry>) -> Self {
+        Self::for_guests(registry, |_| None)
+    }
+
+    /// For a transport that knows who asks: `guest` finds it among what the transport put beside a message.
+    pub fn for_guests(registry: Arc<Registry>, guest: fn(&Extensions) -> Option<Guest>) -> Self {
+        Self { registry, lists: Arc::default(), guest }
+    }
+
+    /// Whether parameters of this tool stand in headers too, which are then to be held against the arguments.
+    pub fn has_parameters_in_header(&self, name: &str) -> bool {
+        self.lists.in_header(&self.registry.catalog(), name).is_some()
+    }
+
+    fn guest(&self, extensions: &Extensions) -> Guest {
+        (self.guest)(extensions).unwrap_or_else(Guest::operator)
+    }
+
+    fn seen(&self, caller: &Arc<Caller>) -> Seen {
+        Seen::now(self.registry.clone(), self.lists.clone(), caller.clone())
+    }
+
+    /// Makes the call for as long as somebody wants its answer.
+    async fn call(
+        &self,
+        entry: &Arc<Entry>,
+        mut invocation: Invocation,
+        guest: &Guest,
+        context: &RequestContext<RoleServer>,
+    ) -> Called {
+        let cancel = invocation.cancel.clone();
+        let Some(token) = context.meta.get_progress_token() else {
+            let call = self.registry.invoke(entry, invocation);
+            return unless_left(call, || cancel.cancel(), guest, context).await;
+        };
+        let (sink, listener) = ProgressSink::channel();
+        invocation.progress = Some(sink);
+        let (registry, entry) = (self.registry.clone(), entry.clone());
+        let call = AbortOnDropHandle::new(tokio::spawn(async move { registry.invoke(&entry, invocation).await }));
+        let mut teller = Teller::new(listener, context.peer.clone(), token);
+        let told = async {
+            let ended = CancellationToken::new();
+            let end = async {
+                let called = call.await;
+                ended.cancel();
+                called.unwrap_or_else(|error| {
+                    tracing::error!(%error, "the task of a call broke off");
+                    Err(CallError::Internal)
+                })
+            };
+            tokio::join!(end, teller.tell(&ended)).0
+        };
+        unless_left(told, || cancel.cancel(), guest, context).await
+    }
+}
+
+/// The call's end, unless whoever asked leaves before: then it is dropped, and its tool's `on_disconnect` says whether it
+/// goes on. Said to be cancelled, it always is.
+async fn unless_left(
+    call: impl Future<Output = Called>,
+    cancel: impl FnOnce(),
+    guest: &Guest,
+    context: &RequestContext<RoleServer>,
+) -> Called {
+    tokio::pin!(call);
+    tokio::select! {
+        biased;
+        called = &mut call => called,
+        () = guest.left.cancelled() => Err(CallError::Cancelled { started: true }),
+        () = context.ct.cancelled() => {
+            if !guest.leaves_by_stream {
+                cancel();
+                return call.await;
+            }
+            Err(CallError::Cancelled { started: true })
+        }
+    }
+}
+
+fn is_modern(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
+        let server = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+        ServerConfig::new(capabilities).with_server_info(server).with_instructions(INSTRUCTIONS)
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(&VERSIONS)
+    }
+
+    async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        Ok(DiscoverResult::from_server_info(VERSIONS.to_vec(), self.get_info()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.lists.in_header(&self.registry.catalog(), name)
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let (guest, catalog) = (self.guest(&context.extensions), self.registry.catalog());
+        let cursor = request.and_then(|request| request.cursor);
+        let modern = is_modern(&context);
+        let (tools, next) = self.lists.page(&catalog, &guest.caller, cursor.as_deref(), modern)?;
+        let mut result = ListToolsResult::with_all_items(tools);
+        result.next_cursor = next;
+        if modern {
+            let scope = if catalog.callers().is_empty() { CacheScope::Public } else { CacheScope::Private };
+            result = result.with_ttl_ms(LIST_TTL).with_cache_scope(scope);
+            let mut meta = MetaObject::new();
+            meta.insert(SERVER_INFO.into(), server_info());
+            result.meta = Some(meta);
+        }
+        Ok(result)
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let guest = self.guest(&context.extensions);
+        let arguments = request.arguments.unwrap_or_default();
+        let Asked { entry, invocation } = prepare(&self.registry, &guest, &request.name, arguments, &context.meta)?;
+        let id = invocation.id;
+        let called = self.call(&entry, invocation, &guest, &context).await;
+        Ok(Reply::of(&entry, id, &called, is_modern(&context))?.into_result().into())
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        let guest = self.guest(&context.extensions);
+        if !guest.told.swap(true, Ordering::Relaxed) {
+            self.seen(&guest.caller).tell(context.peer, guest.left).await;
+        }
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let guest = self.guest(&context.request_context().extensions);
+        let mut seen = self.seen(&guest.caller);
+        loop {
+            tokio::select! {
+                () = context.cancelled() => return Ok(()),
+                () = seen.changed(), if context.accepted().tools_list_changed == Some(true) => {}
+            }
+            if context.sink().notify_tool_list_changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A request of a known method that cannot be read comes here too.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let right = match &*request.method {
+            "tools/call" => "params has a name, which is a text, and arguments, which is an object",
+            "tools/list" => "params has nothing but a cursor, which is a text",
+            "initialize" => "params has protocolVersion, capabilities and clientInfo with name and version",
+            "subscriptions/listen" => "params has notifications, which is an object",
+            method => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)),
+        };
+        Err(ErrorData::invalid_params(format!("{} cannot be read: {right}", request.method), None))
+    }
+}

@@ -1,0 +1,60 @@
+//! What a `tools/call` may say beside its arguments, in `_meta`: what REST has in the fields of its request.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::call::{Idempotency, IdempotencyKey, Invocation, JsonObject, Page, Policy, fields};
+
+/// Begins the names that are ours.
+const OURS: &str = "toolcrib/";
+
+/// Those that a call may have.
+const KEYS: &str = "idempotencyKey, runId, toolUseId, context, cache, timeout, page";
+
+/// Fills in what is said.
+///
+/// # Errors
+/// What would be right.
+pub(super) fn read(meta: &JsonObject, policy: &Policy, invocation: &mut Invocation) -> Result<(), String> {
+    for (name, value) in meta {
+        let Some(key) = name.strip_prefix(OURS) else { continue };
+        one(key, value, policy, invocation).map_err(|wrong| format!("_meta, {name}: {wrong}"))?;
+    }
+    Ok(())
+}
+
+fn one(key: &str, value: &Value, policy: &Policy, invocation: &mut Invocation) -> Result<(), String> {
+    let value = value.clone();
+    match key {
+        "idempotencyKey" => idempotency(value, policy, invocation)?,
+        "runId" => invocation.run_id = fields::id(key, value)?.map(Into::into),
+        "toolUseId" => invocation.tool_use_id = fields::id(key, value)?.map(Into::into),
+        "context" => invocation.context = Arc::new(fields::context(value)?),
+        "cache" => invocation.cache = fields::cache(value)?,
+        "timeout" => {
+            let end = fields::timeout(value)?.and_then(|timeout| invocation.started.checked_add(timeout));
+            // A time that reaches beyond the clock is no limit.
+            end.into_iter().for_each(|end| invocation.shorten_deadline(end));
+        }
+        "page" => invocation.page = Page::read(value)?,
+        _ => return Err(format!("there is no such key; there are {KEYS}, each after `{OURS}`")),
+    }
+    Ok(())
+}
+
+fn idempotency(value: Value, policy: &Policy, invocation: &mut Invocation) -> Result<(), String> {
+    let key = match value {
+        Value::Null => return Ok(()),
+        Value::String(text) => IdempotencyKey::parse(text.as_bytes()),
+        _ => Err("is a text"),
+    };
+    let key = key.map_err(|wrong| format!("the key {wrong}; a random UUID is a good one"))?;
+    if policy.idempotency == Idempotency::Off {
+        let warning = "this tool takes no idempotency key (idempotency: off): the call was not protected by it";
+        invocation.notes.lock().meta.warnings.push(warning.into());
+    } else {
+        invocation.key = Some(key);
+    }
+    Ok(())
+}

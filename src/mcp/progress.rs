@@ -1,0 +1,105 @@
+//! What a tool tells while it runs, as `notifications/progress`.
+//!
+//! Telling never slows the tool down: the call is a task of its own, and of a client that reads slowly the oldest are left
+//! out. The next notification says how many (`toolcrib/missed`).
+
+use rmcp::model::{MetaObject, NotificationMetaObject, ProgressNotificationParam, ProgressToken};
+use rmcp::{Peer, RoleServer};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::call::{Event, Listener, Progress};
+
+/// Tells one client what it hears of one call.
+pub(super) struct Teller {
+    listener: Listener,
+    peer: Peer<RoleServer>,
+    token: ProgressToken,
+    steps: Steps,
+}
+
+/// The numbers, which only ever grow (MCP, Progress).
+#[derive(Default)]
+struct Steps {
+    last: Option<f64>,
+    /// The tool's own numbers are used, not ours.
+    of_tool: bool,
+}
+
+impl Teller {
+    pub(super) fn new(listener: Listener, peer: Peer<RoleServer>, token: ProgressToken) -> Self {
+        Self { listener, peer, token, steps: Steps::default() }
+    }
+
+    /// Tells what it hears until `ended`, and what was told before that.
+    pub(super) async fn tell(&mut self, ended: &CancellationToken) {
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = self.listener.next() => event,
+                () = ended.cancelled() => return,
+            };
+            let Some(event) = event else { return };
+            if !self.say(event).await {
+                return;
+            }
+        }
+    }
+
+    async fn say(&mut self, event: Event) -> bool {
+        let Event::Progress(progress) = event else { return true };
+        let said = self.steps.said(&self.token, &progress);
+        self.peer.notify_progress(said).await.is_ok()
+    }
+}
+
+impl Steps {
+    fn said(&mut self, token: &ProgressToken, progress: &Progress) -> ProgressNotificationParam {
+        let data: Value = serde_json::from_str(progress.data.get()).unwrap_or_default();
+        let number = |name: &str| data.get(name).and_then(Value::as_f64);
+        let mut said = ProgressNotificationParam::new(token.clone(), self.next(number("progress")));
+        said.total = number("total");
+        said.message = match (&data, data.get("message")) {
+            (_, Some(Value::String(message))) => Some(message.clone()),
+            (Value::String(text), _) => Some(text.clone()),
+            (Value::Null, _) => None,
+            // The numbers say it all.
+            (Value::Object(fields), None) if number("progress").is_some() && fields.len() <= 2 => None,
+            (other, _) => Some(other.to_string()),
+        };
+        if progress.missed > 0 {
+            let mut meta = MetaObject::new();
+            meta.insert("toolcrib/missed".into(), json!(progress.missed));
+            said.meta = Some(NotificationMetaObject(meta));
+        }
+        said
+    }
+
+    /// The tool's number, moved just past the last where it is not; else a count.
+    fn next(&mut self, of_tool: Option<f64>) -> f64 {
+        self.of_tool |= of_tool.is_some();
+        let next = match (self.last, of_tool) {
+            (None, number) => number.unwrap_or(1.0),
+            (Some(last), Some(number)) if number > last => number,
+            (Some(last), None) if !self.of_tool => last + 1.0,
+            (Some(last), _) => last.next_up(),
+        };
+        self.last = Some(next);
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_only_grow() {
+        let mut steps = Steps::default();
+        assert_eq!([None, None, None].map(|number| steps.next(number)), [1.0, 2.0, 3.0]);
+        let mut steps = Steps::default();
+        let told = [Some(0.0), Some(50.0), Some(50.0), None, Some(100.0), Some(2.0)].map(|number| steps.next(number));
+        assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
+        assert_eq!((told[0], told[1], told[4]), (0.0, 50.0, 100.0));
+    }
+}

@@ -1,0 +1,55 @@
+//! Who is told that its list of tools has changed.
+
+use std::sync::Arc;
+
+use rmcp::{Peer, RoleServer};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::list::Lists;
+use crate::call::Caller;
+use crate::registry::Registry;
+
+/// One caller's list, as it was when it was last looked at.
+pub(super) struct Seen {
+    registry: Arc<Registry>,
+    lists: Arc<Lists>,
+    caller: Arc<Caller>,
+    changes: watch::Receiver<()>,
+    digest: u64,
+}
+
+impl Seen {
+    pub(super) fn now(registry: Arc<Registry>, lists: Arc<Lists>, caller: Arc<Caller>) -> Self {
+        let changes = registry.changes();
+        let digest = lists.digest(&registry.catalog(), &caller);
+        Self { registry, lists, caller, changes, digest }
+    }
+
+    /// Returns when this caller is shown another list than before; never when nothing can change any more.
+    pub(super) async fn changed(&mut self) {
+        loop {
+            if self.changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            let digest = self.lists.digest(&self.registry.catalog(), &self.caller);
+            if std::mem::replace(&mut self.digest, digest) != digest {
+                return;
+            }
+        }
+    }
+
+    /// Tells a session of every change, until `left` or until it cannot be told any more.
+    pub(super) async fn tell(mut self, peer: Peer<RoleServer>, left: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = left.cancelled() => return,
+                () = self.changed() => {}
+            }
+            if let Err(error) = peer.notify_tool_list_changed().await {
+                tracing::debug!(%error, "a session cannot be told that its tools have changed");
+                return;
+            }
+        }
+    }
+}
