@@ -1,6 +1,7 @@
 //! A service that runs: it answers until it is told to stop, drains and closes.
 
 use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -13,7 +14,7 @@ use super::signals::Signals;
 use super::{App, Error};
 use crate::ledger::{self, Ledger};
 use crate::start::Start;
-use crate::{http, manifest};
+use crate::{http, manifest, mcp};
 
 /// So long the start waits for sources before it is announced without them.
 const SOURCES_TIME: Duration = Duration::from_secs(5);
@@ -66,6 +67,35 @@ impl App {
             () = served => {}
             () = announced => {}
             () = ledger.failed().then(|_| tokio::time::sleep(FAILED_TIME)) => {}
+        }
+        self.end(tasks).await
+    }
+
+    /// Serves one MCP client on standard input and output and listens nowhere, until standard input ends, SIGTERM or SIGINT; then
+    /// drains, ends the sources and closes the ledger. The client, who has started the process, is the operator. It is heard when every
+    /// source was listed, or after five seconds: a list of tools that lacked some would be taken for the whole. Nothing else may be
+    /// written to standard output meanwhile.
+    ///
+    /// # Errors
+    /// As [`App::serve`], but for those of an address.
+    pub async fn serve_stdio(self) -> Result<(), Error> {
+        let Beside { mut stop, hurry, tasks } = self.beside()?;
+        let shared = self.registry().shared().clone();
+        let ledger = &*shared.ledger;
+        let mut stopped = pin!(or_failed(ledger, stop.next()));
+        let is_heard = tokio::select! {
+            _ = timeout(SOURCES_TIME, self.sources_listed()) => true,
+            () = &mut stopped => false,
+        };
+        if is_heard {
+            tracing::info!(tools = self.registry().catalog().len(), "serving MCP on standard input and output");
+            let (handler, streams) = (mcp::Handler::new(self.registry().clone()), mcp::stdio::streams());
+            let limits = mcp::stdio::Limits { max_message: self.settings.max_body, drain: self.settings.drain };
+            let hurried = or_failed(ledger, hurry.map(drop));
+            tokio::select! {
+                () = mcp::stdio::serve(handler, streams, &shared.running, limits, stopped, hurried) => {}
+                () = ledger.failed().then(|_| tokio::time::sleep(FAILED_TIME)) => {}
+            }
         }
         self.end(tasks).await
     }

@@ -1,102 +1,30 @@
-//! Puts the parts together: the only file that wires. `app/serving.rs` runs what came of it.
+//! Puts the parts together.
 
-mod serving;
-mod signals;
-
-use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::Router;
 use tokio::sync::Semaphore;
 use wildmatch::WildMatch;
 
-pub use self::signals::stopped;
-use crate::call::{CallSettings, Clock, DigestKey, Services};
+use super::declared::venvs;
+use super::{App, Error};
+use crate::call::{Clock, DigestKey, Services};
 use crate::callers::Callers;
-use crate::http::{self, ServerSettings};
 use crate::ledger;
-use crate::live::{self, Brought, Live, Plan, Reading, SourceView};
+use crate::live::{Live, Plan, Reading};
 use crate::log::CallLog;
-use crate::manifest::{self, DeclaredSource, Finding, Manifest};
-use crate::metrics::{self, Metrics};
+use crate::manifest::{self, DeclaredSource, Finding};
+use crate::metrics::Metrics;
 use crate::middleware::cache::ResultCache;
 use crate::middleware::replay::Replays;
-use crate::printable;
 use crate::registry::Registry;
 use crate::running::Running;
 use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
 use crate::start::Person;
-use crate::tools::{BuildError, Source, SourceSettings, Surroundings, Tool, builtin};
-
-/// Virtual environments are kept in this folder, beside the ledger.
-const VENVS: &str = "toolcrib-venvs";
-
-/// Why a service could not be built or started.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The manifest has errors; the findings say where and what.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Manifest(Vec<Finding>),
-    /// A tool cannot be registered.
-    #[error(transparent)]
-    Tool(#[from] BuildError),
-    /// The ledger cannot be opened.
-    #[error(transparent)]
-    Ledger(#[from] ledger::Error),
-    /// The address cannot be listened on.
-    #[error("cannot listen on {listen}: {source}")]
-    Listen {
-        /// The address as it was given.
-        listen: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Reachable by others, and nobody would be asked for a key.
-    #[error(
-        "{0} can be reached from other machines and there are no callers, so anybody could run these tools: declare \
-         callers with keys in the manifest, listen on 127.0.0.1, or say --allow-open (server.allow_open: true)"
-    )]
-    Open(SocketAddr),
-    /// The metrics cannot be set up.
-    #[error("the metrics cannot be set up: {0}")]
-    Metrics(#[from] metrics::Error),
-    /// A reload would have left a service without callers that had some.
-    #[error("the manifest has no callers any more; start the service anew if that is meant")]
-    Unguarded,
-    /// The process cannot watch for signals.
-    #[error("cannot watch for signals: {0}")]
-    Signals(std::io::Error),
-    /// The system gives no random bytes.
-    #[error("no random bytes: {0}")]
-    Random(#[from] getrandom::Error),
-}
-
-impl From<live::Error> for Error {
-    fn from(error: live::Error) -> Self {
-        match error {
-            live::Error::Manifest(findings) => Self::Manifest(findings),
-            live::Error::Tool(error) => Self::Tool(error),
-            live::Error::Ledger(error) => Self::Ledger(error),
-            live::Error::Unguarded => Self::Unguarded,
-        }
-    }
-}
-
-/// A service, built and not yet listening.
-pub struct App {
-    live: Arc<Live>,
-    settings: ServerSettings,
-    listen: String,
-    retention: Option<Duration>,
-    demo: bool,
-    person: Option<Person>,
-}
+use crate::tools::{Source, SourceSettings, Tool, builtin};
 
 /// Collects what a service is made of.
 #[derive(Default)]
@@ -282,88 +210,4 @@ impl AppBuilder {
         let live = Live::start(registry, plan, manifest, seen).await?;
         Ok(App { live, settings, listen, retention, demo, person })
     }
-}
-
-impl App {
-    /// Starts a builder.
-    pub fn builder() -> AppBuilder {
-        AppBuilder::default()
-    }
-
-    /// The tools.
-    pub fn registry(&self) -> &Arc<Registry> {
-        self.live.registry()
-    }
-
-    /// Reads the manifest again, as on SIGHUP: a good one takes the place of the old one in one step, a bad one changes
-    /// nothing. While [`App::serve`] runs this happens by itself when a file of the manifest changes.
-    ///
-    /// # Errors
-    /// Why the old one was kept.
-    pub async fn reload(&self) -> Result<(), Error> {
-        Ok(self.live.reload().await?)
-    }
-
-    /// Returns when every source was listed once or failed once; before that, tools may be missing.
-    pub async fn sources_listed(&self) {
-        self.live.sources_listed().await;
-    }
-
-    /// How every source is.
-    pub fn sources(&self) -> Vec<SourceView> {
-        self.live.sources()
-    }
-
-    /// The HTTP face without a socket, to be driven in process or mounted elsewhere.
-    pub fn router(&self) -> Router {
-        http::router(self.live.clone(), &self.settings)
-    }
-
-    /// Returns when the process is told to stop (SIGTERM, SIGINT).
-    ///
-    /// # Errors
-    /// When signals cannot be watched.
-    pub async fn stopped(&self) -> Result<(), Error> {
-        stopped().await
-    }
-
-    /// Ends an app that does not serve: waits for its calls and closes the ledger.
-    pub async fn close(self) {
-        let shared = self.registry().shared();
-        shared.running.close();
-        shared.running.drained().await;
-        self.live.stop_sources().await;
-        shared.ledger.close().await;
-        shared.call_log.flush().await;
-    }
-}
-
-/// Where virtual environments are kept: beside the ledger, since there the service may write.
-fn venvs(ledger: &ledger::Settings) -> PathBuf {
-    ledger::folder(ledger).unwrap_or_default().join(VENVS)
-}
-
-/// The tools of a manifest, for a command that shows them and serves none.
-pub(crate) struct Declared {
-    /// Its own, then those of its sources.
-    pub(crate) tools: Vec<Tool>,
-    /// `calls:`
-    pub(crate) calls: CallSettings,
-    /// Sources of which nothing could be used, each with the reason.
-    pub(crate) faults: Vec<String>,
-}
-
-/// Reads a manifest and lists its sources once; `told` hears what takes long.
-pub(crate) async fn declared(path: &Path, told: fn(&str, &str)) -> Result<Declared, Error> {
-    let manifest = manifest::load(path, &manifest::Process, &HashMap::new()).map_err(Error::Manifest)?;
-    let Manifest { mut tools, mut sources, calls, ledger, secrets, .. } = manifest;
-    for source in &mut sources {
-        source.settings.keep_venvs_in(&venvs(&ledger));
-    }
-    let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
-    let surroundings = Surroundings::of_this_process(redactor.clone());
-    let Brought { tools: brought, faults } = live::once(sources, &tools, &surroundings, told).await;
-    tools.extend(brought);
-    let faults = faults.iter().map(|fault| redactor.text(&printable::text(fault)).into_owned()).collect();
-    Ok(Declared { tools, calls, faults })
 }
