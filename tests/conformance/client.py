@@ -1,6 +1,6 @@
 """What a client of the official Python SDK sees of a server, as JSON.
 
-python client.py legacy|2026-07-28 URL|"" TRIGGER [COMMAND ARGUMENT...]     # see client.mjs
+python client.py legacy|auto URL|"" TRIGGER [COMMAND ARGUMENT...]     # see client.mjs
 """
 
 import asyncio

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import re
 import shutil
 
 from conftest import node, package
@@ -21,8 +22,7 @@ def run(url, release, version, folder):
          seconds=300)
     passed, missed, silent = set(), set(), set()
     for file in sorted(folder.rglob("checks.json")):
-        # server-NAME-2026-01-31T12-00-00-000Z
-        scenario = file.parent.name.removeprefix("server-").rsplit("-20", 1)[0]
+        scenario = re.fullmatch(r"server-(.*)-\d{4}-\d\d-\d\dT.*", file.parent.name)[1]
         checks = json.loads(file.read_text())
         words = {check["status"] for check in checks}
         if not words & (PASSED | MISSED):

@@ -15,7 +15,7 @@ from conftest import HERE, MANIFEST, PLACE, node
 # name, era it is asked to speak, the version that must come of it
 CLIENTS = [
     ("python", "legacy", "2025-11-25"),
-    ("python", "2026-07-28", "2026-07-28"),
+    ("python", "auto", "2026-07-28"),
     ("sdk", "legacy", "2025-11-25"),
     ("client", "legacy", "2025-11-25"),
     ("client", "2026-07-28", "2026-07-28"),
