@@ -1,9 +1,12 @@
 //! The calls under way: seen by `GET /invocations` at once, waited for when the service stops.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -19,6 +22,9 @@ pub struct Running {
     /// Memory for rows that wait behind their answers, in KiB.
     behind: Arc<Semaphore>,
 }
+
+/// For cancelled calls to stop what they run and write their rows.
+const CANCEL_TIME: Duration = Duration::from_secs(3);
 
 /// Rows that wait for their commit behind their answers take at most this much memory, in KiB.
 const BEHIND_KIB: usize = 32 << 10;
@@ -134,6 +140,33 @@ impl Running {
     /// After [`Running::close`]: waits until every call's row is handed to the ledger.
     pub async fn drained(&self) {
         self.tasks.wait().await;
+    }
+
+    /// Lets the running calls end, and ends them when their time is over: calls still begin for `linger`, and go on for
+    /// `drain` after that, or until `hurry` ends.
+    pub async fn end(&self, linger: Duration, drain: Duration, hurry: impl Future<Output = ()>) {
+        let wait = async {
+            if !linger.is_zero() {
+                tracing::info!(calls = self.len(), "stopping: not ready any more, still serving");
+                sleep(linger).await;
+            }
+            self.close();
+            tracing::info!(calls = self.len(), "stopping: no new calls, waiting for running ones");
+            if timeout(drain, self.drained()).await.is_err() {
+                tracing::warn!(calls = self.len(), "the drain time is over: running calls are cancelled");
+            }
+        };
+        tokio::select! {
+            () = wait => {}
+            () = hurry => {
+                self.close();
+                tracing::warn!(calls = self.len(), "told to hurry: running calls are cancelled");
+            }
+        }
+        self.cancel_all();
+        if timeout(CANCEL_TIME, self.drained()).await.is_err() {
+            tracing::error!(calls = self.len(), "calls did not stop in time; the next start finds them `unknown`");
+        }
     }
 
     /// Cancels every running call.

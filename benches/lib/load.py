@@ -44,25 +44,26 @@ def need_wrk():
         sys.exit(UNAVAILABLE)
 
 
-def command(server, path, connections, seconds, folder, lua="", body=BODY):
+def command(server, path, connections, seconds, folder, lua="", body=BODY, headers=None):
     script = pathlib.Path(folder) / f"{server.name}.lua"
+    lua = "".join(f'wrk.headers["{name}"] = "{value}"\n' for name, value in (headers or {}).items()) + lua
     key = f'wrk.headers["Authorization"] = "Bearer {server.key}"\n' if server.key else ""
     script.write_text(SCRIPT % (body, key + lua))
     return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", script, server.url + path]
 
 
-def measure(server, path, connections, seconds, folder, cache=None, lua="", body=BODY):
+def measure(server, path, connections, seconds, folder, cache=None, lua="", body=BODY, headers=None):
     """One load: requests per second, latencies, CPU of the server, its rows written included. `cache` is what
     meta.cache must say before and after: a tool that began to say no would still be a fast 200. `lua` may say what each
     request is."""
-    check(server, path, cache, body)
+    check(server, path, cache, body, headers)
     cpu = server.cpu_seconds()
-    done = subprocess.run(command(server, path, connections, seconds, folder, lua, body),
+    done = subprocess.run(command(server, path, connections, seconds, folder, lua, body, headers),
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds + 60)
     sample = result_of(done.stdout, done.stderr, done.returncode, path)
     server.settle()
     sample["cpu_us"] = (server.cpu_seconds() - cpu) * 1e6 / sample["requests"]
-    check(server, path, cache, body)
+    check(server, path, cache, body, headers)
     return sample
 
 
@@ -97,8 +98,12 @@ def result_of(output, errors, status, path):
     return result | {"requests_per_s": result["requests"] * 1e6 / result["us"]}
 
 
-def check(server, path, cache, body=BODY):
-    answer = json.loads(server.ask("POST", path, body))
-    answer = answer["results"][0] if "results" in answer else answer
+def check(server, path, cache, body=BODY, headers=None):
+    answer = json.loads(server.ask("POST", path, body, headers=headers))
+    if "results" in answer:
+        answer = answer["results"][0]
+    elif "jsonrpc" in answer:
+        answer = answer["result"]
+        answer = {"is_error": answer.get("isError", False), "meta": answer["_meta"]["toolcrib/meta"]}
     if cache and (answer["is_error"] or answer["meta"]["cache"] != cache):
         fail(f"{path} should answer with meta.cache {cache}, not: {json.dumps(answer)}")

@@ -77,12 +77,12 @@ class Server:
         """A connection that stays open over several questions, without any proxy."""
         return contextlib.closing(http.client.HTTPConnection(urllib.parse.urlsplit(self.url).netloc, timeout=120))
 
-    def ask(self, method, path, body=None, connection=None, key=None):
+    def ask(self, method, path, body=None, connection=None, key=None, headers=None):
         """The answer's bytes. Anything but a 200 ends the run: a refusal would be measured as a fast answer."""
         if connection is None:
             with self.connect() as connection:
-                return self.ask(method, path, body, connection, key)
-        headers = {"content-type": "application/json"} if body else {}
+                return self.ask(method, path, body, connection, key, headers)
+        headers = ({"content-type": "application/json"} if body else {}) | (headers or {})
         if key or self.key:
             headers["authorization"] = f"Bearer {key or self.key}"
         try:

@@ -8,6 +8,7 @@ use super::log::LogFormat;
 use super::{backup, call, check, report};
 use crate::app::{App, AppBuilder, Error};
 use crate::formats::Format;
+use crate::manifest::{self, Source as _};
 
 /// Used when there is one in the working folder and none is named.
 pub(super) const MANIFEST: &str = "toolcrib.yaml";
@@ -32,18 +33,8 @@ pub(super) enum Command {
     Serve {
         #[command(flatten)]
         manifest: ManifestArg,
-        /// Address to listen on; port 0 takes a free one.
-        #[arg(long, env = "TOOLCRIB_LISTEN")]
-        listen: Option<String>,
-        /// Where the ledger is: sqlite://FILE.
-        #[arg(long, env = "TOOLCRIB_LEDGER")]
-        ledger: Option<String>,
-        /// Start although the ledger has lost acknowledged commits.
-        #[arg(long)]
-        accept_loss: bool,
-        /// Listen beyond loopback although there are no callers.
-        #[arg(long)]
-        allow_open: bool,
+        #[command(flatten)]
+        how: ServeArgs,
     },
     /// Read a manifest and say what is wrong with it. Runs nothing.
     #[command(after_long_help = check::rules())]
@@ -85,6 +76,33 @@ pub(super) enum Command {
         #[arg(long)]
         live: bool,
     },
+}
+
+#[derive(Args)]
+pub(super) struct ServeArgs {
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long, env = "TOOLCRIB_LISTEN")]
+    pub(super) listen: Option<String>,
+    /// Serve one MCP client on standard input and output, and listen nowhere.
+    #[arg(long)]
+    pub(super) stdio: bool,
+    /// Where the ledger is: sqlite://FILE.
+    #[arg(long, env = "TOOLCRIB_LEDGER")]
+    pub(super) ledger: Option<String>,
+    /// Start although the ledger has lost acknowledged commits.
+    #[arg(long)]
+    pub(super) accept_loss: bool,
+    /// Listen beyond loopback although there are no callers.
+    #[arg(long)]
+    pub(super) allow_open: bool,
+}
+
+impl ServeArgs {
+    /// An address was given to a service that would not listen on it. One in the environment is not meant for this start alone.
+    pub(super) fn listens_nowhere(&self) -> bool {
+        let surroundings = manifest::Process.env("TOOLCRIB_LISTEN");
+        self.stdio && (self.allow_open || self.listen.is_some() && self.listen != surroundings)
+    }
 }
 
 #[derive(Args)]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::arguments::ManifestArg;
+use super::arguments::{ManifestArg, ServeArgs};
 use super::{Failure, print, print_json};
 use crate::app::{self, Declared};
 use crate::call::CallSettings;
@@ -14,14 +14,13 @@ use crate::http;
 use crate::log::{self, CallLog, LogWriter};
 use crate::tools::builtin;
 
-pub(super) async fn serve(
-    manifest: &ManifestArg,
-    listen: Option<String>,
-    ledger: Option<String>,
-    accept_loss: bool,
-    allow_open: bool,
-    log: &LogWriter,
-) -> Result<(), Failure> {
+pub(super) async fn serve(manifest: &ManifestArg, how: ServeArgs, log: &LogWriter) -> Result<(), Failure> {
+    if how.listens_nowhere() {
+        let why = "toolcrib: --stdio serves the one client that has started it and listens nowhere: leave --listen and --allow-open out, \
+                   or start a service without --stdio beside it";
+        return Err(Failure::Usage(why.into()));
+    }
+    let ServeArgs { listen, stdio, ledger, accept_loss, allow_open } = how;
     // A reload that is asked for before there is anything to reload must not end the process.
     let _hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
     file_handles::raise();
@@ -44,7 +43,8 @@ pub(super) async fn serve(
     // What the filter wants is asked once, since it does not change.
     let calls = CallLog::lines(log.clone(), CallLog::wanted());
     let app = builder.call_log(calls).build().await?;
-    Ok(app.serve().await?)
+    let served = if stdio { app.serve_stdio().await } else { app.serve().await };
+    Ok(served?)
 }
 
 pub(super) async fn tools(manifest: &ManifestArg, format: Format) -> Result<(), Failure> {

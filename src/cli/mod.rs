@@ -81,9 +81,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         tracing::error!(place, "panicked");
     }));
     let done = match cli.command {
-        Command::Serve { manifest, listen, ledger, accept_loss, allow_open } => {
-            serve(&manifest, listen, ledger, accept_loss, allow_open, &log).await
-        }
+        Command::Serve { manifest, how } => serve(&manifest, how, &log).await,
         Command::Check(args) => check::check(&args),
         Command::Tools { manifest, format } => tools(&manifest, format).await,
         Command::Call(args) => call::call(args).await,

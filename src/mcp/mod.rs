@@ -12,6 +12,7 @@ mod handler;
 mod list;
 mod meta;
 mod progress;
+pub mod stdio;
 mod subscribers;
 
 pub use call::{Asked, prepare};

@@ -93,16 +93,16 @@ fn rooms_know_only_the_rooms_below_them() {
     }
     forbid("metrics/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
     forbid("log/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
-    forbid("", &["crate::live"], &["live/", "app.rs", "start.rs", "http/"]);
+    forbid("", &["crate::live"], &["live/", "app/", "start.rs", "http/"]);
     forbid("live/", &["axum::"], &[]);
     forbid("mcp/", &["axum::", "crate::http", "crate::live", "crate::manifest", "crate::app", "crate::cli"], &[]);
-    forbid("", &["crate::mcp"], &["mcp/", "http/mcp/", "cli/"]);
-    forbid("", &["crate::app"], &["app.rs", "cli/", "lib.rs", "main.rs"]);
+    forbid("", &["crate::mcp"], &["mcp/", "http/mcp/", "app/"]);
+    forbid("", &["crate::app"], &["app/", "cli/", "lib.rs", "main.rs"]);
 }
 
 #[test]
 fn axum_stays_in_http_and_sqlx_with_those_who_ask_databases() {
-    forbid("", &["axum::", "StatusCode"], &["http/", "app.rs", "tools/http/", "cli/"]);
+    forbid("", &["axum::", "StatusCode"], &["http/", "app/", "tools/http/", "cli/"]);
     forbid("tools/http/", &["axum::"], &["tools/http/tests.rs"]);
     forbid("", &["sqlx::"], &["ledger/", "tools/sql/"]);
     forbid("", &["rmcp::"], &["mcp/", "tools/mcp/", "http/mcp", "cli/"]);

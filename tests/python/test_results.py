@@ -128,6 +128,21 @@ def test_a_tool_result_in_the_shape_of_strands(here):
     ]
 
 
+def test_a_tool_result_may_hold_blocks_of_mcp(here):
+    blocks = [
+        {"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"},
+        {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "notes://1", "mimeType": "text/plain", "text": "words"}},
+        {"type": "resource", "resource": {"uri": "notes://2", "blob": "aGk="}},
+    ]
+    content = [{"text": "first"}, *blocks, {"type": "text", "text": "last"}]
+    answer = ok(result_of(here, repr({"status": "success", "content": content})))
+    assert answer["content"] == [{"type": "text", "text": "first"}, *blocks, {"type": "text", "text": "last"}]
+    # Not quite: a resource holds a text or a blob.
+    halves = {"type": "resource", "resource": {"uri": "notes://3"}}
+    assert ok(result_of(here, repr({"status": "success", "content": [halves]})))["structured_content"]["content"] == [halves]
+
+
 def test_a_tool_result_that_says_no(here):
     assert said_no(result_of(here, "{'status': 'error', 'content': [{'text': 'no such city'}]}")) == "no such city"
 

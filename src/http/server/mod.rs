@@ -6,7 +6,6 @@ mod connections;
 mod door;
 mod exchange;
 mod socket;
-mod stop;
 mod tally;
 
 use std::future::Future;
@@ -59,7 +58,7 @@ pub async fn serve(
     server.connections.end_soon();
     tokio::select! {
         () = server.take_in() => {}
-        () = stop::end_calls(&running, settings, hurry) => {}
+        () = running.end(settings.linger, settings.drain, hurry) => {}
     }
     server.close(ending).await;
 }

@@ -1482,19 +1482,31 @@ RESULT_PARTS = ("text", "json", "image", "document")
 
 
 def is_tool_result(value):
-    """{"status": "success"|"error", "content": [{"text"|"json"|"image"|"document": ...}]}, and not just a dict with these words in it."""
+    """{"status": "success"|"error", "content": [{"text"|"json"|"image"|"document": ...}]}, and not just a dict with these words in it.
+    A part may be a content block of MCP, too."""
     content = value.get("content")
     return (
         value["status"] in ("success", "error")
         and isinstance(content, (list, tuple))
-        and all(isinstance(part, dict) and any(word in part for word in RESULT_PARTS) for part in content)
+        and all(isinstance(part, dict) and (any(word in part for word in RESULT_PARTS) or is_block(part)) for part in content)
     )
+
+
+def is_block(part):
+    """MCP's {"type": "image"|"audio", "data", "mimeType"} and {"type": "resource", "resource": {"uri", "text"|"blob"}}."""
+    if part.get("type") in ("image", "audio"):
+        return isinstance(part.get("data"), str) and isinstance(part.get("mimeType"), str)
+    resource = part.get("resource") if part.get("type") == "resource" else None
+    said = isinstance(resource, dict) and [resource.get("text"), resource.get("blob")]
+    return bool(said) and isinstance(resource.get("uri"), str) and sum(isinstance(one, str) for one in said) == 1
 
 
 def render_tool_result(value):
     blocks, data = [], []
     for part in value["content"]:
-        if "text" in part:
+        if is_block(part):
+            blocks.append(dump_json(part))
+        elif "text" in part:
             blocks.append(text_block(part["text"] if type(part["text"]) is str else str(part["text"])))
         elif "json" in part:
             text = dump_json(part["json"])

@@ -1,0 +1,55 @@
+"""What MCP costs: `tools/call` of a cached tool beside the invoke route."""
+
+import contextlib
+import json
+
+from lib import load, parts, service
+
+NEW, OLD = "2026-07-28", "2025-11-25"
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "sum_cached", **json.loads(load.BODY)}}
+META = {f"io.modelcontextprotocol/{key}": value for key, value in
+        {"protocolVersion": NEW, "clientInfo": {"name": "bench", "version": "1"}, "clientCapabilities": {}}.items()}
+ACCEPT = {"accept": "application/json, text/event-stream"}
+
+
+def mcp(options, programs, folder):
+    """A cached tool by `tools/call` beside the same call by the invoke route: asked for are 0.6 of its requests per second at
+    least, by the newest version of the protocol. The last one with sessions is there for comparison."""
+    samples = {}
+    with parts.in_folder(folder / "mcp") as own, contextlib.ExitStack() as stack:
+        server = stack.enter_context(service.toolcrib(programs.toolcrib, "toolcrib", own, parts.MANIFEST))
+        server.ask("POST", "/tools/sum_cached/invoke", load.BODY)
+        cases = {"invoke": ("/tools/sum_cached/invoke", load.BODY, {}), NEW: stateless(), OLD: session(server)}
+        rounds = options.pairs * 2
+        for number in range(rounds):
+            for connections in options.connections:
+                for case in parts.turned(list(cases), number):
+                    path, body, headers = cases[case]
+                    sample = load.measure(server, path, connections, 1, own, "hit", body=body, headers=headers)
+                    samples.setdefault((connections, case), []).append(sample)
+                    parts.tell(f"mcp {number + 1}/{rounds}", case, connections, sample)
+    return [parts.compared(case, connections, samples[connections, case], samples[connections, "invoke"])
+            for connections in options.connections for case in cases]
+
+
+def stateless():
+    """Every request says all there is to know."""
+    body = json.dumps(CALL | {"params": CALL["params"] | {"_meta": META}})
+    return "/mcp", body, ACCEPT | {"mcp-protocol-version": NEW, "mcp-method": "tools/call", "mcp-name": "sum_cached"}
+
+
+def session(server):
+    """A session that was initialized, as far as the server keeps one."""
+    client = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+    begin = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client}
+    headers = ACCEPT | {"content-type": "application/json"}
+    for message in (begin, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
+        with server.connect() as connection:
+            connection.request("POST", "/mcp", json.dumps(message), headers)
+            answer = connection.getresponse()
+            answer.read()
+        if answer.status not in (200, 202):
+            service.fail(f"{message} is answered {answer.status}")
+        kept = answer.headers["mcp-session-id"]
+        headers |= {"mcp-protocol-version": OLD} | ({"mcp-session-id": kept} if kept else {})
+    return "/mcp", json.dumps(CALL), headers

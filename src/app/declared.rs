@@ -1,0 +1,46 @@
+//! The tools of a manifest, without a service.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Error;
+use crate::call::CallSettings;
+use crate::live::{self, Brought};
+use crate::manifest::{self, Manifest};
+use crate::secrets::Redactor;
+use crate::tools::{Surroundings, Tool};
+use crate::{ledger, printable};
+
+/// Virtual environments are kept in this folder, beside the ledger.
+const VENVS: &str = "toolcrib-venvs";
+
+/// Where virtual environments are kept: beside the ledger, since there the service may write.
+pub(super) fn venvs(ledger: &ledger::Settings) -> PathBuf {
+    ledger::folder(ledger).unwrap_or_default().join(VENVS)
+}
+
+/// The tools of a manifest, for a command that shows them and serves none.
+pub(crate) struct Declared {
+    /// Its own, then those of its sources.
+    pub(crate) tools: Vec<Tool>,
+    /// `calls:`
+    pub(crate) calls: CallSettings,
+    /// Sources of which nothing could be used, each with the reason.
+    pub(crate) faults: Vec<String>,
+}
+
+/// Reads a manifest and lists its sources once; `told` hears what takes long.
+pub(crate) async fn declared(path: &Path, told: fn(&str, &str)) -> Result<Declared, Error> {
+    let manifest = manifest::load(path, &manifest::Process, &HashMap::new()).map_err(Error::Manifest)?;
+    let Manifest { mut tools, mut sources, calls, ledger, secrets, .. } = manifest;
+    for source in &mut sources {
+        source.settings.keep_venvs_in(&venvs(&ledger));
+    }
+    let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
+    let surroundings = Surroundings::of_this_process(redactor.clone());
+    let Brought { tools: brought, faults } = live::once(sources, &tools, &surroundings, told).await;
+    tools.extend(brought);
+    let faults = faults.iter().map(|fault| redactor.text(&printable::text(fault)).into_owned()).collect();
+    Ok(Declared { tools, calls, faults })
+}

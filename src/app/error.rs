@@ -1,0 +1,58 @@
+//! Why there is no service.
+
+use std::net::SocketAddr;
+
+use crate::manifest::Finding;
+use crate::tools::BuildError;
+use crate::{ledger, live, metrics};
+
+/// Why a service could not be built or started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The manifest has errors; the findings say where and what.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Manifest(Vec<Finding>),
+    /// A tool cannot be registered.
+    #[error(transparent)]
+    Tool(#[from] BuildError),
+    /// The ledger cannot be opened.
+    #[error(transparent)]
+    Ledger(#[from] ledger::Error),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {listen}: {source}")]
+    Listen {
+        /// The address as it was given.
+        listen: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Reachable by others, and nobody would be asked for a key.
+    #[error(
+        "{0} can be reached from other machines and there are no callers, so anybody could run these tools: declare \
+         callers with keys in the manifest, listen on 127.0.0.1, or say --allow-open (server.allow_open: true)"
+    )]
+    Open(SocketAddr),
+    /// The metrics cannot be set up.
+    #[error("the metrics cannot be set up: {0}")]
+    Metrics(#[from] metrics::Error),
+    /// A reload would have left a service without callers that had some.
+    #[error("the manifest has no callers any more; start the service anew if that is meant")]
+    Unguarded,
+    /// The process cannot watch for signals.
+    #[error("cannot watch for signals: {0}")]
+    Signals(std::io::Error),
+    /// The system gives no random bytes.
+    #[error("no random bytes: {0}")]
+    Random(#[from] getrandom::Error),
+}
+
+impl From<live::Error> for Error {
+    fn from(error: live::Error) -> Self {
+        match error {
+            live::Error::Manifest(findings) => Self::Manifest(findings),
+            live::Error::Tool(error) => Self::Tool(error),
+            live::Error::Ledger(error) => Self::Ledger(error),
+            live::Error::Unguarded => Self::Unguarded,
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Lines of bytes, each up to a length.
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+
+/// Reads them. What has come of a line is kept when a read is given up, and the next goes on there.
+pub(super) struct LineReader<R> {
+    read: BufReader<R>,
+    line: Vec<u8>,
+    longest: usize,
+    /// The line that is read is too long: what comes of it is not kept.
+    skips: bool,
+}
+
+/// What was read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Without its end.
+    Whole(Vec<u8>),
+    /// It was longer than a line may be.
+    TooLong,
+    /// There is no more.
+    End,
+}
+
+impl<R: AsyncRead + Unpin> LineReader<R> {
+    pub(super) fn new(read: R, longest: usize) -> Self {
+        Self { read: BufReader::new(read), line: Vec::new(), longest, skips: false }
+    }
+
+    /// The next line; the last one need not have an end.
+    pub(super) async fn next(&mut self) -> Line {
+        loop {
+            let come = match self.read.fill_buf().await {
+                Ok(come) => come,
+                Err(error) => {
+                    tracing::warn!(%error, "standard input cannot be read");
+                    return Line::End;
+                }
+            };
+            if come.is_empty() {
+                return if self.line.is_empty() && !self.skips { Line::End } else { self.ended() };
+            }
+            let end = come.iter().position(|byte| *byte == b'\n');
+            let part = &come[..end.unwrap_or(come.len())];
+            self.skips |= self.line.len() + part.len() > self.longest;
+            if self.skips {
+                self.line = Vec::new();
+            } else {
+                self.line.extend_from_slice(part);
+            }
+            let used = part.len() + usize::from(end.is_some());
+            self.read.consume(used);
+            if end.is_some() {
+                return self.ended();
+            }
+        }
+    }
+
+    fn ended(&mut self) -> Line {
+        let line = std::mem::take(&mut self.line);
+        if std::mem::take(&mut self.skips) { Line::TooLong } else { Line::Whole(line) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    async fn all(text: &'static [u8], longest: usize) -> Vec<Line> {
+        let mut lines = LineReader::new(io::Cursor::new(text), longest);
+        let mut found = Vec::new();
+        loop {
+            match lines.next().await {
+                Line::End => return found,
+                line => found.push(line),
+            }
+        }
+    }
+
+    fn whole(text: &str) -> Line {
+        Line::Whole(text.into())
+    }
+
+    #[tokio::test]
+    async fn lines_are_read_one_by_one_and_the_last_needs_no_end() {
+        assert_eq!(all(b"one\n\ntwo\r\nthree", 9).await, [whole("one"), whole(""), whole("two\r"), whole("three")]);
+        assert_eq!(all(b"", 9).await, []);
+    }
+
+    #[tokio::test]
+    async fn one_that_is_too_long_is_left_out_and_the_next_is_read() {
+        assert_eq!(
+            all(b"12345\n123456\n1\n1234567", 5).await,
+            [whole("12345"), Line::TooLong, whole("1"), Line::TooLong]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_read_that_is_given_up_loses_nothing() {
+        let (mut write, read) = tokio::io::duplex(64);
+        let mut lines = LineReader::new(read, 64);
+        write.write_all(b"first ").await.unwrap();
+        tokio::select! {
+            biased;
+            line = lines.next() => panic!("{line:?} has no end yet"),
+            () = std::future::ready(()) => {}
+        }
+        write.write_all(b"half\nnext").await.unwrap();
+        assert_eq!(lines.next().await, whole("first half"));
+    }
+}

@@ -1,0 +1,180 @@
+//! What rmcp reads messages from and writes answers to.
+//!
+//! rmcp's own transport over a pair of streams passes over in silence what is no JSON or too long, so that its sender waits for ever;
+//! here all that can be answered is.
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage};
+use rmcp::service::RoleServer;
+use rmcp::transport::Transport;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::lines::{Line, LineReader};
+use super::pending::Pending;
+use crate::call::json::parse_strict;
+
+/// Answers that wait for the one before them to be written.
+const WAITING: usize = 64;
+/// For the last of them to be written.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(super) struct Lines<R> {
+    lines: LineReader<R>,
+    longest: usize,
+    pending: Pending,
+    /// Tripped when there is no more to read, or nobody who reads.
+    left: CancellationToken,
+    out: Option<mpsc::Sender<Said>>,
+    writer: AbortOnDropHandle<()>,
+    /// Not yet handed to the writer.
+    refusal: Option<Said>,
+    /// A request has come: a peer that says anything else first is not listened to until it asks.
+    is_met: bool,
+}
+
+/// One line to be written.
+struct Said {
+    line: Vec<u8>,
+    /// The request that it answers.
+    answers: Option<RequestId>,
+}
+
+impl Said {
+    fn new(message: &ServerJsonRpcMessage) -> io::Result<Self> {
+        let mut line = serde_json::to_vec(message)?;
+        line.push(b'\n');
+        let answers = match message {
+            ServerJsonRpcMessage::Response(answer) => Some(answer.id.clone()),
+            ServerJsonRpcMessage::Error(answer) => answer.id.clone(),
+            ServerJsonRpcMessage::Request(_) | ServerJsonRpcMessage::Notification(_) => None,
+        };
+        Ok(Self { line, answers })
+    }
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(super) fn new(
+        read: R,
+        write: impl AsyncWrite + Send + Unpin + 'static,
+        longest: usize,
+        pending: Pending,
+        left: CancellationToken,
+    ) -> Self {
+        let (out, said) = mpsc::channel(WAITING);
+        let writer = AbortOnDropHandle::new(tokio::spawn(write_all(write, said, pending.clone(), left.clone())));
+        let lines = LineReader::new(read, longest);
+        Self { lines, longest, pending, left, out: Some(out), writer, refusal: None, is_met: false }
+    }
+
+    /// What a line says, or what is to be answered to it.
+    fn read(&self, line: &Line) -> Result<Option<ClientJsonRpcMessage>, Option<Said>> {
+        let line = match line {
+            Line::Whole(line) if line.trim_ascii().is_empty() => return Ok(None),
+            Line::Whole(line) => line,
+            Line::TooLong => {
+                let most = self.longest;
+                return Err(refused(ErrorCode::INVALID_REQUEST, format!("a message has {most} bytes at most"), None));
+            }
+            Line::End => return Ok(None),
+        };
+        let value =
+            parse_strict(line).map_err(|error| refused(ErrorCode::PARSE_ERROR, format!("not JSON: {error}"), None))?;
+        if value.is_array() {
+            let words = "batches are not taken: send each message on a line of its own";
+            return Err(refused(ErrorCode::INVALID_REQUEST, words.into(), None));
+        }
+        let has = |name: &str| value.get(name).is_some();
+        let id = value.get("id").and_then(|id| serde_json::from_value::<RequestId>(id.clone()).ok());
+        // Nobody waits for an answer to a notification, or to an answer.
+        let is_awaited = has("id") && !has("result") && !has("error") || !value.is_object();
+        serde_json::from_value(value).map(Some).map_err(|_| {
+            let words = "no JSON-RPC message: it has `jsonrpc` \"2.0\", an `id` that is a text or a whole number, and a `method`";
+            is_awaited.then(|| refused(ErrorCode::INVALID_REQUEST, words.into(), id)).flatten()
+        })
+    }
+}
+
+fn refused(code: ErrorCode, words: String, id: Option<RequestId>) -> Option<Said> {
+    Said::new(&ServerJsonRpcMessage::error(ErrorData::new(code, words, None), id)).ok()
+}
+
+impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
+    type Error = io::Error;
+
+    fn send(&mut self, message: ServerJsonRpcMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let (said, out) = (Said::new(&message), self.out.clone());
+        async move {
+            let gone = || io::Error::from(io::ErrorKind::NotConnected);
+            out.ok_or_else(gone)?.send(said?).await.map_err(|_| gone())
+        }
+    }
+
+    /// Never `None`: the one who serves says when all is over, since calls that were begun are still to be answered.
+    async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
+        loop {
+            if self.refusal.is_some()
+                && let Some(out) = &self.out
+                && let Ok(place) = out.reserve().await
+                && let Some(refusal) = self.refusal.take()
+            {
+                place.send(refusal);
+            }
+            self.pending.room().await;
+            let line = self.lines.next().await;
+            if line == Line::End {
+                self.left.cancel();
+                std::future::pending::<()>().await;
+            }
+            match self.read(&line) {
+                Ok(Some(message)) => {
+                    self.is_met |= matches!(message, ClientJsonRpcMessage::Request(_));
+                    if self.is_met {
+                        self.pending.came(&message);
+                        return Some(message);
+                    }
+                }
+                Ok(None) => {}
+                Err(refusal) => self.refusal = refusal,
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.out = None;
+        // A client that reads no more must not keep the process.
+        let written = timeout(LAST_WORDS, &mut self.writer).await;
+        written.map_err(io::Error::from)?.map_err(io::Error::other)
+    }
+}
+
+/// Writes what is said, each line in one piece, until nobody can say any more.
+async fn write_all(
+    mut write: impl AsyncWrite + Unpin,
+    mut said: mpsc::Receiver<Said>,
+    pending: Pending,
+    left: CancellationToken,
+) {
+    let mut is_broken = false;
+    while let Some(Said { line, answers }) = said.recv().await {
+        if !is_broken {
+            let written = async {
+                write.write_all(&line).await?;
+                write.flush().await
+            };
+            if let Err(error) = written.await {
+                tracing::warn!(%error, "standard output cannot be written: nobody reads it");
+                is_broken = true;
+                left.cancel();
+            }
+        }
+        answers.iter().for_each(|id| pending.gone(id));
+    }
+}

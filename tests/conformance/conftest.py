@@ -1,0 +1,91 @@
+"""The official conformance suite of MCP, and the official clients, against the binary.
+
+    tests/run --conformance                            # installs what it needs under target/conformance
+
+by hand: target/venv-conformance/bin/python -m pytest tests/conformance, with TOOLCRIB_BIN=/path/to/toolcrib for another binary than
+target/release/toolcrib, and CONFORMANCE_DIR for another folder than target/conformance. Without node_modules there only Python's
+tests run.
+"""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "outside"))
+
+import harness  # noqa: E402: shared with the tests from outside
+
+PLACE = pathlib.Path(os.environ.get("CONFORMANCE_DIR") or harness.REPO / "target" / "conformance").resolve()
+MANIFEST = HERE / "toolcrib.yaml"
+
+
+def free_port():
+    """The tool that changes the list of tools must know where the service will be."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+class Service(harness.Crib):
+    """`toolcrib serve` with the suite's tools, in a folder of its own."""
+
+    def __init__(self, folder):
+        port = free_port()
+        self.url = f"http://localhost:{port}/mcp"
+        env = {"SERVICE": f"http://127.0.0.1:{port}"}
+        super().__init__(folder, env=env, args=["--manifest", str(MANIFEST)], listen=f"127.0.0.1:{port}")
+
+
+@pytest.fixture(scope="session")
+def crib(tmp_path_factory):
+    service = Service(tmp_path_factory.mktemp("conformance"))
+    service.ready()
+    yield service
+    print(f"--- stderr of the service\n{service.stderr[-6000:]}")
+    service.stop()
+
+
+@pytest.fixture
+def stdio(tmp_path):
+    """The arguments that serve the suite's tools on standard input and output, and the environment for them."""
+    arguments = ["serve", "--stdio", "--manifest", str(MANIFEST), "--ledger", f"sqlite://{tmp_path}/toolcrib.db"]
+    return arguments, harness.clean_env({"SERVICE": "http://127.0.0.1:9"}, tmp_path)
+
+
+def node(program, *arguments, ok=True, env=None, seconds=120, cwd=None):
+    """A program of Node 22, which the npm package `node` brings, to its end."""
+    if not (PLACE / "node_modules" / ".bin" / "node").exists():
+        pytest.skip(f"no packages of package.json in {PLACE}")
+    path = f"{PLACE / 'node_modules' / '.bin'}:{os.environ['PATH']}"
+    done = subprocess.run(["node", str(program), *map(str, arguments)], cwd=str(cwd or PLACE), stdin=subprocess.DEVNULL, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds,
+                          env={**os.environ, "PATH": path, **(env or {})})
+    assert not ok or done.returncode == 0, f"{program} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def package(name, file):
+    """A file of an npm package."""
+    return PLACE / "node_modules" / name / file
+
+
+@pytest.fixture(scope="session")
+def score():
+    """score(transport, run) keeps what a run of the suite came to; the table is printed at the end."""
+    return lambda transport, run: SCORES.append((transport, run))
+
+
+SCORES = []
+
+
+def pytest_terminal_summary(terminalreporter):
+    for transport, run in SCORES:
+        of = len(run.passed) + len(run.missed)
+        scenarios = {check.split("/")[0] for check in run.passed | run.missed}
+        met = scenarios - {check.split("/")[0] for check in run.missed}
+        terminalreporter.write_line(f"conformance {run.suite}, {run.version} over {transport}: {len(met)} of {len(scenarios)} scenarios, "
+                                    f"{len(run.passed)} of {of} checks")

@@ -1,0 +1,44 @@
+"""Runs the conformance suite and reads what it found."""
+
+import collections
+import json
+import re
+import shutil
+
+from conftest import node, package
+
+# The suite's own words; what is neither is not counted.
+PASSED, MISSED = {"SUCCESS"}, {"FAILURE", "WARNING"}
+
+Run = collections.namedtuple("Run", "suite version passed missed silent")
+"""A run: its checks as `scenario/check`, each set by how it ended; `silent` are scenarios that checked nothing."""
+
+
+def run(url, release, version, folder):
+    """All scenarios of a release of the suite, for one version of the protocol."""
+    shutil.rmtree(folder, ignore_errors=True)
+    program = package({"0.1.16": "conformance", "0.2.0-alpha.12": "conformance-next"}[release], "dist/index.js")
+    node(program, "server", "--url", url, "--suite", "all", "--spec-version", version, "--output-dir", folder, ok=False,
+         seconds=300)
+    passed, missed, silent = set(), set(), set()
+    for file in sorted(folder.rglob("checks.json")):
+        scenario = re.fullmatch(r"server-(.*)-\d{4}-\d\d-\d\dT.*", file.parent.name)[1]
+        checks = json.loads(file.read_text())
+        words = {check["status"] for check in checks}
+        if not words & (PASSED | MISSED):
+            silent.add(scenario)
+        for check in checks:
+            name = f"{scenario}/{check['id']}"
+            if check["status"] in MISSED:
+                missed.add(name)
+            elif check["status"] in PASSED:
+                passed.add(name)
+    return Run(release, version, passed - missed, missed, silent)
+
+
+def why(folder):
+    """What the suite said of each check that was not met."""
+    for file in sorted(folder.rglob("checks.json")):
+        for check in json.loads(file.read_text()):
+            if check["status"] in MISSED:
+                yield f"{file.parent.name} {check['id']}: {check['status']}: {check.get('errorMessage') or check['description']}"

@@ -1,0 +1,337 @@
+"""`toolcrib serve --stdio`: MCP on standard input and output, in raw lines."""
+
+import json
+import os
+import pathlib
+import queue
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+import harness
+from harness import cli, poll
+from recipes import to_yaml
+
+NEW, OLD = "2026-07-28", "2025-11-25"
+META = {f"io.modelcontextprotocol/{key}": value for key, value in
+        {"protocolVersion": NEW, "clientInfo": {"name": "raw", "version": "1"}, "clientCapabilities": {}}.items()}
+TOOLS = {
+    "server": {"drain": "2s"},
+    "tools": {
+        "sum": {"kind": "native", "use": "calculator"},
+        "nap": {"kind": "command", "description": "Sleeps.", "parameters": {"seconds": {"type": "string", "description": "How long."}},
+                "command": ["/bin/sleep", "{{ seconds }}"], "effect": "read"},
+        "count": {"kind": "native", "use": "calculator", "limits": [{"calls": 2, "per": "day"}]},
+    },
+}
+
+
+class Pipe:
+    """One `toolcrib serve --stdio` and its client."""
+
+    def __init__(self, folder, manifest=TOOLS, args=(), env=None):
+        folder = pathlib.Path(folder)
+        self.ledger = f"sqlite://{folder}/toolcrib.db"
+        file = folder / "toolcrib.yaml"
+        file.write_text(manifest if isinstance(manifest, str) else to_yaml(manifest))
+        command = [harness.BIN, "serve", "--stdio", "--manifest", str(file), "--ledger", self.ledger, *args]
+        self.process = subprocess.Popen(command, cwd=str(folder), env=harness.clean_env(env, folder), stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.folder, self.lines, self.err, self.last = folder, queue.Queue(), [], 0
+        self.readers = [threading.Thread(target=self._read, daemon=True), threading.Thread(target=self._read_errors, daemon=True)]
+        for reader in self.readers:
+            reader.start()
+
+    def _read(self):
+        for line in iter(self.process.stdout.readline, b""):
+            self.lines.put(json.loads(line))  # nothing but the protocol
+        self.lines.put(None)
+
+    def _read_errors(self):
+        for line in iter(self.process.stderr.readline, b""):
+            self.err.append(line.decode())
+
+    @property
+    def stderr(self):
+        return "".join(self.err)
+
+    def say(self, message):
+        self.raw(json.dumps(message).encode() + b"\n")
+
+    def raw(self, data):
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def hear(self, seconds=20):
+        """The next message; None at the end."""
+        try:
+            return self.lines.get(timeout=seconds)
+        except queue.Empty:
+            raise AssertionError(f"nothing was said within {seconds} s\n{self.stderr}") from None
+
+    def begin(self, method, params=None, era=NEW):
+        self.last += 1
+        params = dict(params or {})
+        if era == NEW:
+            params["_meta"] = {**META, **params.get("_meta", {})}
+        self.say({"jsonrpc": "2.0", "id": self.last, "method": method, "params": params})
+        return self.last
+
+    def ask(self, method, params=None, era=NEW):
+        """The answer to this very request; what else is said before it is kept in `told`."""
+        number, self.told = self.begin(method, params, era), []
+        while True:
+            said = self.hear()
+            assert said is not None, f"it ended\n{self.stderr}"
+            if said.get("id") == number:
+                return said
+            self.told.append(said)
+
+    def call(self, tool, arguments=None, era=NEW, **more):
+        return self.ask("tools/call", {"name": tool, "arguments": arguments or {}, **more}, era)["result"]
+
+    def hello(self, version=OLD):
+        said = self.ask("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}, OLD)
+        self.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return said["result"]
+
+    def rows(self):
+        return json.loads(cli("invocations", "--ledger", self.ledger, cwd=self.folder).stdout)["invocations"]
+
+    def ends(self, within=20):
+        """It ends by itself; exit 0."""
+        code = self.process.wait(within)
+        for reader in self.readers:
+            reader.join(5)
+        assert code == 0, f"exit code {code}\n{self.stderr}"
+
+    def hang_up(self, within=20):
+        self.process.stdin.close()
+        self.ends(within)
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    pipes = []
+
+    def start(manifest=TOOLS, **more):
+        pipes.append(Pipe(tmp_path, manifest, **more))
+        return pipes[-1]
+
+    yield start
+    for one in pipes:
+        if one.process.poll() is None:
+            one.process.kill()
+        print(f"--- stderr\n{one.stderr[-4000:]}")
+
+
+@pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", OLD])
+def test_a_client_with_a_session_lists_and_calls(pipe, version):
+    crib = pipe()
+    assert crib.hello(version)["protocolVersion"] == version
+    assert [tool["name"] for tool in crib.ask("tools/list", era=OLD)["result"]["tools"]] == ["count", "nap", "sum"]
+    assert crib.call("sum", {"expression": "6*7"}, era=OLD)["content"] == [{"type": "text", "text": "42"}]
+    assert crib.ask("ping", era=OLD)["result"] == {}
+    crib.hang_up()
+
+
+def test_a_client_without_one_does_too(pipe):
+    crib = pipe()
+    found = crib.ask("server/discover")["result"]
+    assert {OLD, NEW} <= set(found["supportedVersions"])
+    assert [tool["name"] for tool in crib.ask("tools/list")["result"]["tools"]] == ["count", "nap", "sum"]
+    result = crib.call("sum", {"expression": "6*7"})
+    assert (result["resultType"], result["content"]) == ("complete", [{"type": "text", "text": "42"}])
+    crib.hang_up()
+
+
+def test_calls_are_on_record_as_the_operators_and_limits_hold_over_starts(pipe):
+    crib = pipe()
+    assert not crib.call("count", {"expression": "1"}).get("isError")
+    crib.hang_up()
+    rows = crib.rows()
+    assert [(row["tool"], row["caller"], row["state"]) for row in rows] == [("count", "anonymous", "succeeded")]
+    crib = pipe()
+    assert not crib.call("count", {"expression": "1"}).get("isError")
+    assert "limit" in crib.call("count", {"expression": "1"})["content"][0]["text"]
+    crib.hang_up()
+    assert [row["state"] for row in crib.rows()] == ["refused", "succeeded", "succeeded"]
+
+
+def test_the_operator_may_use_what_callers_may_not(pipe):
+    crib = pipe({**TOOLS, "callers": [{"name": "agent", "key": "k" * 32, "allow": ["sum"]}]})
+    assert [tool["name"] for tool in crib.ask("tools/list")["result"]["tools"]] == ["count", "nap", "sum"]
+    crib.hang_up()
+
+
+def test_calls_run_side_by_side(pipe):
+    crib = pipe()
+    began = time.monotonic()
+    asked = {crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": "0.5"}}) for _ in range(5)}
+    assert {crib.hear()["id"] for _ in range(5)} == asked
+    assert time.monotonic() - began < 2
+    crib.hang_up()
+
+
+def test_standard_output_has_nothing_but_the_protocol_and_no_port_is_open(pipe):
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # nobody can listen there a second time
+        manifest = {**TOOLS, "server": {"listen": f"127.0.0.1:{taken.getsockname()[1]}"}}
+        crib = pipe(manifest, env={"TOOLCRIB_LISTEN": "0.0.0.0:7411", "TOOLCRIB_LOG": "debug"})
+        assert crib.call("sum", {"expression": "1+1"})["content"][0]["text"] == "2"
+        links = [os.readlink(f"/proc/{crib.process.pid}/fd/{number}") for number in os.listdir(f"/proc/{crib.process.pid}/fd")]
+        inodes = {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:")}
+        listening = [line.split() for table in ("tcp", "tcp6") for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+        assert [line for line in listening if line[3] == "0A" and line[9] in inodes] == []
+    crib.hang_up()
+    assert crib.hear() is None, "every line before was JSON"
+    assert "serving MCP on standard input and output" in crib.stderr
+
+
+def test_when_the_input_ends_what_runs_is_answered_first(pipe):
+    crib = pipe()
+    number = crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": "0.7"}})
+    poll(lambda: harness.processes("sleep\0000.7"), what="the nap")
+    crib.hang_up()
+    answer = crib.hear()
+    assert (answer["id"], answer["result"].get("isError", False)) == (number, False)
+    assert [row["state"] for row in crib.rows()] == ["succeeded"]
+
+
+def test_what_runs_on_after_the_drain_time_is_cancelled(pipe, mark):
+    crib = pipe()
+    crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": f"300.{mark}"}})
+    poll(lambda: harness.processes(mark), what="the nap")
+    began = time.monotonic()
+    crib.hang_up()
+    assert 1.5 < time.monotonic() - began < 8
+    assert harness.processes(mark) == []
+    assert [row["state"] for row in crib.rows()] == ["cancelled"]
+
+
+def test_a_signal_drains_as_well(pipe):
+    crib = pipe()
+    number = crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": "0.7"}})
+    poll(lambda: harness.processes("sleep\0000.7"), what="the nap")
+    crib.process.send_signal(signal.SIGTERM)
+    crib.ends()
+    assert crib.hear()["id"] == number
+    assert [row["state"] for row in crib.rows()] == ["succeeded"]
+
+
+def test_an_open_subscription_does_not_hold_the_end_up(pipe):
+    crib = pipe()
+    crib.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    assert crib.hear()["method"] == "notifications/subscriptions/acknowledged"
+    began = time.monotonic()
+    crib.hang_up()
+    assert time.monotonic() - began < 3
+
+
+def test_a_client_that_reads_no_more_is_taken_to_have_left(tmp_path):
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml(TOOLS))
+    read, write = os.pipe()
+    with subprocess.Popen([harness.BIN, "serve", "--stdio"], cwd=str(tmp_path), env=harness.clean_env(None, tmp_path), stdin=subprocess.PIPE,
+                          stdout=write, stderr=subprocess.PIPE) as process:
+        os.close(write)
+        os.close(read)
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode() + b"\n")
+        process.stdin.flush()
+        assert process.wait(20) == 0, process.stderr.read()
+
+
+@pytest.mark.parametrize("era", [OLD, NEW])
+def test_a_changed_manifest_is_told(pipe, era):
+    crib = pipe()
+    if era == OLD:
+        crib.hello()
+        crib.ask("tools/list", era=OLD)
+    else:
+        crib.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        assert crib.hear()["method"] == "notifications/subscriptions/acknowledged"
+    more = {**TOOLS, "tools": {**TOOLS["tools"], "late": {"kind": "native", "use": "current_time"}}}
+    (crib.folder / "toolcrib.yaml").write_text(to_yaml(more))
+    assert crib.hear()["method"] == "notifications/tools/list_changed"
+    assert "late" in [tool["name"] for tool in crib.ask("tools/list", era=era)["result"]["tools"]]
+    crib.hang_up()
+
+
+def test_a_source_is_waited_for_before_tools_are_listed(pipe, tmp_path):
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(1.5)\n\ndef slow() -> str:\n    '''Was slow to come.'''\n    return 'here'\n")
+    crib = pipe({**TOOLS, "python_modules": {"slow": {"module": "./slow.py", "functions": ["slow"]}}})
+    assert "slow" in [tool["name"] for tool in crib.ask("tools/list")["result"]["tools"]]
+    crib.hang_up()
+
+
+def test_one_that_takes_too_long_is_told_of_when_it_comes(pipe, tmp_path):
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(8)\n\ndef slow() -> str:\n    '''Was slow to come.'''\n    return 'here'\n")
+    crib = pipe({**TOOLS, "python_modules": {"slow": {"module": "./slow.py", "functions": ["slow"]}}})
+    crib.hello()
+    assert "slow" not in [tool["name"] for tool in crib.ask("tools/list", era=OLD)["result"]["tools"]]
+    assert crib.hear()["method"] == "notifications/tools/list_changed"
+    assert crib.call("slow", era=OLD)["content"][0]["text"] == "here"
+    crib.hang_up()
+
+
+@pytest.mark.parametrize(
+    "line, code, number",
+    [
+        (b"{", -32700, None),
+        (b'{"a": 1, "a": 2}', -32700, None),
+        (b"\xff\xfe", -32700, None),
+        (b"[]", -32600, None),
+        (b'"text"', -32600, None),
+        (b'{"jsonrpc": "2.0", "id": 7}', -32600, 7),
+        (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}', -32600, None),
+        (b'{"id": "x", "method": "tools/list"}', -32600, "x"),
+        (b'{"jsonrpc": "2.0", "id": 8, "method": "no/such"}', -32602, 8),  # without _meta, before any session
+        (b'{"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": 5}}', -32602, 9),
+        (b'{"jsonrpc": "2.0", "id": 10, "method": "tools/list", "params": {"pad": "' + b"x" * (1 << 20) + b'"}}', -32600, None),
+    ],
+)
+def test_what_cannot_be_used_is_answered_and_the_next_is_read(pipe, line, code, number):
+    crib = pipe()
+    crib.raw(line + b"\n")
+    said = crib.hear()
+    assert (said["error"]["code"], said.get("id")) == (code, number), said
+    assert said["error"]["message"].strip()
+    assert crib.call("sum", {"expression": "6*7"})["content"][0]["text"] == "42"
+    crib.hang_up()
+
+
+def test_what_nobody_waits_for_is_passed_over(pipe):
+    crib = pipe()
+    for line in (b"", b"  ", b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}',
+                 b'{"jsonrpc": "2.0", "method": "notifications/no-such"}', b'{"jsonrpc": "2.0", "id": 3, "result": {}}'):
+        crib.raw(line + b"\n")
+    assert crib.call("sum", {"expression": "6*7"})["content"][0]["text"] == "42"
+    crib.hang_up()
+
+
+def test_a_cancelled_call_is_cancelled_and_not_answered(pipe, mark):
+    crib = pipe()
+    crib.hello()
+    number = crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": f"300.{mark}"}}, OLD)
+    poll(lambda: harness.processes(mark), what="the nap")
+    crib.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number, "reason": "enough"}})
+    poll(lambda: not harness.processes(mark), what="the end of the nap")
+    crib.ask("ping", era=OLD)
+    assert crib.told == []
+    crib.hang_up()
+    assert [row["state"] for row in crib.rows()] == ["cancelled"]
+
+
+@pytest.mark.parametrize("extra", [["--listen", "127.0.0.1:0"], ["--allow-open"]])
+def test_an_address_beside_it_is_refused(tmp_path, extra):
+    done = cli("serve", "--stdio", *extra, cwd=tmp_path)
+    assert done.returncode == 64 and done.stdout == ""
+    assert "--stdio" in done.stderr and "--listen" in done.stderr
+
+
+def test_a_bad_manifest_is_exit_64_and_says_nothing_on_standard_output(tmp_path):
+    (tmp_path / "toolcrib.yaml").write_text("tools: {sum: {kind: nonsense}}\n")
+    done = cli("serve", "--stdio", cwd=tmp_path)
+    assert done.returncode == 64 and done.stdout == "" and "nonsense" in done.stderr
