@@ -49,6 +49,7 @@ pub mod mcp;
 pub mod metrics;
 pub mod middleware;
 pub mod names;
+pub mod pins;
 pub mod printable;
 pub mod providers;
 pub mod registry;
