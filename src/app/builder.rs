@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use wildmatch::WildMatch;
 
 use super::declared::venvs;
@@ -208,6 +209,6 @@ impl AppBuilder {
         let retention = place.retention;
         let registry = Arc::new(Registry::new(shared, Arc::new(Callers::default()), services));
         let live = Live::start(registry, plan, manifest, seen).await?;
-        Ok(App { live, settings, listen, retention, demo, person })
+        Ok(App { live, settings, listen, retention, demo, person, ending: CancellationToken::new() })
     }
 }

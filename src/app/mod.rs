@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use tokio_util::sync::CancellationToken;
 
 pub use self::builder::AppBuilder;
 pub(crate) use self::declared::{Declared, declared};
@@ -31,6 +32,8 @@ pub struct App {
     retention: Option<Duration>,
     demo: bool,
     person: Option<Person>,
+    /// Tripped when streams that clients hold open are to end.
+    ending: CancellationToken,
 }
 
 impl App {
@@ -65,7 +68,7 @@ impl App {
 
     /// The HTTP face without a socket, to be driven in process or mounted elsewhere.
     pub fn router(&self) -> Router {
-        http::router(self.live.clone(), &self.settings)
+        http::router(self.live.clone(), &self.settings, &self.ending)
     }
 
     /// Returns when the process is told to stop (SIGTERM, SIGINT).
@@ -81,6 +84,7 @@ impl App {
         let shared = self.registry().shared();
         shared.running.close();
         shared.running.drained().await;
+        self.ending.cancel();
         self.live.stop_sources().await;
         shared.ledger.close().await;
         shared.call_log.flush().await;

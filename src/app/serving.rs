@@ -62,7 +62,8 @@ impl App {
         let shared = self.registry().shared();
         let ledger = &*shared.ledger;
         let (stopped, hurried) = (or_failed(ledger, stop.next()), or_failed(ledger, hurry.map(drop)));
-        let served = http::serve(listener, self.router(), shared.running.clone(), &self.settings, stopped, hurried);
+        let (running, ending) = (shared.running.clone(), self.ending.clone());
+        let served = http::serve(listener, self.router(), running, &self.settings, stopped, hurried, ending);
         tokio::select! {
             () = served => {}
             () = announced => {}

@@ -64,7 +64,9 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    let filter = match EnvFilter::try_new(&cli.log) {
+    // rmcp's lines show whole messages: arguments and results, which no line of ours does.
+    let quiet = if cli.log.contains("rmcp") { "" } else { ",rmcp=off" };
+    let filter = match EnvFilter::try_new(format!("{}{quiet}", cli.log)) {
         Ok(filter) => filter,
         Err(error) => return fail(&format!("--log {}: {error}", cli.log), USAGE),
     };

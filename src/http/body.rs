@@ -2,6 +2,7 @@
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use axum::http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -14,7 +15,7 @@ use super::calls::Said;
 use super::problem::ApiError;
 use super::settings::{BODY_IDLE_TIME, BODY_TIME, LINGER_BYTES, LINGER_TIME};
 use super::state::AppState;
-use crate::call::json;
+use crate::call::json::parse_strict;
 
 /// A JSON body without duplicate keys.
 pub(super) struct StrictJson(pub(super) Value);
@@ -23,10 +24,8 @@ impl FromRequest<AppState> for StrictJson {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
-        if !is_json(&media_type(&request)) {
-            return Err(ApiError::MediaType);
-        }
-        strict(&whole(request, state).await?).map(Self)
+        let (parts, body) = request.into_parts();
+        strict(&json(&parts.headers, body, state.max_body).await?).map(Self)
     }
 }
 
@@ -37,34 +36,43 @@ impl FromRequest<AppState> for ModelSaid {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
-        let media_type = media_type(&request);
+        let (Parts { headers, .. }, body) = request.into_parts();
+        let media_type = media_type(&headers);
         if media_type == "text/plain" {
-            let text = String::from_utf8(whole(request, state).await?.into());
+            let text = String::from_utf8(whole(&headers, body, state.max_body).await?.into());
             let text = text.map_err(|error| ApiError::Malformed(format!("the body is not UTF-8: {error}")))?;
             return Ok(Self(Said::Text(text)));
         }
         if !is_json(&media_type) {
             return Err(ApiError::MediaType);
         }
-        strict(&whole(request, state).await?).map(|json| Self(Said::Json(json)))
+        strict(&whole(&headers, body, state.max_body).await?).map(|json| Self(Said::Json(json)))
     }
 }
 
 fn strict(bytes: &[u8]) -> Result<Value, ApiError> {
-    json::parse_strict(bytes).map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))
+    parse_strict(bytes).map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))
+}
+
+/// The bytes of a body that is JSON by its own word.
+pub(super) async fn json(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, ApiError> {
+    if !is_json(&media_type(headers)) {
+        return Err(ApiError::MediaType);
+    }
+    whole(headers, body, most).await
 }
 
 /// The whole body, unless it is too large.
-async fn whole(request: Request, state: &AppState) -> Result<Bytes, ApiError> {
-    let declared = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if let Some(length) = declared.filter(|length| *length > state.max_body as u64) {
+async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, ApiError> {
+    let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if let Some(length) = declared.filter(|length| *length > most as u64) {
         // A client that sends before it listens would find the connection closed instead of the reason.
-        if length <= LINGER_BYTES && !request.headers().contains_key(EXPECT) {
-            let _ = tokio::time::timeout(LINGER_TIME, discard(request.into_body())).await;
+        if length <= LINGER_BYTES && !headers.contains_key(EXPECT) {
+            let _ = tokio::time::timeout(LINGER_TIME, discard(body)).await;
         }
-        return Err(ApiError::TooLarge(state.max_body));
+        return Err(ApiError::TooLarge(most));
     }
-    collect(request.into_body(), state.max_body).await
+    collect(body, most).await
 }
 
 /// The whole body, unless it is too large or too late.
@@ -98,8 +106,8 @@ async fn discard(mut body: Body) {
 }
 
 /// The body's media type by its own word, without parameters, in small letters.
-fn media_type(request: &Request) -> String {
-    let written = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+fn media_type(headers: &HeaderMap) -> String {
+    let written = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     written.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 

@@ -31,6 +31,7 @@ use crate::formats::Format;
     tags(
         (name = "tools", description = "List tools and run them."),
         (name = "invoke", description = "Each tool with its own types."),
+        (name = "mcp", description = "The same tools for MCP clients."),
         (name = "ledger", description = "What was called, by whom, with what result."),
         (name = "operator", description = "For admins; without callers in the manifest everybody is one."),
         (name = "health", description = "For probes."),

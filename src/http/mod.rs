@@ -11,6 +11,7 @@ mod guard;
 mod health;
 mod idempotency;
 mod invocations;
+mod mcp;
 mod metrics;
 mod openapi;
 mod prefer;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceBuilder;
 use tower::util::MapRequestLayer;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -54,23 +56,24 @@ use self::state::AppState;
 use crate::call::Definition;
 use crate::live::Live;
 
-/// Every route, with the layers around them: outermost first, as a request meets them.
-pub fn router(live: Arc<Live>, settings: &ServerSettings) -> Router {
+/// Every route, with the layers around them: outermost first, as a request meets them. What clients hold open ends with `ending`.
+pub fn router(live: Arc<Live>, settings: &ServerSettings, ending: &CancellationToken) -> Router {
     let (routes, document) = api().split_for_parts();
     let ids = request_id::Ids { random: || fastrand::u128(..) };
-    let counted = live.registry().shared().metrics.clone();
     let layers = ServiceBuilder::new()
         .layer(MapRequestLayer::new(request_id::vetted))
         .layer(SetRequestIdLayer::x_request_id(ids))
         .layer(PropagateRequestIdLayer::x_request_id())
-        .layer(axum::middleware::from_fn_with_state(counted, metrics::count))
+        .layer(axum::middleware::from_fn_with_state(live.registry().shared().metrics.clone(), metrics::count))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(axum::middleware::from_fn_with_state(Guard::new(settings), guard::guard));
+    let (registry, max_body) = (live.registry().clone(), settings.max_body);
+    let mcp = mcp::Face::new(registry.clone(), max_body, ending);
     routes
         .merge(docs::routes(&document))
         .fallback(|| async { ApiError::NotFound("there is no such route; /docs shows those that are".into()) })
         .method_not_allowed_fallback(|| async { ApiError::Method })
-        .with_state(AppState { registry: live.registry().clone(), live, max_body: settings.max_body })
+        .with_state(AppState { registry, live, mcp, max_body })
         .layer(layers)
 }
 
@@ -98,6 +101,7 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(tools::purge_one))
         .routes(routes!(tools::purge_all))
         .routes(routes!(calls::calls))
+        .routes(routes!(mcp::post, mcp::get, mcp::delete))
         .routes(routes!(invocations::list))
         .routes(routes!(invocations::get, invocations::cancel))
         .routes(routes!(results::get))

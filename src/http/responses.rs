@@ -89,6 +89,8 @@ doing! {
     Stopping: 409;
     /// It holds arguments against a schema.
     Fitting: 422;
+    /// It is about an MCP session, or opens one.
+    Sitting: 404 503;
     /// It asks the ledger.
     Recording: 503;
     /// It runs a tool.

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::guest::Guest;
 use super::meta;
 use crate::call::{ErrorKind, Invocation, JsonObject};
-use crate::catalog::{Entry, NotFound};
+use crate::catalog::{Catalog, Entry, NotFound};
 use crate::registry::Registry;
 
 /// A call that can be made.
@@ -25,12 +25,12 @@ pub struct Asked {
 /// `-32602`, when there is no such tool, or `_meta` is not what it should be.
 pub fn prepare(
     registry: &Registry,
+    catalog: &Catalog,
     guest: &Guest,
     name: &str,
     arguments: JsonObject,
     said: &JsonObject,
 ) -> Result<Asked, ErrorData> {
-    let catalog = registry.catalog();
     let (entry, how) = catalog.resolve(name, &guest.caller).map_err(|not_found| unknown(name, not_found))?;
     let (entry, now) = (entry.clone(), registry.shared().clock.now());
     let mut invocation = Invocation::new(entry.definition.name.clone(), arguments, guest.caller.clone(), now);

@@ -21,7 +21,7 @@ use super::list::Lists;
 use super::progress::Teller;
 use super::subscribers::Seen;
 use crate::call::{Answer, CallError, Caller, Invocation, ProgressSink};
-use crate::catalog::Entry;
+use crate::catalog::{Catalog, Entry};
 use crate::registry::Registry;
 
 /// The versions that are spoken, oldest first.
@@ -59,8 +59,8 @@ impl Handler {
     }
 
     /// Whether parameters of this tool stand in headers too, which are then to be held against the arguments.
-    pub fn has_parameters_in_header(&self, name: &str) -> bool {
-        self.lists.in_header(&self.registry.catalog(), name).is_some()
+    pub fn has_parameters_in_header(&self, catalog: &Arc<Catalog>, name: &str) -> bool {
+        self.lists.in_header(catalog, name).is_some()
     }
 
     fn guest(&self, extensions: &Extensions) -> Guest {
@@ -179,7 +179,10 @@ impl ServerHandler for Handler {
     ) -> Result<CallToolResponse, ErrorData> {
         let guest = self.guest(&context.extensions);
         let arguments = request.arguments.unwrap_or_default();
-        let Asked { entry, invocation } = prepare(&self.registry, &guest, &request.name, arguments, &context.meta)?;
+        let Asked { entry, invocation } = {
+            let catalog = self.registry.catalog();
+            prepare(&self.registry, &catalog, &guest, &request.name, arguments, &context.meta)?
+        };
         let id = invocation.id;
         let called = self.call(&entry, invocation, &guest, &context).await;
         Ok(Reply::of(&entry, id, &called, is_modern(&context))?.into_result().into())
@@ -188,7 +191,10 @@ impl ServerHandler for Handler {
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let guest = self.guest(&context.extensions);
         if !guest.told.swap(true, Ordering::Relaxed) {
-            self.seen(&guest.caller).tell(context.peer, guest.left).await;
+            let (peer, Guest { caller, left, .. }) = (context.peer, guest);
+            // This lasts as long as the session; the message, which counts as its use, does not.
+            drop(context.extensions);
+            self.seen(&caller).tell(peer, left).await;
         }
     }
 

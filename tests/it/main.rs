@@ -17,6 +17,8 @@ mod idempotency; // asking again is not asking twice
 mod limits; // usage limits under a clock that we move
 mod log; // the event of each call, and the ids of requests
 mod long_work; // streams of events, calls that are looked up
+mod mcp; // MCP without sessions: 2026-07-28
+mod mcp_sessions; // MCP with sessions: 2025-03-26 to 2025-11-25
 mod messages; // a model's tool calls in, its results out
 mod metrics; // what GET /metrics says after known traffic
 mod modules; // Python modules of the manifest: policies, reload, what is kept

@@ -95,6 +95,8 @@ fn rooms_know_only_the_rooms_below_them() {
     forbid("log/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
     forbid("", &["crate::live"], &["live/", "app/", "start.rs", "http/"]);
     forbid("live/", &["axum::"], &[]);
+    forbid("mcp/", &["axum::", "crate::http", "crate::live", "crate::manifest", "crate::app", "crate::cli"], &[]);
+    forbid("", &["crate::mcp"], &["mcp/", "http/mcp/", "app/"]);
     forbid("", &["crate::app"], &["app/", "cli/", "lib.rs", "main.rs"]);
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use axum::Router;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::connections::Connections;
@@ -35,7 +36,8 @@ const CLOSE_TIME: Duration = Duration::from_millis(150);
 
 /// Serves until `stop`, then for `settings.linger` as before though not ready any more, then drains: new calls are
 /// refused, running ones get `settings.drain` to finish and are cancelled after that. Connections are taken in and
-/// answered until the last call has ended. `hurry` cuts the waiting for calls short.
+/// answered until the last call has ended. `hurry` cuts the waiting for calls short. `ending` is tripped when all that could
+/// be answered is: what clients hold open without a call ends then.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -43,6 +45,7 @@ pub async fn serve(
     settings: &ServerSettings,
     stop: impl Future<Output = ()>,
     hurry: impl Future<Output = ()>,
+    ending: CancellationToken,
 ) {
     let connections = Connections::new(places());
     let _sweep = AbortOnDropHandle::new(tokio::spawn(connections.clone().sweep()));
@@ -57,7 +60,7 @@ pub async fn serve(
         () = server.take_in() => {}
         () = running.end(settings.linger, settings.drain, hurry) => {}
     }
-    server.close().await;
+    server.close(ending).await;
 }
 
 /// A file handle in two is for connections; the ledger, tools and their programs need the others.
@@ -94,7 +97,7 @@ impl Server {
     }
 
     /// Takes in who waits already, answers what still comes for a moment, then closes.
-    async fn close(mut self) {
+    async fn close(mut self, ending: CancellationToken) {
         self.door.shut();
         let connections = self.connections.clone();
         let last_orders = async {
@@ -109,6 +112,7 @@ impl Server {
             self.seat(stream);
         }
         drop(self.door);
+        ending.cancel();
         let _ = timeout(ANSWER_TIME, self.connections.answered()).await;
         self.connections.finish();
         let _ = timeout(CLOSE_TIME, self.connections.gone()).await;

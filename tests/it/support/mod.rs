@@ -1,5 +1,7 @@
 //! A service without a socket, with a ledger of its own in a temporary folder.
 
+pub(crate) mod mcp;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 

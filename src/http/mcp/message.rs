@@ -1,0 +1,119 @@
+//! JSON-RPC messages as they come, and what is said of those that cannot be taken.
+
+use axum::Json;
+use axum::body::{Body, to_bytes};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use rmcp::ErrorData;
+use serde_json::{Value, json};
+
+use crate::call::{JsonObject, json as strict};
+
+/// Longest words of rmcp's that are said again.
+const WORDS: usize = 4 << 10;
+
+/// One message: a request, a notification (without id) or an answer (without method).
+pub(super) struct Message {
+    pub(super) id: Option<Value>,
+    pub(super) fields: JsonObject,
+}
+
+/// A message that cannot be taken, with its id if that could be read.
+pub(super) struct Wrong {
+    id: Value,
+    error: ErrorData,
+}
+
+impl Message {
+    pub(super) fn read(body: &[u8]) -> Result<Self, Wrong> {
+        let wrong = |id, error| Err(Wrong { id, error });
+        let fields = match strict::parse_strict(body) {
+            Ok(Value::Object(fields)) => fields,
+            Ok(Value::Array(_)) => {
+                let words = "a body is one JSON-RPC message: batches were taken out of MCP with 2025-06-18; send each by itself";
+                return wrong(Value::Null, ErrorData::invalid_request(words, None));
+            }
+            Ok(other) => {
+                let words = format!("a JSON-RPC message is an object, not {}", strict::type_name(&other));
+                return wrong(Value::Null, ErrorData::invalid_request(words, None));
+            }
+            Err(error) => {
+                let words = format!("the body is not JSON: {error}");
+                return wrong(Value::Null, ErrorData::parse_error(words, None));
+            }
+        };
+        let id = fields.get("id").cloned();
+        let known = id.clone().filter(|id| id.is_string() || id.is_i64()).unwrap_or_default();
+        let invalid = |words: &'static str| Wrong { id: known.clone(), error: ErrorData::invalid_request(words, None) };
+        if fields.get("jsonrpc") != Some(&Value::from("2.0")) {
+            return Err(invalid("a JSON-RPC message has jsonrpc: \"2.0\""));
+        }
+        match fields.get("method") {
+            Some(Value::String(_)) if id.is_some() && known.is_null() => {
+                return Err(invalid("the id of a request is a text or an integer of 64 bits"));
+            }
+            Some(Value::String(_)) => {}
+            Some(_) => return Err(invalid("method is a text")),
+            None if fields.contains_key("result") || fields.contains_key("error") => {}
+            None => return Err(invalid("a JSON-RPC message has a method, a result or an error")),
+        }
+        Ok(Self { id, fields })
+    }
+
+    pub(super) fn method(&self) -> Option<&str> {
+        self.fields.get("method")?.as_str()
+    }
+}
+
+impl IntoResponse for Wrong {
+    fn into_response(self) -> Response {
+        refused(StatusCode::BAD_REQUEST, &self.id, &self.error)
+    }
+}
+
+/// An error under a status.
+pub(super) fn refused(status: StatusCode, id: &Value, error: &ErrorData) -> Response {
+    (status, Json(json!({"jsonrpc": "2.0", "id": id, "error": error}))).into_response()
+}
+
+/// There is no such session, or it is another caller's, which nobody is told.
+pub(super) fn no_session(id: Option<Value>) -> Response {
+    let error = ErrorData::invalid_request("there is no such session; initialize begins a new one", None);
+    refused(StatusCode::NOT_FOUND, &id.unwrap_or_default(), &error)
+}
+
+/// rmcp would send the answer of the one to the other.
+pub(super) fn id_in_use(id: &Value) -> Response {
+    let words = "a request with this id is under way in this session; ids are used once";
+    refused(StatusCode::BAD_REQUEST, id, &ErrorData::invalid_request(words, None))
+}
+
+/// What rmcp refuses in plain text is said as an error of JSON-RPC.
+pub(super) async fn said(response: Response) -> Response {
+    let status = response.status();
+    if !status.is_client_error() && !status.is_server_error()
+        || response.headers().contains_key(CONTENT_TYPE) && is_json(&response)
+    {
+        return response;
+    }
+    let allow = response.headers().get(axum::http::header::ALLOW).cloned();
+    let words = to_bytes(response.into_body(), WORDS).await.unwrap_or_default();
+    let words = String::from_utf8_lossy(&words).into_owned();
+    let error = match status.is_server_error() {
+        true => {
+            tracing::error!(%status, words, "an MCP message could not be answered");
+            ErrorData::internal_error("the service failed; its log says why", None)
+        }
+        false => ErrorData::invalid_request(words, None),
+    };
+    let mut response = refused(status, &Value::Null, &error);
+    if let Some(allow) = allow {
+        response.headers_mut().insert(axum::http::header::ALLOW, allow);
+    }
+    response
+}
+
+fn is_json(response: &Response<Body>) -> bool {
+    response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
+}

@@ -1,0 +1,70 @@
+//! `/mcp`: the tools as an MCP server over streamable HTTP, in both of its eras.
+//!
+//! rmcp speaks the protocol. Here is what it leaves to its host: who asks and who owns a session (`sessions`), messages that are
+//! none (`message`), and the end of the service. The plain call of 2026-07-28, which most calls are, is
+//! answered without it (`plain`), by the same code below; whatever else comes goes to rmcp, which says what is wrong with it.
+
+mod message;
+mod plain;
+mod routes;
+mod sessions;
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::response::Response;
+use rmcp::model::Extensions;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio_util::sync::CancellationToken;
+
+pub(super) use self::routes::{__path_delete, __path_get, __path_post, delete, get, post};
+use self::sessions::Sessions;
+use crate::mcp::{Guest, Handler};
+use crate::registry::Registry;
+
+/// Names a session, since 2025-03-26 and until 2025-11-25.
+const SESSION: &str = "mcp-session-id";
+/// Names the version, since 2025-06-18.
+const VERSION: &str = "mcp-protocol-version";
+/// The version without sessions.
+const MODERN: &str = "2026-07-28";
+
+/// The MCP server behind the routes. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Face {
+    handler: Handler,
+    sessions: Sessions,
+    rmcp: StreamableHttpService<Handler, LocalSessionManager>,
+}
+
+impl Face {
+    /// Its streams and sessions end with `ending`.
+    pub(super) fn new(registry: Arc<Registry>, max_body: usize, ending: &CancellationToken) -> Self {
+        let handler = Handler::for_guests(registry, guest_beside);
+        let sessions = Sessions::new(ending.clone());
+        // Host and Origin are looked at on every route (`guard.rs`).
+        let config = StreamableHttpServerConfig::default()
+            .disable_allowed_hosts()
+            .disable_allowed_origins()
+            .with_json_response(true)
+            .with_max_request_body_bytes(max_body)
+            .with_cancellation_token(ending.clone());
+        let each = handler.clone();
+        let rmcp = StreamableHttpService::new(move || Ok(each.clone()), sessions.manager(), config);
+        Self { handler, sessions, rmcp }
+    }
+
+    async fn ask(&self, mut parts: Parts, body: Bytes, guest: Guest) -> Response {
+        parts.extensions.insert(guest);
+        let request = Request::from_parts(parts, Body::from(body));
+        message::said(Box::pin(self.rmcp.handle(request)).await.map(Body::new)).await
+    }
+}
+
+/// rmcp puts the request's own parts beside each message.
+fn guest_beside(extensions: &Extensions) -> Option<Guest> {
+    extensions.get::<Parts>()?.extensions.get::<Guest>().cloned()
+}

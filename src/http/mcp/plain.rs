@@ -1,0 +1,116 @@
+//! The plain call of 2026-07-28: one `tools/call` in, one JSON answer out, nothing told on the way.
+//!
+//! rmcp makes a server of three tasks for each such request. Only what is right in every way is taken here; anything that
+//! is not goes the long way, where rmcp says what is wrong with it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use rmcp::ErrorData;
+use rmcp::model::ClientCapabilities;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::message::{Message, refused};
+use super::{MODERN, VERSION};
+use crate::call::JsonObject;
+use crate::mcp::{Asked, Guest, Handler, Reply, prepare};
+use crate::registry::{Catalog, Registry};
+
+/// What a request of 2026-07-28 must say of itself.
+const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// A call that can be made as it is.
+pub(super) struct Call {
+    id: Value,
+    name: String,
+    arguments: JsonObject,
+    meta: JsonObject,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    jsonrpc: &'static str,
+    id: &'a Value,
+    result: Reply<'a>,
+}
+
+impl Call {
+    /// The call, if it is one; else the message as it was.
+    pub(super) fn of(
+        headers: &HeaderMap,
+        mut message: Message,
+        handler: &Handler,
+        catalog: &Arc<Catalog>,
+    ) -> Result<Self, Message> {
+        if !fits(headers, &message, handler, catalog) {
+            return Err(message);
+        }
+        let (id, params) = (message.id.take().unwrap_or_default(), message.fields.remove("params"));
+        let mut params = object(params);
+        let name = match params.remove("name") {
+            Some(Value::String(name)) => name,
+            _ => String::new(),
+        };
+        Ok(Self { id, name, arguments: object(params.remove("arguments")), meta: object(params.remove("_meta")) })
+    }
+
+    pub(super) async fn answer(self, registry: &Registry, catalog: Arc<Catalog>, guest: &Guest) -> Response {
+        let Self { id, name, arguments, meta } = self;
+        let asked = match prepare(registry, &catalog, guest, &name, arguments, &meta) {
+            Ok(asked) => asked,
+            Err(error) => return wrong(&id, &error),
+        };
+        drop(catalog);
+        let Asked { entry, invocation } = asked;
+        let invocation_id = invocation.id;
+        let called = registry.invoke(&entry, invocation).await;
+        match Reply::of(&entry, invocation_id, &called, true) {
+            Ok(result) => Json(Answer { jsonrpc: "2.0", id: &id, result }).into_response(),
+            Err(error) => wrong(&id, &error),
+        }
+    }
+}
+
+/// The request is one of MCP: its errors are answers.
+fn wrong(id: &Value, error: &ErrorData) -> Response {
+    refused(StatusCode::OK, id, error)
+}
+
+fn object(value: Option<Value>) -> JsonObject {
+    match value {
+        Some(Value::Object(object)) => object,
+        _ => JsonObject::new(),
+    }
+}
+
+fn fits(headers: &HeaderMap, message: &Message, handler: &Handler, catalog: &Arc<Catalog>) -> bool {
+    let says = |name: &str, value: &str| {
+        let mut all = headers.get_all(name).iter();
+        all.next().is_some_and(|said| said == value) && all.next().is_none()
+    };
+    let accepts = || {
+        let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        accept.contains("application/json") && accept.contains("text/event-stream") && !accept.contains(";")
+    };
+    let params = message.fields.get("params").and_then(Value::as_object);
+    let is_call = message.id.is_some()
+        && message.method() == Some("tools/call")
+        && says(VERSION, MODERN)
+        && says("mcp-method", "tools/call")
+        && accepts();
+    let Some(params) = params.filter(|_| is_call) else { return false };
+    let Some(name) = params.get("name").and_then(Value::as_str) else { return false };
+    let Some(meta) = params.get("_meta").and_then(Value::as_object) else { return false };
+    says("mcp-name", name)
+        && !name.starts_with("=?")
+        && params.get("arguments").is_none_or(Value::is_object)
+        && meta.get(META_VERSION).and_then(Value::as_str) == Some(MODERN)
+        && meta.get(META_CAPABILITIES).is_some_and(|of_client| ClientCapabilities::deserialize(of_client).is_ok())
+        && !meta.contains_key("progressToken")
+        && !handler.has_parameters_in_header(catalog, name)
+}

@@ -1,0 +1,212 @@
+//! The sessions of versions until 2025-11-25: whose they are, how many there may be, when they end.
+//!
+//! rmcp keeps them; it knows neither callers nor bounds, and its own idle time ends a session under a running call.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rmcp::transport::streamable_http_server::session::SessionManager;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::call::{CallError, Caller, Failure};
+use crate::http::problem::ApiError;
+
+/// Sessions at once.
+const MOST: usize = 1000;
+/// A session that nobody has used for so long ends: no request under way, no stream open.
+const IDLE: Duration = Duration::from_secs(30 * 60);
+/// Where there are too many, one that was not used for so long makes room for a new one.
+const SPARED: Duration = Duration::from_secs(60);
+/// Who finds no place may ask again then.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// All sessions. Clones share them.
+#[derive(Clone)]
+pub(super) struct Sessions(Arc<Inner>);
+
+struct Inner {
+    manager: Arc<LocalSessionManager>,
+    table: Mutex<Table>,
+    ending: CancellationToken,
+    most: usize,
+}
+
+#[derive(Default)]
+struct Table {
+    by_id: HashMap<Arc<str>, Arc<Session>>,
+    /// Places for sessions that are being opened.
+    opening: usize,
+}
+
+/// One session.
+pub(super) struct Session {
+    id: Arc<str>,
+    owner: Arc<str>,
+    /// Tripped when it ends.
+    left: CancellationToken,
+    told: Arc<AtomicBool>,
+    uses: Arc<Mutex<Uses>>,
+}
+
+struct Uses {
+    /// Ids of requests under way.
+    requests: HashSet<Value>,
+    /// How many hold it: requests and streams.
+    open: usize,
+    last: Instant,
+}
+
+/// A place for a session that is being opened.
+pub(super) struct Place(Sessions);
+
+/// One use of a session, over when it is dropped.
+pub(super) struct Use {
+    uses: Arc<Mutex<Uses>>,
+    request: Option<Value>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sessions {
+    pub(super) fn new(ending: CancellationToken) -> Self {
+        Self::with_most(MOST, ending)
+    }
+
+    fn with_most(most: usize, ending: CancellationToken) -> Self {
+        let mut manager = LocalSessionManager::default();
+        manager.session_config.keep_alive = None;
+        Self(Arc::new(Inner { manager: Arc::new(manager), table: Mutex::default(), ending, most }))
+    }
+
+    /// rmcp's own table.
+    pub(super) fn manager(&self) -> Arc<LocalSessionManager> {
+        self.0.manager.clone()
+    }
+
+    /// The session of that id, if it is this caller's.
+    pub(super) fn get(&self, id: &str, caller: &Caller) -> Option<Arc<Session>> {
+        lock(&self.0.table).by_id.get(id).filter(|session| session.owner == caller.name).cloned()
+    }
+
+    /// A place for a new session.
+    ///
+    /// # Errors
+    /// 503, when there are too many that are in use.
+    pub(super) fn place(&self) -> Result<Place, ApiError> {
+        let mut table = lock(&self.0.table);
+        let idlest = match table.by_id.len() + table.opening < self.0.most {
+            true => None,
+            false => {
+                let idle = table.by_id.values().filter_map(|session| Some((session.idle()?, session)));
+                let idlest = idle.filter(|(idle, _)| *idle >= SPARED).max_by_key(|(idle, _)| *idle);
+                let Some((_, idlest)) = idlest else {
+                    let full = CallError::Overloaded { retry_after: AGAIN };
+                    let mut failure = Failure::from(&full);
+                    failure.detail = format!("{} MCP sessions are open, which is the most there may be", self.0.most);
+                    return Err(ApiError::Call { failure, invocation: None });
+                };
+                Some(idlest.clone())
+            }
+        };
+        table.opening += 1;
+        drop(table);
+        idlest.iter().for_each(|session| self.end(session));
+        Ok(Place(self.clone()))
+    }
+
+    /// Ends a session, and with it what is under way in it.
+    pub(super) fn end(&self, session: &Session) {
+        lock(&self.0.table).by_id.remove(&session.id);
+        session.left.cancel();
+        let (manager, id) = (self.0.manager.clone(), session.id.clone());
+        // It may wait for a client that reads slowly.
+        tokio::spawn(async move { manager.close_session(&id).await });
+    }
+
+    async fn end_when_idle(self, session: Arc<Session>) {
+        loop {
+            let due = Instant::now() + IDLE.saturating_sub(session.idle().unwrap_or_default());
+            tokio::select! {
+                () = session.left.cancelled() => return,
+                () = sleep_until(due) => {}
+            }
+            if session.idle().is_some_and(|idle| idle >= IDLE) {
+                tracing::debug!(caller = %session.owner, "an MCP session ends: nobody used it");
+                return self.end(&session);
+            }
+        }
+    }
+}
+
+impl Place {
+    /// The session has this id, and is this caller's.
+    pub(super) fn take(self, id: &str, owner: Arc<str>) {
+        let Self(sessions) = &self;
+        let uses = Uses { requests: HashSet::new(), open: 0, last: Instant::now() };
+        let session = Arc::new(Session {
+            id: id.into(),
+            owner,
+            left: sessions.0.ending.child_token(),
+            told: Arc::default(),
+            uses: Arc::new(Mutex::new(uses)),
+        });
+        lock(&sessions.0.table).by_id.insert(session.id.clone(), session.clone());
+        tokio::spawn(sessions.clone().end_when_idle(session));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        lock(&self.0.0.table).opening -= 1;
+    }
+}
+
+impl Session {
+    pub(super) fn left(&self) -> &CancellationToken {
+        &self.left
+    }
+
+    pub(super) fn told(&self) -> &Arc<AtomicBool> {
+        &self.told
+    }
+
+    /// Begins a request; `None` while another with this id is under way.
+    pub(super) fn begin(&self, id: &Value) -> Option<Use> {
+        let is_new = lock(&self.uses).requests.insert(id.clone());
+        is_new.then(|| {
+            let mut visit = self.visit();
+            visit.request = Some(id.clone());
+            visit
+        })
+    }
+
+    /// Anything else that holds it open.
+    pub(super) fn visit(&self) -> Use {
+        lock(&self.uses).open += 1;
+        Use { uses: self.uses.clone(), request: None }
+    }
+
+    /// For how long nobody has used it; `None` while somebody does.
+    fn idle(&self) -> Option<Duration> {
+        let uses = lock(&self.uses);
+        (uses.open == 0).then(|| uses.last.elapsed())
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        let mut uses = lock(&self.uses);
+        uses.open -= 1;
+        uses.last = Instant::now();
+        if let Some(id) = &self.request {
+            uses.requests.remove(id);
+        }
+    }
+}

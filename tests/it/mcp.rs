@@ -1,0 +1,490 @@
+//! MCP without sessions: version 2026-07-28 over `POST /mcp`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use toolcrib::call::{Content, Resource};
+use toolcrib::{Effect, Idempotency, Limit, LimitScope, Per, Tool, ToolResult};
+
+use crate::support::mcp::{MODERN, last, messages, meta, modern, next, posted, rpc, with};
+use crate::support::{TestApp, request};
+
+fn add() -> Tool {
+    Tool::new("add", "Adds two numbers.")
+        .param("a", "integer", "One")
+        .param("b", "integer", "Another")
+        .effect(Effect::Read)
+        .call(|args, _| async move {
+            let sum = args["a"].as_i64().unwrap_or_default() + args["b"].as_i64().unwrap_or_default();
+            Ok(json!({"sum": sum}))
+        })
+}
+
+#[tokio::test]
+async fn discover_says_what_is_spoken_and_who_answers() {
+    let app = TestApp::new([add()]).await;
+    let (status, answer) = app.mcp("server/discover", json!({})).await;
+    let result = &answer["result"];
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(result["supportedVersions"], json!(["2025-03-26", "2025-06-18", "2025-11-25", MODERN]));
+    assert_eq!(result["capabilities"], json!({"tools": {"listChanged": true}}));
+    assert_eq!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "toolcrib");
+}
+
+#[tokio::test]
+async fn tools_are_listed_as_they_were_written_in_order_and_page_by_page() {
+    let schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
+        "$defs": {"address": {"type": "object", "properties": {"street": {"type": "string"}}}},
+        "properties": {"address": {"$ref": "#/$defs/address"}}, "additionalProperties": false});
+    let many = (0..230).map(|n| Tool::new(format!("t{n:03}"), "…").call(|_, _| async { Ok("") }));
+    let written = Tool::new("a_schema", "…").input_schema(schema.clone()).call(|_, _| async { Ok("") });
+    let app = TestApp::new(many.chain([written])).await;
+    let (mut names, mut pages, mut cursor) = (Vec::new(), 0, json!({}));
+    loop {
+        let (status, answer) = app.mcp("tools/list", cursor).await;
+        let result = &answer["result"];
+        assert_eq!((status.as_u16(), &result["resultType"]), (200, &json!("complete")), "{answer}");
+        assert_eq!((result["ttlMs"].is_u64(), &result["cacheScope"]), (true, &json!("public")));
+        pages += 1;
+        if names.is_empty() {
+            assert_eq!(result["tools"][0]["inputSchema"], schema);
+            let hints = json!({"readOnlyHint": false, "destructiveHint": true, "idempotentHint": false});
+            assert_eq!(result["tools"][0]["annotations"], hints);
+        }
+        names.extend(result["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()));
+        match result.get("nextCursor") {
+            Some(next) => cursor = json!({"cursor": next}),
+            None => break,
+        }
+    }
+    assert_eq!((pages, names.len(), names.is_sorted()), (3, 231, true));
+    let (status, answer) = app.mcp("tools/list", json!({"cursor": "bm9uc2Vuc2U"})).await;
+    assert_eq!((status.as_u16(), &answer["error"]["code"]), (200, &json!(-32602)), "{answer}");
+}
+
+#[tokio::test]
+async fn a_caller_sees_and_calls_its_own_tools_and_nobody_without_a_key_any() {
+    let manifest =
+        "callers:\n  - {name: ann, key: key-of-ann, admin: true}\n  - {name: bob, key: key-of-bob, deny: [add]}\n";
+    let app = TestApp::with_manifest(manifest, [add(), Tool::new("other", "…").call(|_, _| async { Ok("x") })]).await;
+    let names = async |key| {
+        let (_, answer) = last(app.respond(modern("tools/list", json!({}), Some(key))).await).await;
+        assert_eq!(answer["result"]["cacheScope"], "private");
+        answer["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (names("key-of-ann").await, names("key-of-bob").await),
+        (vec![json!("add"), json!("other")], vec![json!("other")])
+    );
+    for request in [modern("tools/list", json!({}), None), modern("tools/list", json!({}), Some("no key"))] {
+        let response = app.respond(request).await;
+        assert_eq!(response.headers()["www-authenticate"], "Bearer");
+        let (status, problem) = last(response).await;
+        assert_eq!((status.as_u16(), &problem["kind"]), (401, &json!("unauthenticated")));
+    }
+    // What a caller may not use is said to its model, and is on record.
+    let call = modern("tools/call", json!({"name": "add", "arguments": {"a": 1, "b": 2}}), Some("key-of-bob"));
+    let (status, answer) = last(app.respond(call).await).await;
+    assert_eq!((status.as_u16(), &answer["result"]["isError"]), (200, &json!(true)));
+    assert_eq!(answer["result"]["_meta"]["toolcrib/problem"]["kind"], "forbidden");
+}
+
+#[tokio::test]
+async fn a_call_goes_the_way_of_every_call() {
+    let app = TestApp::new([add()]).await;
+    let result = app
+        .mcp_call("add", json!({"a": 2, "b": "3"}), json!({"toolcrib/runId": "r-1", "toolcrib/toolUseId": "u"}))
+        .await;
+    assert_eq!((&result["structuredContent"], &result["isError"]), (&json!({"sum": 5}), &json!(false)));
+    assert_eq!(result["content"], json!([{"type": "text", "text": "{\"sum\":5}"}]));
+    assert_eq!(
+        (&result["resultType"], &result["_meta"]["toolcrib/coercions"][0]["pointer"]),
+        (&json!("complete"), &json!("/b"))
+    );
+    assert_eq!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "toolcrib");
+    let row = app.until_newest_is("succeeded").await;
+    assert_eq!(result["_meta"]["toolcrib/invocationId"], row["invocation_id"]);
+    assert_eq!((&row["run_id"], &row["tool_use_id"]), (&json!("r-1"), &json!("u")));
+}
+
+#[tokio::test]
+async fn content_is_mcps_own_on_the_short_way_and_on_the_long_one() {
+    let tool = Tool::new("all", "…").effect(Effect::Read).call(|_, _| async {
+        let resource = Resource { uri: "test://r".into(), mime_type: Some("text/plain".into()), ..Resource::default() };
+        let blob = Resource { uri: "test://b".into(), blob: Some("aGk=".into()), ..Resource::default() };
+        Ok(ToolResult {
+            content: vec![
+                Content::text("x"),
+                Content::Image { data: "aGk=".into(), mime_type: "image/png".into() },
+                Content::Audio { data: "aGk=".into(), mime_type: "audio/wav".into() },
+                Content::Resource { resource },
+                Content::Resource { resource: blob },
+            ],
+            structured_content: Some(json!([1, 2])),
+            is_error: false,
+        })
+    });
+    let app = TestApp::new([tool]).await;
+    let short = app.mcp_call("all", json!({}), json!({})).await;
+    let long = app.mcp_call("all", json!({}), json!({"progressToken": 1})).await;
+    assert_eq!(
+        short["content"],
+        json!([{"type": "text", "text": "x"}, {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+            {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"},
+            {"type": "resource", "resource": {"uri": "test://r", "mimeType": "text/plain", "text": ""}},
+            {"type": "resource", "resource": {"uri": "test://b", "blob": "aGk="}}])
+    );
+    assert_eq!(short["structuredContent"], json!([1, 2]), "any data since this version");
+    let fields = |result: &Value| result.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!((&short["content"], &short["structuredContent"]), (&long["content"], &long["structuredContent"]));
+    assert_eq!((fields(&short), fields(&short["_meta"])), (fields(&long), fields(&long["_meta"])));
+}
+
+#[tokio::test]
+async fn names_are_found_as_over_rest_and_an_unknown_one_is_an_error_of_the_protocol() {
+    let app = TestApp::new([add()]).await;
+    let result = app.mcp_call("functions.Add", json!({"a": 1, "b": 1}), json!({})).await;
+    assert_eq!(result["structuredContent"]["sum"], 2);
+    assert_eq!(result["_meta"]["toolcrib/warnings"][0], "called as `functions.Add`; the tool's name is `add`");
+    for said in [json!({}), json!({"progressToken": 1})] {
+        let (status, answer) = app.mcp("tools/call", json!({"name": "addd", "_meta": said})).await;
+        assert_eq!((status.as_u16(), &answer["error"]["code"]), (200, &json!(-32602)), "{answer}");
+        assert_eq!(answer["error"]["data"], json!({"kind": "unknown_tool", "did_you_mean": ["add"]}));
+    }
+}
+
+#[tokio::test]
+async fn what_fails_is_a_result_that_says_what_to_do() {
+    let no = Tool::new("no", "…").effect(Effect::Read).call(|_, _| async { Ok(ToolResult::error("no such city")) });
+    let limit = Limit { calls: 1, per: Per::Lifetime, scope: LimitScope::Tool };
+    let once = Tool::new("once", "…").effect(Effect::Read).limit(limit).call(|_, _| async { Ok("x") });
+    let app = TestApp::new([add(), no, once]).await;
+    let wrong = app.mcp_call("add", json!({"a": "x"}), json!({})).await;
+    let problem = &wrong["_meta"]["toolcrib/problem"];
+    assert_eq!((&wrong["isError"], &problem["kind"]), (&json!(true), &json!("invalid_arguments")));
+    assert_eq!(problem["violations"].as_array().unwrap().len(), 2);
+    assert_eq!(problem["invocation_id"], wrong["_meta"]["toolcrib/invocationId"]);
+    assert!(
+        wrong["content"][0]["text"].as_str().unwrap().ends_with("Correct them and call the tool again."),
+        "{wrong}"
+    );
+    let no = app.mcp_call("no", json!({}), json!({})).await;
+    assert_eq!((&no["isError"], &no["content"][0]["text"]), (&json!(true), &json!("no such city")));
+    assert_eq!(no["_meta"].get("toolcrib/problem"), None, "the tool ran");
+    let first = app.mcp_call("once", json!({}), json!({})).await;
+    assert_eq!(first["_meta"]["toolcrib/usage"][0]["remaining"], 0);
+    let second = app.mcp_call("once", json!({}), json!({})).await;
+    assert_eq!(second["_meta"]["toolcrib/problem"]["kind"], "usage_limit_reached");
+    assert_eq!(second["_meta"]["toolcrib/problem"]["retryable"], false);
+}
+
+#[tokio::test]
+async fn meta_has_what_rest_has_beside_the_arguments() {
+    let runs = Arc::new(AtomicU32::new(0));
+    let count = runs.clone();
+    let keyed = Tool::new("keyed", "…").effect(Effect::Write).idempotency(Idempotency::Required).call(move |_, _| {
+        let n = count.fetch_add(1, Ordering::SeqCst);
+        async move { Ok(format!("run {n}")) }
+    });
+    let cached = Tool::new("cached", "…")
+        .effect(Effect::Read)
+        .cache(Duration::from_secs(60), &[])
+        .call(|_, _| async { Ok(json!([1, 2, 3])) });
+    let app = TestApp::new([keyed, cached]).await;
+    let said = json!({"toolcrib/idempotencyKey": "k-1"});
+    let first = app.mcp_call("keyed", json!({}), said.clone()).await;
+    let again = app.mcp_call("keyed", json!({}), said).await;
+    assert_eq!((&first["content"], runs.load(Ordering::SeqCst)), (&again["content"], 1));
+    assert_eq!(
+        (&again["_meta"]["toolcrib/replayed"], &again["_meta"]["toolcrib/invocationId"]),
+        (&json!(true), &first["_meta"]["toolcrib/invocationId"])
+    );
+    app.mcp_call("cached", json!({}), json!({})).await;
+    let hit = app.mcp_call("cached", json!({}), json!({"toolcrib/page": {"detail": "full", "limit": 1, "offset": 1}})).await;
+    assert_eq!((&hit["_meta"]["toolcrib/cache"], &hit["structuredContent"]), (&json!("hit"), &json!([2])));
+    assert_eq!(hit["_meta"]["toolcrib/overflow"]["next_offset"], 2);
+    let bypass = app.mcp_call("cached", json!({}), json!({"toolcrib/cache": "bypass"})).await;
+    assert_eq!(bypass["_meta"]["toolcrib/cache"], "bypass");
+    for (said, right) in [
+        (json!({"toolcrib/cache": "maybe"}), "_meta, toolcrib/cache: cache is one of"),
+        (json!({"toolcrib/timeout": 5}), "timeout is a text with a unit"),
+        (json!({"toolcrib/page": {"limit": "x"}}), "_meta, toolcrib/page"),
+        (json!({"toolcrib/idempotencyKey": 5}), "the key is a text"),
+        (json!({"toolcrib/run_id": "r"}), "there is no such key; there are idempotencyKey, runId"),
+    ] {
+        for token in [json!({}), json!({"progressToken": 1})] {
+            let params = json!({"name": "cached", "_meta": with(said.clone(), token)});
+            let (status, answer) = app.mcp("tools/call", params).await;
+            assert_eq!((status.as_u16(), &answer["error"]["code"]), (200, &json!(-32602)), "{answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains(right), "{answer}");
+        }
+    }
+    let (_, answer) = app.mcp("tools/call", json!({"name": "keyed"})).await;
+    assert!(answer["error"]["message"].as_str().unwrap().contains("toolcrib/idempotencyKey"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_tool_that_tells_how_far_it_is_streams() {
+    let tool = Tool::new("steps", "…").effect(Effect::Read).call(|_, context| async move {
+        for progress in [0, 50, 50, 100] {
+            context.progress(json!({"progress": progress, "total": 100}));
+        }
+        context.progress("nearly");
+        Ok("done")
+    });
+    let words = Tool::new("words", "…").effect(Effect::Read).call(|_, context| async move {
+        context.progress("one");
+        context.progress(json!({"at": 2}));
+        Ok("done")
+    });
+    let app = TestApp::new([tool, words]).await;
+    let call =
+        |name: &str, token: Value| modern("tools/call", json!({"name": name, "_meta": {"progressToken": token}}), None);
+    let (_, told) = messages(app.respond(call("steps", json!("p-1"))).await).await;
+    let numbers: Vec<f64> = told.iter().filter_map(|message| message["params"]["progress"].as_f64()).collect();
+    assert_eq!((numbers.len(), numbers[0], numbers[1], numbers[3]), (5, 0.0, 50.0, 100.0), "{told:?}");
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+    assert_eq!((&told[0]["method"], &told[0]["params"]["total"]), (&json!("notifications/progress"), &json!(100.0)));
+    assert_eq!((&told[0]["params"]["progressToken"], &told[4]["params"]["message"]), (&json!("p-1"), &json!("nearly")));
+    assert_eq!(told.last().unwrap()["result"]["content"][0]["text"], "done");
+    let (_, told) = messages(app.respond(call("words", json!(7))).await).await;
+    let said = |n: usize| (told[n]["params"]["progress"].clone(), told[n]["params"]["message"].clone());
+    assert_eq!((said(0), said(1)), ((json!(1.0), json!("one")), (json!(2.0), json!("{\"at\":2}"))));
+}
+
+#[tokio::test]
+async fn progress_that_nobody_could_read_in_time_is_counted() {
+    let tool = Tool::new("fast", "…").effect(Effect::Read).call(|_, context| async move {
+        (0..1000).for_each(|n| context.progress(n));
+        Ok("done")
+    });
+    let app = TestApp::new([tool]).await;
+    let request = modern("tools/call", json!({"name": "fast", "_meta": {"progressToken": 1}}), None);
+    let (_, told) = messages(app.respond(request).await).await;
+    let told = &told[..told.len() - 1];
+    let missed: u64 = told.iter().filter_map(|message| message["params"]["_meta"]["toolcrib/missed"].as_u64()).sum();
+    assert_eq!(told.len() as u64 + missed, 1000);
+    assert_eq!(told.last().unwrap()["params"]["message"], "999");
+}
+
+/// A tool that says that it has begun, then waits.
+fn waiting(effect: Effect) -> (Tool, Arc<Notify>, Arc<Notify>) {
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, wait) = (begun.clone(), go.clone());
+    let tool = Tool::new("wait", "…").effect(effect).call(move |_, context| {
+        let (tell, wait) = (tell.clone(), wait.clone());
+        async move {
+            context.progress("begun");
+            tell.notify_one();
+            wait.notified().await;
+            Ok("done")
+        }
+    });
+    (tool, begun, go)
+}
+
+#[tokio::test]
+async fn whoever_closes_the_stream_has_left_and_the_tools_policy_decides() {
+    for said in [json!({}), json!({"progressToken": 1})] {
+        for (effect, end) in [(Effect::Read, "cancelled"), (Effect::Write, "succeeded")] {
+            let (tool, begun, go) = waiting(effect);
+            let app = Arc::new(TestApp::new([tool]).await);
+            let call = tokio::spawn({
+                let (app, said) = (app.clone(), said.clone());
+                async move {
+                    let params = json!({"name": "wait", "_meta": said});
+                    messages(app.respond(modern("tools/call", params, None)).await).await
+                }
+            });
+            begun.notified().await;
+            call.abort();
+            let _ = call.await;
+            if effect == Effect::Write {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                assert_eq!(app.newest().await["state"], "running");
+                go.notify_one();
+            }
+            app.until_newest_is(end).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_listens_hears_when_its_own_list_has_changed() {
+    let tool = |description: &str| format!("tools:\n  calculator: {{kind: native, description: {description}}}\n");
+    let callers = "callers:\n  - {name: ann, key: key-of-ann, admin: true}\n  - {name: bob, key: key-of-bob, deny: [calculator]}\n";
+    let manifest = |description: &str| format!("{callers}{}", tool(description));
+    let app = TestApp::with_manifest(&manifest("one"), []).await;
+    let listen = |key| modern("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}), Some(key));
+    let (mut ann, mut bob) =
+        (app.respond(listen("key-of-ann")).await.into_body(), app.respond(listen("key-of-bob")).await.into_body());
+    for stream in [&mut ann, &mut bob] {
+        let acknowledged = next(stream).await.unwrap();
+        assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!(acknowledged["params"]["notifications"], json!({"toolsListChanged": true}));
+    }
+    app.write("toolcrib.yaml", &manifest("two"));
+    assert_eq!(app.reload().await, None);
+    let changed = next(&mut ann).await.unwrap();
+    assert_eq!(changed["method"], "notifications/tools/list_changed");
+    assert_eq!(changed["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], json!(1));
+    // Switched off it is not shown either.
+    app.post_as("key-of-ann", "/tools/calculator/disable", json!({})).await;
+    assert_eq!(next(&mut ann).await.unwrap()["method"], "notifications/tools/list_changed");
+    let nothing = tokio::time::timeout(Duration::from_millis(100), next(&mut bob)).await;
+    assert!(nothing.is_err(), "bob's list is what it was: {nothing:?}");
+}
+
+#[tokio::test]
+async fn streams_end_with_the_service() {
+    let app = TestApp::new([add()]).await;
+    let listen = modern("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}), None);
+    let mut stream = app.respond(listen).await.into_body();
+    next(&mut stream).await.unwrap();
+    app.close().await;
+    while next(&mut stream).await.is_some() {}
+}
+
+#[tokio::test]
+async fn what_is_no_request_of_this_version_is_refused_with_its_status_and_code() {
+    let app = TestApp::new([add()]).await;
+    let call =
+        || with(rpc("tools/call", json!({"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": meta()})), json!({}));
+    let headers = [("mcp-protocol-version", MODERN), ("mcp-method", "tools/call"), ("mcp-name", "add")];
+    let but = |name: &str, value: Option<&'static str>| {
+        let mut headers: Vec<(&str, &str)> = headers.to_vec();
+        headers.retain(|(other, _)| *other != name);
+        headers.extend(value.map(|value| (name.to_owned().leak() as &str, value)));
+        headers
+    };
+    let without = |key: &str| {
+        let mut body = call();
+        body["params"]["_meta"].as_object_mut().unwrap().remove(&format!("io.modelcontextprotocol/{key}"));
+        body
+    };
+    let old = |version: &str| {
+        let mut body = call();
+        body["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = version.into();
+        body
+    };
+    let cases: Vec<(&str, Value, Vec<(&str, &str)>, u16, i64)> = vec![
+        ("another method in the header", call(), but("mcp-method", Some("tools/list")), 400, -32020),
+        ("a method in other letters", call(), but("mcp-method", Some("Tools/Call")), 400, -32020),
+        ("no method in the header", call(), but("mcp-method", None), 400, -32020),
+        ("another name in the header", call(), but("mcp-name", Some("other")), 400, -32020),
+        ("no name in the header", call(), but("mcp-name", None), 400, -32020),
+        ("another version in the header", call(), but("mcp-protocol-version", Some("2025-11-25")), 400, -32020),
+        ("no version in the header", call(), but("mcp-protocol-version", None), 400, -32020),
+        ("no version in _meta", without("protocolVersion"), headers.to_vec(), 400, -32602),
+        ("no capabilities in _meta", without("clientCapabilities"), headers.to_vec(), 400, -32602),
+        (
+            "a version that is not spoken",
+            old("2099-01-01"),
+            but("mcp-protocol-version", Some("2099-01-01")),
+            400,
+            -32022,
+        ),
+        (
+            "a method that was taken out",
+            with(call(), json!({"method": "ping"})),
+            but("mcp-method", Some("ping")),
+            404,
+            -32601,
+        ),
+        (
+            "a method that never was",
+            with(call(), json!({"method": "x/y"})),
+            but("mcp-method", Some("x/y")),
+            404,
+            -32601,
+        ),
+        (
+            "arguments that are none",
+            with(call(), json!({"params": {"name": "add", "arguments": "x", "_meta": meta()}})),
+            headers.to_vec(),
+            200,
+            -32602,
+        ),
+        ("no JSON-RPC", with(call(), json!({"jsonrpc": "1.0"})), headers.to_vec(), 400, -32600),
+        ("an id that is none", with(call(), json!({"id": {}})), headers.to_vec(), 400, -32600),
+        ("a batch", json!([call()]), headers.to_vec(), 400, -32600),
+    ];
+    for (what, body, headers, status, code) in cases {
+        let response = app.respond(posted(&body, None, &headers)).await;
+        let (answered, answer) = last(response).await;
+        assert_eq!((answered.as_u16(), answer["error"]["code"].as_i64()), (status, Some(code)), "{what}: {answer}");
+        if code == -32022 {
+            assert_eq!(answer["error"]["data"]["requested"], "2099-01-01");
+            assert!(answer["error"]["data"]["supported"].as_array().unwrap().contains(&json!(MODERN)), "{answer}");
+        }
+    }
+    // OWS around a value and other letters in a header's name are all the same.
+    let headers = [("MCP-Protocol-Version", MODERN), ("MCP-METHOD", "tools/call"), ("mcp-name", "add")];
+    assert_eq!(last(app.respond(posted(&call(), None, &headers)).await).await.0, 200);
+}
+
+#[tokio::test]
+async fn bodies_that_cannot_be_read_are_refused_as_on_every_route() {
+    let app = TestApp::with_manifest("server: {max_body: 1KiB}\n", [add()]).await;
+    let sent = async |body: &str, kind: &str| {
+        let mut request = posted(&json!({}), None, &[]);
+        request.headers_mut().insert("content-type", kind.parse().unwrap());
+        *request.body_mut() = Body::from(body.to_owned());
+        last(app.respond(request).await).await
+    };
+    let (status, answer) = sent("{\"jsonrpc\"", "application/json").await;
+    assert_eq!((status.as_u16(), &answer["error"]["code"], &answer["id"]), (400, &json!(-32700), &Value::Null));
+    let twice = r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":1,"a":2}}"#;
+    let (status, answer) = sent(twice, "application/json").await;
+    assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!(-32700)), "a key that stands there twice");
+    assert_eq!(sent("{}", "text/plain").await.0, 415);
+    assert_eq!(sent(&" ".repeat(2000), "application/json").await.0, 413);
+    let mut foreign = modern("tools/list", json!({}), None);
+    foreign.headers_mut().insert("origin", "http://evil.example".parse().unwrap());
+    assert_eq!(last(app.respond(foreign).await).await.0, StatusCode::FORBIDDEN);
+    let mut foreign = modern("tools/list", json!({}), None);
+    foreign.headers_mut().insert("host", "evil.example".parse().unwrap());
+    assert_eq!(last(app.respond(foreign).await).await.0, StatusCode::FORBIDDEN);
+    let mut json_only = modern("tools/list", json!({}), None);
+    json_only.headers_mut().insert("accept", "application/json".parse().unwrap());
+    let (status, answer) = last(app.respond(json_only).await).await;
+    assert_eq!((status.as_u16(), &answer["error"]["code"]), (406, &json!(-32600)), "{answer}");
+}
+
+#[tokio::test]
+async fn there_is_neither_a_stream_to_get_nor_a_session_to_end() {
+    let app = TestApp::new([add()]).await;
+    for method in ["GET", "DELETE"] {
+        let mut request = request(method, "/mcp", None, None);
+        request.headers_mut().insert("mcp-protocol-version", MODERN.parse().unwrap());
+        request.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
+        let response = app.respond(request).await;
+        assert_eq!(response.headers()["allow"], "POST");
+        assert_eq!(last(response).await.0, StatusCode::METHOD_NOT_ALLOWED);
+    }
+}
+
+#[tokio::test]
+async fn parameters_that_stand_in_headers_are_held_against_the_arguments() {
+    let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+    let tool = Tool::new("run", "…").effect(Effect::Read).input_schema(schema).call(|_, _| async { Ok("ran") });
+    let app = TestApp::new([tool]).await;
+    let call = |header: Option<&str>| {
+        let mut request = modern("tools/call", json!({"name": "run", "arguments": {"region": "eu"}}), None);
+        if let Some(value) = header {
+            request.headers_mut().insert("mcp-param-region", value.parse().unwrap());
+        }
+        request
+    };
+    let (status, answer) = last(app.respond(call(Some("eu"))).await).await;
+    assert_eq!((status.as_u16(), &answer["result"]["content"][0]["text"]), (200, &json!("ran")), "{answer}");
+    for header in [None, Some("us")] {
+        let (status, answer) = last(app.respond(call(header)).await).await;
+        assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!(-32020)), "{answer}");
+    }
+}

@@ -1,0 +1,206 @@
+//! MCP with sessions: versions 2025-11-25, 2025-06-18 and 2025-03-26 over `/mcp`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use toolcrib::{Effect, Tool};
+
+use crate::support::TestApp;
+use crate::support::mcp::{last, messages, next, posted, rpc};
+
+const VERSIONS: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-03-26"];
+const OLD: &str = "2025-11-25";
+
+fn echo() -> Tool {
+    Tool::new("echo", "Says it again.").param("text", "string", "What").effect(Effect::Read).call(
+        |args, context| async move {
+            context.progress(json!({"progress": 1, "total": 2}));
+            Ok(json!({"said": args["text"]}))
+        },
+    )
+}
+
+fn waiting(effect: Effect) -> (Tool, Arc<Notify>, Arc<Notify>) {
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, wait) = (begun.clone(), go.clone());
+    let tool = Tool::new("wait", "…").effect(effect).call(move |_, _| {
+        let (tell, wait) = (tell.clone(), wait.clone());
+        async move {
+            tell.notify_one();
+            wait.notified().await;
+            Ok("done")
+        }
+    });
+    (tool, begun, go)
+}
+
+fn call(id: u64, name: &str, said: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": name, "arguments": {}, "_meta": said}})
+}
+
+#[tokio::test]
+async fn a_session_lists_and_calls_in_every_version() {
+    let list = Tool::new("list", "…")
+        .effect(Effect::Read)
+        .output_schema(json!({"type": "array"}))
+        .call(|_, _| async { Ok(json!([1])) });
+    let app = TestApp::new([echo(), list]).await;
+    for version in VERSIONS {
+        let session = app.session(version, None).await;
+        assert_eq!(session.server["serverInfo"]["name"], "toolcrib");
+        assert_eq!(session.server["capabilities"], json!({"tools": {"listChanged": true}}));
+        assert_eq!(session.ask("ping", json!({})).await["result"], json!({}));
+        let listed = session.ask("tools/list", json!({})).await["result"].take();
+        assert_eq!(
+            (listed.get("ttlMs"), listed.get("resultType")),
+            (None, None),
+            "nothing of a later version: {listed}"
+        );
+        assert_eq!((&listed["tools"][0]["name"], listed["tools"][1].get("outputSchema")), (&json!("echo"), None));
+        let result = session.call("echo", json!({"text": "hi"})).await;
+        assert_eq!((&result["structuredContent"], &result["isError"]), (&json!({"said": "hi"}), &json!(false)));
+        assert_eq!((result.get("resultType"), result["_meta"]["toolcrib/invocationId"].is_string()), (None, true));
+        let listed = session.call("list", json!({})).await;
+        assert_eq!(
+            (listed.get("structuredContent"), &listed["content"][0]["text"]),
+            (None, &json!("[1]")),
+            "an object until then"
+        );
+        let wrong = session.call("echo", json!({})).await;
+        assert_eq!(wrong["_meta"]["toolcrib/problem"]["kind"], "invalid_arguments");
+        let unknown = session.ask("tools/call", json!({"name": "ech"})).await;
+        assert_eq!(
+            (&unknown["error"]["code"], &unknown["error"]["data"]["did_you_mean"]),
+            (&json!(-32602), &json!(["echo"]))
+        );
+        assert_eq!(session.ask("x/y", json!({})).await["error"]["code"], -32601);
+    }
+}
+
+#[tokio::test]
+async fn a_newer_version_than_sessions_have_is_answered_with_the_last_that_has() {
+    let app = TestApp::new([echo()]).await;
+    let client = json!({"name": "test", "version": "1"});
+    for asked in ["2026-07-28", "2099-01-01", "2024-11-05"] {
+        let params = json!({"protocolVersion": asked, "capabilities": {}, "clientInfo": client});
+        let (status, opened) = last(app.respond(posted(&rpc("initialize", params), None, &[])).await).await;
+        assert_eq!((status.as_u16(), &opened["result"]["protocolVersion"]), (200, &json!(OLD)), "{asked}: {opened}");
+    }
+}
+
+#[tokio::test]
+async fn progress_comes_on_the_stream_of_its_call() {
+    let app = TestApp::new([echo()]).await;
+    let session = app.session(OLD, None).await;
+    let mut body = call(5, "echo", json!({"progressToken": "p"}));
+    body["params"]["arguments"] = json!({"text": "hi"});
+    let (_, told) = messages(session.post(&body).await).await;
+    assert_eq!((told.len(), &told[0]["params"]["progress"], &told[1]["id"]), (2, &json!(1.0), &json!(5)), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_session_is_its_callers_own_and_ends_when_it_is_told_to() {
+    let manifest = "callers:\n  - {name: ann, key: key-of-ann, admin: true}\n  - {name: bob, key: key-of-bob}\n";
+    let app = TestApp::with_manifest(manifest, [echo()]).await;
+    let session = app.session(OLD, Some("key-of-ann")).await;
+    let version = [("mcp-session-id", &*session.id), ("mcp-protocol-version", OLD)];
+    let as_bob = posted(&rpc("ping", json!({})), Some("key-of-bob"), &version);
+    let (status, answer) = last(app.respond(as_bob).await).await;
+    assert_eq!((status.as_u16(), &answer["error"]["code"], &answer["id"]), (404, &json!(-32600), &json!(1)));
+    let unkeyed = posted(&rpc("ping", json!({})), None, &version);
+    assert_eq!(last(app.respond(unkeyed).await).await.0, 401);
+    assert_eq!(session.ask("ping", json!({})).await["result"], json!({}));
+    assert_eq!(session.send("DELETE").await.status(), 202);
+    assert_eq!(session.post(&rpc("ping", json!({}))).await.status(), 404);
+    assert_eq!(session.send("GET").await.status(), 404);
+    assert_eq!(session.send("DELETE").await.status(), 404);
+    let none = posted(&rpc("tools/list", json!({})), Some("key-of-ann"), &[("mcp-protocol-version", OLD)]);
+    assert_eq!(last(app.respond(none).await).await.0, 400, "no session is named");
+}
+
+#[tokio::test]
+async fn a_call_that_is_said_to_be_cancelled_is_whatever_its_policy_and_only_that_one() {
+    let (tool, begun, go) = waiting(Effect::Write);
+    let app = TestApp::new([tool]).await;
+    let (one, other) = (app.session(OLD, None).await, app.session(OLD, None).await);
+    let (first, second) = (one.post(&call(7, "wait", json!({}))).await, other.post(&call(7, "wait", json!({}))).await);
+    begun.notified().await;
+    begun.notified().await;
+    let cancel =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7, "reason": "enough"}});
+    assert_eq!(one.post(&cancel).await.status(), 202);
+    app.until_newest_with("state=unknown").await;
+    let (_, told) = messages(first).await;
+    assert_eq!(told, [] as [Value; 0], "what was cancelled is not answered");
+    go.notify_waiters();
+    go.notify_one();
+    let (_, answer) = last(second).await;
+    assert_eq!(answer["result"]["content"][0]["text"], "done", "{answer}");
+}
+
+#[tokio::test]
+async fn an_id_is_used_once_at_a_time() {
+    let (tool, begun, go) = waiting(Effect::Read);
+    let app = TestApp::new([tool]).await;
+    let session = app.session(OLD, None).await;
+    let first = session.post(&call(7, "wait", json!({}))).await;
+    begun.notified().await;
+    let (status, answer) = last(session.post(&call(7, "wait", json!({}))).await).await;
+    assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!(-32600)), "{answer}");
+    go.notify_one();
+    assert_eq!(last(first).await.1["result"]["content"][0]["text"], "done");
+}
+
+#[tokio::test]
+async fn whoever_closes_a_stream_of_a_session_has_not_left_but_whoever_ends_it_has() {
+    for (effect, end) in [(Effect::Read, "cancelled"), (Effect::Write, "succeeded")] {
+        let (tool, begun, go) = waiting(effect);
+        let app = TestApp::new([tool]).await;
+        let session = app.session(OLD, None).await;
+        drop(session.post(&call(1, "wait", json!({}))).await);
+        begun.notified().await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(app.newest().await["state"], "running", "it may be taken up again");
+        assert_eq!(session.send("DELETE").await.status(), 202);
+        if effect == Effect::Write {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert_eq!(app.newest().await["state"], "running", "a write goes on");
+            go.notify_one();
+        }
+        app.until_newest_is(end).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_hears_when_its_tools_have_changed() {
+    let manifest = |description: &str| format!("tools:\n  calculator: {{kind: native, description: {description}}}\n");
+    let app = TestApp::with_manifest(&manifest("one"), []).await;
+    let session = app.session(OLD, None).await;
+    let mut stream = session.send("GET").await.into_body();
+    // What was asked before shows that the session has been told of.
+    session.ask("ping", json!({})).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    app.write("toolcrib.yaml", &manifest("two"));
+    assert_eq!(app.reload().await, None);
+    assert_eq!(next(&mut stream).await.unwrap()["method"], "notifications/tools/list_changed");
+    assert_eq!(session.ask("tools/list", json!({})).await["result"]["tools"][0]["description"], "two");
+    // The same again is no change.
+    assert_eq!(app.reload().await, None);
+    let nothing = tokio::time::timeout(Duration::from_millis(100), next(&mut stream)).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+    assert_eq!(session.send("DELETE").await.status(), 202);
+    assert_eq!(next(&mut stream).await, None, "it ends with its session");
+}
+
+#[tokio::test]
+async fn sessions_end_with_the_service() {
+    let app = TestApp::new([echo()]).await;
+    let mut stream = {
+        let session = app.session(OLD, None).await;
+        session.send("GET").await.into_body()
+    };
+    app.close().await;
+    assert_eq!(next(&mut stream).await, None);
+}
