@@ -226,7 +226,9 @@ impl ServerHandler for Handler {
             "tools/call" => "params has a name, which is a text, and arguments, which is an object",
             "tools/list" => "params has nothing but a cursor, which is a text",
             // 2026-07-28 has no such method.
-            "initialize" if !is_modern(&context) => "params has protocolVersion, capabilities and clientInfo with name and version",
+            "initialize" if !is_modern(&context) => {
+                "params has protocolVersion, capabilities and clientInfo with name and version"
+            }
             "subscriptions/listen" => "params has notifications, which is an object",
             method => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)),
         };
