@@ -4,6 +4,7 @@ Messages go through as they are, so that what the suite finds is what the proces
 that comes without one. Statuses and headers are this bridge's own: scenarios about those say nothing of the process.
 """
 
+import contextlib
 import http.server
 import json
 import queue
@@ -67,6 +68,7 @@ class Bridge:
 
     def __init__(self, command, env):
         self.command, self.env, self.sessions, self.lock = command, env, {}, threading.Lock()
+        self.spare = Process(command, env)  # begun before it is asked for, since beginning takes a moment
         bridge = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -74,6 +76,10 @@ class Bridge:
 
             def log_message(self, *_):
                 pass
+
+            def handle(self):
+                with contextlib.suppress(ConnectionError):
+                    super().handle()
 
             def do_POST(self):
                 bridge.post(self)
@@ -100,7 +106,7 @@ class Bridge:
     def process(self, session):
         with self.lock:
             if session not in self.sessions:
-                self.sessions[session] = Process(self.command, self.env)
+                self.sessions[session], self.spare = self.spare, Process(self.command, self.env)
             return self.sessions[session]
 
     def post(self, handler):
@@ -125,4 +131,5 @@ class Bridge:
 
     def close(self):
         self.server.shutdown()
-        return [process.end() for process in self.sessions.values()]
+        self.server.server_close()
+        return [process.end() for process in [self.spare, *self.sessions.values()]]

@@ -73,19 +73,22 @@ def package(name, file):
     return PLACE / "node_modules" / name / file
 
 
-@pytest.fixture(scope="session")
-def score():
-    """score(transport, run) keeps what a run of the suite came to; the table is printed at the end."""
-    return lambda transport, run: SCORES.append((transport, run))
-
-
 SCORES = []
+
+
+@pytest.fixture(scope="session")
+def scores():
+    """(transport, run) of all runs of the suite."""
+    return SCORES
+
+
+@pytest.fixture(scope="session")
+def score(scores):
+    """score(transport, run) keeps what a run of the suite came to, to be told at the end."""
+    return lambda transport, run: scores.append((transport, run))
 
 
 def pytest_terminal_summary(terminalreporter):
     for transport, run in SCORES:
-        of = len(run.passed) + len(run.missed)
-        scenarios = {check.split("/")[0] for check in run.passed | run.missed}
-        met = scenarios - {check.split("/")[0] for check in run.missed}
-        terminalreporter.write_line(f"conformance {run.suite}, {run.version} over {transport}: {len(met)} of {len(scenarios)} scenarios, "
-                                    f"{len(run.passed)} of {of} checks")
+        met, scenarios, passed, checks = run.score()
+        terminalreporter.write_line(f"conformance {run.suite}, {run.version}, {transport}: {met} of {scenarios} scenarios, {passed} of {checks} checks")

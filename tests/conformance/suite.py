@@ -1,7 +1,8 @@
 """Runs the conformance suite and reads what it found."""
 
-import collections
+import dataclasses
 import json
+import pathlib
 import re
 import shutil
 
@@ -10,8 +11,28 @@ from conftest import node, package
 # The suite's own words; what is neither is not counted.
 PASSED, MISSED = {"SUCCESS"}, {"FAILURE", "WARNING"}
 
-Run = collections.namedtuple("Run", "suite version passed missed silent")
-"""A run: its checks as `scenario/check`, each set by how it ended; `silent` are scenarios that checked nothing."""
+@dataclasses.dataclass
+class Run:
+    """What a run found: its checks as `scenario/check`."""
+
+    suite: str
+    version: str
+    folder: pathlib.Path
+    passed: set
+    missed: set
+    # Scenarios that checked nothing.
+    silent: set
+
+    def without(self, left_out):
+        """The same but for some checks."""
+        passed, missed = ({check for check in some if not left_out(check)} for some in (self.passed, self.missed))
+        return dataclasses.replace(self, passed=passed, missed=missed)
+
+    def score(self):
+        """Scenarios that are met in whole, of how many; checks, of how many."""
+        scenarios = {check.split("/")[0] for check in self.passed | self.missed}
+        not_met = {check.split("/")[0] for check in self.missed}
+        return len(scenarios - not_met), len(scenarios), len(self.passed), len(self.passed | self.missed)
 
 
 def run(url, release, version, folder):
@@ -33,7 +54,7 @@ def run(url, release, version, folder):
                 missed.add(name)
             elif check["status"] in PASSED:
                 passed.add(name)
-    return Run(release, version, passed - missed, missed, silent)
+    return Run(release, version, folder, passed - missed, missed, silent)
 
 
 def why(folder):

@@ -1,12 +1,14 @@
-"""The suite against `POST /mcp`: what is not met is listed with its reason, and nothing else is missed."""
+"""The suite against the binary: what is not met is listed with its reason, and nothing else is missed."""
 
 import pytest
 
+import bridge
+import harness
 import suite
 from conftest import PLACE
-from not_met import NOT_MET
+from not_met import NOT_MET, NOT_MET_OVER_STDIO, is_of_http
 
-RUNS = [
+HTTP = [
     ("0.1.16", "2025-06-18"),
     ("0.1.16", "2025-11-25"),
     ("0.2.0-alpha.12", "2025-03-26"),
@@ -14,19 +16,43 @@ RUNS = [
     ("0.2.0-alpha.12", "2025-11-25"),
     ("0.2.0-alpha.12", "2026-07-28"),
 ]
+# What the suite has for 2025-03-26 is about HTTP alone.
+STDIO = [run for run in HTTP[2:] if run[1] != "2025-03-26"]
 
 
-@pytest.mark.parametrize("release, version", RUNS)
-def test_the_suite_finds_only_what_a_server_of_tools_cannot_have(crib, release, version, score):
-    folder = PLACE / "results" / f"{release}-{version}"
-    run = suite.run(crib.url, release, version, folder)
+def fits(run, listed):
+    """Exactly what is listed is missed."""
     assert run.passed, "the suite has run"
+    assert not run.silent, "these checked nothing"
+    said = "\n".join(suite.why(run.folder))
+    assert run.missed - listed.keys() == set(), f"missed, and not listed in not_met.py\n{said}"
+    assert run.passed & listed.keys() == set(), "listed in not_met.py, and met"
+
+
+@pytest.mark.parametrize("release, version", HTTP)
+def test_over_http(crib, score, release, version):
+    run = suite.run(crib.url, release, version, PLACE / "results" / f"http-{release}-{version}")
     score("HTTP", run)
-    listed = {check for check in run.missed | run.passed | run.silent if check in NOT_MET}
-    said = "\n".join(suite.why(folder))
-    assert run.missed - NOT_MET.keys() == set(), f"failed and is not in not_met.py\n{said}"
-    assert listed - run.missed == set(), "is in not_met.py and is met now"
+    fits(run, NOT_MET)
 
 
-def test_every_reason_is_of_a_check_that_is_there():
-    assert all(reason.strip() for reason in NOT_MET.values())
+@pytest.mark.parametrize("release, version", STDIO)
+def test_over_standard_input_and_output(stdio, score, release, version):
+    arguments, env = stdio
+    between = bridge.Bridge([harness.BIN, *arguments], env)
+    try:
+        run = suite.run(between.url, release, version, PLACE / "results" / f"stdio-{release}-{version}").without(is_of_http)
+    finally:
+        ends = between.close()
+    score("stdio", run)
+    fits(run, NOT_MET_OVER_STDIO)
+    assert set(ends) == {0}
+
+
+def test_nothing_is_listed_that_the_suite_does_not_ask_for(scores):
+    if len(scores) < len(HTTP) + len(STDIO):
+        pytest.skip("only with all runs of the suite")
+    missed = {transport: set().union(*(run.missed for other, run in scores if other == transport)) for transport in ("HTTP", "stdio")}
+    assert NOT_MET.keys() - missed["HTTP"] == set()
+    assert {check for check in NOT_MET_OVER_STDIO if not is_of_http(check)} - missed["stdio"] == set()
+    assert all(reason.strip() for reason in NOT_MET_OVER_STDIO.values())
