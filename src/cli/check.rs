@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::arguments::{MANIFEST, ManifestArg};
 use super::{Failure, print};
+use crate::call::Kind;
 use crate::manifest::{self, Checked, Finding, Manifest, Place, Process, Rule, Severity};
 
 /// How findings are printed.
@@ -45,6 +46,8 @@ struct Document<'a> {
     tools: usize,
     /// Their tools are listed at the start.
     modules: usize,
+    /// So are theirs.
+    servers: usize,
     callers: usize,
     environment: Vec<Variable<'a>>,
     findings: Vec<FindingView<'a>>,
@@ -122,14 +125,18 @@ fn text(path: &Path, checked: &Checked, ok: bool) -> String {
     }
     let found = format!("{}, {}", count(Severity::Warning, "warning"), count(Severity::Hint, "hint"));
     lines.push(if ok {
-        let Manifest { tools, sources, callers, .. } = &checked.manifest;
+        let Manifest { tools, callers, .. } = &checked.manifest;
         // To say which they are, their code would have to run.
-        let modules = match sources.len() {
-            0 => String::new(),
-            many => format!(", {} (tools are listed at the start)", plural(many, "module")),
-        };
+        let sources: Vec<String> = [(Kind::Python, "module"), (Kind::Mcp, "MCP server")]
+            .map(|(kind, word)| (sources_of(&checked.manifest, kind), word))
+            .into_iter()
+            .filter(|(many, _)| *many > 0)
+            .map(|(many, word)| format!(", {}", plural(many, word)))
+            .collect();
+        let listed = if sources.is_empty() { "" } else { " (tools are listed at the start)" };
+        let sources = sources.concat() + listed;
         let (tools, callers) = (plural(tools.len(), "tool"), plural(callers.len(), "caller"));
-        format!("{}: ok: {tools}{modules}, {callers}, {found}", path.display())
+        format!("{}: ok: {tools}{sources}, {callers}, {found}", path.display())
     } else {
         format!("{}: {}, {found}", path.display(), count(Severity::Error, "error"))
     });
@@ -153,11 +160,16 @@ fn document<'a>(path: &Path, checked: &'a Checked, ok: bool) -> Document<'a> {
         warnings: checked.count(Severity::Warning),
         hints: checked.count(Severity::Hint),
         tools: checked.manifest.tools.len(),
-        modules: checked.manifest.sources.len(),
+        modules: sources_of(&checked.manifest, Kind::Python),
+        servers: sources_of(&checked.manifest, Kind::Mcp),
         callers: checked.manifest.callers.len(),
         environment: variables(&checked.manifest).collect(),
         findings: checked.findings.iter().map(view).collect(),
     }
+}
+
+fn sources_of(manifest: &Manifest, kind: Kind) -> usize {
+    manifest.sources.iter().filter(|source| source.settings.kind() == kind).count()
 }
 
 fn variables(manifest: &Manifest) -> impl Iterator<Item = Variable<'_>> {

@@ -10,7 +10,7 @@ use super::references::{References, Source};
 use super::rule::Rule;
 use super::sections::{Cache, Caller, Ledger, PolicyEntry, Server};
 use super::tool::{self, ToolReader};
-use super::{DEFAULT_LEDGER, Defaults, Manifest};
+use super::{DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest};
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
 use crate::callers::{CallerSettings, hash_key};
 use crate::http::ServerSettings;
@@ -53,9 +53,28 @@ pub(super) struct Loaded {
 pub(super) struct Written {
     pub(super) root: Option<Node>,
     pub(super) tools: Vec<WrittenTool>,
-    /// Entries of `python_modules:` by name, each with the folder at which its paths start.
-    pub(super) modules: Vec<(String, Node, PathBuf)>,
+    /// Entries of `python_modules:` and `mcp_servers:`.
+    pub(super) sources: Vec<WrittenSource>,
 }
+
+/// One entry of a section that declares sources of tools.
+pub(super) struct WrittenSource {
+    /// Its section.
+    pub(super) section: &'static str,
+    pub(super) name: String,
+    pub(super) entry: Node,
+    /// Relative paths start here.
+    pub(super) base: PathBuf,
+}
+
+/// What reading one entry of such a section comes to: the source, and what it says of tools.
+type ReadSource = fn(&mut ToolReader<'_>, &str, &Node) -> Option<(DeclaredSource, Vec<WrittenTool>)>;
+
+/// The sections that declare sources: key, what a map of it has, and how an entry is read.
+const SOURCES: [(&str, &str, ReadSource); 2] = [
+    ("python_modules", "modules", |reader, name, node| reader.module(name, node)),
+    ("mcp_servers", "servers", |reader, name, node| reader.server(name, node)),
+];
 
 /// One entry of `tools:`, there or below a module, and what it came to.
 pub(super) struct WrittenTool {
@@ -195,7 +214,7 @@ impl Loader<'_> {
             cache.when = None;
         }
         self.tools(&root, &base, &defaults, &mut manifest);
-        self.modules(&root, &base, &defaults, &mut manifest);
+        self.sources(&root, &base, &defaults, &mut manifest);
         self.includes(&root, &base, &defaults, &mut manifest);
         manifest.defaults = Defaults(defaults);
         Some(manifest)
@@ -286,9 +305,6 @@ impl Loader<'_> {
     }
 
     fn tools(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
-        if root.get("mcp_servers").is_some() {
-            self.findings.error(root, &["mcp_servers".to_owned()], "", "mcp_servers is not built yet");
-        }
         let Some(node) = root.get("tools") else { return };
         let Some(entries) = node.entries() else {
             self.findings.error(node, &[], "tools", "a map of tools is expected here");
@@ -353,28 +369,34 @@ impl Loader<'_> {
         }
     }
 
-    fn modules(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
-        let Some(node) = root.get("python_modules") else { return };
-        let Some(entries) = node.entries() else {
-            self.findings.error(node, &[], "python_modules", "a map of modules is expected here");
-            return;
-        };
-        for (key, entry) in entries {
-            let under = format!("python_modules.{}", key.text);
-            if let Some(first) = self.sources.insert(key.text.clone(), key.place.clone()) {
-                let message = format!("the name is taken: {}:{}:{}", first.file.display(), first.line, first.column);
-                let taken = Finding::error(key.place.clone(), under, message);
-                self.findings.0.push(taken.rule(Rule::DuplicateName));
+    fn sources(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
+        for (section, what, read) in SOURCES {
+            let Some(node) = root.get(section) else { continue };
+            let Some(entries) = node.entries() else {
+                self.findings.error(node, &[], section, format!("a map of {what} is expected here"));
                 continue;
+            };
+            for (key, entry) in entries {
+                let (name, under) = (key.text.clone(), format!("{section}.{}", key.text));
+                if let Some(first) = self.sources.get(&name) {
+                    let message =
+                        format!("the name is taken: {}:{}:{}", first.file.display(), first.line, first.column);
+                    let taken = Finding::error(key.place.clone(), under, message);
+                    self.findings.0.push(taken.rule(Rule::DuplicateName));
+                    continue;
+                }
+                self.sources.insert(name.clone(), key.place.clone());
+                let (entry, base) = (entry.clone(), base.to_owned());
+                let read = read(&mut self.reader(&base, defaults), &name, &entry);
+                self.written.sources.push(WrittenSource { section, name, entry, base });
+                let Some((declared, tools)) = read else { continue };
+                for tool in &tools {
+                    self.claim(&tool.key, &tool.under);
+                    self.claim_aliases(tool);
+                }
+                self.written.tools.extend(tools);
+                manifest.sources.push(declared);
             }
-            self.written.modules.push((key.text.clone(), entry.clone(), base.to_owned()));
-            let Some((declared, tools)) = self.reader(base, defaults).module(&key.text, entry) else { continue };
-            for tool in &tools {
-                self.claim(&tool.key, &tool.under);
-                self.claim_aliases(tool);
-            }
-            self.written.tools.extend(tools);
-            manifest.sources.push(declared);
         }
     }
 
@@ -404,7 +426,7 @@ impl Loader<'_> {
                 let known = |key: &str| INCLUDED.contains(&key) || !SECTIONS.contains(&key);
                 self.findings.unknown_keys(&included.filtered(known), "", &INCLUDED);
                 self.tools(&included, &folder(&file), defaults, manifest);
-                self.modules(&included, &folder(&file), defaults, manifest);
+                self.sources(&included, &folder(&file), defaults, manifest);
             }
         }
     }

@@ -1,9 +1,10 @@
 //! The YAML file that declares tools, callers and settings.
 //!
 //! `node.rs` reads YAML with places, `references.rs` brings in secrets, `decode.rs` holds what is written against the
-//! types in `sections.rs`, `tool.rs` makes tools of entries, `modules.rs` sources of tools. As many faults as possible are found in one go, each
+//! types in `sections.rs`, `tool.rs` makes tools of entries, `modules.rs` and `servers.rs` sources of tools (`brought.rs`: what both say of these). As many faults as possible are found in one go, each
 //! with its place and what would be right. `lint/` looks at what can be used for what is hardly meant so.
 
+mod brought;
 mod check;
 mod decode;
 mod finding;
@@ -16,6 +17,7 @@ mod references;
 mod registered;
 mod rule;
 mod sections;
+mod servers;
 mod source;
 mod tool;
 
@@ -59,7 +61,7 @@ pub struct Manifest {
     pub callers: Vec<CallerSettings>,
     /// `tools:`, includes too.
     pub tools: Vec<Tool>,
-    /// `python_modules:`, includes too.
+    /// `python_modules:` and `mcp_servers:`, includes too.
     pub sources: Vec<DeclaredSource>,
     /// Names of the embedding program's tools that an entry has taken over.
     pub taken: Vec<String>,

@@ -1,29 +1,26 @@
 //! One entry of `python_modules:`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::decode::{Findings, fields, join};
+use super::brought::{Checks, absolute};
+use super::decode::{fields, join};
 use super::load::WrittenTool;
-use super::node::{Key, Node};
-use super::references::References;
-use super::sections::{DefinitionEntry, PolicyEntry};
-use super::source::{DeclaredSource, SourceRules, ToolRules};
+use super::node::Node;
+use super::sections::PolicyEntry;
+use super::source::{DeclaredSource, SourceRules};
 use super::tool::ToolReader;
 use crate::call::json::{canonical, digest};
 use crate::call::units::Time;
-use crate::call::{JsonObject, Kind, NameError, Policy, ToolName};
+use crate::call::{JsonObject, Kind, NameError, ToolName};
+use crate::tools::SourceSettings;
 use crate::tools::python::{Interpreter, ModulePath, ModuleSettings};
-use crate::tools::{SourceSettings, StandIn, Tool};
 
 /// For a worker to have loaded its module, unless it is said: imports of large libraries take many seconds.
 const START_TIME: Duration = Duration::from_secs(60);
-/// Of the keys of a tool, those that a module's tool has beside its policy: the rest comes with the module.
-const OF_TOOLS: [&str; 5] = ["description", "aliases", "tags", "annotations", "result_as_answer"];
 /// Keys that say what runs.
 const RUNS: [&str; 6] = ["module", "interpreter", "requirements", "object", "init", "environment"];
 
@@ -69,7 +66,7 @@ impl ToolReader<'_> {
             self.findings.error(&node, &["prefix".into()], &under, NameError.to_string());
         }
         self.govern(Kind::Python, &mut rules.policy, &PolicyEntry::default(), &node, &under);
-        let tools = self.tools_of(written, &under, &mut rules);
+        let tools = self.tools_of(Kind::Python, written, &under, &PolicyEntry::default(), &mut rules);
         rules.asked = said.functions.clone().unwrap_or_default();
         let settings = self.module_settings(name, said, &node, &under);
         if self.has_errors_since(before) {
@@ -83,13 +80,6 @@ impl ToolReader<'_> {
             generation: digest([canonical(&runs(&node)).as_slice()]),
         };
         Some((declared, tools))
-    }
-
-    fn resolve(&mut self, node: &mut Node, under: &str, tool: bool) {
-        let secrets = std::mem::take(self.secrets);
-        let mut references = References { source: self.source, base: self.base, defaults: HashMap::new(), secrets };
-        references.resolve(node, under, self.findings, tool);
-        *self.secrets = references.secrets;
     }
 
     fn module_settings(&mut self, name: &str, said: ModuleEntry, node: &Node, under: &str) -> Option<ModuleSettings> {
@@ -164,92 +154,6 @@ impl ToolReader<'_> {
             start_timeout: said.start_timeout.map_or(START_TIME, |time| time.0),
         })
     }
-
-    /// `tools:` below a module.
-    fn tools_of(&mut self, module: &Node, under: &str, rules: &mut SourceRules) -> Vec<WrittenTool> {
-        let Some(node) = module.get("tools") else { return Vec::new() };
-        let under = join(under, &["tools".into()]);
-        let Some(entries) = node.entries() else {
-            self.findings.error(node, &[], &under, "a map of the module's tools is expected here");
-            return Vec::new();
-        };
-        let mut written = Vec::new();
-        for (key, entry) in entries {
-            let under = join(&under, std::slice::from_ref(&key.text));
-            let name = format!("{}{}", rules.prefix, key.text);
-            let tool = self.rules_of(&name, entry, &under);
-            if let Some((tool_rules, _)) = &tool {
-                rules.tools.insert(key.text.clone(), tool_rules.clone());
-            }
-            written.push(WrittenTool {
-                key: Key { text: name, place: key.place.clone() },
-                under,
-                entry: entry.clone(),
-                tool: tool.map(|(_, tool)| tool),
-                base: self.base.to_owned(),
-            });
-        }
-        written
-    }
-
-    /// What is said of one tool, and a tool of that kind for those who look at policies.
-    fn rules_of(&mut self, name: &str, written: &Node, under: &str) -> Option<(ToolRules, Tool)> {
-        if ToolName::parse(name).is_err() {
-            self.findings.error(written, &[], under, NameError.to_string());
-            return None;
-        }
-        if written.entries().is_none() {
-            self.findings.error(written, &[], under, "a map is expected here: effect, timeout, limits, cache …");
-            return None;
-        }
-        let before = self.findings.0.len();
-        let known: Vec<&str> = [fields::<PolicyEntry>(), &OF_TOOLS].concat();
-        self.findings.unknown_keys(written, under, &known);
-        let mut node = written.filtered(|key| known.contains(&key));
-        self.resolve(&mut node, under, true);
-        let said: DefinitionEntry = self.part(&node, under, &OF_TOOLS).unwrap_or_default();
-        let policy: PolicyEntry = self.part(&node, under, fields::<PolicyEntry>()).unwrap_or_default();
-        let (description, result_as_answer) = (said.description.clone(), said.result_as_answer);
-        // Its description comes with the module unless there is one here.
-        let mut tool = Tool::new(name, "…");
-        tool.kind = Kind::Python;
-        tool.policy = Policy::default();
-        let mut tool = tool.with_runner(Arc::new(StandIn::new(|| ("it is not listed yet".into(), None))));
-        self.define(&mut tool, said, &node, under, None);
-        self.govern(Kind::Python, &mut tool.policy, &policy, &node, under);
-        let rules = ToolRules {
-            policy: tool.policy.clone(),
-            description,
-            aliases: tool.definition.aliases.clone(),
-            tags: tool.definition.tags.clone(),
-            annotations: tool.definition.annotations.clone(),
-            result_as_answer,
-        };
-        (!self.has_errors_since(before)).then_some((rules, tool))
-    }
-}
-
-/// Says what is wrong at the keys of one entry.
-struct Checks<'a> {
-    findings: &'a mut Findings,
-    node: &'a Node,
-    under: &'a str,
-}
-
-impl Checks<'_> {
-    fn error(&mut self, key: &str, message: &str) {
-        self.findings.error(self.node, &[key.to_owned()], self.under, message);
-    }
-
-    /// The file that a key names, which must be there.
-    fn file(&mut self, key: &str, base: &Path, file: &str, exists: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
-        let path = absolute(&base.join(file));
-        if exists(&path) {
-            return Some(path);
-        }
-        self.error(key, &format!("there is no file {}", base.join(file).display()));
-        None
-    }
 }
 
 /// Whether `module:` names a file.
@@ -265,10 +169,6 @@ fn is_importable(module: &str) -> bool {
             && part.chars().all(|c| c == '_' || c.is_alphanumeric())
     };
     module.split('.').all(part)
-}
-
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 #[cfg(test)]

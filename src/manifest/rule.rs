@@ -73,6 +73,7 @@ rules! {
     NoAdmin "no-admin" "hint: nobody can reach the operator's routes",
     MalformedHost "malformed-host" "an allowed host or origin that no request can name",
     IdleInclude "idle-include" "a pattern that finds no file",
+    PlainHttp "plain-http" "an MCP server that is reached without TLS, beyond this machine",
 }
 
 impl Serialize for Rule {

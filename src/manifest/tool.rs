@@ -137,12 +137,10 @@ impl ToolReader<'_> {
         if let Some(kind) = kinds::from_word(word) {
             return Some(kind);
         }
-        let message = if kinds::NOT_BUILT_YET.contains(&word) {
-            format!("kind {word} is not built yet; there are native, command, http, sql and agent")
-        } else if word == Kind::Python.as_str() {
-            "tools of kind python come out of `python_modules:`, a section of its own".into()
-        } else {
-            format!("unknown kind {said}; there are native, command, http, sql and agent")
+        let message = match word {
+            "python" => "tools of kind python come out of `python_modules:`, a section of its own".into(),
+            "mcp" => "tools of kind mcp come out of `mcp_servers:`, a section of its own".into(),
+            _ => format!("unknown kind {said}; there are native, command, http, sql and agent"),
         };
         self.findings.error(node, &key, under, message);
         None

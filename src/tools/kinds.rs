@@ -12,8 +12,6 @@ use crate::call::{Effect, Kind};
 /// A runner and what is odd about it, or everything that keeps it from being built.
 pub type Built = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
 
-/// Kinds that a manifest may name one day; said honestly until then.
-pub const NOT_BUILT_YET: [&str; 1] = ["mcp"];
 /// The kinds that an entry of `tools:` may have; the others come out of sections of their own.
 pub const OF_ENTRIES: [Kind; 5] = [Kind::Native, Kind::Command, Kind::Http, Kind::Sql, Kind::Agent];
 

@@ -24,7 +24,7 @@ pub trait Source: Send + Sync + 'static {
     /// Ends when its tools may be others than those it listed last, and it should be asked again; never, where it has
     /// no way to know.
     async fn changed(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -267,12 +267,9 @@ def test_a_digest_key_that_could_be_guessed(tmp_path):
     assert "ledger.digest_key" in said and "16 bytes" in said, said
 
 
-@pytest.mark.parametrize("text", [
-    "mcp_servers:\n  w: {command: [npx, x]}\n",
-    "tools:\n  word:\n    kind: command\n    description: Words\n    command: [/bin/true]\n    sandbox: {network: false}\n"],
-    ids=["mcp", "sandbox"])
-def test_what_later_issues_bring(tmp_path, text):
+def test_what_later_issues_bring(tmp_path):
     """Not ignored and not 'unknown': the service says honestly that it is not built yet."""
+    text = "tools:\n  word:\n    kind: command\n    description: Words\n    command: [/bin/true]\n    sandbox: {network: false}\n"
     _, _, said = refused(check(tmp_path, text))
     assert "not built yet" in said, said
 

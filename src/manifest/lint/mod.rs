@@ -16,6 +16,7 @@ mod objects;
 mod policy;
 mod refused;
 mod secrets;
+mod servers;
 mod values;
 mod walk;
 
@@ -25,7 +26,7 @@ use std::path::Path;
 use self::walk::ToolSchema;
 use super::decode::join;
 use super::finding::{Finding, Place, Severity};
-use super::load::{Written, WrittenTool};
+use super::load::{Written, WrittenSource, WrittenTool};
 use super::references::Source;
 use super::rule::Rule;
 use crate::call::NameMatching;
@@ -38,13 +39,14 @@ pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Sourc
         tool_lints(tool, source, &mut lints);
     }
     names::look(&written.tools, &mut lints);
-    for (name, entry, base) in &written.modules {
-        let under = join("python_modules", std::slice::from_ref(name));
+    for WrittenSource { section, name, entry, base } in &written.sources {
+        let under = join(section, std::slice::from_ref(name));
         secrets::short(entry, &under, base, source, &mut lints);
-        secrets::literal_in_module(entry, &under, &mut lints);
+        secrets::literal_in_source(entry, &under, &mut lints);
+        servers::look(entry, &under, &mut lints);
     }
-    // Which tools a module has is not known before it is loaded.
-    let all_known = written.modules.is_empty();
+    // Which tools a source has is not known before it is listed.
+    let all_known = written.sources.is_empty();
     agents::look(&written.tools, all_known, &mut lints);
     if let Some(root) = &written.root {
         let base = super::load::folder(root.place.file.as_ref() as &Path);

@@ -64,9 +64,9 @@ pub(super) fn literal(entry: &Node, under: &str, lints: &mut Lints) {
     }
 }
 
-/// The same in what a module is given.
-pub(super) fn literal_in_module(entry: &Node, under: &str, lints: &mut Lints) {
-    for section in ["environment", "init"] {
+/// The same in what a module or a server is given.
+pub(super) fn literal_in_source(entry: &Node, under: &str, lints: &mut Lints) {
+    for section in ["environment", "init", "command", "url", "headers"] {
         let under = join(under, &[section.into()]);
         for text in entry.get(section).map(|node| texts(node, &under, &|_| false)).unwrap_or_default() {
             literal_text(&text, lints);

@@ -1,0 +1,52 @@
+//! MCP servers that are reached in a way that others can listen to.
+
+use serde_json::Value;
+use url::{Host, Url};
+
+use super::Lints;
+use crate::manifest::decode::join;
+use crate::manifest::node::{Data, Node};
+use crate::manifest::rule::Rule;
+
+/// `url` of an entry of `mcp_servers:`.
+pub(super) fn look(entry: &Node, under: &str, lints: &mut Lints) {
+    let Some(Node { data: Data::Scalar(Value::String(text)), place }) = entry.get("url") else { return };
+    // A reference in it hides at most what is not looked at: its host would have to be one as a whole.
+    let Ok(url) = Url::parse(text) else { return };
+    if url.scheme() == "http" && !is_near(&url) {
+        let message = "without TLS whoever is on the way reads arguments, results and headers, and may change them; \
+                       write https";
+        lints.warn(Rule::PlainHttp, place, join(under, &["url".into()]), message);
+    }
+}
+
+/// Whether what is sent there stays on this machine.
+fn is_near(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::found;
+
+    #[test]
+    fn a_server_far_away_is_reached_with_tls() {
+        for (url, plain) in [
+            ("http://mcp.example.com/mcp", true),
+            ("http://10.0.0.7:8000/mcp", true),
+            ("https://mcp.example.com/mcp", false),
+            ("http://localhost:8000/mcp", false),
+            ("http://127.0.0.2/mcp", false),
+            ("http://[::1]:8000/mcp", false),
+        ] {
+            let found = found(&format!("mcp_servers:\n  docs: {{url: \"{url}\"}}\n"), &[]);
+            let says = found.contains(&"warning plain-http mcp_servers.docs.url 2".to_owned());
+            assert_eq!(says, plain, "{url}: {found:?}");
+        }
+    }
+}

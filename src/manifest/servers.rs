@@ -1,0 +1,451 @@
+//! One entry of `mcp_servers:`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::header::{HeaderName, HeaderValue};
+use serde::Deserialize;
+use url::Url;
+use wildmatch::WildMatch;
+
+use super::brought::{Checks, absolute};
+use super::decode::{fields, join};
+use super::load::WrittenTool;
+use super::node::{Data, Node};
+use super::sections::PolicyEntry;
+use super::source::{DeclaredSource, SourceRules};
+use super::tool::ToolReader;
+use crate::call::json::{canonical, digest};
+use crate::call::units::Time;
+use crate::call::{Kind, ToolName};
+use crate::similar;
+use crate::tools::SourceSettings;
+use crate::tools::mcp::{Mode, Reach, ServerSettings};
+
+/// For a server to have started and listed its tools, unless it is said: `npx` and `uvx` download on their first run.
+const START_TIME: Duration = Duration::from_secs(60);
+/// Longest name: it stands before every tool's, and these have 128 characters together.
+const LONGEST_NAME: usize = 64;
+/// Keys that say what runs.
+const RUNS: [&str; 4] = ["command", "environment", "url", "headers"];
+/// Header fields that the connection itself sets, and the beginning of those of the protocol.
+const OWN_FIELDS: [&str; 8] =
+    ["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding", "upgrade"];
+const OF_PROTOCOL: &str = "mcp-";
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ServerEntry {
+    command: Option<Vec<String>>,
+    environment: Option<BTreeMap<String, String>>,
+    url: Option<String>,
+    headers: Option<BTreeMap<String, String>>,
+    mode: Option<String>,
+    include: Option<Vec<String>>,
+    exclude: Option<Vec<String>>,
+    timeout: Option<Time>,
+    start_timeout: Option<Time>,
+    /// Read tool by tool.
+    tools: Option<serde_json::Value>,
+}
+
+impl ToolReader<'_> {
+    /// Reads one entry, and what it says of tools; what is wrong with it is among the findings.
+    pub(super) fn server(&mut self, name: &str, written: &Node) -> Option<(DeclaredSource, Vec<WrittenTool>)> {
+        let under = join("mcp_servers", &[name.to_owned()]);
+        if ToolName::parse(name).is_err() || name.len() > LONGEST_NAME {
+            let message = "a server's name here has 1 to 64 characters of A-Z a-z 0-9 _ - . and is not . or .., since \
+                           it stands before the names of its tools";
+            self.findings.error(written, &[], &under, message);
+            return None;
+        }
+        if written.entries().is_none() {
+            self.findings.error(written, &[], &under, "a map is expected here: command or url, mode, tools …");
+            return None;
+        }
+        let before = self.findings.0.len();
+        let known = fields::<ServerEntry>();
+        self.findings.unknown_keys(written, &under, known);
+        let mut node = written.filtered(|key| known.contains(&key) && key != "tools");
+        self.resolve(&mut node, &under, false);
+        if let Some(Node { data: Data::Scalar(serde_json::Value::String(line)), .. }) = node.get("command") {
+            // Said here since serde's word, "a sequence", tells nobody what to write.
+            let words: Vec<&str> = line.split_whitespace().take(3).collect();
+            let message = format!("a list is expected here, one word an item, since there is no shell: {words:?} …");
+            self.findings.error(&node, &["command".into()], &under, message);
+            node = node.filtered(|key| key != "command");
+        }
+        let said: Option<ServerEntry> = self.findings.decode_keys(&node, &under);
+        if said.is_none() || self.has_errors_since(before) {
+            // What its tools are said to be is looked at all the same.
+            let mut rules = SourceRules { prefix: prefix(name), ..SourceRules::default() };
+            self.tools_of(Kind::Mcp, written, &under, &PolicyEntry::default(), &mut rules);
+            return None;
+        }
+        let said = said.unwrap_or_default();
+
+        let plain = PolicyEntry { timeout: said.timeout, ..PolicyEntry::default() };
+        let mut rules = SourceRules { prefix: prefix(name), ..SourceRules::default() };
+        self.govern(Kind::Mcp, &mut rules.policy, &plain, &node, &under);
+        let tools = self.tools_of(Kind::Mcp, written, &under, &plain, &mut rules);
+        let settings = self.server_settings(name, said, &node, &under);
+        if let Some(settings) = &settings {
+            for own in rules.tools.keys().filter(|own| !is_wanted(settings, own)) {
+                let path = ["tools".to_owned(), own.clone()];
+                let message = "include and exclude leave this tool out, so nothing would be governed by this";
+                self.findings.error(written, &path, &under, message);
+            }
+        }
+        if self.has_errors_since(before) {
+            return None;
+        }
+        let runs = |node: &Node| node.filtered(|key| RUNS.contains(&key)).to_json();
+        let declared = DeclaredSource {
+            settings: SourceSettings::Mcp(settings?.into()),
+            rules,
+            written: runs(written),
+            generation: digest([canonical(&runs(&node)).as_slice()]),
+        };
+        Some((declared, tools))
+    }
+
+    fn server_settings(&mut self, name: &str, said: ServerEntry, node: &Node, under: &str) -> Option<ServerSettings> {
+        let ServerEntry { command, environment, url, headers, mode, include, exclude, start_timeout, .. } = said;
+        let (base, exists) = (self.base, |path: &Path| self.source.is_file(path));
+        let mut checks = Checks { findings: &mut *self.findings, node, under };
+        if start_timeout.is_some_and(|time| time.0.is_zero()) {
+            checks.error("start_timeout", "in no time at all nothing is started; leave it out for 60s");
+        }
+        let mode = checks.mode(mode.as_deref());
+        if include.as_ref().is_some_and(Vec::is_empty) {
+            checks.error("include", "names no tool, so there would be none; leave it out for all");
+        }
+        let (include, exclude) = (include.unwrap_or_default(), exclude.unwrap_or_default());
+        for (key, patterns) in [("include", &include), ("exclude", &exclude)] {
+            if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
+                checks.error(key, "names of tools are expected here; `*` stands for anything in them");
+            }
+        }
+        let reach = match (command, url) {
+            (Some(argv), None) => {
+                if headers.is_some() {
+                    checks.error("headers", "headers go with a url; a command is given its environment");
+                }
+                checks.command(argv, environment.unwrap_or_default(), base, &exists)
+            }
+            (None, Some(url)) => {
+                if environment.is_some() {
+                    checks.error("environment", "environment goes with a command; a url is sent headers");
+                }
+                checks.url(&url, headers.unwrap_or_default())
+            }
+            (Some(_), Some(_)) => {
+                checks.error("url", "command and url both say how the server is reached: keep one");
+                None
+            }
+            (None, None) => {
+                let message =
+                    "command or url is missing: how is the server reached? e.g. command: [npx, -y, some-mcp-server]";
+                checks.findings.error(node, &[], under, message);
+                None
+            }
+        };
+        Some(ServerSettings {
+            name: name.to_owned(),
+            reach: reach?,
+            mode: mode?,
+            include,
+            exclude,
+            start_timeout: start_timeout.map_or(START_TIME, |time| time.0),
+        })
+    }
+}
+
+impl Checks<'_> {
+    fn mode(&mut self, said: Option<&str>) -> Option<Mode> {
+        match said {
+            None => Some(Mode::default()),
+            Some("persistent") => Some(Mode::Persistent),
+            Some("on_demand") => Some(Mode::OnDemand),
+            Some(other) => {
+                let known = ["persistent", "on_demand"];
+                let message = match similar::closest(other, known, similar::HINT) {
+                    Some(near) => format!("unknown mode, did you mean {near}?"),
+                    None => format!("unknown mode; there are {}", known.join(" and ")),
+                };
+                self.error("mode", &message);
+                None
+            }
+        }
+    }
+
+    fn command(
+        &mut self,
+        mut argv: Vec<String>,
+        environment: BTreeMap<String, String>,
+        base: &Path,
+        exists: &dyn Fn(&Path) -> bool,
+    ) -> Option<Reach> {
+        let Some(program) = argv.first_mut().filter(|program| !program.trim().is_empty()) else {
+            self.error("command", "a program and its arguments are expected here, e.g. [npx, -y, some-mcp-server]");
+            return None;
+        };
+        if program.contains('/') {
+            *program = self.file("command", base, program, exists)?.to_string_lossy().into_owned();
+        }
+        if argv.iter().any(|item| item.contains('\0')) {
+            self.error("command", "an argument holds no NUL character");
+        }
+        for (name, value) in &environment {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                self.below("environment", name, "a variable's name is not empty and holds no `=`");
+            } else if value.contains('\0') {
+                self.below("environment", name, "a value holds no NUL character");
+            }
+        }
+        Some(Reach::Command { argv, environment, workdir: absolute(base) })
+    }
+
+    fn url(&mut self, text: &str, headers: BTreeMap<String, String>) -> Option<Reach> {
+        let mut fields = BTreeMap::new();
+        for (name, value) in headers {
+            let lower = name.to_ascii_lowercase();
+            if HeaderName::try_from(&lower).is_err() {
+                self.below("headers", &name, "this is no name of a header field");
+            } else if OWN_FIELDS.contains(&lower.as_str()) || lower.starts_with(OF_PROTOCOL) {
+                self.below("headers", &name, "this header field is set by the service itself");
+            } else if HeaderValue::try_from(&value).is_err() {
+                self.below("headers", &name, "a header field holds one line of plain text");
+            } else if fields.insert(lower, value).is_some() {
+                self.below("headers", &name, "this header field is there twice: upper and lower case are the same");
+            }
+        }
+        let url = match Url::parse(text.trim()) {
+            Ok(url) => url,
+            Err(error) => {
+                let message = format!("not a URL ({error}); what is expected is like https://mcp.example.com/mcp");
+                self.error("url", &message);
+                return None;
+            }
+        };
+        if !matches!(url.scheme(), "http" | "https") {
+            self.error("url", "only http and https are spoken here; a program is named by `command`");
+        } else if !url.username().is_empty() || url.password().is_some() {
+            self.error("url", "a name or a password in a URL ends up in logs: send it in `headers`, by reference");
+        } else if url.fragment().is_some() {
+            self.error("url", "what stands behind a # is never sent: leave it out");
+        } else {
+            return Some(Reach::Url { url, headers: fields });
+        }
+        None
+    }
+
+    fn below(&mut self, key: &str, name: &str, message: &str) {
+        self.findings.error(self.node, &[key.to_owned(), name.to_owned()], self.under, message);
+    }
+}
+
+/// Whether `include` and `exclude` let a tool of that name in.
+fn is_wanted(settings: &ServerSettings, own: &str) -> bool {
+    let fits = |patterns: &[String]| patterns.iter().any(|pattern| WildMatch::new(pattern).matches(own));
+    (settings.include.is_empty() || fits(&settings.include)) && !fits(&settings.exclude)
+}
+
+/// Put before the server's own names.
+fn prefix(server: &str) -> String {
+    format!("{server}_")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::call::Effect;
+    use crate::manifest::{Manifest, Severity, Source, check, load};
+
+    /// A manifest, what it includes, and one variable.
+    struct Text(String);
+
+    impl Source for Text {
+        fn env(&self, name: &str) -> Option<String> {
+            (name == "KEY").then(|| "value-of-key".into())
+        }
+
+        fn file(&self, path: &Path) -> std::io::Result<String> {
+            match path.to_str() {
+                Some("/etc/crib/t.yaml") => Ok(self.0.clone()),
+                Some("/etc/crib/more/m.yaml") => Ok("mcp_servers: {far: {command: [./server]}}\n".into()),
+                _ => Err(std::io::ErrorKind::NotFound.into()),
+            }
+        }
+
+        fn is_file(&self, path: &Path) -> bool {
+            ["/etc/crib/bin/server", "/etc/crib/more/server"].map(Path::new).contains(&path)
+        }
+
+        fn matching(&self, _: &str) -> Result<Vec<std::path::PathBuf>, String> {
+            Ok(vec!["/etc/crib/more/m.yaml".into()])
+        }
+    }
+
+    fn read(text: &str) -> Result<Manifest, Vec<String>> {
+        let loaded = load(Path::new("/etc/crib/t.yaml"), &Text(text.into()), &HashMap::new());
+        loaded.map_err(|findings| {
+            let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
+            errors.map(|finding| finding.to_string().replace("/etc/crib/t.yaml:", "")).collect()
+        })
+    }
+
+    fn server(entry: &str) -> Result<DeclaredSource, Vec<String>> {
+        read(&format!("mcp_servers:\n  s: {entry}\n")).map(|mut manifest| manifest.sources.remove(0))
+    }
+
+    fn settings(entry: &str) -> ServerSettings {
+        match server(entry).unwrap_or_else(|errors| panic!("{errors:?}")).settings {
+            SourceSettings::Mcp(settings) => *settings,
+            SourceSettings::Python(_) | SourceSettings::Program { .. } => panic!("not a server"),
+        }
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let entry = "{command: [./bin/server, --root, ./data], environment: {TOKEN: \"${env:KEY}\"}, mode: on_demand, \
+                     include: [\"get_*\"], exclude: [get_all], timeout: 9s, start_timeout: 5s, tools: {get_weather: {effect: read, \
+                     cache: {ttl: 1m}, aliases: [weather]}, get_time: {timeout: 3s}}}";
+        let declared = server(entry).unwrap_or_else(|errors| panic!("{errors:?}"));
+        let SourceSettings::Mcp(settings) = &declared.settings else { panic!("not a server") };
+        let reach = Reach::Command {
+            argv: ["/etc/crib/bin/server", "--root", "./data"].map(str::to_owned).to_vec(),
+            environment: [("TOKEN".to_owned(), "value-of-key".to_owned())].into(),
+            workdir: "/etc/crib".into(),
+        };
+        assert!(settings.reach == reach && settings.name == "s");
+        assert_eq!((settings.mode, settings.start_timeout), (Mode::OnDemand, Duration::from_secs(5)));
+        assert_eq!(
+            (&settings.include[..], &settings.exclude[..]),
+            (&["get_*".to_owned()][..], &["get_all".to_owned()][..])
+        );
+        assert_eq!((declared.rules.prefix.as_str(), declared.rules.policy.timeout), ("s_", Duration::from_secs(9)));
+        let (weather, time) = (&declared.rules.tools["get_weather"], &declared.rules.tools["get_time"]);
+        assert_eq!((weather.policy.effect, weather.policy.timeout), (Effect::Read, Duration::from_secs(9)));
+        assert_eq!((time.policy.effect, time.policy.timeout), (Effect::Write, Duration::from_secs(3)));
+        assert!(!declared.written.to_string().contains("value-of-key"), "{}", declared.written);
+    }
+
+    #[test]
+    fn a_url_is_reached_with_headers() {
+        let far =
+            settings("{url: \"https://mcp.example.com/mcp?v=1\", headers: {Authorization: \"Bearer ${env:KEY}\"}}");
+        let reach = Reach::Url {
+            url: Url::parse("https://mcp.example.com/mcp?v=1").unwrap(),
+            headers: [("authorization".to_owned(), "Bearer value-of-key".to_owned())].into(),
+        };
+        assert!(far.reach == reach);
+        assert_eq!((far.mode, far.start_timeout), (Mode::Persistent, START_TIME));
+        let near = settings("{command: [npx, -y, some-mcp-server]}");
+        assert!(matches!(near.reach, Reach::Command { argv, .. } if argv[0] == "npx"), "looked for along the path");
+    }
+
+    #[test]
+    fn an_included_file_may_declare_servers_and_its_paths_start_there() {
+        let manifest = read("include: [\"more/*.yaml\"]\nmcp_servers: {near: {command: [x]}}\n")
+            .unwrap_or_else(|e| panic!("{e:?}"));
+        let names: Vec<&str> = manifest.sources.iter().map(DeclaredSource::name).collect();
+        assert_eq!(names, ["near", "far"]);
+        let SourceSettings::Mcp(far) = &manifest.sources[1].settings else { panic!("not a server") };
+        assert!(matches!(&far.reach, Reach::Command { argv, .. } if argv[0] == "/etc/crib/more/server"));
+        let errors = read("include: [\"more/*.yaml\"]\nmcp_servers: {far: {command: [x]}}\n").err().unwrap();
+        assert!(errors[0].ends_with("mcp_servers.far: the name is taken: 2:15"), "{errors:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_said_with_its_place() {
+        for (entry, says) in [
+            ("{mode: persistent}", "2:6: mcp_servers.s: command or url is missing"),
+            ("{command: [x], url: \"https://e.example\"}", "2:21: mcp_servers.s.url: command and url both"),
+            ("{command: npx -y thing}", "2:7: mcp_servers.s.command: a list is expected here"),
+            ("{command: []}", "2:7: mcp_servers.s.command: a program and its arguments"),
+            ("{command: [\"\"]}", "mcp_servers.s.command: a program and its arguments"),
+            ("{command: [./bin/none]}", "mcp_servers.s.command: there is no file /etc/crib/"),
+            ("{command: [x], headers: {a: b}}", "mcp_servers.s.headers: headers go with a url"),
+            ("{url: \"https://e.example\", environment: {A: b}}", "mcp_servers.s.environment: environment goes with"),
+            ("{command: [x], environment: {\"A=B\": c}}", "mcp_servers.s.environment.A=B: a variable's name"),
+            ("{url: mcp.example.com}", "mcp_servers.s.url: not a URL"),
+            ("{url: \"ftp://e.example\"}", "mcp_servers.s.url: only http and https"),
+            ("{url: \"https://ann:pw@e.example\"}", "mcp_servers.s.url: a name or a password"),
+            ("{url: \"https://e.example/#x\"}", "mcp_servers.s.url: what stands behind a #"),
+            ("{url: \"https://e.example\", headers: {\"a b\": c}}", "mcp_servers.s.headers.a b: this is no name"),
+            (
+                "{url: \"https://e.example\", headers: {Mcp-Session-Id: c}}",
+                "mcp_servers.s.headers.Mcp-Session-Id: this header",
+            ),
+            (
+                "{url: \"https://e.example\", headers: {a: b, A: c}}",
+                "mcp_servers.s.headers.a: this header field is there twice",
+            ),
+            (
+                "{url: \"https://e.example\", headers: {a: \"b\\nc\"}}",
+                "mcp_servers.s.headers.a: a header field holds one line",
+            ),
+            ("{command: [x], mode: persistant}", "mcp_servers.s.mode: unknown mode, did you mean persistent?"),
+            ("{command: [x], mode: lazily}", "mcp_servers.s.mode: unknown mode; there are persistent and on_demand"),
+            ("{comand: [x]}", "mcp_servers.s.comand: unknown key, did you mean command?"),
+            ("{command: [x], include: []}", "mcp_servers.s.include: names no tool"),
+            ("{command: [x], exclude: [\"\"]}", "mcp_servers.s.exclude: names of tools"),
+            ("{command: [x], start_timeout: 0s}", "mcp_servers.s.start_timeout: in no time"),
+            ("{command: [x], timeout: soon}", "mcp_servers.s.timeout"),
+            ("{command: [x], timeout: 0s}", "mcp_servers.s.timeout: a timeout of nothing"),
+            (
+                "{command: [x], environment: {K: \"${env:NOT_THERE}\"}}",
+                "mcp_servers.s.environment.K: environment variable NOT_THERE",
+            ),
+            (
+                "{command: [x], tools: {f: {efect: read}}}",
+                "mcp_servers.s.tools.f.efect: unknown key, did you mean effect?",
+            ),
+            ("{comand: [x], tools: {f: {efect: read}}}", "mcp_servers.s.tools.f.efect: unknown key"),
+            ("{command: [x], tools: {f: {prefix: a}}}", "mcp_servers.s.tools.f.prefix: unknown key"),
+            ("{command: [x], tools: {\"f g\": {}}}", "mcp_servers.s.tools.f g: a tool name has"),
+            (
+                "{command: [x], exclude: [\"f*\"], tools: {fetch: {}}}",
+                "mcp_servers.s.tools.fetch: include and exclude leave",
+            ),
+            ("npx", "mcp_servers.s: a map is expected"),
+        ] {
+            let errors = server(entry).err().unwrap_or_default();
+            assert!(errors.iter().any(|error| error.contains(says)), "{entry}: {errors:?}");
+            assert!(!format!("{errors:?}").contains("pw@"), "{errors:?}");
+        }
+        assert!(read("mcp_servers: {a/b: {command: [x]}}\n").err().unwrap()[0].contains("a server's name"));
+        assert!(read("mcp_servers: [s]\n").err().unwrap()[0].contains("a map of servers"));
+        let clash = "tools: {s_f: {kind: native, use: calculator}}\nmcp_servers: {s: {command: [x], tools: {f: {}}}}\n";
+        assert!(read(clash).err().unwrap()[0].ends_with("mcp_servers.s.tools.f: the name is taken: 1:9"));
+        let module = "python_modules: {s: {module: os}}\nmcp_servers: {s: {command: [x]}}\n";
+        assert!(read(module).err().unwrap()[0].ends_with("mcp_servers.s: the name is taken: 1:18"));
+        let kind = read("tools: {s: {kind: mcp, description: A tool.}}\n").err().unwrap();
+        assert!(kind[0].contains("come out of `mcp_servers:`"), "{kind:?}");
+    }
+
+    #[test]
+    fn lints_look_at_what_a_server_is_given_and_at_its_policies() {
+        let lints = |entry: &str| -> Vec<String> {
+            let text = Text(format!("mcp_servers:\n  s: {entry}\n"));
+            let found = check(Path::new("/etc/crib/t.yaml"), &text, &HashMap::new()).findings;
+            found.iter().map(|finding| format!("{} {}", finding.rule.as_str(), finding.path)).collect()
+        };
+        let found = lints("{command: [x, ghp_0123456789abcdef], environment: {API_TOKEN: tok-123456789}}");
+        for expected in ["mcp_servers.s.environment.API_TOKEN", "mcp_servers.s.command.1"] {
+            assert!(found.contains(&format!("literal-secret {expected}")), "{expected}: {found:?}");
+        }
+        let found = lints(
+            "{url: \"https://e.example\", headers: {authorization: Bearer tok-123456789}, tools: {f: {retry: {attempts: 3}}}}",
+        );
+        for expected in
+            ["literal-secret mcp_servers.s.headers.authorization", "ineffective mcp_servers.s.tools.f.retry"]
+        {
+            assert!(found.contains(&expected.to_owned()), "{expected}: {found:?}");
+        }
+    }
+}
