@@ -76,12 +76,15 @@ def test_names_that_are_none(begin):
 
 
 def test_names_that_meet(start):
-    """Two servers, a tool of the manifest: one name is one tool, and who comes second says so."""
-    crib = start({"tools": {"s_echo": {"kind": "native", "use": "calculator"}},
-                  "mcp_servers": {"s": script("calls", tools=reads("pid")), "a": script("lists", "plain"), "a_b": script("lists", "plain")}}).ready()
-    told = crib.get("/tools/s_echo").json
-    assert told["kind"] == "native", told
-    assert "s_echo" in (source(crib)["fault"] or "") + crib.stderr, source(crib)
+    """Two servers and the manifest's own: a name is one tool, and who comes with one that is taken says so."""
+    crib = start({"tools": {"s_fine": {"kind": "native", "use": "calculator"}},
+                  "mcp_servers": {"s": script("lists", "plain"), "a": script("lists", "left"), "a_b": script("lists", "right")}}).ready()
+    assert crib.get("/tools/s_fine").json["kind"] == "native"
+    crib.logged("s_fine")
+    crib.logged("a_b_c")
+    assert sum(tool["name"] == "a_b_c" for tool in crib.get("/tools").json["tools"]) <= 1
+    reply = crib.invoke("a_b_c")
+    assert reply.status in (200, 404, 503), reply
 
 
 def test_control_characters_in_descriptions(begin):

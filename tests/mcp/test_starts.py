@@ -7,7 +7,7 @@ import time
 import pytest
 
 from conftest import MODES, PYTHON, SERVERS, descendants, gone, handles, names, reads, script, served, source
-from harness import lines_in, ok, poll, problem, text_of
+from harness import cli, lines_in, ok, poll, problem, text_of
 
 
 @pytest.fixture(params=MODES)
@@ -48,12 +48,15 @@ def test_one_that_cannot_be_listed(begin, way):
     problem(crib.invoke("s_pid"), {404, 503})
 
 
-def test_one_that_is_not_there(start):
-    crib = served(start, s={"command": ["/nonexistent/server"]}, also={"command": ["no-such-program-anywhere"]}, fine=script("calls", tools=reads("echo")))
-    for name, word in (("s", "/nonexistent/server"), ("also", "no-such-program-anywhere")):
-        told = source(crib, name)
-        assert told["state"] == "failed" and word in told["fault"], told
+def test_one_that_is_not_there(start, tmp_path):
+    """A file that is named is looked for before anything starts; a name is looked for along the path when it is started."""
+    crib = served(start, s={"command": ["no-such-program-anywhere"]}, fine=script("calls", tools=reads("echo")))
+    told = source(crib)
+    assert told["state"] == "failed" and "no-such-program-anywhere" in told["fault"], told
     ok(crib.invoke("fine_echo"))
+    (tmp_path / "toolcrib.yaml").write_text('mcp_servers: {s: {command: ["./nowhere/server"]}}')
+    done = cli("check", cwd=tmp_path)
+    assert done.returncode == 64 and "nowhere/server" in done.stdout + done.stderr, done
 
 
 def test_one_that_is_no_server(start):

@@ -65,7 +65,7 @@ def test_redirects_are_not_followed(start, web, era):
     elsewhere = web(era)
     for status in (301, 302, 303, 307, 308):
         one = web(era)
-        crib = served(start, s=entry(one, headers={"authorization": "Bearer ${env:PATH}"}))
+        crib = served(start, s=entry(one, headers={"authorization": "Bearer of-this-server"}))
         ok(crib.invoke("s_echo"))
         after(one, "tools/call", lambda exchange, _, status=status: exchange.status(status, Location=elsewhere.url))
         problem(crib.invoke("s_echo"), 502, "upstream_failed")

@@ -84,6 +84,8 @@ TOOLS = {
     "bad_output": [tool("bad_output", outputSchema={"type": "strin"}), tool("fine")],
     "half": [{"name": "no_schema"}, {"description": "no name", "inputSchema": OBJECT}, "words", None, tool("fine")],
     "none": [],
+    "left": [tool("b_c"), tool("own")],
+    "right": [tool("c")],
     "huge": [tool("fine", "d" * 5_000_000)],
     "hints": [tool("reads", annotations={"readOnlyHint": True, "idempotentHint": True, "title": "Reads"}),
               tool("destroys", annotations={"readOnlyHint": False, "destructiveHint": True})],
