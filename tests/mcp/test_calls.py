@@ -25,7 +25,7 @@ def crib(start, mode, tmp_path):
     policies = reads("echo", "pid", "meta", "says_no", "steps", "late", "hangs", "reverse", "blocks", "weather", "flood", "noisy", "environment",
                      "huge", "dies")
     policies["hangs"] = {"effect": "read", "timeout": "1s"}
-    policies["endless"] = {"effect": "read", "timeout": "20s"}
+    policies["endless"] = {"effect": "read", "timeout": "5s"}
     policies["closes_stdout"] = {"effect": "read", "timeout": "5s"}
     entry = script("calls", mode=mode, environment=environment, tools=policies)
     return start({"mcp_servers": {"s": entry, "other": script("calls", tools=reads("echo"))}}, env={"TOKEN": SECRET}).ready(60)
@@ -86,7 +86,7 @@ def test_trace_context_goes_along(crib):
 def test_it_gets_the_declared_environment_and_no_more(crib):
     seen = json.loads(text_of(ok(crib.invoke("s_environment"))))
     assert {"HEARD", "TOKEN", "PATH"} <= set(seen), seen
-    assert set(seen) <= {"HEARD", "COUNTED", "STARTED", "TOKEN", "PATH", "HOME", "LANG", "LC_CTYPE", "TMPDIR", "PWD"}, seen
+    assert {name for name in seen if not name.startswith("TOOLCRIB_")} <= {"HEARD", "COUNTED", "STARTED", "TOKEN", "PATH", "HOME", "LANG", "LC_CTYPE", "TMPDIR", "PWD"}, seen
 
 
 # ---- dying and hanging --------------------------------------------------------------------------------------------------
@@ -198,8 +198,8 @@ def test_an_answer_of_50_megabytes(crib):
 def test_a_line_without_an_end(crib):
     before = crib.rss()
     began = time.monotonic()
-    problem(crib.invoke("s_endless"), 502)
-    assert time.monotonic() - began < 15
+    problem(crib.invoke("s_endless"), {502, 504})
+    assert time.monotonic() - began < 10
     fine(crib)
     assert crib.rss() - before < 60_000_000
 
