@@ -127,6 +127,11 @@ impl ToolContext {
         self.settings.effect.may_repeat()
     }
 
+    /// What the tool may do, as its policy has it.
+    pub(crate) fn effect(&self) -> Effect {
+        self.settings.effect
+    }
+
     /// A value that the embedding program shares with its tools.
     pub fn service<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.settings.services.get()

@@ -5,6 +5,7 @@ mod blocking;
 pub mod builtin;
 pub mod command;
 mod config;
+mod health;
 pub mod http;
 pub mod kinds;
 pub mod mcp;

@@ -4,7 +4,6 @@
 //! program should not keep the other tools from being served.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use super::argv::Argv;
 use super::run::Limits;
 use super::{ATTEMPT_VARIABLE, CommandRunner, INVOCATION_VARIABLE};
 use crate::call::units::Size;
-use crate::tools::process::Sweeps;
+use crate::tools::process::{Sweeps, is_program};
 use crate::tools::template::Template;
 use crate::tools::{BuildContext, ConfigFault, Runner};
 
@@ -127,10 +126,6 @@ fn find(program: &str, base: &Path) -> Option<PathBuf> {
         return Some(absolute(base, Path::new(program)));
     }
     PATH.iter().map(|folder| Path::new(folder).join(program)).find(|path| is_program(path))
-}
-
-fn is_program(path: &Path) -> bool {
-    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 /// The path seen from the base. Independent of where the service runs, once it has started.

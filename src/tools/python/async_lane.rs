@@ -15,10 +15,10 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::health::Health;
 use super::protocol::{self, Function, Mode, Said};
 use super::worker::{Launcher, Next, Worker};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use crate::tools::health::Health;
 
 /// Lines that wait for a slow worker.
 const QUEUE: usize = 64;

@@ -1,6 +1,5 @@
 //! Which Python runs a module.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use super::protocol::span;
 use super::{helper, venv};
 use crate::tools::Surroundings;
 use crate::tools::Told;
-use crate::tools::process::Sweeps;
+use crate::tools::process::{Sweeps, along, is_program};
 
 /// What makes virtual environments.
 const DEFAULT: &str = "python3";
@@ -71,12 +70,7 @@ pub(super) fn locate(name: &Path, surroundings: &Surroundings) -> Result<PathBuf
         };
     }
     let path = surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| is_program(file));
-    found.ok_or_else(|| format!("there is no interpreter `{shown}` along the service's PATH"))
-}
-
-pub(super) fn is_program(path: &Path) -> bool {
-    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    along(&path, name).ok_or_else(|| format!("there is no interpreter `{shown}` along the service's PATH"))
 }
 
 /// Asks an interpreter what it is.
@@ -109,6 +103,7 @@ async fn ask(program: &Path, mut command: Command, sweeps: &Sweeps) -> Result<Py
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::Arc;
 
     use super::*;

@@ -1,12 +1,11 @@
 //! The `python` kind: functions of Python modules, called in long-lived worker processes.
 //!
 //! `interpreter` and `venv` find or build what runs a module, `worker` starts one process and `protocol` says what is
-//! said to it, `sync_lane` and `async_lane` keep processes and hand them calls (`lanes`: both), `health` says when one that died is
-//! replaced. What a module prints goes to the log (`prints`) and never into the protocol.
+//! said to it, `sync_lane` and `async_lane` keep processes and hand them calls (`lanes`: both), `tools/health` says when one that died
+//! is replaced. What a module prints goes to the log (`prints`) and never into the protocol.
 
 mod async_lane;
 mod config;
-mod health;
 mod helper;
 mod interpreter;
 mod lanes;

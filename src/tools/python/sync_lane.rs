@@ -12,11 +12,11 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::health::Health;
 use super::protocol::{self, Function, Listing, Mode, Said};
 use super::watch::Watch;
 use super::worker::{Launcher, Next, Worker};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use crate::tools::health::Health;
 
 /// A call that has not begun looks for another worker so often.
 const TRIES: usize = 3;

@@ -13,13 +13,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::config::ModuleSettings;
-use super::interpreter::{Python, command, is_program};
-use super::{helper, prints};
+use super::helper;
+use super::interpreter::{Python, command};
 use crate::blocking;
 use crate::call::json::digest;
 use crate::tools::Surroundings;
 use crate::tools::Told;
-use crate::tools::process::Sweeps;
+use crate::tools::process::{Sweeps, clean, is_program};
 
 /// Says that an environment is whole.
 const COMPLETE: &str = "toolcrib.complete";
@@ -102,7 +102,7 @@ impl Wanted<'_> {
         let (module, redactor) = (self.settings.name.as_str(), &*self.surroundings.redactor);
         let mut next = Instant::now();
         let done = helper::run(command, self.sweeps, |line| {
-            let line = prints::clean(line, redactor);
+            let line = clean(line, redactor);
             tracing::info!(target: "toolcrib::python", module, step = what, "{line}");
             if Instant::now() >= next {
                 next = Instant::now() + BETWEEN;
@@ -113,7 +113,7 @@ impl Wanted<'_> {
         if done.status.success() {
             return Ok(());
         }
-        let last: Vec<String> = done.last.iter().map(|line| prints::clean(line.trim(), redactor)).collect();
+        let last: Vec<String> = done.last.iter().map(|line| clean(line.trim(), redactor)).collect();
         Err(format!("{what} for {} failed with {}: {}", self.file.display(), done.status, last.join("; ")))
     }
 }

@@ -18,7 +18,7 @@ use super::protocol::{self, Function, Hello, Listing, Mode, span};
 use super::wire::LineReader;
 use crate::printable;
 use crate::secrets::Redactor;
-use crate::tools::process::{Mark, ProcessTree, Sweeps};
+use crate::tools::process::{self, Mark, ProcessTree, Sweeps};
 
 /// What a worker runs.
 const SOURCE: &str = include_str!("worker.py");
@@ -172,7 +172,7 @@ impl Launcher {
 
     fn log(&self, traceback: &str) {
         for line in printable::text(traceback).lines() {
-            let line = super::prints::clean(line, &self.redactor);
+            let line = process::clean(line, &self.redactor);
             tracing::warn!(target: "toolcrib::python", module = &*self.name, "{line}");
         }
     }

@@ -1,4 +1,4 @@
-//! How often workers die, and what follows: none is started at once that has just shown that it will not live.
+//! How often workers and connections die, and what follows: none is started at once that has just shown that it will not live.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ const FIRST: Duration = Duration::from_millis(500);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What is known of the workers of one role.
+/// What is known of the workers of one role, or of the connections to one server.
 #[derive(Default)]
-pub(super) struct Health {
+pub(in crate::tools) struct Health {
     /// Early deaths and failed starts since the last worker that lived.
     bad: u32,
     /// When the last of them was.
@@ -30,7 +30,7 @@ pub(super) struct Health {
 
 impl Health {
     /// A worker has ended by itself; whether it had ever answered a call.
-    pub(super) fn died(&mut self, born: Instant, has_answered: bool, why: &str) {
+    pub(in crate::tools) fn died(&mut self, born: Instant, has_answered: bool, why: &str) {
         if has_answered || born.elapsed() >= SOUND {
             self.lived();
         } else {
@@ -40,13 +40,13 @@ impl Health {
     }
 
     /// A worker could not be started; the start began then.
-    pub(super) fn failed(&mut self, began: Instant, why: &str) {
+    pub(in crate::tools) fn failed(&mut self, began: Instant, why: &str) {
         self.count(began);
         self.fault = Some(why.to_owned());
     }
 
     /// A worker is gone that did not die of its start: it had worked, or it had to be ended.
-    pub(super) fn lived(&mut self) {
+    pub(in crate::tools) fn lived(&mut self) {
         self.bad = 0;
     }
 
@@ -60,7 +60,7 @@ impl Health {
 
     /// How long to wait before the next start; `random` is from 0 to 1. Full jitter: modules that share a cause do not
     /// all come back at once.
-    pub(super) fn pause(&mut self, random: f64) -> Duration {
+    pub(in crate::tools) fn pause(&mut self, random: f64) -> Duration {
         let Some(doublings) = self.bad.checked_sub(PATIENCE) else {
             self.next = None;
             return Duration::ZERO;
@@ -72,12 +72,12 @@ impl Health {
     }
 
     /// Whether nobody should wait for the next worker.
-    pub(super) fn is_bad(&self) -> bool {
+    pub(in crate::tools) fn is_bad(&self) -> bool {
         self.bad >= PATIENCE
     }
 
     /// How long until the next start, rounded up to what a caller can wait for.
-    pub(super) fn retry_after(&self) -> Duration {
+    pub(in crate::tools) fn retry_after(&self) -> Duration {
         let left = self.next.map(|next| next.saturating_duration_since(Instant::now())).unwrap_or_default();
         left.max(Duration::from_secs(1))
     }

@@ -1,0 +1,113 @@
+//! A server that was started by us: its process, and all that it starts.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process_group};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use uuid::Uuid;
+
+use crate::secrets::Redactor;
+use crate::tools::process::{Mark, Prints, ProcessTree, Sweeps};
+
+/// Marks a server and all that it starts; the value is this server's alone.
+const VARIABLE: &str = "TOOLCRIB_MCP_SERVER";
+/// A server whose standard input was closed may take so long to end, then again after SIGTERM (the specification's
+/// order for stdio).
+const PATIENCE: Duration = Duration::from_secs(1);
+/// A server whose output has closed ends at once, or is stuck.
+const END: Duration = Duration::from_secs(1);
+
+/// A server's process. Dropped, it is asked to end, and made to if it does not; nobody waits for that.
+pub(super) struct Child {
+    prints: Prints,
+    status: tokio::sync::watch::Receiver<Option<String>>,
+    _close: DropGuard,
+}
+
+/// The process and who waits for its remains; dropped in this order.
+struct Process {
+    tree: ProcessTree,
+    _sweeps: Arc<Sweeps>,
+}
+
+impl Child {
+    /// Starts it. `gone` is tripped when it has ended.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub(super) fn spawn(
+        mut command: Command,
+        sweeps: &Arc<Sweeps>,
+        server: Arc<str>,
+        redactor: Arc<Redactor>,
+        gone: &CancellationToken,
+    ) -> io::Result<(Self, (ChildStdin, ChildStdout))> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mark = Mark::new([(VARIABLE, Uuid::now_v7().to_string())]);
+        let mut tree = ProcessTree::spawn(&mut command, mark, sweeps)?;
+        let (Some(to), Some(from), Some(stderr)) = tree.pipes() else {
+            return Err(io::Error::other("its pipes are not there"));
+        };
+        let prints = Prints::follow(stderr, redactor, move |line, missed| {
+            tracing::info!(target: "toolcrib::mcp", server = &*server, missed, "{line}");
+        });
+        let (close, gone) = (CancellationToken::new(), gone.clone().drop_guard());
+        let (told, status) = tokio::sync::watch::channel(None);
+        let (closed, mut process) = (close.clone(), Process { tree, _sweeps: sweeps.clone() });
+        tokio::spawn(async move {
+            let ended = tokio::select! {
+                ended = process.tree.wait() => Some(ended),
+                () = closed.cancelled() => process.end().await,
+            };
+            let how = match ended {
+                Some(Ok(status)) => describe(status),
+                _ => "it did not end by itself and was killed".into(),
+            };
+            drop(process);
+            told.send_replace(Some(how));
+            drop(gone);
+        });
+        Ok((Self { prints, status, _close: close.drop_guard() }, (to, from)))
+    }
+
+    /// How it has ended, and what it said last; `None` if it runs on. Not waited for long.
+    pub(super) async fn ended(&self) -> Option<String> {
+        let mut status = self.status.clone();
+        let how = timeout(END, status.wait_for(Option::is_some)).await.ok()?.ok()?.clone()?;
+        let words = self.prints.last_words().await;
+        Some(if words.is_empty() { how } else { format!("{how}, saying: {words}") })
+    }
+
+    /// Waits until it has ended, however long that takes. It must have been asked to.
+    pub(super) fn end(self) -> impl Future<Output = ()> + Send {
+        let Self { mut status, .. } = self;
+        async move {
+            let _ = status.wait_for(Option::is_some).await;
+        }
+    }
+}
+
+impl Process {
+    /// Its standard input is closed: waits, asks, and leaves the rest to the drop.
+    async fn end(&mut self) -> Option<io::Result<ExitStatus>> {
+        if let Ok(ended) = timeout(PATIENCE, self.tree.wait()).await {
+            return Some(ended);
+        }
+        let _ = kill_process_group(self.tree.id(), Signal::TERM);
+        timeout(PATIENCE, self.tree.wait()).await.ok()
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("its process ended with exit status {code}"),
+        (None, Some(9)) => "its process was killed (SIGKILL), perhaps because memory ran out".into(),
+        (None, _) => format!("its process ended by {status}"),
+    }
+}

@@ -1,0 +1,173 @@
+//! How a server is connected to: its process or its URL, the handshake, its tools.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rmcp::model::ProtocolVersion;
+use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
+use tokio::process::Command;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::child::Child;
+use super::client::Client;
+use super::config::{Mode, Reach, ServerSettings};
+use super::connection::Connection;
+use super::fault;
+use super::listing::{self, Listing};
+use super::pipes::Pipes;
+use super::tap::{Line, Tap};
+use crate::printable;
+use crate::tools::process::{Sweeps, along, is_program};
+use crate::tools::{Surroundings, Told};
+
+/// Connects to one server.
+pub(super) struct Connector {
+    pub settings: ServerSettings,
+    pub name: Arc<str>,
+    pub surroundings: Surroundings,
+    /// Whether it was spoken to in the version without sessions, the last time.
+    was_modern: Mutex<Option<bool>>,
+    sweeps: Arc<Sweeps>,
+}
+
+impl Connector {
+    pub(super) fn new(settings: ServerSettings, surroundings: Surroundings) -> Self {
+        Self {
+            name: settings.name.as_str().into(),
+            settings,
+            surroundings,
+            was_modern: Mutex::default(),
+            sweeps: Arc::new(Sweeps::new()),
+        }
+    }
+
+    /// A connection, and what the server lists.
+    ///
+    /// # Errors
+    /// A part of a sentence whose subject is the server. Dropping the future ends what was begun.
+    pub(super) async fn listed(&self, told: &Told) -> Result<(Arc<Connection>, Listing), String> {
+        let both = async {
+            let connection = self.connect(told).await?;
+            let listing = self.list(&connection).await?;
+            Ok((connection, listing))
+        };
+        self.in_time(both).await
+    }
+
+    /// A connection for one call.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) async fn connected(&self) -> Result<Arc<Connection>, String> {
+        self.in_time(self.connect(&|_| {})).await
+    }
+
+    /// What the server lists now.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) async fn relisted(&self, connection: &Connection) -> Result<Listing, String> {
+        self.in_time(self.list(connection)).await
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+        let most = self.settings.start_timeout;
+        let result = match timeout(most, Box::pin(work)).await {
+            Ok(result) => result,
+            Err(_) => Err(format!("it was not ready after {} (start_timeout)", humantime::format_duration(most))),
+        };
+        result.map_err(|fault| self.surroundings.redactor.text(&printable::text(&fault)).into_owned())
+    }
+
+    async fn list(&self, connection: &Connection) -> Result<Listing, String> {
+        match listing::ask(&connection.peer, &self.settings).await {
+            Err(_) if connection.line.over.is_cancelled() => Err(connection.why().await),
+            result => result,
+        }
+    }
+
+    async fn connect(&self, told: &Told) -> Result<Arc<Connection>, String> {
+        match &self.settings.reach {
+            Reach::Command { argv, .. } => {
+                told("starting".into());
+                let gone = CancellationToken::new();
+                let (redactor, name) = (self.surroundings.redactor.clone(), self.name.clone());
+                let spawned = Child::spawn(self.command(argv)?, &self.sweeps, name.clone(), redactor.clone(), &gone);
+                let (child, pipes) = spawned.map_err(|error| self.start_fault(argv, &error))?;
+                self.shake_hands(Pipes::new(pipes, gone, name, redactor), Some(child)).await
+            }
+            Reach::Url { .. } => Err("MCP servers by URL are not built yet".into()),
+        }
+    }
+
+    async fn shake_hands<T>(&self, transport: T, child: Option<Child>) -> Result<Arc<Connection>, String>
+    where
+        T: rmcp::transport::Transport<rmcp::RoleClient> + 'static,
+    {
+        let line = Arc::new(Line::default());
+        let was_modern = *self.was_modern.lock().unwrap_or_else(PoisonError::into_inner);
+        let (modern, initialize) = (ProtocolVersion::LATEST, ProtocolVersion::LATEST_WITH_INITIALIZE);
+        let lifecycle = match was_modern {
+            // A server that says nothing to what it does not know costs ten seconds, once.
+            Some(false) => ClientLifecycleMode::Initialize,
+            Some(true) => ClientLifecycleMode::Discover { preferred_versions: vec![modern] },
+            None => ClientLifecycleMode::Auto { preferred_versions: vec![modern], legacy_version: Some(initialize) },
+        };
+        let service = Client.serve_with_lifecycle(Tap::new(transport, &line), lifecycle).await;
+        let is_modern = match &service {
+            Ok(service) => service.peer_info().map(|info| !info.protocol_version.has_initialize()),
+            // It may be another server by now; but one that was only late is asked in its own way the next time.
+            Err(_) => line.is_modern.load(Ordering::Relaxed).then_some(true).filter(|_| was_modern.is_none()),
+        };
+        *self.was_modern.lock().unwrap_or_else(PoisonError::into_inner) = is_modern;
+        match service {
+            Ok(service) => {
+                let is_shared = self.settings.mode == Mode::Persistent;
+                Ok(Arc::new(Connection::new(self.name.clone(), service, line, child, is_shared)))
+            }
+            Err(error) => {
+                let ended = match &child {
+                    Some(child) if line.over.is_cancelled() => child.ended().await,
+                    _ => None,
+                };
+                Err(ended.unwrap_or_else(|| fault::of_handshake(error)))
+            }
+        }
+    }
+
+    fn command(&self, argv: &[String]) -> Result<Command, String> {
+        let Reach::Command { environment, workdir, .. } = &self.settings.reach else {
+            return Err("it has no command".into());
+        };
+        let (program, arguments) = argv.split_first().ok_or("its command is empty")?;
+        let mut command = Command::new(self.find(program)?);
+        command.args(arguments).current_dir(workdir).env_clear().envs(&self.surroundings.variables).envs(environment);
+        Ok(command)
+    }
+
+    /// The program's file: along the declared path, else the service's, for a bare name; else seen from the folder.
+    fn find(&self, program: &str) -> Result<PathBuf, String> {
+        let Reach::Command { environment, workdir, .. } = &self.settings.reach else {
+            return Err("it has no command".into());
+        };
+        if program.contains('/') {
+            let file = workdir.join(Path::new(program));
+            return if is_program(&file) { Ok(file) } else { Err(format!("there is no program {}", file.display())) };
+        }
+        let path = environment.get("PATH").map(std::ffi::OsString::from);
+        let path = path.or_else(|| self.surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned());
+        let found = along(&path.unwrap_or_default(), Path::new(program));
+        found.ok_or_else(|| format!("there is no program `{program}` along the PATH"))
+    }
+
+    fn start_fault(&self, argv: &[String], error: &std::io::Error) -> String {
+        match &self.settings.reach {
+            Reach::Command { workdir, .. } if !workdir.is_dir() => {
+                format!("its working folder {} is not there", workdir.display())
+            }
+            _ => format!("{} cannot be started: {error}", argv.first().map_or("", String::as_str)),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What goes wrong between us and a server, as failures of a call or sentences for people.
+
+use rmcp::ServiceError;
+use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion};
+use rmcp::service::ClientInitializeError;
+use serde_json::Value;
+
+use super::pipes::LONGEST;
+use crate::call::{ToolError, Violation};
+
+/// Longest message of a server that is repeated, in bytes.
+const LONGEST_MESSAGE: usize = 4 << 10;
+/// On what we say in a server's place: its answer was too long.
+const TOO_LONG: &str = "toolcrib: too long";
+
+/// A call that did not come to a result.
+pub(super) enum Failed {
+    /// Nothing of it has reached the server; another connection may do.
+    NotBegun(String),
+    /// The connection went down with it.
+    Lost,
+    /// The server, or what is between, has its reasons.
+    Said(ToolError),
+}
+
+/// An answer that was too long to be kept.
+pub(super) struct TooLong;
+
+impl From<TooLong> for ErrorData {
+    fn from(_: TooLong) -> Self {
+        Self::new(ErrorCode::PARSE_ERROR, "", Some(Value::from(TOO_LONG)))
+    }
+}
+
+/// Why a call of the server `name` failed.
+pub(super) fn of_call(name: &str, error: ServiceError) -> Failed {
+    match error {
+        ServiceError::McpError(error) => Failed::Said(answered(name, error)),
+        ServiceError::TransportClosed | ServiceError::TransportSend(_) | ServiceError::Cancelled { .. } => Failed::Lost,
+        other => Failed::Said(bad_output(name, &other.to_string())),
+    }
+}
+
+/// It answered with a JSON-RPC error.
+fn answered(name: &str, error: ErrorData) -> ToolError {
+    let ErrorData { code: ErrorCode(code), message, data } = error;
+    if data.as_ref().is_some_and(|data| data == TOO_LONG) {
+        return too_long(name);
+    }
+    let message = cut(&message);
+    match ErrorCode(code) {
+        // The specification's code for arguments that do not fit, and for a tool that is not there.
+        ErrorCode::INVALID_PARAMS => ToolError::InvalidArguments(vec![Violation {
+            pointer: String::new(),
+            keyword: String::new(),
+            message: format!("The MCP server {name} refuses the call: {message}"),
+            schema_pointer: String::new(),
+        }]),
+        _ => {
+            let message = format!("the MCP server {name} answered with error {code}: {message}");
+            match code {
+                // Internal errors, and those of implementations: as good as a status 500.
+                -32603 | -32099..=-32000 if code > -32020 || code == -32603 => {
+                    ToolError::Upstream { message, retryable: true, down: false, untouched: false, retry_after: None }
+                }
+                _ => ToolError::upstream_final(message),
+            }
+        }
+    }
+}
+
+/// Its answer is longer than what is read.
+pub(super) fn too_long(name: &str) -> ToolError {
+    let most = bytesize::ByteSize(LONGEST as u64);
+    ToolError::BadOutput(format!("the MCP server {name} answered more than {most}: ask for less"))
+}
+
+/// Its answer is none to a call.
+pub(super) fn bad_output(name: &str, what: &str) -> ToolError {
+    ToolError::BadOutput(format!("the MCP server {name} gave no result of a tool: {what}"))
+}
+
+/// Why there is no connection: a part of a sentence whose subject is the server.
+pub(super) fn of_handshake(error: ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::ConnectionClosed(_) => "it closed the connection during the handshake".into(),
+        ClientInitializeError::JsonRpcError(error) => {
+            format!("it refused the handshake with error {}: {}", error.code.0, cut(&error.message))
+        }
+        ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
+            let versions: Vec<&str> = server_supported.iter().map(ProtocolVersion::as_str).collect();
+            format!("it speaks other versions of MCP only: {}", cut(&versions.join(", ")))
+        }
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => of_handshake(*fallback),
+        ClientInitializeError::TransportError { error, .. } => {
+            format!("the handshake failed: {}", cut(&error.error.to_string()))
+        }
+        other => format!("the handshake failed: {}", cut(&other.to_string())),
+    }
+}
+
+/// Why it did not list its tools: a part of a sentence as above.
+pub(super) fn of_listing(error: ServiceError) -> String {
+    match error {
+        ServiceError::McpError(ErrorData { data: Some(data), .. }) if data == TOO_LONG => {
+            format!("its list of tools is longer than {}", bytesize::ByteSize(LONGEST as u64))
+        }
+        ServiceError::McpError(error) => {
+            format!("it did not list its tools but answered with error {}: {}", error.code.0, cut(&error.message))
+        }
+        ServiceError::TransportClosed => "it closed the connection instead of listing its tools".into(),
+        other => format!("it could not be asked for its tools: {}", cut(&other.to_string())),
+    }
+}
+
+/// So much of a server's words as can be repeated.
+pub(super) fn cut(text: &str) -> String {
+    let end = text.floor_char_boundary(LONGEST_MESSAGE);
+    match text.len() - end {
+        0 => text.to_owned(),
+        rest => format!("{}[… {rest} bytes left out …]", &text[..end]),
+    }
+}

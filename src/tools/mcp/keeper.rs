@@ -1,0 +1,207 @@
+//! A persistent server: one connection for all calls, made anew when it breaks.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::connection::Connection;
+use super::connector::Connector;
+use super::fault::Failed;
+use super::listing::Listing;
+use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use crate::tools::SourceStatus;
+use crate::tools::health::Health;
+
+/// A call is handed to so many connections, one after the other, as long as it has not begun.
+const TRIES: usize = 3;
+
+/// The connection and who keeps it.
+pub(super) struct Keeper {
+    shared: Arc<Shared>,
+    _task: AbortOnDropHandle<()>,
+}
+
+struct Shared {
+    connector: Arc<Connector>,
+    health: Mutex<Health>,
+    stage: watch::Sender<Stage>,
+    /// What was offered.
+    listed: Mutex<Listing>,
+    /// What is there now may be something else.
+    changed: Notify,
+}
+
+#[derive(Clone)]
+enum Stage {
+    /// A connection is on its way.
+    Starting,
+    Up(Arc<Connection>),
+    /// Connections keep failing: nobody should wait.
+    Down,
+}
+
+impl Keeper {
+    /// Keeps this connection, and others after it. Within the runtime.
+    pub(super) fn new(connector: &Arc<Connector>, first: Arc<Connection>, listing: &Listing) -> Self {
+        let shared = Arc::new(Shared {
+            connector: connector.clone(),
+            health: Mutex::default(),
+            stage: watch::Sender::new(Stage::Up(first.clone())),
+            listed: Mutex::new(listing.clone()),
+            changed: Notify::new(),
+        });
+        let task = tokio::spawn(shared.clone().keep(first));
+        Self { shared, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Calls a tool, if there is a connection by then. Dropping the future gives the call up.
+    pub(super) async fn call(
+        &self,
+        tool: &str,
+        arguments: &JsonObject,
+        context: &ToolContext,
+        begin_by: Instant,
+    ) -> Result<ToolResult, ToolError> {
+        let mut before = None;
+        for _ in 0..TRIES {
+            let connection = match timeout_at(begin_by, self.connection(before)).await {
+                Ok(Some(connection)) => connection,
+                Ok(None) | Err(_) => break,
+            };
+            match connection.call(tool, arguments, context).await {
+                Ok(result) => return Ok(result),
+                Err(Failed::Said(error)) => return Err(error),
+                Err(Failed::Lost) => {
+                    let (name, why) = (&self.shared.connector.name, connection.why().await);
+                    return Err(ToolError::unavailable(format!("the MCP server {name} did not answer: {why}")));
+                }
+                Err(Failed::NotBegun(_)) => before = Some(connection),
+            }
+        }
+        Err(self.shared.unavailable())
+    }
+
+    /// The connection, another than the one `before`, which takes no calls any more; `None`: nobody should wait.
+    async fn connection(&self, before: Option<Arc<Connection>>) -> Option<Arc<Connection>> {
+        let mut stage = self.shared.stage.subscribe();
+        let is_another = |stage: &Stage| match stage {
+            Stage::Starting => false,
+            Stage::Up(connection) => before.as_ref().is_none_or(|before| !Arc::ptr_eq(before, connection)),
+            Stage::Down => true,
+        };
+        let stage = stage.wait_for(is_another).await;
+        match stage.as_deref() {
+            Ok(Stage::Up(connection)) => Some(connection.clone()),
+            Ok(Stage::Down | Stage::Starting) | Err(_) => None,
+        }
+    }
+
+    /// What the server lists now, over the connection that is there; `None`: there is none.
+    pub(super) async fn relist(&self) -> Option<Result<Listing, String>> {
+        let stage = self.shared.stage.borrow().clone();
+        let Stage::Up(connection) = stage else { return None };
+        let result = self.shared.connector.relisted(&connection).await;
+        if let Ok(listing) = &result {
+            listing.clone_into(&mut self.shared.listed());
+        }
+        Some(result)
+    }
+
+    /// Ends when the server says so, or has come back with other tools.
+    pub(super) async fn changed(&self) {
+        self.shared.changed.notified().await;
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        matches!(*self.shared.stage.borrow(), Stage::Down)
+    }
+
+    pub(super) fn status(&self) -> SourceStatus {
+        let health = self.shared.health();
+        let workers = match &*self.shared.stage.borrow() {
+            Stage::Up(connection) => usize::from(connection.has_process()),
+            Stage::Starting | Stage::Down => 0,
+        };
+        SourceStatus { up: !self.is_down(), workers, replaced: health.replaced, fault: health.fault.clone() }
+    }
+}
+
+impl Shared {
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listed(&self) -> MutexGuard<'_, Listing> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unavailable(&self) -> ToolError {
+        let health = self.health();
+        let why = health.fault.as_deref().unwrap_or("it is not there");
+        let message = format!("the MCP server {} is down: {why}", self.connector.name);
+        ToolError::unavailable_before(message, Some(health.retry_after()))
+    }
+
+    /// Has a connection, for ever.
+    async fn keep(self: Arc<Self>, first: Arc<Connection>) {
+        let mut connection = first;
+        loop {
+            self.until_over(&connection).await;
+            let server = &*self.connector.name;
+            self.stage.send_replace(Stage::Starting);
+            let why = connection.why().await;
+            tracing::warn!(target: "toolcrib::mcp", server, "the connection is replaced: {why}");
+            {
+                let mut health = self.health();
+                health.died(connection.born, connection.has_answered(), &why);
+                health.replaced += 1;
+            }
+            if self.health().is_bad() {
+                self.stage.send_replace(Stage::Down);
+            }
+            connection.end().await;
+            connection = self.start().await;
+            self.stage.send_replace(Stage::Up(connection.clone()));
+        }
+    }
+
+    async fn until_over(&self, connection: &Connection) {
+        loop {
+            tokio::select! {
+                () = connection.line.over.cancelled() => return,
+                () = connection.line.changed.notified() => self.changed.notify_one(),
+            }
+        }
+    }
+
+    /// Starts until a connection is up.
+    async fn start(&self) -> Arc<Connection> {
+        loop {
+            let pause = self.health().pause(fastrand::f64());
+            sleep(pause).await;
+            let began = Instant::now();
+            match self.connector.listed(&|_| {}).await {
+                Ok((connection, listing)) => {
+                    if *self.listed() != listing {
+                        self.changed.notify_one();
+                    }
+                    return connection;
+                }
+                Err(fault) => {
+                    let server = &*self.connector.name;
+                    tracing::warn!(target: "toolcrib::mcp", server, "no connection: {fault}");
+                    let is_bad = {
+                        let mut health = self.health();
+                        health.failed(began, &fault);
+                        health.is_bad()
+                    };
+                    if is_bad {
+                        self.stage.send_replace(Stage::Down);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What a server says its tools are.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use rmcp::RoleClient;
+use rmcp::model::{ClientRequest, CustomResult, ListToolsRequest, PaginatedRequestParams, ServerResult, Tool};
+use rmcp::service::Peer;
+use serde_json::Value;
+use wildmatch::WildMatch;
+
+use super::config::ServerSettings;
+use super::fault;
+use crate::call::JsonObject;
+use crate::schema::Schema;
+use crate::secrets::Redactor;
+use crate::tools::{Offer, Runner};
+
+/// Most tools of a server.
+const MOST_TOOLS: usize = 1000;
+/// Most pages that they come in.
+const MOST_PAGES: usize = 100;
+/// Longest of all definitions together, in bytes of JSON.
+const LONGEST: usize = 16 << 20;
+/// Most words that are lost on one oddity.
+const SHOWN: usize = 200;
+
+/// A server's tools as it defines them, those that are wanted, and what is odd about the others.
+#[derive(Clone, PartialEq)]
+pub(super) struct Listing {
+    pub tools: Vec<Tool>,
+    pub warnings: Vec<String>,
+}
+
+/// One page, before each of its tools is looked at.
+struct Page {
+    tools: Vec<Result<Tool, (String, String)>>,
+    next: Option<String>,
+}
+
+/// Asks for all pages.
+///
+/// # Errors
+/// A part of a sentence whose subject is the server.
+pub(super) async fn ask(peer: &Peer<RoleClient>, settings: &ServerSettings) -> Result<Listing, String> {
+    let (mut tools, mut cursor, mut seen, mut size) = (Vec::new(), None, HashSet::new(), 0);
+    for _ in 0..MOST_PAGES {
+        let params = PaginatedRequestParams::default().with_cursor(cursor);
+        let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
+        let page = page(peer.send_request(request).await.map_err(fault::of_listing)?)?;
+        for tool in page.tools {
+            size += tool.as_ref().map_or(0, |tool| serde_json::to_vec(tool).map_or(0, |json| json.len()));
+            tools.push(tool);
+        }
+        if tools.len() > MOST_TOOLS {
+            return Err(format!("it lists more than {MOST_TOOLS} tools"));
+        }
+        if size > LONGEST {
+            return Err(format!("its tools take more than {} to define", bytesize::ByteSize(LONGEST as u64)));
+        }
+        let Some(next) = page.next else { return Ok(choose(tools, settings)) };
+        if !seen.insert(next.clone()) {
+            return Err("its list of tools has no end: a page says that it comes after itself".into());
+        }
+        cursor = Some(next);
+    }
+    Err(format!("its list of tools has more than {MOST_PAGES} pages"))
+}
+
+/// One tool that cannot be read must not hide the others, so such a page is read tool by tool.
+fn page(answer: ServerResult) -> Result<Page, String> {
+    match answer {
+        ServerResult::ListToolsResult(list) => Ok(Page {
+            tools: list.tools.into_iter().map(Ok).collect(),
+            next: list.next_cursor.filter(|c| !c.is_empty()),
+        }),
+        ServerResult::CustomResult(CustomResult(Value::Object(mut fields))) => {
+            let Some(Value::Array(tools)) = fields.remove("tools") else {
+                return Err("its list of tools is none: `tools` is no array".into());
+            };
+            let next = match fields.remove("nextCursor") {
+                Some(Value::String(next)) if !next.is_empty() => Some(next),
+                _ => None,
+            };
+            let tools = tools.into_iter().map(|tool| {
+                let name = tool.get("name").and_then(Value::as_str).unwrap_or("?").to_owned();
+                serde_json::from_value(tool).map_err(|error| (name, error.to_string()))
+            });
+            Ok(Page { tools: tools.collect(), next })
+        }
+        _ => Err("what it answered is no list of tools".into()),
+    }
+}
+
+/// Those that are wanted and can be used, each name once.
+fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings) -> Listing {
+    let patterns = |texts: &[String]| -> Vec<WildMatch> { texts.iter().map(|text| WildMatch::new(text)).collect() };
+    let (include, exclude) = (patterns(&settings.include), patterns(&settings.exclude));
+    let fits = |patterns: &[WildMatch], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
+    let is_wanted = |name: &str| (include.is_empty() || fits(&include, name)) && !fits(&exclude, name);
+    let (mut chosen, mut warnings, mut names) = (Vec::new(), Vec::new(), HashSet::new());
+    for tool in tools {
+        let (name, checked) = match tool {
+            Ok(tool) => (tool.name.to_string(), Ok(tool)),
+            Err((name, why)) => (name, Err(why)),
+        };
+        if !is_wanted(&name) {
+            continue;
+        }
+        let checked = checked
+            .and_then(|tool| if names.insert(name.clone()) { usable(tool) } else { Err("it is there twice".into()) });
+        match checked {
+            Ok(tool) => chosen.push(tool),
+            Err(why) => warnings.push(format!("the tool `{}` is left out: {}", short(&name), short(&why))),
+        }
+    }
+    Listing { tools: chosen, warnings }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
+}
+
+/// A tool whose schemas can be held against what is said.
+fn usable(tool: Tool) -> Result<Tool, String> {
+    let schema = |schema: &Arc<JsonObject>| Arc::new(Value::Object(JsonObject::clone(schema)));
+    let fault = |which: &str, fault: crate::schema::SchemaFault| format!("{which}{}: {}", fault.pointer, fault.message);
+    Schema::compile_input(schema(&tool.input_schema)).map_err(|error| fault("inputSchema", error))?;
+    if let Some(output) = &tool.output_schema {
+        Schema::compile(schema(output)).map_err(|error| fault("outputSchema", error))?;
+    }
+    Ok(tool)
+}
+
+/// A tool as it is offered to the manifest.
+pub(super) fn offer(tool: &Tool, runner: Arc<dyn Runner>, redactor: &Redactor) -> Offer {
+    let annotations = tool.annotations.as_ref().and_then(|annotations| serde_json::to_value(annotations).ok());
+    let mut annotations = match annotations {
+        Some(Value::Object(annotations)) => annotations,
+        _ => JsonObject::new(),
+    };
+    if let Some(title) = &tool.title {
+        annotations.entry("title").or_insert_with(|| title.clone().into());
+    }
+    let description = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
+    let mut offer = Offer {
+        name: tool.name.to_string(),
+        description: description.to_owned(),
+        input_schema: Value::Object(JsonObject::clone(&tool.input_schema)),
+        output_schema: tool.output_schema.as_ref().map(|schema| Value::Object(JsonObject::clone(schema))),
+        annotations,
+        result_as_answer: false,
+        runner,
+    };
+    offer.clean(redactor);
+    offer
+}

@@ -1,0 +1,196 @@
+//! A server's standard input and output as a transport: one JSON-RPC message a line, in bounded memory.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::RoleClient;
+use rmcp::model::{
+    ClientJsonRpcMessage, CustomResult, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
+};
+use rmcp::transport::Transport;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::fault;
+use super::scan::Scan;
+use crate::secrets::Redactor;
+use crate::tools::process::{Lines, clean};
+
+/// Longest message. Results of any kind are read up to as much, and no more.
+pub(super) const LONGEST: usize = 4 << 20;
+/// Room for each read.
+const CHUNK: usize = 64 << 10;
+/// A buffer that has grown beyond this is given back after its message.
+const KEPT: usize = 256 << 10;
+/// What a server wrote last is read at once after its end, unless a process that it left behind holds the pipe.
+const GRACE: Duration = Duration::from_millis(250);
+/// Lines that are no messages are told so often each second.
+const SHOWN: u32 = 10;
+
+/// See the module.
+pub(super) struct Pipes {
+    from: BufReader<ChildStdout>,
+    /// A message that has not ended.
+    line: Vec<u8>,
+    /// In its place, when it is too long.
+    long: Option<Scan>,
+    to: Arc<Mutex<Option<ChildStdin>>>,
+    /// The process has ended.
+    gone: CancellationToken,
+    odd: Lines<Tell>,
+}
+
+type Tell = Box<dyn FnMut(&str, u64) + Send>;
+
+enum Read {
+    /// A line is there.
+    Line,
+    /// One that was too long, and what it answers.
+    TooLong(Option<RequestId>),
+    Ended,
+}
+
+impl Pipes {
+    /// The pipes of the server of this name; `gone` is tripped when its process has ended.
+    pub(super) fn new(
+        (to, from): (ChildStdin, ChildStdout),
+        gone: CancellationToken,
+        server: Arc<str>,
+        redactor: Arc<Redactor>,
+    ) -> Self {
+        let tell = move |line: &str, missed: u64| {
+            let line = clean(line, &redactor);
+            let missed = Some(missed).filter(|missed| *missed > 0);
+            tracing::warn!(target: "toolcrib::mcp", server = &*server, missed, "no message, passed over: {line}");
+        };
+        Self {
+            from: BufReader::with_capacity(CHUNK, from),
+            line: Vec::new(),
+            long: None,
+            to: Arc::new(Mutex::new(Some(to))),
+            gone,
+            odd: Lines::new(SHOWN, Box::new(tell)),
+        }
+    }
+
+    /// The next line. Dropping the future loses nothing.
+    async fn read(&mut self) -> Read {
+        loop {
+            let filled = tokio::select! {
+                biased;
+                filled = self.from.fill_buf() => filled.is_ok_and(|bytes| !bytes.is_empty()),
+                () = self.gone.cancelled() => {
+                    let rest = timeout(GRACE, self.from.fill_buf()).await;
+                    rest.is_ok_and(|filled| filled.is_ok_and(|bytes| !bytes.is_empty()))
+                }
+            };
+            if !filled {
+                return Read::Ended;
+            }
+            let bytes = self.from.buffer();
+            let (piece, ends) = match bytes.iter().position(|&byte| byte == b'\n') {
+                Some(at) => (&bytes[..at], true),
+                None => (bytes, false),
+            };
+            match &mut self.long {
+                Some(scan) => scan.feed(piece),
+                None if self.line.len() + piece.len() > LONGEST => {
+                    let mut scan = Scan::default();
+                    scan.feed(&self.line);
+                    scan.feed(piece);
+                    self.long = Some(scan);
+                    self.line = Vec::new();
+                }
+                None => self.line.extend_from_slice(piece),
+            }
+            let read = piece.len() + usize::from(ends);
+            self.from.consume(read);
+            if ends {
+                return match self.long.take() {
+                    Some(scan) => Read::TooLong(scan.answers()),
+                    None => Read::Line,
+                };
+            }
+        }
+    }
+
+    /// The message of the line that was read; what is none is told to the log.
+    fn message(&mut self) -> Option<ServerJsonRpcMessage> {
+        let message = parse(&self.line);
+        if message.is_none() {
+            self.odd.push(&self.line);
+            self.odd.push(b"\n");
+        }
+        self.line.clear();
+        self.line.shrink_to(KEPT);
+        message
+    }
+}
+
+/// The SDK tries the results of all methods in turn. Where none fits, it would keep nothing but that there was one.
+fn parse(line: &[u8]) -> Option<ServerJsonRpcMessage> {
+    #[derive(Deserialize)]
+    struct Answer {
+        result: Value,
+    }
+    let mut message: ServerJsonRpcMessage = serde_json::from_slice(line).ok()?;
+    if let JsonRpcMessage::Response(response) = &mut message
+        && matches!(response.result, ServerResult::TaskAckResult(_) | ServerResult::EmptyResult(_))
+        && let Ok(answer) = serde_json::from_slice::<Answer>(line)
+    {
+        response.result = ServerResult::CustomResult(CustomResult(answer.result));
+    }
+    Some(message)
+}
+
+impl Transport<RoleClient> for Pipes {
+    type Error = io::Error;
+
+    fn send(&mut self, message: ClientJsonRpcMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let to = self.to.clone();
+        async move {
+            let mut line = serde_json::to_vec(&message)?;
+            line.push(b'\n');
+            match &mut *to.lock().await {
+                Some(to) => to.write_all(&line).await,
+                None => Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        loop {
+            match self.read().await {
+                Read::Line => {
+                    if let Some(message) = self.message() {
+                        return Some(message);
+                    }
+                }
+                Read::TooLong(Some(id)) => {
+                    return Some(JsonRpcMessage::error(ErrorData::from(fault::TooLong), Some(id)));
+                }
+                Read::TooLong(None) => {
+                    self.odd.push(b"[a message that is too long and answers no request]\n");
+                }
+                Read::Ended => {
+                    self.odd.end();
+                    return None;
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        // One that does not read holds up who writes to it: its end frees the pipe.
+        if let Ok(mut to) = self.to.try_lock() {
+            to.take();
+        }
+        Ok(())
+    }
+}

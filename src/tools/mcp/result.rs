@@ -1,0 +1,128 @@
+//! From what a server answers to a tool's result.
+
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
+use serde_json::Value;
+
+use super::fault;
+use crate::call::{Content, Resource, ToolError, ToolResult};
+
+/// The result that an answer of the server `name` stands for.
+pub(super) fn of(name: &str, answer: ServerResult) -> Result<ToolResult, ToolError> {
+    match answer {
+        ServerResult::CallToolResult(result) => complete(name, result),
+        ServerResult::InputRequiredResult(_) => {
+            Ok(ToolResult::error("The tool asks for more input from the user, which cannot be given here."))
+        }
+        ServerResult::CreateTaskResult(_) => {
+            Ok(ToolResult::error("The tool answers with a task to be asked for later, which is not supported here."))
+        }
+        ServerResult::CustomResult(other) => Err(fault::bad_output(name, &why(other.0))),
+        _ => Err(fault::bad_output(name, "it is the result of another method")),
+    }
+}
+
+fn complete(name: &str, result: CallToolResult) -> Result<ToolResult, ToolError> {
+    let mut content = Vec::with_capacity(result.content.len());
+    for block in result.content {
+        content.push(self::block(block).ok_or_else(|| fault::bad_output(name, "its content is of an unknown type"))?);
+    }
+    // No structured content and a structured `null` are the same to those who ask us.
+    let structured_content = result.structured_content.filter(|value| !value.is_null());
+    Ok(ToolResult { content, structured_content, is_error: result.is_error.unwrap_or(false) })
+}
+
+fn block(block: ContentBlock) -> Option<Content> {
+    Some(match block {
+        ContentBlock::Text(text) => Content::text(text.text),
+        ContentBlock::Image(image) => Content::Image { data: image.data, mime_type: image.mime_type },
+        ContentBlock::Audio(audio) => Content::Audio { data: audio.data, mime_type: audio.mime_type },
+        ContentBlock::Resource(embedded) => {
+            let resource = match embedded.resource {
+                ResourceContents::TextResourceContents { uri, mime_type, text, .. } => {
+                    Resource { uri, mime_type, text: Some(text), blob: None }
+                }
+                ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+                    Resource { uri, mime_type, text: None, blob: Some(blob) }
+                }
+                _ => return None,
+            };
+            Content::Resource { resource }
+        }
+        // Nobody here can follow a link, so it is words: what it is called, what it is, and where.
+        ContentBlock::ResourceLink(link) => {
+            let name = link.title.unwrap_or(link.name);
+            let kind = link.mime_type.map(|kind| format!(" ({kind})")).unwrap_or_default();
+            let about = link.description.map(|about| format!(": {about}")).unwrap_or_default();
+            Content::text(format!("{name}{kind}{about}\n{}", link.uri))
+        }
+        _ => return None,
+    })
+}
+
+/// What is wrong with an answer that is no result of a tool.
+fn why(mut answer: Value) -> String {
+    let Some(fields) = answer.as_object_mut() else { return "it is no object".into() };
+    match serde_json::from_value::<Vec<ContentBlock>>(fields.remove("content").unwrap_or(Value::Array(Vec::new()))) {
+        Err(error) => format!("content: {}", fault::cut(&error.to_string())),
+        Ok(_) if fields.get("isError").is_some_and(|flag| !flag.is_boolean()) => "isError is no boolean".into(),
+        Ok(_) => "it has neither content nor structuredContent".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(answer: Value) -> Result<ToolResult, ToolError> {
+        of("docs", serde_json::from_value(answer).unwrap())
+    }
+
+    #[test]
+    fn blocks_come_over_as_they_are_and_links_as_words() {
+        let result = read(json!({
+            "content": [
+                {"type": "text", "text": "hello", "annotations": {"audience": ["user"]}},
+                {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+                {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"},
+                {"type": "resource", "resource": {"uri": "f:///a", "mimeType": "text/plain", "text": "a"}},
+                {"type": "resource", "resource": {"uri": "f:///b", "blob": "aGk="}},
+                {"type": "resource_link", "uri": "f:///c", "name": "c.md", "description": "Notes", "mimeType": "text/markdown"}
+            ],
+            "structuredContent": {"n": 1}, "_meta": {"x": 1}
+        }));
+        assert_eq!(
+            json!(result.unwrap()),
+            json!({
+                "content": [
+                    {"type": "text", "text": "hello"},
+                    {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+                    {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"},
+                    {"type": "resource", "resource": {"uri": "f:///a", "mimeType": "text/plain", "text": "a"}},
+                    {"type": "resource", "resource": {"uri": "f:///b", "blob": "aGk="}},
+                    {"type": "text", "text": "c.md (text/markdown): Notes\nf:///c"}
+                ],
+                "structured_content": {"n": 1}, "is_error": false
+            })
+        );
+        assert!(read(json!({"content": [{"type": "text", "text": "no"}], "isError": true})).unwrap().is_error);
+        assert_eq!(read(json!({"structuredContent": {"n": 1}})).unwrap().structured_content, Some(json!({"n": 1})));
+    }
+
+    #[test]
+    fn what_cannot_be_done_here_is_a_no_and_anything_else_says_what_is_wrong() {
+        let asks = read(json!({"resultType": "input_required", "inputRequests": {}, "requestState": "x"})).unwrap();
+        assert!(asks.is_error && asks.as_text().contains("more input"), "{asks:?}");
+        for (answer, why) in [
+            (json!({"content": [{"type": "video", "data": "x"}]}), "content: unknown variant `video`"),
+            (json!({"content": "words"}), "content: invalid type"),
+            (json!({"content": [], "isError": "no"}), "isError is no boolean"),
+            (json!({"answer": 42}), "neither content nor structuredContent"),
+            (json!({"tools": []}), "another method"),
+        ] {
+            let Err(ToolError::BadOutput(message)) = read(answer) else { panic!("{why}") };
+            assert!(message.starts_with("the MCP server docs gave no result") && message.contains(why), "{message}");
+        }
+    }
+}

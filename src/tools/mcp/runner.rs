@@ -1,0 +1,72 @@
+//! A tool of a server as a tool's runner.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::time::{Instant, timeout_at};
+
+use super::connector::Connector;
+use super::fault::Failed;
+use super::keeper::Keeper;
+use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use crate::tools::Runner;
+
+/// A tool and how its server is reached.
+pub(super) struct ToolRunner {
+    /// The server's own name for it.
+    pub tool: String,
+    pub way: Way,
+}
+
+/// How a call reaches the server.
+#[derive(Clone)]
+pub(super) enum Way {
+    /// Over the one connection.
+    Persistent(Arc<Keeper>),
+    /// Over one of its own.
+    OnDemand(Arc<Connector>),
+}
+
+#[async_trait]
+impl Runner for ToolRunner {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        // Half of the time is for waiting, at most: who waited longer would be ended in the middle.
+        let now = Instant::now();
+        let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
+        match &self.way {
+            Way::Persistent(keeper) => keeper.call(&self.tool, &arguments, &context, begin_by).await,
+            Way::OnDemand(connector) => on_demand(connector, &self.tool, &arguments, &context, begin_by).await,
+        }
+    }
+
+    fn is_available(&self) -> bool {
+        match &self.way {
+            Way::Persistent(keeper) => !keeper.is_down(),
+            Way::OnDemand(_) => true,
+        }
+    }
+}
+
+async fn on_demand(
+    connector: &Connector,
+    tool: &str,
+    arguments: &JsonObject,
+    context: &ToolContext,
+    begin_by: Instant,
+) -> Result<ToolResult, ToolError> {
+    let name = &connector.name;
+    let down = |why: &str| ToolError::unavailable_before(format!("the MCP server {name} is down: {why}"), None);
+    let connection = match timeout_at(begin_by, connector.connected()).await {
+        Ok(connection) => connection.map_err(|fault| down(&fault))?,
+        Err(_) => return Err(down("it was not ready in half of the call's time")),
+    };
+    match connection.call(tool, arguments, context).await {
+        Ok(result) => Ok(result),
+        Err(Failed::Said(error)) => Err(error),
+        Err(Failed::NotBegun(why)) => Err(down(&why)),
+        Err(Failed::Lost) => {
+            let why = connection.why().await;
+            Err(ToolError::unavailable(format!("the MCP server {name} did not answer: {why}")))
+        }
+    }
+}

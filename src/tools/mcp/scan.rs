@@ -1,0 +1,107 @@
+//! Finds out whose answer a message is that is too long to be kept: looks at each byte once and remembers only the id.
+
+use rmcp::model::RequestId;
+
+/// Longest id and longest name of a member that are looked at, in bytes.
+const LONGEST: usize = 64;
+
+/// Reads a JSON object as its bytes come and keeps the value of its own member `id`.
+#[derive(Default)]
+pub(super) struct Scan {
+    depth: usize,
+    in_text: bool,
+    escaped: bool,
+    /// The text or number at hand, of the outermost object.
+    word: Vec<u8>,
+    was_text: bool,
+    is_id: bool,
+    id: Option<RequestId>,
+    /// It asks or tells something: its id, if it has one, is not one of ours.
+    has_method: bool,
+}
+
+impl Scan {
+    /// More of the message.
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.byte(byte));
+    }
+
+    /// The request that it answers, as far as that was found.
+    pub(super) fn answers(self) -> Option<RequestId> {
+        self.id.filter(|_| !self.has_method)
+    }
+
+    fn byte(&mut self, byte: u8) {
+        if self.in_text {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_text = false,
+                _ => self.keep(byte),
+            }
+            return;
+        }
+        match byte {
+            b'"' => (self.in_text, self.was_text) = (true, true),
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => {
+                self.member_ends();
+                self.depth = self.depth.saturating_sub(1);
+            }
+            b':' if self.depth == 1 => {
+                self.is_id = self.word == b"id";
+                self.has_method |= self.word == b"method";
+                self.word.clear();
+                self.was_text = false;
+            }
+            b',' => self.member_ends(),
+            _ if byte.is_ascii_whitespace() => {}
+            _ => self.keep(byte),
+        }
+    }
+
+    fn keep(&mut self, byte: u8) {
+        if self.depth == 1 && self.word.len() < LONGEST {
+            self.word.push(byte);
+        }
+    }
+
+    fn member_ends(&mut self) {
+        if self.depth != 1 {
+            return;
+        }
+        let word = std::mem::take(&mut self.word);
+        if self.is_id
+            && let Ok(word) = String::from_utf8(word)
+        {
+            self.id = match word.parse() {
+                Ok(number) if !self.was_text => Some(RequestId::Number(number)),
+                _ => Some(RequestId::String(word.into())),
+            };
+        }
+        (self.is_id, self.was_text) = (false, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(message: &str) -> Option<RequestId> {
+        let mut scan = Scan::default();
+        message.as_bytes().chunks(3).for_each(|chunk| scan.feed(chunk));
+        scan.answers()
+    }
+
+    #[test]
+    fn the_id_is_found_wherever_it_stands() {
+        let seven = Some(RequestId::Number(7));
+        assert_eq!(answers(r#"{"jsonrpc":"2.0","id":7,"result":{"id":9,"x":[{"id":8}]}}"#), seven);
+        assert_eq!(answers(r#"{ "result" : {"text":"\",\"id\":1,{[", "id": 2}, "jsonrpc":"2.0", "id" : 7 }"#), seven);
+        assert_eq!(answers(r#"{"id":"7"}"#), Some(RequestId::String("7".into())));
+        assert_eq!(answers(r#"{"result":["id",7],"n":"id"}"#), None);
+        assert_eq!(answers(r#"{"method":"ping","id":7}"#), None, "its own request");
+        assert_eq!(answers(r#"{"id":7,"params":{},"method":"sampling/createMessage"}"#), None);
+        assert_eq!(answers("no JSON at all, ] } :"), None);
+    }
+}

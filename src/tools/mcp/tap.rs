@@ -1,0 +1,182 @@
+//! Stands between the SDK's client and a transport, and does what the SDK leaves open.
+//!
+//! - Progress is handed on in the order it came in, and before the answer that follows it: the SDK starts a task for each
+//!   notification. A request carries a progress token only if somebody listens; the SDK puts one on each.
+//! - The SDK gives up on `server/discover` after ten seconds and goes on with `initialize`. A server that was slow to start
+//!   then answers both, and the first answer would be taken for a wrong one to the second.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rmcp::RoleClient;
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, NumberOrString,
+    ProgressNotificationParam, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage, ServerNotification,
+    ServerResult,
+};
+use rmcp::transport::Transport;
+use serde_json::json;
+use tokio::sync::Notify;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::call::{JsonObject, ToolContext};
+
+/// What a connection and its transport share.
+#[derive(Default)]
+pub(super) struct Line {
+    listeners: Mutex<HashMap<i64, ToolContext>>,
+    last: AtomicI64,
+    /// The server says that its tools are others.
+    pub changed: Notify,
+    /// Nothing will be said any more.
+    pub over: CancellationToken,
+    /// It has answered `server/discover`, perhaps too late.
+    pub is_modern: AtomicBool,
+}
+
+/// On a request whose progress somebody wants to hear: the token.
+#[derive(Clone)]
+pub(super) struct Watched(i64);
+
+/// A listener; dropped, it hears no more.
+pub(super) struct Listening<'a> {
+    line: &'a Line,
+    token: i64,
+}
+
+impl Line {
+    fn listeners(&self) -> MutexGuard<'_, HashMap<i64, ToolContext>> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the call's listener, if it has one, what the server says of its progress.
+    pub(super) fn listen(&self, context: &ToolContext) -> Option<Listening<'_>> {
+        if !context.is_watched() {
+            return None;
+        }
+        let token = self.last.fetch_add(1, Ordering::Relaxed);
+        self.listeners().insert(token, context.clone());
+        Some(Listening { line: self, token })
+    }
+
+    fn heard(&self, progress: ProgressNotificationParam) {
+        let NumberOrString::Number(token) = progress.progress_token.0 else { return };
+        let context = self.listeners().get(&token).cloned();
+        if let Some(context) = context {
+            let mut data = JsonObject::from_iter([("progress".into(), json!(progress.progress))]);
+            data.extend(progress.total.map(|total| ("total".into(), json!(total))));
+            data.extend(progress.message.map(|message| ("message".into(), json!(message))));
+            context.progress(data);
+        }
+    }
+}
+
+impl Listening<'_> {
+    /// What is to be put on the request.
+    pub(super) fn mark(&self) -> Watched {
+        Watched(self.token)
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.line.listeners().remove(&self.token);
+    }
+}
+
+/// See the module.
+pub(super) struct Tap<T> {
+    inner: T,
+    line: std::sync::Arc<Line>,
+    /// The request `server/discover`, when it was sent.
+    discover: Option<RequestId>,
+    /// It is not waited for any more.
+    given_up: bool,
+    _over: DropGuard,
+}
+
+impl<T> Tap<T> {
+    /// Around this transport.
+    pub(super) fn new(inner: T, line: &std::sync::Arc<Line>) -> Self {
+        let over = line.over.clone().drop_guard();
+        Self { inner, line: line.clone(), discover: None, given_up: false, _over: over }
+    }
+
+    fn outgoing(&mut self, message: &mut ClientJsonRpcMessage) {
+        let JsonRpcMessage::Request(message) = message else { return };
+        match &message.request {
+            ClientRequest::DiscoverRequest(_) => self.discover = Some(message.id.clone()),
+            ClientRequest::InitializeRequest(_) => self.given_up = true,
+            _ => {}
+        }
+        let extensions = message.request.extensions_mut();
+        let watched = extensions.remove::<Watched>();
+        let Some(meta) = extensions.get_mut::<RequestMetaObject>() else { return };
+        match watched {
+            Some(Watched(token)) => meta.set_progress_token(ProgressToken(NumberOrString::Number(token))),
+            None => {
+                meta.0.0.remove("progressToken");
+            }
+        }
+        if message.request.get_meta().0.0.is_empty() {
+            message.request.extensions_mut().remove::<RequestMetaObject>();
+        }
+    }
+
+    /// What the SDK is to hear.
+    fn incoming(&self, message: ServerJsonRpcMessage) -> Option<ServerJsonRpcMessage> {
+        match message {
+            JsonRpcMessage::Notification(notification) => match notification.notification {
+                ServerNotification::ProgressNotification(progress) => {
+                    self.line.heard(progress.params);
+                    None
+                }
+                // What it logs it says on its standard error as well, or to its own operator.
+                ServerNotification::LoggingMessageNotification(_) => None,
+                ServerNotification::ToolListChangedNotification(_) => {
+                    self.line.changed.notify_one();
+                    Some(JsonRpcMessage::Notification(notification))
+                }
+                _ => Some(JsonRpcMessage::Notification(notification)),
+            },
+            JsonRpcMessage::Response(response) => {
+                if matches!(response.result, ServerResult::DiscoverResult(_)) {
+                    self.line.is_modern.store(true, Ordering::Relaxed);
+                }
+                (!self.is_late(Some(&response.id))).then_some(JsonRpcMessage::Response(response))
+            }
+            JsonRpcMessage::Error(error) => (!self.is_late(error.id.as_ref())).then_some(JsonRpcMessage::Error(error)),
+            JsonRpcMessage::Request(_) => Some(message),
+        }
+    }
+
+    fn is_late(&self, id: Option<&RequestId>) -> bool {
+        self.given_up && id.is_some() && id == self.discover.as_ref()
+    }
+}
+
+impl<T: Transport<RoleClient>> Transport<RoleClient> for Tap<T> {
+    type Error = T::Error;
+
+    fn send(
+        &mut self,
+        mut message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        self.outgoing(&mut message);
+        self.inner.send(message)
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        loop {
+            let message = self.inner.receive().await?;
+            if let Some(message) = self.incoming(message) {
+                return Some(message);
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.inner.close().await
+    }
+}

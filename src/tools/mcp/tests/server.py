@@ -1,0 +1,168 @@
+"""An MCP server of few lines and bad manners, for the tests beside it. What it does is said by its arguments."""
+import json, os, subprocess, sys, threading, time
+
+QUIRKS = set(sys.argv[1:])
+LOCK = threading.Lock()
+CANCELLED = {}
+ANSWERS = {}
+EXTRA = []
+
+
+def write(message):
+    with LOCK:
+        sys.stdout.write(json.dumps(message, separators=(",", ":")) + "\n")
+        sys.stdout.flush()
+
+
+def tool(name, properties=None, **more):
+    schema = {"type": "object", "properties": properties or {}}
+    return {"name": name, "description": f"Does {name}.", "inputSchema": schema, **more}
+
+
+TEXT, NUMBER = {"type": "string"}, {"type": "number"}
+TOOLS = [
+    tool("echo", {"text": TEXT}, title="Echo", annotations={"readOnlyHint": True}),
+    tool("pid"), tool("die"), tool("hang"), tool("slow", {"seconds": NUMBER, "mark": TEXT}), tool("big", {"bytes": NUMBER}),
+    tool("chatter"), tool("progress"), tool("refuse", {"code": NUMBER}), tool("helper"), tool("environment"),
+    tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("weather", outputSchema={
+        "type": "object", "properties": {"celsius": NUMBER}, "required": ["celsius"]}),
+]
+
+
+def text(words):
+    return {"content": [{"type": "text", "text": str(words)}]}
+
+
+def slow(arguments, id):
+    """Ends early when it is cancelled, and says so in a file."""
+    cancelled = CANCELLED.setdefault(id, threading.Event())
+    if cancelled.wait(arguments["seconds"]):
+        open(arguments["mark"], "w").close()
+    return text("slept")
+
+
+def ask(arguments, id):
+    ANSWERS["a1"] = threading.Event()
+    write({"jsonrpc": "2.0", "id": "a1", "method": "sampling/createMessage",
+           "params": {"messages": [], "maxTokens": 1}})
+    ANSWERS["a1"].wait(10)
+    return text(json.dumps(ANSWERS["a1"].answer))
+
+
+def call(name, arguments, id, meta):
+    if name == "echo":
+        return text(arguments.get("text", ""))
+    if name == "pid":
+        return text(os.getpid())
+    if name == "die":
+        print("I cannot go on", file=sys.stderr, flush=True)
+        os._exit(3)
+    if name == "slow":
+        return slow(arguments, id)
+    if name == "big":
+        return text("x" * int(arguments["bytes"]))
+    if name == "chatter":
+        with LOCK:
+            sys.stdout.write("Listening...\n\n{\"level\":\"info\"}\n[1,2\n")
+        return text("said")
+    if name == "progress":
+        for n in range(1, 6):
+            if "progressToken" in meta:
+                write({"jsonrpc": "2.0", "method": "notifications/progress", "params": {
+                    "progressToken": meta["progressToken"], "progress": n, "total": 5, "message": f"step {n}"}})
+        return text("progressToken" in meta)
+    if name == "refuse":
+        raise LookupError(int(arguments["code"]))
+    if name == "helper":
+        return text(subprocess.Popen(["sleep", "600"], start_new_session=True).pid)
+    if name == "environment":
+        return text(json.dumps(dict(os.environ)))
+    if name == "ask":
+        return ask(arguments, id)
+    if name == "grow":
+        EXTRA.append(tool("grown"))
+        write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        return text("grown")
+    if name == "meta":
+        return text(json.dumps(meta))
+    if name == "shout":
+        print(arguments["text"], file=sys.stderr, flush=True)
+        return text("shouted")
+    if name == "weather":
+        return {"content": [], "structuredContent": {"celsius": 21.5}}
+    raise LookupError(-32602)
+
+
+def tools(cursor):
+    if "endless" in QUIRKS:
+        return {"tools": [tool("a")], "nextCursor": "again"}
+    if "spoiled" in QUIRKS:
+        return {"tools": [tool("good"), {"name": "no_schema", "inputSchema": 7}, tool("good"), {
+            "name": "odd_root", "inputSchema": {"type": "string"}}, tool("bad_pattern", {"a": {"pattern": "("}}), tool("also_good")]}
+    if "crowd" in QUIRKS:
+        return {"tools": [tool(f"t{n}") for n in range(2000)]}
+    every = TOOLS + EXTRA + ([tool("late")] if os.path.exists("late") else [])
+    at = int(cursor or 0)
+    return {"tools": every[at:at + 5], **({"nextCursor": str(at + 5)} if at + 5 < len(every) else {})}
+
+
+def answer(id, method, params):
+    try:
+        if method == "initialize":
+            capabilities = {"tools": {"listChanged": True}}
+            result = {"protocolVersion": params["protocolVersion"], "capabilities": capabilities,
+                      "serverInfo": {"name": "bad manners", "version": "1"}}
+        elif method == "server/discover" and "modern" in QUIRKS:
+            result = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": True}},
+                      "resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
+        elif method == "ping" and "modern" not in QUIRKS:
+            result = {}
+        elif method == "tools/list":
+            result = tools(params.get("cursor"))
+        elif method == "tools/call":
+            result = call(params["name"], params.get("arguments", {}), id, params.get("_meta", {}))
+        else:
+            raise LookupError(-32601)
+        if "modern" in QUIRKS:
+            result = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public", **result}
+        if "backwards" in QUIRKS:
+            write({"result": result, "id": id, "jsonrpc": "2.0"})
+        else:
+            write({"jsonrpc": "2.0", "id": id, "result": result})
+    except LookupError as error:
+        write({"jsonrpc": "2.0", "id": id, "error": {"code": error.args[0], "message": "no such luck"}})
+
+
+def main():
+    if "late" in QUIRKS:
+        time.sleep(11)
+    if "stillborn" in QUIRKS:
+        print("no licence found", file=sys.stderr, flush=True)
+        sys.exit(4)
+    listening = None
+    for line in sys.stdin:
+        message = json.loads(line)
+        method, id, params = message.get("method"), message.get("id"), message.get("params") or {}
+        if method is None:
+            ANSWERS[id].answer = message
+            ANSWERS[id].set()
+        elif method == "notifications/cancelled":
+            CANCELLED.setdefault(params["requestId"], threading.Event()).set()
+        elif id is None or ("mute" in QUIRKS and method == "server/discover"):
+            pass
+        elif method == "subscriptions/listen":
+            key = {"_meta": {"io.modelcontextprotocol/subscriptionId": id}}
+            write({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+                   "params": {"notifications": {"toolsListChanged": True}, **key}})
+        elif method == "tools/call" and params["name"] == "hang":
+            time.sleep(600)
+        else:
+            threading.Thread(target=answer, args=(id, method, params), daemon=True).start()
+    if "stubborn" in QUIRKS:
+        time.sleep(600)
+
+
+if "stubborn" in QUIRKS:
+    import signal
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+main()

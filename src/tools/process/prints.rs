@@ -1,0 +1,98 @@
+//! What a long-lived program prints on standard error, on its way to the log.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::AsyncReadExt;
+use tokio::process::ChildStderr;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::lines::Lines;
+use crate::secrets::Redactor;
+
+/// Longest line in the log, in bytes.
+const LONGEST: usize = 4 << 10;
+/// Lines in the log each second: a person looks there later, and a traceback should be among them.
+const MOST: u32 = 1000;
+/// Lines that are kept to say why a program never came up.
+const KEPT: usize = 5;
+/// After its program has gone a pipe closes, unless something that it started holds it.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The prints of one program. Dropped when the program is; what is in the pipe then is still told.
+pub(in crate::tools) struct Prints {
+    last: Arc<Mutex<VecDeque<String>>>,
+    ended: CancellationToken,
+    _gone: DropGuard,
+}
+
+impl Prints {
+    /// Hands what comes out of the pipe to `tell`, line by line and without secrets, and with each line how many were
+    /// left out since the one before, if any.
+    pub(in crate::tools) fn follow(
+        mut from: ChildStderr,
+        redactor: Arc<Redactor>,
+        tell: impl Fn(&str, Option<u64>) + Send + Sync + 'static,
+    ) -> Self {
+        let last = Arc::new(Mutex::default());
+        let (gone, ended) = (CancellationToken::new(), CancellationToken::new());
+        let prints = Self { last: last.clone(), ended: ended.clone(), _gone: gone.clone().drop_guard() };
+        tokio::spawn(async move {
+            let _ended = ended.drop_guard();
+            let mut lines = Lines::new(MOST, |line: &str, missed| {
+                let line = clean(line, &redactor);
+                tell(&line, Some(missed).filter(|missed| *missed > 0));
+                keep(&last, line);
+            });
+            let mut chunk = vec![0; 8 << 10];
+            let mut leave = None;
+            loop {
+                let due = lines.due();
+                let at = |time: Option<Instant>| sleep_until(time.unwrap_or_else(Instant::now));
+                tokio::select! {
+                    read = from.read(&mut chunk) => match read {
+                        Ok(0) | Err(_) => break,
+                        Ok(n) => lines.push(&chunk[..n]),
+                    },
+                    () = at(due), if due.is_some() => lines.release(),
+                    () = gone.cancelled(), if leave.is_none() => leave = Some(Instant::now() + GRACE),
+                    () = at(leave), if leave.is_some() => break,
+                }
+            }
+            lines.end();
+        });
+        prints
+    }
+
+    /// The last lines, once the pipe is closed; not waited for long.
+    pub(in crate::tools) async fn last_words(&self) -> String {
+        let _ = tokio::time::timeout(GRACE, self.ended.cancelled()).await;
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        Vec::from_iter(last.iter().map(String::as_str)).join("; ")
+    }
+}
+
+fn keep(last: &Mutex<VecDeque<String>>, line: String) {
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    if last.len() == KEPT {
+        last.pop_front();
+    }
+    last.push_back(line);
+}
+
+/// A line as it may be shown: without secrets, then cut, since half a secret is not found any more.
+pub(in crate::tools) fn clean(line: &str, redactor: &Redactor) -> String {
+    let mut line = Value::from(line);
+    redactor.progress(&mut line);
+    let Value::String(mut line) = line else { return String::new() };
+    if line.len() > LONGEST {
+        let end = line.floor_char_boundary(LONGEST);
+        let rest = line.len() - end;
+        line.truncate(end);
+        line.push_str(&format!("[… {rest} bytes left out …]"));
+    }
+    line
+}
