@@ -49,6 +49,7 @@ pub struct Entry {
     /// Its stored results.
     pub(crate) shelf: Option<Arc<Shelf>>,
     settings: Settings,
+    stopped: bool,
     grants: Arc<Grants>,
     enabled: Arc<AtomicBool>,
     breaker: Option<Arc<Breaker>>,
@@ -61,9 +62,9 @@ impl Entry {
         self.enabled.load(Ordering::Relaxed)
     }
 
-    /// Whether a call can be tried now: it is on, and what runs it is there.
+    /// Whether a call can be tried now: it is on, it is what was approved, and what runs it is there.
     pub fn is_available(&self) -> bool {
-        self.is_enabled() && self.rules.runner.is_available()
+        self.is_enabled() && !self.stopped && self.rules.runner.is_available()
     }
 
     pub(crate) fn enable(&self, enabled: bool) {
@@ -92,20 +93,20 @@ impl Entry {
 
     /// Whether it was made of the same. A runner that was built from the manifest is the same when what is written is.
     fn is_the_same(&self, other: &Entry) -> bool {
-        self.is(&other.definition, other.kind, other.origin, &other.policy, &other.settings, &other.rules.runner)
+        let Entry { definition, policy, settings, rules, .. } = other;
+        self.is(definition, (other.kind, other.origin, other.stopped), policy, settings, &rules.runner)
     }
 
     fn is(
         &self,
         definition: &Definition,
-        kind: Kind,
-        origin: Origin,
+        state: (Kind, Origin, bool),
         policy: &Policy,
         settings: &Settings,
         runner: &Arc<dyn Runner>,
     ) -> bool {
         let written = settings.base.is_some();
-        (self.kind, self.origin) == (kind, origin)
+        (self.kind, self.origin, self.stopped) == state
             && self.definition == *definition
             && self.policy == *policy
             && self.settings == *settings
@@ -190,13 +191,13 @@ impl Catalog {
             return Err(fault);
         }
         let definition_hash = definition_hash(&tool);
-        let Tool { definition, kind, origin, policy, settings, runner, .. } = tool;
+        let Tool { definition, kind, origin, policy, settings, stopped, runner, .. } = tool;
         let policy = Policy { capture: policy.capture.or(Some(bench.shared.capture)), ..policy.bounded() };
         let name = definition.name.clone();
         let grants = Arc::new(self.callers.grants(name.as_str()));
         let is_on = bench.switches.get(name.as_str()).copied().unwrap_or(policy.enabled);
         let before = bench.before.by_name.get(&name);
-        let same = before.filter(|before| before.is(&definition, kind, origin, &policy, &settings, &runner));
+        let same = before.filter(|before| before.is(&definition, (kind, origin, stopped), &policy, &settings, &runner));
         if let Some(same) =
             same.filter(|same| *same.grants == *grants && *same.tariff.caller_limits() == *self.caller_limits)
         {
@@ -231,6 +232,7 @@ impl Catalog {
             settings: Arc::new(settings.finish(bench.services, policy.effect)),
             grants: grants.clone(),
             enabled: enabled.clone(),
+            stopped,
             breaker: breaker.clone(),
             places: places.clone(),
             tariff: tariff.clone(),
@@ -247,6 +249,7 @@ impl Catalog {
             service,
             shelf,
             settings,
+            stopped,
             grants,
             enabled,
             breaker,

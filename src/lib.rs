@@ -48,6 +48,7 @@ pub mod manifest;
 pub mod metrics;
 pub mod middleware;
 pub mod names;
+pub mod pins;
 pub mod printable;
 pub mod providers;
 pub mod registry;

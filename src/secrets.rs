@@ -165,6 +165,7 @@ impl Redactor {
             CallError::Forbidden { .. }
             | CallError::Denied { .. }
             | CallError::ToolDisabled { .. }
+            | CallError::DefinitionChanged { .. }
             | CallError::KeyMissing { .. }
             | CallError::NoStoredResult { .. }
             | CallError::IdempotencyInProgress { .. }

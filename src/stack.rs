@@ -84,6 +84,8 @@ pub struct Parts {
     pub grants: Arc<Grants>,
     /// Whether it is on.
     pub enabled: Arc<AtomicBool>,
+    /// It is not what was approved.
+    pub stopped: bool,
     /// Rests it while its runner is down; absent where arguments say whom to ask.
     pub breaker: Option<Arc<Breaker>>,
     /// How many of its calls may run: one count for all stacks that the tool has had.
@@ -99,7 +101,7 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
     let Shared { ledger, cache, replays, running, runs, in_flight, redactor, clock, capture, .. } = shared;
     let Shared { digest_key, call_log, metrics, .. } = shared;
     let Parts { name, definition_hash, generation, policy, rules, output_schema, settings, grants, enabled, .. } = tool;
-    let Parts { breaker, places, tariff, .. } = tool;
+    let Parts { stopped, breaker, places, tariff, .. } = tool;
     let runner = rules.runner.clone();
     let withholds = policy.capture.unwrap_or(*capture) == Capture::Digest;
     let digests = withholds.then(|| digest_key.clone());
@@ -115,8 +117,8 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
         .layer(ViewLayer::new(output_schema.clone(), runner.max_output(), !withholds))
         // The call's one row, written whatever happens; sees refusals too.
         .layer(RecordLayer::new(ledger, running, &policy, &rules.schema, digests, replays, told))
-        // May this caller use this tool, and is it on?
-        .layer(Authorize::layer(grants, enabled))
+        // May this caller use this tool, is it on, and is it what was approved?
+        .layer(Authorize::layer(grants, enabled, stopped))
         // An idempotency key seen before: the same answer again; above all that could refuse it now.
         .option_layer(Replay::layer(ledger, &policy, &name, &definition_hash, secret, replays))
         // Arguments against the schema; a call that cannot run spends nothing below.

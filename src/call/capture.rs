@@ -125,6 +125,7 @@ impl ErrorKind {
             | Self::Forbidden
             | Self::UnknownTool
             | Self::ToolDisabled
+            | Self::DefinitionChanged
             | Self::IdempotencyInProgress
             | Self::IdempotencyMismatch
             | Self::OutcomeUnknown

@@ -67,6 +67,12 @@ pub enum CallError {
         /// What.
         tool: String,
     },
+    /// It is not what it was when its server was pinned.
+    #[error("tool `{tool}` is stopped: it is not the one that was pinned; `toolcrib pin` approves it as it is now")]
+    DefinitionChanged {
+        /// What.
+        tool: String,
+    },
     /// The tool wants an idempotency key, and the call has none.
     #[error(
         "tool `{tool}` wants an Idempotency-Key header: the same key with every repetition of a call, another for each new call"
@@ -215,6 +221,7 @@ impl CallError {
         match self {
             Self::Forbidden { .. } | Self::Denied { .. } => ErrorKind::Forbidden,
             Self::ToolDisabled { .. } => ErrorKind::ToolDisabled,
+            Self::DefinitionChanged { .. } => ErrorKind::DefinitionChanged,
             Self::KeyMissing { .. } | Self::NoStoredResult { .. } => ErrorKind::InvalidRequest,
             Self::IdempotencyInProgress { .. } => ErrorKind::IdempotencyInProgress,
             Self::IdempotencyMismatch { .. } => ErrorKind::IdempotencyMismatch,
@@ -244,6 +251,7 @@ impl CallError {
             Self::Forbidden { .. }
             | Self::Denied { .. }
             | Self::ToolDisabled { .. }
+            | Self::DefinitionChanged { .. }
             | Self::KeyMissing { .. }
             | Self::NoStoredResult { .. }
             | Self::IdempotencyInProgress { .. }
@@ -299,6 +307,7 @@ impl CallError {
             Self::Forbidden { .. }
             | Self::Denied { .. }
             | Self::ToolDisabled { .. }
+            | Self::DefinitionChanged { .. }
             | Self::KeyMissing { .. }
             | Self::NoStoredResult { .. }
             | Self::IdempotencyInProgress { .. }
@@ -342,6 +351,9 @@ impl CallError {
         match self {
             Self::Forbidden { tool, .. } | Self::Denied { tool } => format!("You are not allowed to use `{tool}`. Try another tool."),
             Self::ToolDisabled { tool } => format!("The tool `{tool}` is switched off. Try another tool."),
+            Self::DefinitionChanged { tool } => format!(
+                "The tool `{tool}` has changed and did not run: somebody has to approve it first. Go on without it."
+            ),
             Self::KeyMissing { .. } => {
                 "The tool did not run: the program that calls it must send an Idempotency-Key with this tool.".into()
             }

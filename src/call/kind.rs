@@ -16,6 +16,8 @@ pub enum ErrorKind {
     UnknownTool,
     /// The tool is switched off.
     ToolDisabled,
+    /// The tool is not the one that was approved.
+    DefinitionChanged,
     /// The arguments break the tool's schema.
     InvalidArguments,
     /// The first call with this idempotency key still runs.
@@ -52,12 +54,13 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, in the order of the README's table.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::InvalidRequest,
         Self::Unauthenticated,
         Self::Forbidden,
         Self::UnknownTool,
         Self::ToolDisabled,
+        Self::DefinitionChanged,
         Self::InvalidArguments,
         Self::IdempotencyInProgress,
         Self::IdempotencyMismatch,
@@ -84,6 +87,7 @@ impl ErrorKind {
             Self::Forbidden => "forbidden",
             Self::UnknownTool => "unknown_tool",
             Self::ToolDisabled => "tool_disabled",
+            Self::DefinitionChanged => "definition_changed",
             Self::InvalidArguments => "invalid_arguments",
             Self::IdempotencyInProgress => "idempotency_in_progress",
             Self::IdempotencyMismatch => "idempotency_mismatch",
@@ -112,6 +116,7 @@ impl ErrorKind {
             | Self::Forbidden
             | Self::UnknownTool
             | Self::ToolDisabled
+            | Self::DefinitionChanged
             | Self::InvalidArguments
             | Self::IdempotencyInProgress
             | Self::IdempotencyMismatch

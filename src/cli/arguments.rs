@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::log::LogFormat;
-use super::{backup, call, check, report};
+use super::{backup, call, check, pin, report};
 use crate::app::{App, AppBuilder, Error};
 use crate::formats::Format;
 
@@ -65,6 +65,8 @@ pub(super) enum Command {
     },
     /// Print recorded calls, newest first.
     Invocations(report::InvocationArgs),
+    /// Keep what the tools of MCP servers are now, in a file beside the manifest: what is another later is stopped.
+    Pin(pin::PinArgs),
     /// Copy the ledger to a new file, while the service runs or not.
     Backup(backup::BackupArgs),
     /// Print the OpenAPI document of the fixed routes, or with a manifest also of its tools.

@@ -7,6 +7,7 @@ mod check;
 mod client;
 mod commands;
 mod log;
+mod pin;
 mod report;
 
 use std::ffi::OsString;
@@ -88,6 +89,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Usage { from } => report::usage(from).await,
         Command::Invocations(args) => report::invocations(args).await,
         Command::Backup(args) => backup::backup(args).await,
+        Command::Pin(args) => pin::pin(args).await,
         Command::Openapi { manifest } => openapi(manifest.as_deref()).await,
         Command::Healthcheck { server, listen, live } => client::healthcheck(server, listen, live).await,
     };

@@ -78,11 +78,7 @@ pub struct Offer<'a> {
 
 impl<'a> From<&'a Tool> for Offer<'a> {
     fn from(tool: &'a Tool) -> Self {
-        Self {
-            definition: &tool.definition,
-            effect: tool.policy.effect,
-            available: tool.policy.enabled && tool.runner.is_available(),
-        }
+        Self { definition: &tool.definition, effect: tool.policy.effect, available: tool.is_available() }
     }
 }
 

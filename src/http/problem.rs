@@ -125,7 +125,9 @@ pub(super) fn status_of(kind: ErrorKind, started: bool) -> StatusCode {
         ErrorKind::IdempotencyInProgress | ErrorKind::RepeatedCall | ErrorKind::OutcomeUnknown => StatusCode::CONFLICT,
         ErrorKind::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorKind::UsageLimitReached => StatusCode::TOO_MANY_REQUESTS,
-        ErrorKind::Overloaded | ErrorKind::Draining | ErrorKind::LedgerUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::DefinitionChanged | ErrorKind::Overloaded | ErrorKind::Draining | ErrorKind::LedgerUnavailable => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         ErrorKind::ToolUnavailable if started => StatusCode::BAD_GATEWAY,
         ErrorKind::ToolUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::DeadlineExceeded | ErrorKind::AttemptTimedOut => StatusCode::GATEWAY_TIMEOUT,
@@ -143,6 +145,7 @@ fn title_of(kind: ErrorKind) -> &'static str {
         ErrorKind::Forbidden => "Not allowed",
         ErrorKind::UnknownTool => "No such tool",
         ErrorKind::ToolDisabled => "The tool is switched off",
+        ErrorKind::DefinitionChanged => "The tool is not the one that was approved",
         ErrorKind::InvalidArguments => "The arguments break the tool's schema",
         ErrorKind::IdempotencyInProgress => "The call with this key still runs",
         ErrorKind::IdempotencyMismatch => "The key belongs to another call",

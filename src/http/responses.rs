@@ -36,7 +36,7 @@ const PROBLEMS: [(u16, &str, &str); 16] = [
     (499, "Cancelled", "cancelled: stopped by its caller."),
     (500, "Internal", "internal: a fault of the service."),
     (502, "ToolFailed", "upstream_failed, bad_output, tool_unavailable: the tool could not do its work."),
-    (503, "Unavailable", "overloaded, draining, ledger_unavailable, tool_unavailable: not now."),
+    (503, "Unavailable", "definition_changed, overloaded, draining, ledger_unavailable, tool_unavailable: not now."),
     (504, "TimedOut", "deadline_exceeded, attempt_timed_out: it took too long."),
 ];
 

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::auth::Admin;
@@ -39,15 +40,34 @@ pub(super) struct SourceView {
     /// What it is busy with.
     #[schema(required)]
     pub doing: Option<String>,
-    /// Why it is not up; of one that is up, what went wrong last.
+    /// Why it is not up; of one that is up, what went wrong since it was listed, and what is served on.
     #[schema(required)]
     pub fault: Option<String>,
+    /// When that was.
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    pub fault_at: Option<Timestamp>,
+    /// What is odd about what is served: tools that could not be taken over, policies without effect.
+    pub warnings: Vec<String>,
+    /// Tools that are not what they were when their server was pinned; their calls are refused as `definition_changed`.
+    pub stopped: Vec<StoppedView>,
+}
+
+/// A tool that waits to be approved.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct StoppedView {
+    /// Its name.
+    pub tool: String,
+    /// What is another.
+    pub why: String,
 }
 
 impl From<live::SourceView> for SourceView {
     fn from(view: live::SourceView) -> Self {
-        let live::SourceView { name, kind, state, tools, workers, replaced, doing, fault } = view;
-        Self { name, kind, state: state.as_str(), tools, workers, replaced, doing, fault }
+        let live::SourceView { name, kind, state, tools, workers, replaced, doing, fault, fault_at, warnings, stopped } =
+            view;
+        let stopped = stopped.into_iter().map(|live::Stopped { tool, why }| StoppedView { tool, why }).collect();
+        let state = state.as_str();
+        Self { name, kind, state, tools, workers, replaced, doing, fault, fault_at, warnings, stopped }
     }
 }
 

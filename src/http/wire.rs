@@ -230,15 +230,8 @@ impl<'a> ToolView<'a> {
 
     /// A tool that is not registered yet.
     pub fn of_tool(tool: &'a Tool) -> Self {
-        let Tool { definition, kind, origin, policy, runner, .. } = tool;
-        Self::new(
-            definition,
-            *kind,
-            *origin,
-            policy.effect,
-            policy.enabled && runner.is_available(),
-            definition_hash(tool),
-        )
+        let Tool { definition, kind, origin, policy, .. } = tool;
+        Self::new(definition, *kind, *origin, policy.effect, tool.is_available(), definition_hash(tool))
     }
 }
 

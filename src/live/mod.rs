@@ -22,7 +22,7 @@ pub use plan::Plan;
 pub(crate) use plan::Reading;
 pub use registration::PutError;
 pub(crate) use sources::{Brought, once};
-pub use sources::{Restarting, SourceState, SourceView};
+pub use sources::{Restarting, SourceState, SourceView, Stopped};
 
 use self::fixed::Fixed;
 use self::seen::Seen;

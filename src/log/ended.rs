@@ -94,6 +94,7 @@ pub(super) fn level_of(kind: Option<ErrorKind>) -> Level {
         Some(ErrorKind::Internal | ErrorKind::LedgerUnavailable) => Level::ERROR,
         Some(
             ErrorKind::Overloaded
+            | ErrorKind::DefinitionChanged
             | ErrorKind::ToolUnavailable
             | ErrorKind::DeadlineExceeded
             | ErrorKind::AttemptTimedOut

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::decode::{Findings, fields, join};
 use super::finding::{Finding, Place, Severity};
+use super::lock;
 use super::node::{Data, Key, Node};
 use super::references::{References, Source};
 use super::rule::Rule;
@@ -15,6 +16,7 @@ use crate::call::{CallSettings, DigestKey, Kind, Origin};
 use crate::callers::{CallerSettings, hash_key};
 use crate::http::ServerSettings;
 use crate::ledger;
+use crate::pins::Pins;
 use crate::secrets::Redactor;
 use crate::tools::{Clients, Databases, Tool};
 
@@ -55,6 +57,8 @@ pub(super) struct Written {
     pub(super) tools: Vec<WrittenTool>,
     /// Entries of `python_modules:` and `mcp_servers:`.
     pub(super) sources: Vec<WrittenSource>,
+    /// What was approved of servers.
+    pub(super) pins: Option<Pins>,
 }
 
 /// One entry of a section that declares sources of tools.
@@ -70,10 +74,12 @@ pub(super) struct WrittenSource {
 /// What reading one entry of such a section comes to: the source, and what it says of tools.
 type ReadSource = fn(&mut ToolReader<'_>, &str, &Node) -> Option<(DeclaredSource, Vec<WrittenTool>)>;
 
+/// The section of sources that can be pinned.
+pub(super) const SERVERS: &str = "mcp_servers";
 /// The sections that declare sources: key, what a map of it has, and how an entry is read.
 const SOURCES: [(&str, &str, ReadSource); 2] = [
     ("python_modules", "modules", |reader, name, node| reader.module(name, node)),
-    ("mcp_servers", "servers", |reader, name, node| reader.server(name, node)),
+    (SERVERS, "servers", |reader, name, node| reader.server(name, node)),
 ];
 
 /// One entry of `tools:`, there or below a module, and what it came to.
@@ -216,6 +222,13 @@ impl Loader<'_> {
         self.tools(&root, &base, &defaults, &mut manifest);
         self.sources(&root, &base, &defaults, &mut manifest);
         self.includes(&root, &base, &defaults, &mut manifest);
+        if self.written.sources.iter().any(|source| source.section == SERVERS) {
+            manifest.pins = lock::read(path, self.source, &mut self.findings);
+        }
+        if let Some(pins) = manifest.pins.clone() {
+            lock::pin(&mut manifest, &pins);
+            self.written.pins = Some(pins);
+        }
         manifest.defaults = Defaults(defaults);
         Some(manifest)
     }

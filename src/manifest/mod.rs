@@ -1,7 +1,7 @@
 //! The YAML file that declares tools, callers and settings.
 //!
 //! `node.rs` reads YAML with places, `references.rs` brings in secrets, `decode.rs` holds what is written against the
-//! types in `sections.rs`, `tool.rs` makes tools of entries, `modules.rs` and `servers.rs` sources of tools (`brought.rs`: what both say of these). As many faults as possible are found in one go, each
+//! types in `sections.rs`, `tool.rs` makes tools of entries, `modules.rs` and `servers.rs` sources of tools (`brought.rs`: what both say of these; `lock.rs`: what was approved of servers). As many faults as possible are found in one go, each
 //! with its place and what would be right. `lint/` looks at what can be used for what is hardly meant so.
 
 mod brought;
@@ -10,6 +10,7 @@ mod decode;
 mod finding;
 mod lint;
 mod load;
+mod lock;
 mod modules;
 mod node;
 mod parameters;
@@ -31,12 +32,13 @@ pub(crate) use references::read_file;
 pub use references::{Process, Source};
 pub use registered::{Defaults, read_registered};
 pub use rule::Rule;
-pub use source::{DeclaredSource, SourceRules};
+pub use source::{DeclaredSource, SourceRules, ToolRules};
 
 use crate::call::{CallSettings, Capture, DigestKey};
 use crate::callers::CallerSettings;
 use crate::http::ServerSettings;
 use crate::ledger;
+use crate::pins::Pins;
 use crate::tools::Tool;
 
 /// What a manifest comes to.
@@ -63,6 +65,8 @@ pub struct Manifest {
     pub tools: Vec<Tool>,
     /// `python_modules:` and `mcp_servers:`, includes too.
     pub sources: Vec<DeclaredSource>,
+    /// What was approved of `mcp_servers:`, in the file beside the manifest; `None`: there is no such file.
+    pub pins: Option<Pins>,
     /// Names of the embedding program's tools that an entry has taken over.
     pub taken: Vec<String>,
     /// Every value that came in by reference.
@@ -98,6 +102,7 @@ impl Default for Manifest {
             callers: Vec::new(),
             tools: Vec::new(),
             sources: Vec::new(),
+            pins: None,
             taken: Vec::new(),
             secrets: Vec::new(),
             warnings: Vec::new(),

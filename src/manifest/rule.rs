@@ -73,6 +73,8 @@ rules! {
     NoAdmin "no-admin" "hint: nobody can reach the operator's routes",
     MalformedHost "malformed-host" "an allowed host or origin that no request can name",
     IdleInclude "idle-include" "a pattern that finds no file",
+    UnpinnedServer "unpinned-server" "an MCP server that is not pinned, or is reached in another way than when it was",
+    UnknownTool "unknown-tool" "a policy of a tool that its server did not have when it was pinned",
     PlainHttp "plain-http" "an MCP server that is reached without TLS, beyond this machine",
 }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use reqwest::header::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use url::Url;
-use wildmatch::WildMatch;
 
 use super::brought::{Checks, absolute};
 use super::decode::{fields, join};
 use super::load::WrittenTool;
+use super::lock;
 use super::node::{Data, Node};
 use super::sections::PolicyEntry;
 use super::source::{DeclaredSource, SourceRules};
@@ -91,7 +91,7 @@ impl ToolReader<'_> {
         let tools = self.tools_of(Kind::Mcp, written, &under, &plain, &mut rules);
         let settings = self.server_settings(name, said, &node, &under);
         if let Some(settings) = &settings {
-            for own in rules.tools.keys().filter(|own| !is_wanted(settings, own)) {
+            for own in rules.tools.keys().filter(|own| !lock::takes(settings, own)) {
                 let path = ["tools".to_owned(), own.clone()];
                 let message = "include and exclude leave this tool out, so nothing would be governed by this";
                 self.findings.error(written, &path, &under, message);
@@ -244,12 +244,6 @@ impl Checks<'_> {
     fn below(&mut self, key: &str, name: &str, message: &str) {
         self.findings.error(self.node, &[key.to_owned(), name.to_owned()], self.under, message);
     }
-}
-
-/// Whether `include` and `exclude` let a tool of that name in.
-fn is_wanted(settings: &ServerSettings, own: &str) -> bool {
-    let fits = |patterns: &[String]| patterns.iter().any(|pattern| WildMatch::new(pattern).matches(own));
-    (settings.include.is_empty() || fits(&settings.include)) && !fits(&settings.exclude)
 }
 
 /// Put before the server's own names.

@@ -1,10 +1,12 @@
 //! What the manifest says of a source of tools.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::call::{JsonObject, Policy, ToolName};
+use crate::pins::ServerPins;
 use crate::tools::SourceSettings;
 
 /// A source and the manifest's word on the tools that it brings.
@@ -31,6 +33,8 @@ pub struct SourceRules {
     pub tools: BTreeMap<String, ToolRules>,
     /// Own names that are probably tools too: what the source was asked for.
     pub asked: Vec<String>,
+    /// What was approved; a tool that is another is stopped. `None`: nobody has pinned the source.
+    pub pins: Option<Arc<ServerPins>>,
 }
 
 /// What is said of one of them.

@@ -1,4 +1,4 @@
-//! May this caller use this tool, and is it switched on?
+//! May this caller use this tool, is it switched on, and is it what was approved?
 //!
 //! Right under the record, so that a refusal costs nothing and is a row. Decided by the caller and the registered
 //! tool; a request can only deny itself more.
@@ -15,12 +15,13 @@ use crate::callers::Grants;
 pub struct Authorize {
     grants: Arc<Grants>,
     enabled: Arc<AtomicBool>,
+    stopped: bool,
 }
 
 impl Authorize {
-    /// Lets through the callers with a grant while `enabled` is set.
-    pub fn layer(grants: Arc<Grants>, enabled: Arc<AtomicBool>) -> AroundLayer<Self> {
-        AroundLayer::new(Self { grants, enabled })
+    /// Lets through the callers with a grant while `enabled` is set; nobody to a tool that is `stopped`.
+    pub fn layer(grants: Arc<Grants>, enabled: Arc<AtomicBool>, stopped: bool) -> AroundLayer<Self> {
+        AroundLayer::new(Self { grants, enabled, stopped })
     }
 }
 
@@ -35,6 +36,9 @@ impl Around for Authorize {
         }
         if !self.enabled.load(Ordering::Relaxed) {
             return Err(CallError::ToolDisabled { tool: invocation.tool.to_string() });
+        }
+        if self.stopped {
+            return Err(CallError::DefinitionChanged { tool: invocation.tool.to_string() });
         }
         inner.call(invocation).await
     }

@@ -121,6 +121,7 @@ fn verdict(outcome: &Outcome, own: bool) -> Verdict {
             | CallError::UnreadableArguments(_)
             | CallError::Denied { .. }
             | CallError::ToolDisabled { .. }
+            | CallError::DefinitionChanged { .. }
             | CallError::KeyMissing { .. }
             | CallError::NoStoredResult { .. }
             | CallError::IdempotencyInProgress { .. }

@@ -52,6 +52,15 @@ impl SourceSettings {
         }
     }
 
+    /// Whether somebody else decides what its tools are. Then one that cannot be used takes no other with it, and what
+    /// is said of effects is believed only where it asks for more care.
+    pub fn is_foreign(&self) -> bool {
+        match self {
+            Self::Mcp(_) => true,
+            Self::Python(_) | Self::Program { .. } => false,
+        }
+    }
+
     /// Files that it is read from: when one of them says something else, so does the source.
     pub fn files(&self) -> Vec<&Path> {
         match self {

@@ -23,6 +23,8 @@ pub struct Tool<R = Arc<dyn Runner>> {
     pub(crate) origin: Origin,
     pub(crate) policy: Policy,
     pub(crate) settings: Settings,
+    /// It is not what was approved: no call gets to it.
+    pub(crate) stopped: bool,
     /// What is wrong with what was said so far; reported when the tool is registered.
     pub(crate) fault: Option<BuildError>,
     pub(crate) runner: R,
@@ -101,6 +103,7 @@ impl Tool<()> {
             origin: Origin::default(),
             policy: Policy::default(),
             settings: Settings::default(),
+            stopped: false,
             fault,
             runner: (),
         }
@@ -113,9 +116,17 @@ impl Tool<()> {
             origin: self.origin,
             policy: self.policy,
             settings: self.settings,
+            stopped: self.stopped,
             fault: self.fault,
             runner,
         }
+    }
+}
+
+impl Tool {
+    /// Whether a call could be tried: it is on, it is what was approved, and what runs it is there.
+    pub(crate) fn is_available(&self) -> bool {
+        self.policy.enabled && !self.stopped && self.runner.is_available()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::http::header::RETRY_AFTER;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use toolcrib::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use toolcrib::tools::{Listed, Offer, Runner, Source, SourceFault, SourceStatus, Told};
 use toolcrib::{App, Effect, Tool};
@@ -20,6 +20,10 @@ pub(crate) struct Scripted {
     /// Listings wait for it, if there is one.
     gate: Option<Arc<Semaphore>>,
     listings: AtomicUsize,
+    /// What it warns of at each listing.
+    warnings: Vec<String>,
+    /// Says that its tools have changed.
+    changed: Notify,
     down: Arc<AtomicBool>,
 }
 
@@ -59,13 +63,17 @@ impl Source for Scripted {
         }
         let next = self.script.lock().unwrap().pop_front();
         let tools = next.unwrap_or(Err("there is no more")).map_err(|why| SourceFault(why.into()))?;
-        Ok(Listed { tools, warnings: Vec::new() })
+        Ok(Listed { tools, warnings: self.warnings.clone() })
     }
 
     fn status(&self) -> SourceStatus {
         let down = self.down.load(Ordering::SeqCst);
         let fault = down.then(|| "its worker died".into());
         SourceStatus { up: !down, workers: usize::from(!down), replaced: u64::from(down), fault }
+    }
+
+    async fn changed(&self) {
+        self.changed.notified().await;
     }
 }
 
@@ -114,7 +122,8 @@ async fn tools_of_a_source_are_tools_like_any_other() {
     assert_eq!(app.invoke("hello", json!({"x": 1})).await.0, 422);
     let (_, tool) = app.get("/tools/hello").await;
     assert_eq!((&tool["available"], &tool["effect"]), (&json!(true), &json!("write")));
-    let shown = json!({"name": "greeter", "kind": "native", "state": "up", "tools": 1, "workers": 1, "replaced": 0, "doing": null, "fault": null});
+    let shown = json!({"name": "greeter", "kind": "native", "state": "up", "tools": 1, "workers": 1, "replaced": 0, "doing": null, "fault": null,
+        "fault_at": null, "warnings": [], "stopped": []});
     assert_eq!(source(&app, "greeter").await, shown);
     assert_eq!(app.get("/readyz?verbose").await.1["sources"], json!([shown]));
     assert_eq!(app.samples("toolcrib_source_up").await, ["toolcrib_source_up{source=\"greeter\"} 1"]);
@@ -337,4 +346,68 @@ async fn at_the_end_nothing_of_a_source_is_left() {
     assert_eq!(said(&app.invoke("hello", json!({})).await), "hi");
     app.close().await;
     assert!(alive.upgrade().is_none() && runs.upgrade().is_none());
+}
+
+/// Waits, by asking, until the source says so.
+async fn until(app: &TestApp, name: &str, says: impl Fn(&Value) -> bool) -> Value {
+    for _ in 0..4000 {
+        let view = source(app, name).await;
+        if says(&view) {
+            return view;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("never: {}", source(app, name).await);
+}
+
+#[tokio::test]
+async fn a_source_that_says_that_its_tools_have_changed_is_listed_again_and_swapped_in_whole() {
+    let (old, new) = (runner("old", None), runner("new", None));
+    let (kept, gone) = (Arc::downgrade(&old), Arc::downgrade(&new));
+    let mut later = offer("later", runner("later", None));
+    later.description = "Says it later.".into();
+    let first = vec![offer("hello", old), offer("only_old", runner("", None))];
+    let listed = scripted([Ok(first), Ok(vec![offer("hello", new), later])]);
+    let app = TestApp::loading(App::builder().source("s", listed.clone()), None).await.loaded().await;
+    let entry = Arc::downgrade(&app.registry().get("hello").unwrap());
+    listed.changed.notify_one();
+    until(&app, "s", |_| listed.listings.load(Ordering::SeqCst) == 2).await;
+    while names(&app).await != ["hello", "later"] {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(said(&app.invoke("later", json!({})).await), "later");
+    // What is the same keeps its whole stack: its breaker, its budget, what runs it.
+    assert_eq!(said(&app.invoke("hello", json!({})).await), "old");
+    assert!(kept.upgrade().is_some() && entry.upgrade().is_some());
+    assert!(gone.upgrade().is_none());
+    assert_eq!(source(&app, "s").await["replaced"], 0, "nothing was started anew");
+}
+
+#[tokio::test]
+async fn a_listing_that_fails_leaves_what_was_there_and_is_tried_again() {
+    let listed = scripted([
+        Ok(vec![offer("hello", runner("hi", None))]),
+        Err("the connection broke"),
+        Ok(vec![offer("hello", runner("hi", None)), offer("more", runner("more", None))]),
+    ]);
+    let app = TestApp::loading(App::builder().source("s", listed.clone()), None).await.loaded().await;
+    listed.changed.notify_one();
+    let view = until(&app, "s", |view| !view["fault"].is_null()).await;
+    assert_eq!(view["fault"], "the connection broke; the one before is served on");
+    assert!(view["fault_at"].as_str().is_some_and(|at| at.ends_with('Z')), "{view}");
+    assert_eq!((&view["state"], &view["tools"]), (&json!("up"), &json!(1)));
+    assert_eq!(said(&app.invoke("hello", json!({})).await), "hi");
+    let view = until(&app, "s", |view| view["tools"] == 2).await;
+    assert_eq!((&view["fault"], &view["fault_at"]), (&json!(null), &json!(null)));
+    assert_eq!(names(&app).await, ["hello", "more"]);
+}
+
+#[tokio::test]
+async fn what_is_odd_about_a_listing_can_be_read() {
+    let listed = vec![Ok(vec![offer("hello", runner("hi", None))])];
+    let script = Mutex::new(listed.into_iter().collect());
+    let odd = Scripted { script, warnings: vec!["function `f` was not taken".into()], ..Scripted::default() };
+    let app = TestApp::loading(App::builder().source("s", Arc::new(odd)), None).await.loaded().await;
+    let view = source(&app, "s").await;
+    assert_eq!((&view["warnings"], &view["state"]), (&json!(["function `f` was not taken"]), &json!("up")));
 }

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::Serving;
 use crate::call::Kind;
 use crate::tools::Source;
 
@@ -53,8 +55,23 @@ pub struct SourceView {
     pub replaced: u64,
     /// What it is busy with.
     pub doing: Option<String>,
-    /// Why it is not up; or, of one that is, what went wrong last and what is served on.
+    /// Why it is not up; or, of one that is, what went wrong since it was listed and what is served on.
     pub fault: Option<String>,
+    /// When that was.
+    pub fault_at: Option<Timestamp>,
+    /// What is odd about what is served: tools that could not be taken over, policies without effect.
+    pub warnings: Vec<String>,
+    /// Tools that are not what was pinned.
+    pub stopped: Vec<Stopped>,
+}
+
+/// A tool that is not what it was when its server was pinned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stopped {
+    /// Its name.
+    pub tool: String,
+    /// What is another.
+    pub why: String,
 }
 
 /// See the module.
@@ -70,8 +87,10 @@ pub(crate) struct Board {
 struct Facts {
     serving: Option<Arc<dyn Source>>,
     tools: usize,
+    warnings: Vec<String>,
+    stopped: Vec<Stopped>,
     doing: Option<String>,
-    fault: Option<String>,
+    fault: Option<(String, Timestamp)>,
     next_try: Option<Instant>,
     /// It was listed once or failed once.
     is_settled: bool,
@@ -102,6 +121,7 @@ impl Board {
             None => SourceState::Starting,
         };
         let status = status.unwrap_or_default();
+        let (fault, fault_at) = facts.fault.clone().map_or((status.fault, None), |(why, at)| (Some(why), Some(at)));
         SourceView {
             name: self.name.clone(),
             kind: self.kind,
@@ -110,7 +130,10 @@ impl Board {
             workers: status.workers,
             replaced: facts.replaced + status.replaced,
             doing: facts.doing.clone(),
-            fault: facts.fault.clone().or(status.fault),
+            fault,
+            fault_at,
+            warnings: facts.warnings.clone(),
+            stopped: facts.stopped.clone(),
         }
     }
 
@@ -156,7 +179,7 @@ impl Board {
     }
 
     /// The start of that number came to an end; `again`: it is tried again after so long.
-    pub(super) fn end(&self, start: u64, fault: Option<String>, again: Option<Duration>) {
+    pub(super) fn end(&self, start: u64, fault: Option<(String, Timestamp)>, again: Option<Duration>) {
         let mut facts = self.facts();
         if facts.begun != start {
             return;
@@ -164,9 +187,18 @@ impl Board {
         (facts.ended, facts.is_settled, facts.doing) = (start, true, None);
         facts.next_try = again.map(|wait| Instant::now() + wait);
         if let Some(fault) = fault {
-            let serves_on = if facts.serving.is_some() { "; the one before is served on" } else { "" };
-            facts.fault = Some(format!("{fault}{serves_on}"));
+            facts.fail(fault);
         }
+    }
+
+    /// It was asked what its tools are now and gave no good answer.
+    pub(super) fn failed_again(&self, fault: (String, Timestamp)) {
+        self.facts().fail(fault);
+    }
+
+    /// It was asked what its tools are now, and they are what they were.
+    pub(super) fn is_as_it_was(&self) {
+        self.facts().fault = None;
     }
 
     /// Whether that start, or a later one in its place, came to an end.
@@ -174,22 +206,38 @@ impl Board {
         self.facts().ended >= start
     }
 
-    /// This source serves so many tools from now on; `fault` says why it is not what was wanted.
-    pub(super) fn serve(&self, source: &Arc<dyn Source>, tools: usize, fault: Option<String>) {
+    /// This is served from now on; `fault` says why it is not what was wanted. What is new of what is odd about it, so
+    /// that nothing is told twice.
+    pub(super) fn serve(&self, serving: &Serving, fault: Option<(String, Timestamp)>) -> (Vec<String>, Vec<Stopped>) {
+        let Serving { source, tools, warnings, stopped, .. } = serving;
         let mut facts = self.facts();
         if let Some(before) = facts.serving.take().filter(|before| !Arc::ptr_eq(before, source)) {
             facts.replaced += before.status().replaced;
         }
-        (facts.serving, facts.tools) = (Some(source.clone()), tools);
-        facts.fault = fault.map(|fault| format!("{fault}; the one before is served on"));
+        (facts.serving, facts.tools, facts.fault) = (Some(source.clone()), tools.len(), None);
+        if let Some(fault) = fault {
+            facts.fail(fault);
+        }
+        let before = std::mem::replace(&mut facts.warnings, warnings.clone());
+        let were_stopped = std::mem::replace(&mut facts.stopped, stopped.clone());
+        let odd = warnings.iter().filter(|warning| !before.contains(warning)).cloned().collect();
+        (odd, stopped.iter().filter(|one| !were_stopped.contains(one)).cloned().collect())
     }
 
     /// Nothing of it is served.
-    pub(super) fn serve_nothing(&self, fault: String) {
+    pub(super) fn serve_nothing(&self, fault: (String, Timestamp)) {
         let mut facts = self.facts();
         if let Some(before) = facts.serving.take() {
             facts.replaced += before.status().replaced;
         }
+        (facts.warnings, facts.stopped) = (Vec::new(), Vec::new());
         (facts.tools, facts.is_settled, facts.fault) = (0, true, Some(fault));
+    }
+}
+
+impl Facts {
+    fn fail(&mut self, (why, at): (String, Timestamp)) {
+        let serves_on = if self.serving.is_some() { "; the one before is served on" } else { "" };
+        self.fault = Some((format!("{why}{serves_on}"), at));
     }
 }

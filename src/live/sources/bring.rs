@@ -100,7 +100,7 @@ async fn wait(now: &Notify, pause: Duration) {
 }
 
 /// "Full jitter": anything up to a bound that doubles.
-fn backoff(failed: u32, random: f64) -> Duration {
+pub(super) fn backoff(failed: u32, random: f64) -> Duration {
     FIRST_WAIT.saturating_mul(1 << (failed.max(1) - 1).min(16)).min(LONGEST_WAIT).mul_f64(random)
 }
 

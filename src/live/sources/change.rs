@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::bring::Start;
-use super::{Board, Draft, Kept, Serving, SourceView, Sources};
+use super::{Board, Draft, Kept, Listing, Serving, SourceView, Sources, Stopped, Watching};
 use crate::blocking;
 use crate::live::reload::warn_of;
 use crate::live::seen::Seen;
-use crate::live::{Error, Live, Remembered};
+use crate::live::{Error, Live, Remembered, State};
 use crate::manifest::DeclaredSource;
 use crate::printable;
 use crate::registry::{Aside, Replaced, Seated, World};
@@ -123,8 +125,9 @@ impl Live {
         let mut before: HashMap<Arc<str>, Kept> =
             sources.0.drain(..).map(|kept| (kept.board.name.clone(), kept)).collect();
         let kept = drafts.into_iter().zip(seated).map(|(draft, seated)| {
-            let start = before.remove(&draft.board.name).and_then(|kept| kept.start);
-            self.settle(draft, seated, start)
+            let (start, watching) =
+                before.remove(&draft.board.name).map_or((None, None), |kept| (kept.start, kept.watching));
+            self.settle(draft, seated, start, watching)
         });
         sources.0 = kept.collect();
         self.shown.store(Arc::new(sources.0.iter().map(|kept| kept.board.clone()).collect()));
@@ -132,7 +135,13 @@ impl Live {
         Ok(aside)
     }
 
-    fn settle(&self, draft: Draft, seated: Seated, start: Option<Start>) -> Kept {
+    fn settle(
+        self: &Arc<Self>,
+        draft: Draft,
+        seated: Seated,
+        start: Option<Start>,
+        watching: Option<Watching>,
+    ) -> Kept {
         let Draft { declared, files, board, mut candidates, fault, is_new, mut listed } = draft;
         let refused = fault.or(seated.refused.into_iter().next()).map(|why| self.clean(&why));
         let (there_were, is_first) = (!candidates.is_empty(), seated.choice == Some(0));
@@ -141,17 +150,36 @@ impl Live {
             // As it was, and as it was said to be.
             Some(_) if is_first && !is_new => {}
             Some(serving) => {
-                listed = serving.offers.iter().map(|offer| offer.name.clone()).collect();
-                board.serve(&serving.source, serving.tools.len(), refused.clone());
+                listed = serving.listing.offers.iter().map(|offer| offer.name.clone()).collect();
+                let (odd, stopped) = board.serve(serving, refused.clone().map(|why| (why, self.now())));
+                self.say_what_is_odd(&board.name, &odd, &stopped);
             }
             None if there_were => {
                 let why = refused.clone().unwrap_or_default();
                 tracing::error!(source = &*board.name, why, "nothing of a source can be served");
-                board.serve_nothing(why);
+                board.serve_nothing((why, self.now()));
             }
             None => {}
         }
-        Kept { declared, files, board, serving, refused, listed, start }
+        let watching = serving.as_ref().map(|serving| {
+            let same = watching.filter(|watching| watching.is_of(&serving.source));
+            same.unwrap_or_else(|| Watching::new(self, &board, &serving.source))
+        });
+        Kept { declared, files, board, serving, refused, listed, start, watching }
+    }
+
+    fn say_what_is_odd(&self, source: &str, odd: &[String], stopped: &[Stopped]) {
+        for warning in odd {
+            tracing::warn!(source, "{}", self.clean(warning));
+        }
+        for Stopped { tool, why } in stopped {
+            let why = self.clean(why);
+            tracing::warn!(source, tool, why, "a tool is stopped until `toolcrib pin` approves it");
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.registry.shared().clock.now()
     }
 
     /// A start has listed its tools.
@@ -166,10 +194,43 @@ impl Live {
         let state = &mut *state;
         let is_stale = |kept: &Kept| kept.start.as_ref().is_none_or(|start| start.number != number);
         let Some(kept) = state.sources.get(name).filter(|kept| !is_stale(kept)) else { return Came::Stale };
-        let Listed { tools: offers, warnings } = listed;
-        let offers = Arc::new(offers);
-        let fresh = Serving::new(&kept.declared, &kept.files, source.clone(), offers.clone());
-        let (fresh, odd) = match fresh {
+        let listing = Arc::new(Listing::of(&kept.declared, listed).await);
+        let came = self.swap_in(state, name, source, listing).await;
+        if let (Came::Served, Some(kept)) = (&came, state.sources.get(name)) {
+            kept.board.end(number, None, None);
+            self.told.send_replace(());
+        }
+        came
+    }
+
+    /// What is served was asked for its tools once more.
+    pub(super) async fn listed_again(self: &Arc<Self>, name: &str, source: &Arc<dyn Source>, listed: Listed) -> Came {
+        let mut state = self.state.lock().await;
+        let state = &mut *state;
+        let Some(kept) = state.sources.get(name) else { return Came::Stale };
+        let Some(serving) = kept.serving.as_ref().filter(|serving| Arc::ptr_eq(&serving.source, source)) else {
+            return Came::Stale;
+        };
+        let mut listing = Listing::of(&serving.declared, listed).await;
+        if listing.says_the_same(&serving.listing) {
+            tracing::debug!(source = name, "a source was listed again: its tools are what they were");
+            kept.board.is_as_it_was();
+            return Came::Served;
+        }
+        listing.keep_runners(&serving.listing);
+        self.swap_in(state, name, source.clone(), Arc::new(listing)).await
+    }
+
+    /// Puts a listing in the place of what is served of this source.
+    async fn swap_in(
+        self: &Arc<Self>,
+        state: &mut State,
+        name: &str,
+        source: Arc<dyn Source>,
+        listing: Arc<Listing>,
+    ) -> Came {
+        let Some(kept) = state.sources.get(name) else { return Came::Stale };
+        let fresh = match Serving::new(&kept.declared, &kept.files, source, listing.clone(), &kept.listed) {
             Ok(fresh) => fresh,
             Err(why) => return Came::Refused(why),
         };
@@ -187,16 +248,11 @@ impl Live {
             self.begin(kept, true);
         }
         let Some(kept) = state.sources.get(name) else { return Came::Stale };
-        let is_served = kept.serving.as_ref().is_some_and(|serving| Arc::ptr_eq(&serving.offers, &offers));
+        let is_served = kept.serving.as_ref().is_some_and(|serving| Arc::ptr_eq(&serving.listing, &listing));
         if !is_served {
             return Came::Refused(kept.refused.clone().unwrap_or_default());
         }
-        kept.board.end(number, None, None);
-        self.told.send_replace(());
-        tracing::info!(source = name, tools = offers.len(), "a source was listed");
-        for warning in warnings.iter().chain(&odd) {
-            tracing::warn!(source = name, "{}", self.clean(warning));
-        }
+        tracing::info!(source = name, tools = listing.offers.len(), "a source was listed");
         Came::Served
     }
 
@@ -205,8 +261,21 @@ impl Live {
         let why = self.clean(why);
         let wait_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         tracing::error!(source = &*board.name, why, wait_ms, "a source failed; it is tried again");
-        board.end(number, Some(why), Some(pause));
+        board.end(number, Some((why, self.now())), Some(pause));
         self.told.send_replace(());
+    }
+
+    /// What is served could not be listed again; it is tried again after `pause`.
+    pub(super) fn failed_again(&self, board: &Board, why: &str, pause: Duration) {
+        let why = self.clean(why);
+        let wait_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        tracing::error!(
+            source = &*board.name,
+            why,
+            wait_ms,
+            "a source could not be listed again; what it had is served on"
+        );
+        board.failed_again((why, self.now()));
     }
 
     /// Text of a source as others may see it.
@@ -220,9 +289,10 @@ impl Live {
     /// How every source is.
     pub fn sources(&self) -> Vec<SourceView> {
         let view = |board: &Arc<Board>| {
-            let view = board.view();
-            let (doing, fault) = (view.doing.as_deref(), view.fault.as_deref());
-            SourceView { doing: doing.map(|text| self.clean(text)), fault: fault.map(|text| self.clean(text)), ..view }
+            let mut view = board.view();
+            let said = view.doing.iter_mut().chain(&mut view.fault).chain(&mut view.warnings);
+            said.for_each(|text| *text = self.clean(text));
+            view
         };
         self.shown.load().iter().map(view).collect()
     }
@@ -289,9 +359,12 @@ impl Live {
 
     /// Lets go of every source and every tool: what runs them ends with the last call that is under way.
     pub async fn stop_sources(&self) {
-        let sources = std::mem::take(&mut self.state.lock().await.sources);
+        let mut sources = std::mem::take(&mut self.state.lock().await.sources);
         self.registry.clear();
         self.shown.store(Arc::default());
+        for watching in sources.0.iter_mut().filter_map(|kept| kept.watching.take()) {
+            watching.end().await;
+        }
         drop(sources);
     }
 }

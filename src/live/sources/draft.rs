@@ -33,9 +33,10 @@ impl Draft {
         let was_refused = before.is_some_and(|kept| kept.refused.is_some() && !kept.is_starting());
         if let Some(serving) = before.and_then(|kept| kept.serving.as_ref()) {
             // Only what is said of its tools has changed: the source runs on under the new word.
-            if serving.is_of(&declared, &files) && serving.declared.rules != declared.rules {
-                match Serving::new(&declared, &files, serving.source.clone(), serving.offers.clone()) {
-                    Ok((serving, _)) => candidates.push(serving),
+            let says = |of: &DeclaredSource| (of.rules.clone(), of.written.clone());
+            if serving.is_of(&declared, &files) && says(&serving.declared) != says(&declared) {
+                match Serving::new(&declared, &files, serving.source.clone(), serving.listing.clone(), &listed) {
+                    Ok(serving) => candidates.push(serving),
                     Err(why) => fault = Some(why),
                 }
             }

@@ -1,30 +1,37 @@
 //! Sources of tools while the service runs.
 //!
 //! `bring.rs` starts one beside what is there and tries again when that fails; `change.rs` puts what was listed in the
-//! place of what was served, in one step, or keeps that; `tools.rs` makes tools of what is offered; `board.rs` is what
-//! others see. Whatever changes holds the state of [`Live`](super::Live), and each change builds the catalog anew from
+//! place of what was served, in one step, or keeps that; `watching.rs` lists again when a source says that its tools have
+//! changed; `listing.rs` is what of that can be used, `tools.rs` makes tools of it, with `hints.rs` for what foreign ones say
+//! of effects; `board.rs` is what others see. Whatever changes holds the state of [`Live`](super::Live), and each change builds the catalog anew from
 //! the world that is remembered there.
 
 mod board;
 mod bring;
 mod change;
 mod draft;
+mod hints;
+mod listing;
 mod once;
 mod tools;
+mod watching;
 
 use std::sync::Arc;
 
 pub(super) use board::Board;
-pub use board::{SourceState, SourceView};
+pub use board::{SourceState, SourceView, Stopped};
 pub use change::Restarting;
 pub(super) use change::look;
 pub(crate) use once::{Brought, once};
 
 use self::bring::Start;
 use self::draft::Draft;
+use self::listing::Listing;
+use self::tools::Offered;
+use self::watching::Watching;
 use super::seen::Seen;
 use crate::manifest::DeclaredSource;
-use crate::tools::{Offer, Source, Tool};
+use crate::tools::{Source, Tool};
 
 /// All sources, the program's first, then as the manifest has them: of two that want one name the first gets it.
 #[derive(Default)]
@@ -44,12 +51,14 @@ struct Kept {
     /// Own names of the last good listing.
     listed: Vec<String>,
     start: Option<Start>,
+    /// Waits for what is served to say that its tools have changed.
+    watching: Option<Watching>,
 }
 
 impl Kept {
-    /// It is being started, or waits to be.
+    /// It is being started or listed again, or waits to be.
     fn is_starting(&self) -> bool {
-        self.start.as_ref().is_some_and(Start::is_under_way)
+        self.start.as_ref().is_some_and(Start::is_under_way) || self.watching.as_ref().is_some_and(Watching::is_listing)
     }
 }
 
@@ -59,20 +68,25 @@ struct Serving {
     declared: Arc<DeclaredSource>,
     files: Seen,
     source: Arc<dyn Source>,
-    offers: Arc<Vec<Offer>>,
+    listing: Arc<Listing>,
     tools: Vec<Tool>,
+    /// What is odd about the listing and the tools.
+    warnings: Vec<String>,
+    stopped: Vec<Stopped>,
 }
 
 impl Serving {
-    /// What these offers come to, and what is odd about them.
+    /// What this listing comes to. `before` are tools that the source once had.
     fn new(
         declared: &Arc<DeclaredSource>,
         files: &Seen,
         source: Arc<dyn Source>,
-        offers: Arc<Vec<Offer>>,
-    ) -> Result<(Self, Vec<String>), String> {
-        let (tools, warnings) = tools::offered(declared, &offers, files)?;
-        Ok((Self { declared: declared.clone(), files: files.clone(), source, offers, tools }, warnings))
+        listing: Arc<Listing>,
+        before: &[String],
+    ) -> Result<Self, String> {
+        let Offered { tools, warnings: odd, stopped } = tools::offered(declared, &listing, files, before)?;
+        let warnings = listing.warnings.iter().cloned().chain(odd).collect();
+        Ok(Self { declared: declared.clone(), files: files.clone(), source, listing, tools, warnings, stopped })
     }
 
     /// Whether it was started with the same.

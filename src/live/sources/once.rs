@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::{Serving, change};
+use super::{Listing, Serving, change};
 use crate::manifest::DeclaredSource;
 use crate::schema::Schema;
 use crate::tools::{Surroundings, Tool};
@@ -31,7 +31,8 @@ pub(crate) async fn once(
         let source = declared.settings.build(surroundings);
         let name = Arc::<str>::from(declared.name());
         let listed = source.list(&move |what: String| told(&name, &what)).await.map_err(|fault| fault.to_string())?;
-        Serving::new(declared, files, source, Arc::new(listed.tools)).map(|(serving, _)| serving.tools)
+        let listing = Arc::new(Listing::of(declared, listed).await);
+        Serving::new(declared, files, source, listing, &[]).map(|serving| serving.tools)
     }))
     .await;
     let mut names: HashSet<String> = taken.iter().flat_map(names_of).collect();

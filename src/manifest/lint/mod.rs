@@ -26,7 +26,7 @@ use std::path::Path;
 use self::walk::ToolSchema;
 use super::decode::join;
 use super::finding::{Finding, Place, Severity};
-use super::load::{Written, WrittenSource, WrittenTool};
+use super::load::{SERVERS, Written, WrittenSource, WrittenTool};
 use super::references::Source;
 use super::rule::Rule;
 use crate::call::NameMatching;
@@ -43,7 +43,11 @@ pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Sourc
         let under = join(section, std::slice::from_ref(name));
         secrets::short(entry, &under, base, source, &mut lints);
         secrets::literal_in_source(entry, &under, &mut lints);
-        servers::look(entry, &under, &mut lints);
+        if *section == SERVERS {
+            servers::look(entry, &under, &mut lints);
+            let pinned = written.pins.as_ref().and_then(|pins| pins.servers.get(name));
+            servers::pinned(entry, &under, pinned, &mut lints);
+        }
     }
     // Which tools a source has is not known before it is listed.
     let all_known = written.sources.is_empty();

@@ -1,4 +1,4 @@
-//! MCP servers that are reached in a way that others can listen to.
+//! MCP servers that are reached in a way that others can listen to, or that may say something else tomorrow.
 
 use serde_json::Value;
 use url::{Host, Url};
@@ -7,6 +7,8 @@ use super::Lints;
 use crate::manifest::decode::join;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
+use crate::pins::ServerPins;
+use crate::similar;
 
 /// `url` of an entry of `mcp_servers:`.
 pub(super) fn look(entry: &Node, under: &str, lints: &mut Lints) {
@@ -17,6 +19,31 @@ pub(super) fn look(entry: &Node, under: &str, lints: &mut Lints) {
         let message = "without TLS whoever is on the way reads arguments, results and headers, and may change them; \
                        write https";
         lints.warn(Rule::PlainHttp, place, join(under, &["url".into()]), message);
+    }
+}
+
+/// What was approved of the server of this entry.
+pub(super) fn pinned(entry: &Node, under: &str, pins: Option<&ServerPins>, lints: &mut Lints) {
+    let Some(pins) = pins else {
+        let message = "is not pinned: whatever the server says of its tools is taken as it is; `toolcrib pin` keeps what \
+                       they are now, and what is another then is stopped";
+        return lints.warn(Rule::UnpinnedServer, &entry.place, under, message);
+    };
+    if !pins.has_reach(&entry.to_json()) {
+        let message = "is reached in another way than when it was pinned, so all its tools are stopped; `toolcrib pin` \
+                       approves it";
+        return lints.warn(Rule::UnpinnedServer, &entry.place, under, message);
+    }
+    for (key, _) in entry.get("tools").and_then(Node::entries).unwrap_or_default() {
+        if pins.tools.contains_key(&key.text) {
+            continue;
+        }
+        let there = match similar::closest(&key.text, pins.tools.keys().map(String::as_str), similar::HINT) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "if it has it now, `toolcrib pin` approves that".into(),
+        };
+        let message = format!("the server had no such tool when it was pinned; {there}");
+        lints.warn(Rule::UnknownTool, &key.place, join(under, &["tools".into(), key.text.clone()]), message);
     }
 }
 

@@ -14,8 +14,11 @@ impl Source for Text<'_> {
         self.1.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
     }
 
-    fn file(&self, _: &Path) -> std::io::Result<String> {
-        Ok(self.0.to_owned())
+    fn file(&self, path: &Path) -> std::io::Result<String> {
+        match path.extension().is_some_and(|extension| extension == "lock") {
+            true => Err(std::io::ErrorKind::NotFound.into()),
+            false => Ok(self.0.to_owned()),
+        }
     }
 }
 

@@ -1,0 +1,168 @@
+//! `toolcrib pin`: keeps what the tools of MCP servers are now, so that another definition stops a tool until it is
+//! approved by the same command.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use super::arguments::{MANIFEST, ManifestArg};
+use super::{Failure, print};
+use crate::app::{self, Error};
+use crate::manifest::{self, DeclaredSource, Manifest, Process};
+use crate::pins::{self, Pins, ServerPins, ToolPin};
+use crate::printable;
+use crate::secrets::Redactor;
+use crate::similar;
+use crate::tools::{Listed, SourceFault, Surroundings};
+
+/// Arguments of `pin`.
+#[derive(clap::Args)]
+pub(super) struct PinArgs {
+    #[command(flatten)]
+    manifest: ManifestArg,
+    /// Only this server, and again for more of them; the others stay as they are pinned.
+    #[arg(long, value_name = "NAME")]
+    server: Vec<String>,
+}
+
+/// Starts the servers, lists their tools, writes the file and prints what differs from what it said before.
+pub(super) async fn pin(args: PinArgs) -> Result<(), Failure> {
+    let Some(path) = args.manifest.path() else {
+        return Err(Failure::Usage(format!("there is no manifest: name one with --manifest, or write {MANIFEST}")));
+    };
+    let Manifest { sources, pins, secrets, .. } =
+        manifest::load(&path, &Process, &HashMap::new()).map_err(Error::Manifest)?;
+    let servers: Vec<DeclaredSource> = sources.into_iter().filter(|source| source.settings.is_foreign()).collect();
+    known(&args.server, &servers)?;
+    let is_chosen = |name: &str| args.server.is_empty() || args.server.iter().any(|chosen| chosen == name);
+    let chosen: Vec<&DeclaredSource> = servers.iter().filter(|server| is_chosen(server.name())).collect();
+
+    let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
+    let surroundings = Surroundings::of_this_process(redactor.clone());
+    let listed = join_all(chosen.iter().map(|server| list(server, &surroundings)));
+    let listed = tokio::select! {
+        listed = listed => listed,
+        stopped = app::stopped() => {
+            stopped?;
+            return Err(Failure::Failed("toolcrib: stopped; nothing was written".into()));
+        }
+    };
+
+    let before = pins.unwrap_or_default();
+    let mut next = Pins { version: pins::VERSION, servers: before.servers.clone() };
+    let (mut said, mut faults) = (Vec::new(), Vec::new());
+    for (server, listed) in chosen.iter().zip(listed) {
+        let name = server.name();
+        match listed {
+            Ok(listed) => {
+                let now = ServerPins::of(&server.written, &listed.tools);
+                said.push(difference(name, next.servers.get(name), &now));
+                next.servers.insert(name.to_owned(), now);
+            }
+            Err(SourceFault(why)) => {
+                let kept =
+                    if next.servers.contains_key(name) { "it stays as it was pinned" } else { "it is not pinned" };
+                let why = redactor.text(&printable::text(&why)).into_owned();
+                faults.push(format!("server `{name}` could not be listed, {kept}: {why}"));
+            }
+        }
+    }
+    let gone: Vec<String> =
+        next.servers.keys().filter(|name| servers.iter().all(|server| server.name() != *name)).cloned().collect();
+    for name in gone {
+        next.servers.remove(&name);
+        said.push(format!("{name}: gone from the manifest, and from the pins"));
+    }
+    let file = pins::file_of(&path);
+    said.push(if next.servers == before.servers {
+        format!("{}: nothing to write", file.display())
+    } else {
+        let failed = |error| Failure::Failed(format!("toolcrib: {}: {error}", file.display()));
+        let text = serde_json::to_string_pretty(&next).map_err(|error| failed(error.into()))? + "\n";
+        write(&file, &text).map_err(failed)?;
+        format!("{}: written", file.display())
+    });
+    print(&said.join("\n"));
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Failed(faults.join("\n"))) }
+}
+
+/// Every server that was named is there.
+fn known(named: &[String], servers: &[DeclaredSource]) -> Result<(), Failure> {
+    let there: Vec<&str> = servers.iter().map(DeclaredSource::name).collect();
+    let Some(name) = named.iter().find(|name| !there.contains(&name.as_str())) else { return Ok(()) };
+    let hint = match similar::closest(name, there.iter().copied(), similar::HINT) {
+        Some(near) => format!("did you mean {near}?"),
+        None if there.is_empty() => "the manifest has no mcp_servers".into(),
+        None => format!("there are {}", there.join(", ")),
+    };
+    Err(Failure::Usage(format!("--server {name}: no such server; {hint}")))
+}
+
+async fn list(server: &DeclaredSource, surroundings: &Surroundings) -> Result<Listed, SourceFault> {
+    let name = server.name().to_owned();
+    let source = server.settings.build(surroundings);
+    let listed = source.list(&move |doing| tracing::info!(source = name, doing, "a source is loading")).await?;
+    for warning in &listed.warnings {
+        let warning = surroundings.redactor.text(&printable::text(warning)).into_owned();
+        tracing::warn!(source = server.name(), "{warning}");
+    }
+    Ok(listed)
+}
+
+/// What is another than it was pinned, a line for each tool.
+fn difference(name: &str, before: Option<&ServerPins>, now: &ServerPins) -> String {
+    let empty = BTreeMap::new();
+    let old: &BTreeMap<String, ToolPin> = before.map_or(&empty, |before| &before.tools);
+    let mut lines = Vec::new();
+    for (tool, pin) in &now.tools {
+        match old.get(tool) {
+            None => lines.push(format!("  new      {}", printable::text(tool))),
+            Some(was) if was.sha256 != pin.sha256 => {
+                lines.push(format!("  changed  {}: {}", printable::text(tool), was.changed(pin).join(", ")));
+            }
+            Some(_) => {}
+        }
+    }
+    lines.extend(old.keys().filter(|tool| !now.tools.contains_key(*tool)).map(|tool| format!("  gone     {tool}")));
+    let count = match now.tools.len() {
+        1 => "1 tool".to_owned(),
+        many => format!("{many} tools"),
+    };
+    let how = match before {
+        None => "pinned for the first time",
+        Some(before) if before.reach != now.reach => "reached in another way than when it was pinned",
+        Some(_) if lines.is_empty() => "as it was pinned",
+        Some(_) => "other than it was pinned",
+    };
+    lines.insert(0, format!("{name}: {count}, {how}"));
+    lines.join("\n")
+}
+
+/// Writes the file whole or not at all: a service that looks at it meanwhile sees the one or the other.
+fn write(file: &Path, text: &str) -> io::Result<()> {
+    // What a link leads to is replaced, not the link.
+    let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else {
+        return Err(io::ErrorKind::InvalidFilename.into());
+    };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let draft = folder.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    let written = (|| {
+        let mut out = OpenOptions::new().write(true).create_new(true).open(&draft)?;
+        if let Ok(before) = std::fs::metadata(&file) {
+            out.set_permissions(before.permissions())?;
+        }
+        out.write_all(text.as_bytes())?;
+        out.sync_all()?;
+        std::fs::rename(&draft, &file)?;
+        File::open(folder)?.sync_all()
+    })();
+    if written.is_err() {
+        let _ = std::fs::remove_file(&draft);
+    }
+    written
+}

@@ -1,0 +1,150 @@
+//! A source that is served may say that its tools have changed: then it is listed again as it is, without a start.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::{Instant, sleep};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::board::Board;
+use super::bring::backoff;
+use super::change::Came;
+use crate::live::Live;
+use crate::tools::{Source, SourceFault};
+
+/// The pause after the second listing in a row.
+const FIRST_GAP: Duration = Duration::from_secs(1);
+/// The longest one; and a source that has said nothing for so long may speak again at once.
+const LONGEST_GAP: Duration = Duration::from_secs(60);
+
+/// See the module. Dropping it ends the watch.
+pub(super) struct Watching {
+    source: Arc<dyn Source>,
+    is_listing: Arc<AtomicBool>,
+    task: AbortOnDropHandle<()>,
+}
+
+impl Watching {
+    pub(super) fn new(live: &Arc<Live>, board: &Arc<Board>, source: &Arc<dyn Source>) -> Self {
+        let is_listing = Arc::new(AtomicBool::new(false));
+        let watch = Watch { live: Arc::downgrade(live), board: board.clone(), is_listing: is_listing.clone() };
+        let task = tokio::spawn(watch.run(source.clone(), fastrand::f64));
+        Self { source: source.clone(), is_listing, task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Whether it is this source that is watched.
+    pub(super) fn is_of(&self, source: &Arc<dyn Source>) -> bool {
+        Arc::ptr_eq(&self.source, source)
+    }
+
+    /// Whether it is being listed again, or waits to be since that failed.
+    pub(super) fn is_listing(&self) -> bool {
+        self.is_listing.load(Ordering::Relaxed)
+    }
+
+    /// Ends the watch; when it returns, nothing here holds the source any more.
+    pub(super) async fn end(self) {
+        let Self { source, task, .. } = self;
+        task.abort();
+        let _ = task.await;
+        drop(source);
+    }
+}
+
+struct Watch {
+    live: Weak<Live>,
+    board: Arc<Board>,
+    is_listing: Arc<AtomicBool>,
+}
+
+impl Watch {
+    /// `random` gives a number from 0 to 1.
+    async fn run(self, source: Arc<dyn Source>, random: fn() -> f64) {
+        let mut gaps = Gaps::default();
+        loop {
+            source.changed().await;
+            sleep(gaps.next()).await;
+            self.is_listing.store(true, Ordering::Relaxed);
+            if !self.list(&source, random).await {
+                return;
+            }
+            self.is_listing.store(false, Ordering::Relaxed);
+            gaps.listed();
+        }
+    }
+
+    /// Lists until that is served; `false` when it is served no more.
+    async fn list(&self, source: &Arc<dyn Source>, random: fn() -> f64) -> bool {
+        let mut failed = 0_u32;
+        loop {
+            let told = {
+                let name = self.board.name.clone();
+                move |what: String| tracing::debug!(source = &*name, doing = what, "a source is listed again")
+            };
+            let listing = AssertUnwindSafe(source.list(&told)).catch_unwind().await;
+            let listing = listing.unwrap_or_else(|_| Err(SourceFault("it panicked".into())));
+            let Some(live) = self.live.upgrade() else { return false };
+            let came = match listing {
+                Ok(listed) => live.listed_again(&self.board.name, source, listed).await,
+                Err(fault) => Came::Refused(fault.to_string()),
+            };
+            let why = match came {
+                Came::Served => return true,
+                Came::Stale => return false,
+                Came::Refused(why) => why,
+            };
+            failed = failed.saturating_add(1);
+            let pause = backoff(failed, random());
+            live.failed_again(&self.board, &why, pause);
+            drop(live);
+            sleep(pause).await;
+        }
+    }
+}
+
+/// How long to wait before the next listing, so that a source that says it all the time is not listed all the time: the
+/// first is at once, each further one waits twice as long.
+#[derive(Default)]
+struct Gaps {
+    in_a_row: u32,
+    last: Option<Instant>,
+}
+
+impl Gaps {
+    fn next(&mut self) -> Duration {
+        if self.last.is_none_or(|last| last.elapsed() >= LONGEST_GAP) {
+            self.in_a_row = 0;
+        }
+        let gap = match self.in_a_row {
+            0 => Duration::ZERO,
+            many => FIRST_GAP.saturating_mul(1 << (many - 1).min(16)).min(LONGEST_GAP),
+        };
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        gap
+    }
+
+    fn listed(&mut self) {
+        self.last = Some(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_changes_all_the_time_is_listed_at_most_once_a_minute() {
+        let mut gaps = Gaps::default();
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            waits.push(gaps.next().as_secs());
+            gaps.listed();
+        }
+        assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
+        sleep(LONGEST_GAP).await;
+        assert_eq!(gaps.next(), Duration::ZERO, "it was quiet");
+    }
+}

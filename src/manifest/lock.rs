@@ -1,0 +1,178 @@
+//! The pins of MCP servers, in the file beside the manifest.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use wildmatch::WildMatch;
+
+use super::Manifest;
+use super::decode::Findings;
+use super::finding::{Finding, Place};
+use super::node::Node;
+use super::references::Source;
+use super::rule::Rule;
+use crate::call::ToolName;
+use crate::call::json::parse_strict;
+use crate::pins::{self, Pins, ServerPins};
+use crate::tools::SourceSettings;
+use crate::tools::mcp::ServerSettings;
+
+/// Reads the pins of the manifest at `path`, if it has any. What cannot be read is an error: served without them a server
+/// could say what it likes.
+pub(super) fn read(path: &Path, source: &dyn Source, findings: &mut Findings) -> Option<Pins> {
+    let file = pins::file_of(path);
+    let at =
+        |line: usize, column: usize| Place { file: file.as_path().into(), line: line.max(1), column: column.max(1) };
+    let text = match source.file(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        Err(error) => {
+            let unreadable = Finding::error(at(1, 1), "", format!("cannot be read: {error}"));
+            findings.0.push(unreadable.rule(Rule::Unreadable));
+            return None;
+        }
+    };
+    if let Err(error) = parse_strict(text.as_bytes()) {
+        let message = format!("not JSON: {error}; `toolcrib pin` writes this file: without it, it pins anew");
+        findings.0.push(Finding::error(at(error.line(), error.column()), "", message).rule(Rule::Unreadable));
+        return None;
+    }
+    let node = match Node::parse(&file, &text) {
+        Ok(node) => node,
+        Err(finding) => {
+            findings.0.push(finding);
+            return None;
+        }
+    };
+    match node.get("version").map(Node::to_json) {
+        Some(version) if version == pins::VERSION => findings.decode(&node, ""),
+        Some(version) => {
+            let message =
+                format!("pins of version {version}; this Toolcrib reads and writes version {}", pins::VERSION);
+            findings.error(&node, &["version".into()], "", message);
+            None
+        }
+        None => {
+            findings.error(&node, &[], "", "version is missing: is this a file that `toolcrib pin` wrote?");
+            None
+        }
+    }
+}
+
+/// Gives each server its pins. The names that it had then are known before it is listed.
+pub(super) fn pin(manifest: &mut Manifest, pins: &Pins) {
+    for declared in &mut manifest.sources {
+        let SourceSettings::Mcp(settings) = &declared.settings else { continue };
+        let Some(server) = pins.servers.get(&settings.name) else { continue };
+        let is_name = |own: &&String| ToolName::parse(&format!("{}{own}", declared.rules.prefix)).is_ok();
+        let known = server.tools.keys().filter(|own| takes(settings, own)).filter(is_name);
+        declared.rules.asked = known.cloned().collect();
+        declared.rules.pins = Some(Arc::new(ServerPins::clone(server)));
+    }
+}
+
+/// Whether `include` and `exclude` let a tool of that name in.
+pub(super) fn takes(settings: &ServerSettings, own: &str) -> bool {
+    let fits = |patterns: &[String]| patterns.iter().any(|pattern| WildMatch::new(pattern).matches(own));
+    (settings.include.is_empty() || fits(&settings.include)) && !fits(&settings.exclude)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::manifest::{check, load};
+
+    const MANIFEST: &str = "mcp_servers:\n  near:\n    command: [npx, server]\n    exclude: [\"x_*\"]\n    tools: {get_weather: {timeout: 3s}}\n  far: {url: \"https://e.example\"}\n";
+
+    /// A manifest and the file beside it.
+    struct Files(String, Option<String>);
+
+    impl Source for Files {
+        fn env(&self, _: &str) -> Option<String> {
+            None
+        }
+
+        fn file(&self, path: &Path) -> std::io::Result<String> {
+            match path.to_str() {
+                Some("t.yaml") => Ok(self.0.clone()),
+                Some("t.lock") => self.1.clone().ok_or_else(|| ErrorKind::NotFound.into()),
+                _ => panic!("{path:?} is asked for"),
+            }
+        }
+    }
+
+    /// Pins of the server `near`.
+    fn pinned(command: &[&str], tools: &[&str]) -> String {
+        let written = serde_json::json!({"command": command});
+        let mut near = ServerPins::of(&written, &[]);
+        for tool in tools {
+            let pin = format!("{{\"sha256\": \"{}\", \"parts\": {{}}}}", "0".repeat(64));
+            near.tools.insert((*tool).to_owned(), serde_json::from_str(&pin).unwrap());
+        }
+        let pins = Pins { version: pins::VERSION, servers: [("near".to_owned(), near)].into() };
+        serde_json::to_string_pretty(&pins).unwrap()
+    }
+
+    fn read(lock: Option<String>) -> Result<Manifest, Vec<String>> {
+        let loaded = load(Path::new("t.yaml"), &Files(MANIFEST.into(), lock), &HashMap::new());
+        loaded.map_err(|findings| findings.iter().map(ToString::to_string).collect())
+    }
+
+    fn lints(lock: Option<String>) -> Vec<String> {
+        let found = check(Path::new("t.yaml"), &Files(MANIFEST.into(), lock), &HashMap::new()).findings;
+        found
+            .iter()
+            .map(|finding| format!("{} {} {}", finding.rule.as_str(), finding.path, finding.place.line))
+            .collect()
+    }
+
+    #[test]
+    fn each_server_has_its_pins_and_its_tools_are_known_by_name() {
+        let manifest = read(Some(pinned(&["npx", "server"], &["get_weather", "more", "x_out", "no name"]))).unwrap();
+        let [near, far] = &manifest.sources[..] else { panic!("two servers") };
+        assert!(near.rules.pins.as_ref().unwrap().has_reach(&near.written) && far.rules.pins.is_none());
+        assert_eq!(near.rules.known().collect::<Vec<_>>(), ["get_weather", "more"]);
+        let without = read(None).unwrap();
+        assert!(without.pins.is_none() && without.sources.iter().all(|source| source.rules.pins.is_none()));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_an_error_with_its_place() {
+        let good = pinned(&["npx", "server"], &["get_weather"]);
+        for (lock, says) in [
+            (String::new(), "t.lock:1:1: not JSON"),
+            ("{\n  \"version\": 1,\n  \"servers\": {},\n}".into(), "t.lock:4:1: not JSON: trailing comma"),
+            ("version: 1\nservers: {}\n".into(), "t.lock:1:1: not JSON"),
+            (
+                good.replace("\"version\": 1", "\"version\": 2"),
+                "t.lock:2:3: version: pins of version 2; this Toolcrib reads",
+            ),
+            ("{\"servers\": {}}".into(), "t.lock:1:1: version is missing"),
+            ("[]".into(), "t.lock:1:1: version is missing"),
+            ("{\"version\": 1}".into(), "t.lock:1:1: missing field `servers`"),
+            (good.replace("\"reach\"", "\"reech\""), "servers.near.reech: unknown key, did you mean reach?"),
+            (good.replace("\"sha256\"", "\"sha\""), "servers.near.tools.get_weather.sha: unknown key"),
+            (good.replace("00000000\"", "\""), "sha256: a SHA-256 is expected here"),
+            (good.replace("\"servers\"", "\"version\": 1, \"servers\""), "not JSON: duplicate key `version`"),
+        ] {
+            let errors = read(Some(lock.clone())).err().unwrap_or_default();
+            assert!(errors.iter().any(|error| error.contains(says)), "{lock}: {says}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn check_says_what_is_not_pinned() {
+        assert_eq!(lints(None), ["unpinned-server mcp_servers.near 3", "unpinned-server mcp_servers.far 6"]);
+        let far = "unpinned-server mcp_servers.far 6".to_owned();
+        assert_eq!(lints(Some(pinned(&["npx", "server"], &["get_weather"]))), [far.clone()]);
+        assert_eq!(
+            lints(Some(pinned(&["npx", "other"], &["get_weather"]))),
+            ["unpinned-server mcp_servers.near 3".into(), far.clone()]
+        );
+        let unknown = "unknown-tool mcp_servers.near.tools.get_weather 5".to_owned();
+        assert_eq!(lints(Some(pinned(&["npx", "server"], &["get_wether"]))), [unknown, far]);
+    }
+}

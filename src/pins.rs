@@ -1,0 +1,242 @@
+//! What was approved of MCP servers: how each is reached, and what each of its tools is.
+//!
+//! A server may say something else of a tool tomorrow than on the day somebody looked at it, and a model believes what
+//! a description says. So `toolcrib pin` keeps hashes of what there is in a file beside the manifest, and a tool that is
+//! not what was kept is stopped until somebody has approved it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::call::json::canonical;
+use crate::tools::Offer;
+
+/// The shape of the file that is written and read here.
+pub const VERSION: u64 = 1;
+/// Of the hash of a part so many digits are kept: it names what has changed and decides nothing.
+const SHORT: usize = 16;
+
+/// The file: servers by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pins {
+    /// [`VERSION`].
+    pub version: u64,
+    /// By their names in the manifest.
+    pub servers: BTreeMap<String, ServerPins>,
+}
+
+/// What was approved of one server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerPins {
+    /// Over its command line or its URL, as the manifest writes it: values of references do not count.
+    pub reach: Hash,
+    /// By the server's own names.
+    pub tools: BTreeMap<String, ToolPin>,
+}
+
+/// What was approved of one tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolPin {
+    /// Over the canonical JSON of `{name, title, description, inputSchema, outputSchema, annotations}`, without what the
+    /// tool does not have.
+    pub sha256: Hash,
+    /// The beginnings of the hashes of these, to say what has changed.
+    pub parts: BTreeMap<String, String>,
+}
+
+/// A SHA-256, in hex.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Hash(String);
+
+impl Hash {
+    fn of(value: &Value) -> Self {
+        Self(hex::encode(Sha256::digest(canonical(value))))
+    }
+}
+
+impl TryFrom<String> for Hash {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if text.len() == 64 && text.bytes().all(is_digit) {
+            Ok(Self(text))
+        } else {
+            Err("a SHA-256 is expected here: 64 digits of 0-9 a-f")
+        }
+    }
+}
+
+/// Why a tool is stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mismatch {
+    /// Its server is reached in another way.
+    Reach,
+    /// It was not there.
+    New,
+    /// These of it are others.
+    Changed(Vec<String>),
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reach => f.write_str("its server is reached in another way than when it was pinned"),
+            Self::New => f.write_str("it is new since its server was pinned"),
+            Self::Changed(parts) => write!(f, "changed since it was pinned: {}", parts.join(", ")),
+        }
+    }
+}
+
+/// Where the pins of a manifest are: beside it, `toolcrib.lock` for `toolcrib.yaml`.
+pub fn file_of(manifest: &Path) -> PathBuf {
+    if manifest.extension().is_some_and(|extension| extension == "lock") {
+        // It cannot be both.
+        return manifest.with_extension("lock.lock");
+    }
+    manifest.with_extension("lock")
+}
+
+impl ServerPins {
+    /// What there is now. `written` is how the manifest says that the server is reached.
+    pub fn of(written: &Value, offers: &[Offer]) -> Self {
+        let tools = offers.iter().map(|offer| (offer.name.clone(), ToolPin::of(offer))).collect();
+        Self { reach: reach_of(written), tools }
+    }
+
+    /// Whether the server is still reached in that way.
+    pub fn has_reach(&self, written: &Value) -> bool {
+        self.reach == reach_of(written)
+    }
+
+    /// Why this tool is not the one that was approved.
+    pub fn mismatch(&self, written: &Value, offer: &Offer) -> Option<Mismatch> {
+        if !self.has_reach(written) {
+            return Some(Mismatch::Reach);
+        }
+        let Some(pinned) = self.tools.get(&offer.name) else { return Some(Mismatch::New) };
+        let now = ToolPin::of(offer);
+        (pinned.sha256 != now.sha256).then(|| Mismatch::Changed(pinned.changed(&now)))
+    }
+}
+
+/// A hash of `command` or `url` as they are written.
+fn reach_of(written: &Value) -> Hash {
+    let part = |name: &str| written.get(name).map(|value| (name.to_owned(), value.clone()));
+    Hash::of(&part("command").into_iter().chain(part("url")).collect())
+}
+
+impl ToolPin {
+    /// What this tool is now.
+    pub fn of(offer: &Offer) -> Self {
+        let Offer { name, description, input_schema, output_schema, annotations, .. } = offer;
+        // Where a server has its title depends on the protocol's version; it comes among the annotations here.
+        let mut annotations = annotations.clone();
+        let title = annotations.remove("title");
+        let parts: serde_json::Map<String, Value> = [
+            ("title", title),
+            ("description", Some(json!(description))),
+            ("inputSchema", Some(input_schema.clone())),
+            ("outputSchema", output_schema.clone()),
+            ("annotations", (!annotations.is_empty()).then(|| json!(annotations))),
+        ]
+        .into_iter()
+        .filter_map(|(part, value)| Some((part.to_owned(), value?)))
+        .collect();
+        let short = |value: &Value| Hash::of(value).0[..SHORT].to_owned();
+        let hashes = parts.iter().map(|(part, value)| (part.clone(), short(value))).collect();
+        let mut whole = parts;
+        whole.insert("name".into(), json!(name));
+        Self { sha256: Hash::of(&whole.into()), parts: hashes }
+    }
+
+    /// Which parts are others in `now`.
+    pub fn changed(&self, now: &Self) -> Vec<String> {
+        let names: BTreeSet<&String> = self.parts.keys().chain(now.parts.keys()).collect();
+        let differs = |name: &&String| self.parts.get(*name) != now.parts.get(*name);
+        let changed: Vec<String> = names.into_iter().filter(differs).cloned().collect();
+        if changed.is_empty() { vec!["definition".into()] } else { changed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::tools::StandIn;
+
+    fn offer(change: impl Fn(&mut Offer)) -> Offer {
+        let mut offer = Offer {
+            name: "get_weather".into(),
+            description: "Weather for a city.".into(),
+            input_schema: json!({"type": "object", "properties": {"city": {"type": "string"}}}),
+            output_schema: None,
+            annotations: serde_json::Map::new(),
+            result_as_answer: false,
+            runner: Arc::new(StandIn::new(|| (String::new(), None))),
+        };
+        change(&mut offer);
+        offer
+    }
+
+    #[test]
+    fn the_hash_can_be_worked_out_by_anybody() {
+        // printf '%s' '{"description":"Weather for a city.","inputSchema":{…},"name":"get_weather"}' | sha256sum
+        let text = r#"{"description":"Weather for a city.","inputSchema":{"properties":{"city":{"type":"string"}},"type":"object"},"name":"get_weather"}"#;
+        assert_eq!(ToolPin::of(&offer(|_| {})).sha256.0, hex::encode(Sha256::digest(text)));
+    }
+
+    #[test]
+    fn whatever_a_model_or_a_client_sees_is_part_of_the_pin() {
+        let written = json!({"command": ["npx", "server"], "environment": {"A": "${env:A}"}});
+        let pins = ServerPins::of(&written, &[offer(|_| {})]);
+        assert_eq!(pins.mismatch(&written, &offer(|_| {})), None);
+        let changed = |change: fn(&mut Offer)| match pins.mismatch(&written, &offer(change)) {
+            Some(Mismatch::Changed(parts)) => parts,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(changed(|offer| offer.description.push(' ')), ["description"]);
+        assert_eq!(changed(|offer| offer.input_schema["title"] = json!("x")), ["inputSchema"]);
+        assert_eq!(changed(|offer| offer.output_schema = Some(json!({}))), ["outputSchema"]);
+        let hint = |offer: &mut Offer| offer.annotations.extend([("readOnlyHint".to_owned(), json!(true))]);
+        assert_eq!(changed(hint), ["annotations"]);
+        let both = |offer: &mut Offer| {
+            offer.annotations.insert("title".into(), json!("Weather"));
+            offer.description.clear();
+        };
+        assert_eq!(changed(both), ["description", "title"]);
+        let other = offer(|offer| offer.name = "get_more".into());
+        assert_eq!(pins.mismatch(&written, &other), Some(Mismatch::New));
+    }
+
+    #[test]
+    fn how_a_server_is_reached_is_its_command_or_its_url_as_written() {
+        let pins = ServerPins::of(&json!({"command": ["npx", "server@1"], "environment": {"A": "1"}}), &[]);
+        assert!(pins.has_reach(&json!({"command": ["npx", "server@1"], "environment": {"A": "2"}})));
+        for other in [json!({"command": ["npx", "server@2"]}), json!({"url": "https://e.example"}), json!({})] {
+            assert!(!pins.has_reach(&other), "{other}");
+            assert_eq!(pins.mismatch(&other, &offer(|_| {})), Some(Mismatch::Reach));
+        }
+    }
+
+    #[test]
+    fn the_file_stands_beside_the_manifest() {
+        for (manifest, lock) in [
+            ("toolcrib.yaml", "toolcrib.lock"),
+            ("/etc/crib/prod.json", "/etc/crib/prod.lock"),
+            ("manifest", "manifest.lock"),
+            ("odd.lock", "odd.lock.lock"),
+        ] {
+            assert_eq!(file_of(Path::new(manifest)), Path::new(lock));
+        }
+    }
+}
