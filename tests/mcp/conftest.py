@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE.parent / "outside"))
 
 import harness  # noqa: E402: shared with the tests from outside
 from environments import environment  # noqa: E402
-from harness import Starter, poll, processes, reap, token  # noqa: E402
+from harness import Starter, is_zombie, poll, processes, reap, token  # noqa: E402
 from recipes import PYTHON  # noqa: E402
 from web import Web  # noqa: E402
 
@@ -82,6 +82,16 @@ def heard(file, method=None):
     path = pathlib.Path(file)
     messages = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return [message for message in messages if method in (None, message.get("method"))]
+
+
+def warnings(crib, name="s"):
+    """What is said of a source that is up but not all well."""
+    return "\n".join(source(crib, name).get("warnings", []))
+
+
+def living(pids):
+    """Those of the processes that run; what nobody has collected after the service's end is this machine's business."""
+    return {pid for pid in pids if os.path.exists(f"/proc/{pid}") and not is_zombie(pid)}
 
 
 def descendants(pid):

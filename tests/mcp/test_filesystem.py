@@ -1,12 +1,11 @@
 """server-filesystem of npm: what the manifest says of its tools holds, and what it keeps its own fence for, too."""
 
 import json
-import os
 
 import pytest
 
-from conftest import MODES, descendants, names
-from harness import ok, poll, problem, said_no, text_of
+from conftest import MODES, descendants, living, names
+from harness import ok, problem, said_no, text_of
 
 
 @pytest.fixture(params=MODES)
@@ -71,7 +70,7 @@ def test_its_end_is_the_services_end(crib, tmp_path):
     ok(crib.invoke("files_list_directory", {"path": str(tmp_path / "open")}))
     below = descendants(crib.pid)
     crib.stop()
-    poll(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in below), 5, "no process is left")
+    assert not living(below)
 
 
 def body(arguments):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from conftest import heard, names, reads, script, served, source
+from conftest import heard, names, reads, script, served, source, warnings
 from harness import cli, ok, poll, problem, text_of
 from recipes import to_yaml
 
@@ -58,11 +58,10 @@ def test_no_tools_at_all(begin):
 
 
 def test_two_of_one_name(begin):
-    """Which of them is meant nobody knows: neither is served, or nothing is; it is said."""
+    """The first is served, and the other is said to be left out."""
     crib = begin("duplicates")
-    assert "one" not in tools(crib), "nobody guesses"
-    assert "one" in crib.stderr + (source(crib)["fault"] or ""), "it is said"
-    ok(crib.invoke("fine_echo"))
+    assert tools(crib) == {"one", "two"} and crib.get("/tools/s_one").json["description"] == "The first.", source(crib)
+    assert "`one`" in warnings(crib), source(crib)
 
 
 def test_names_that_are_none(begin):
@@ -70,9 +69,8 @@ def test_names_that_are_none(begin):
     crib = begin("names")
     assert {"ok", "a.b", "a-b", "UPPER"} <= tools(crib), tools(crib)
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") for name in names(crib))
-    crib.logged("get weather")
-    for word in ("\u202e", "\x1b"):
-        assert word not in crib.stderr, "and what it is called does not reach a terminal raw"
+    assert "get weather" in warnings(crib) and "files/read" in warnings(crib), source(crib)
+    assert "clear" in warnings(crib) and "\x1b" not in crib.stderr + warnings(crib), "a name that obeys a terminal is shown without that"
 
 
 def test_names_that_meet(start):
@@ -80,22 +78,24 @@ def test_names_that_meet(start):
     crib = start({"tools": {"s_fine": {"kind": "native", "use": "calculator"}},
                   "mcp_servers": {"s": script("lists", "plain"), "a": script("lists", "left"), "a_b": script("lists", "right")}}).ready()
     assert crib.get("/tools/s_fine").json["kind"] == "native"
-    crib.logged("s_fine")
-    crib.logged("a_b_c")
+    said = "".join(warnings(crib, name) + (source(crib, name)["fault"] or "") for name in ("s", "a", "a_b"))
+    assert "s_fine" in said and "a_b_c" in said, said
     assert sum(tool["name"] == "a_b_c" for tool in crib.get("/tools").json["tools"]) <= 1
     reply = crib.invoke("a_b_c")
     assert reply.status in (200, 404, 503), reply
 
 
-def test_control_characters_in_descriptions(begin):
-    """A terminal that shows them obeys nothing; what hides words from people is taken out."""
+def test_what_nobody_sees_in_a_description(begin):
+    """Sequences for terminals and control characters are taken out; what turns or hides words is taken out, or said."""
     crib = begin("coloured")
     assert "coloured" in tools(crib), source(crib)
     tool = crib.get("/tools/s_coloured").json
-    assert "red" in tool["description"] and "Two lines." in tool["description"], tool
-    for bad in ("\x1b", "\x07", "\x00", "\u202e", "\U000e0041"):
-        assert bad not in json.dumps(tool, ensure_ascii=False).encode("utf-8").decode() and bad not in crib.stderr, (bad, tool)
-        assert json.dumps(bad)[1:-1] not in json.dumps(tool), (bad, tool)
+    words = [tool["description"], tool["annotations"].get("title", ""), tool["input_schema"]["properties"]["a"]["description"]]
+    for said in words:
+        assert not said or "red" in said and "Two lines." in said, words
+        assert not set(said) & set("\x1b\x07\x00") and "[31m" not in said, words
+        assert not set(said) & set("\u202e\U000e0041") or "coloured" in warnings(crib), (said, source(crib))
+    assert "\x1b" not in crib.stderr
 
 
 def test_schemas_that_cannot_be_used(start, web):
@@ -109,7 +109,7 @@ def test_schemas_that_cannot_be_used(start, web):
     assert not served_now & bad, served_now
     assert not trap.requests, "a schema is no reason to ask anybody"
     for name in bad:
-        crib.logged(name)
+        assert f"`{name}`" in warnings(crib), (name, source(crib))
     ok(crib.invoke("s_tree", {"root": {"value": 1, "children": [{"value": 2}]}}))
     said = problem(crib.invoke("s_tree", {"root": {"value": 1, "children": [{"value": "x"}]}}), 422, "invalid_arguments")
     assert said["violations"][0]["pointer"] == "/root/children/0/value", said
@@ -121,7 +121,7 @@ def test_an_output_schema_that_cannot_be_used(begin):
     if "bad_output" in tools(crib):
         ok(crib.invoke("s_bad_output"))
     else:
-        crib.logged("bad_output")
+        assert "`bad_output`" in warnings(crib), source(crib)
 
 
 def test_half_definitions(begin):
@@ -137,27 +137,23 @@ def test_a_description_of_five_megabytes(begin):
     if "fine" in tools(crib):
         assert len(crib.get("/tools").body) < 6_000_000
     else:
-        assert source(crib)["fault"] or "fine" in crib.stderr
+        assert source(crib)["fault"] or "fine" in warnings(crib), source(crib)
     ok(crib.invoke("fine_echo"))
 
 
 def test_what_a_server_says_of_itself_loosens_nothing(begin):
-    """Its hints are shown; without the manifest's word every tool is a write, and what is said to destroy stays one."""
-    crib = begin("hints", tools={"destroys": {"cache": {"ttl": "1m"}}})
-    if "reads" not in tools(crib):
-        assert "destroys" in (source(crib)["fault"] or ""), source(crib)
-        return
-    shown = {name: crib.get(f"/tools/s_{name}").json for name in ("reads", "destroys")}
-    assert shown["reads"]["effect"] == "write" and shown["reads"]["annotations"]["readOnlyHint"] is True, shown
-    assert shown["destroys"]["effect"] == "write", shown
+    """Without the manifest's word a tool is a write, whatever it says of itself, and it does not say otherwise to others."""
+    crib = begin("hints")
+    for name in ("reads", "destroys"):
+        tool = crib.get(f"/tools/s_{name}").json
+        assert tool["effect"] == "write" and tool["annotations"].get("readOnlyHint") is not True, tool
 
 
-def test_a_read_that_says_it_destroys(begin):
-    """The manifest says `read`, the server says that it destroys: the stricter word holds, or it is at least said."""
-    crib = begin("hints", tools={"destroys": {"effect": "read", "cache": {"ttl": "1m"}}, "reads": {"effect": "read"}})
-    if "destroys" in tools(crib):
-        shown = crib.get("/tools/s_destroys").json
-        assert shown["effect"] == "write" or "destroys" in crib.stderr, (shown, crib.stderr)
+def test_what_a_server_says_of_itself_tightens(begin):
+    """The manifest says `read`, the server that it changes things: then it is not cached and not tried again, and that is said."""
+    crib = begin("hints", tools={"destroys": {"effect": "read"}, "reads": {"effect": "read"}})
+    assert crib.get("/tools/s_destroys").json["effect"] == "write" and crib.get("/tools/s_reads").json["effect"] == "read"
+    assert "`destroys`" in warnings(crib) or "`s_destroys`" in warnings(crib), source(crib)
 
 
 # ---- lists that change --------------------------------------------------------------------------------------------------

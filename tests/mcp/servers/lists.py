@@ -36,7 +36,7 @@ SCHEMAS = {
     "tree": {"type": "object", "properties": {"root": {"$ref": "#/$defs/tree"}}, "required": ["root"], "$defs": {"tree": TREE}},
     "fine": OBJECT,
 }
-NAMES = ["get weather", "files/read", "naïve", "größe", "工具", "a.b", "a-b", "", "x" * 300, "new\nline", "\u202egnp", "ok", "UPPER", "$(id)", "../up"]
+NAMES = ["get weather", "files/read", "naïve", "größe", "工具", "a.b", "a-b", "", "x" * 300, "new\nline", "\u202egnp", "ok", "UPPER", "$(id)", "../up", "\x1b[2Jclear"]
 COLOURED = "Reads \x1b[31mred\x1b[0m files.\x07\x00\u202e\U000e0041 Then\tthat's it.\nTwo lines."
 
 
