@@ -18,7 +18,7 @@ def tools(crib, name="s"):
 @pytest.fixture
 def begin(start):
     def serve(way, *more, **entry):
-        entry = dict({"start_timeout": "10s"}, **entry)
+        entry = dict({"start_timeout": "5s"}, **entry)
         return served(start, s=script("lists", way, *more, **entry), fine=script("calls", tools=reads("echo")))
 
     return serve
