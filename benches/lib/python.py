@@ -83,14 +83,14 @@ def seconds(options):
     return max(1, options.seconds - 1)
 
 
-def await_tools(server):
-    """Its modules are loaded while it is up already."""
+def await_tools(server, name="add"):
+    """Sources are listed while it is up already."""
     until = time.monotonic() + 30
     while time.monotonic() < until:
-        if any(tool["name"] == "add" and tool["available"] for tool in service.parsed(server.ask("GET", "/tools"))["tools"]):
+        if any(tool["name"] == name and tool["available"] for tool in service.parsed(server.ask("GET", "/tools"))["tools"]):
             return
         time.sleep(0.05)
-    fail(f"its Python tool is not there\n{server.log()}")
+    fail(f"the tool {name} is not there\n{server.log()}")
 
 
 def of_toolcrib(server, options, folder):

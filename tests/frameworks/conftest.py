@@ -10,7 +10,6 @@ frameworks do not take (below 3.10), the tests skip themselves and say so.
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -20,8 +19,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "outside"))
 
 import harness  # noqa: E402: shared with the tests from outside
+from environments import environment  # noqa: E402
 from harness import Crib, ok, said_no, text_of  # noqa: E402
-from recipes import PYTHON  # noqa: E402
 
 PLACE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or HERE.parents[1] / "target").resolve() / "frameworks"
 TOOLS = HERE / "tools"
@@ -60,28 +59,7 @@ class Framework:
 
 def environment_of(name):
     """The interpreter of an environment with NAME.txt; built when there is none or the file has changed."""
-    if sys.version_info < (3, 10):
-        pytest.skip("the frameworks need Python 3.10")
-    wanted, folder = (HERE / f"{name}.txt").read_text(), PLACE / name
-    python, mark = folder / "bin" / "python", folder / "wanted"
-    if mark.exists() and mark.read_text() == wanted and subprocess.run([str(python), "-c", ""]).returncode == 0:
-        return python
-    uv = pathlib.Path(sys.executable).parent / "uv"
-    if not uv.exists():
-        pytest.skip("no uv here: pip install -r tests/frameworks/requirements.txt")
-    PLACE.mkdir(parents=True, exist_ok=True)
-    env = {**os.environ, "UV_CACHE_DIR": str(PLACE / "cache"), "UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never"}
-    shutil.rmtree(folder, ignore_errors=True)
-    for command in (["venv", "--quiet", "--python", PYTHON, str(folder)],
-                    ["pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), "-r", str(HERE / f"{name}.txt")]):
-        done = subprocess.run([str(uv), *command], env=env, stdin=subprocess.DEVNULL, text=True, capture_output=True, timeout=600)
-        if done.returncode:
-            said = (done.stderr or done.stdout).strip()
-            if any(words in said for words in ("Failed to fetch", "error sending request", "dns error", "Could not connect", "timed out")):
-                pytest.skip(f"PyPI is out of reach: {said.splitlines()[0]}")
-            pytest.fail(f"uv {command[0]} fails for {name}.txt\n{said}")
-    mark.write_text(wanted)
-    return python
+    return environment(HERE / f"{name}.txt", PLACE)
 
 
 @pytest.fixture(scope="module")

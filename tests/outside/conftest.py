@@ -13,36 +13,13 @@ import subprocess
 import pytest
 
 import harness
-from harness import Crib
+from harness import Starter
 from upstream import Upstream
 
 
 def pytest_sessionstart(session):
     if not session.config.option.collectonly and not os.access(harness.BIN, os.X_OK):
         pytest.exit(f"no binary at {harness.BIN}: build it, or name one in TOOLCRIB_BIN", returncode=2)
-
-
-class Starter:
-    """start(manifest, ...) -> Crib; at the end of the test every one still running must stop with exit code 0."""
-
-    def __init__(self, root):
-        self.root, self.cribs = pathlib.Path(root), []
-
-    def __call__(self, manifest=None, folder=None, **options):
-        folder = folder or self.root / f"crib{len(self.cribs)}"
-        crib = Crib(folder, manifest, **options)
-        self.cribs.append(crib)
-        return crib
-
-    def close(self):
-        failures = []
-        for crib in self.cribs:
-            try:
-                crib.stop()
-            except AssertionError as failure:
-                failures.append(str(failure))
-            print(f"--- stderr of {crib.folder}\n{crib.stderr[-6000:]}")
-        assert not failures, "\n".join(failures)
 
 
 @pytest.fixture

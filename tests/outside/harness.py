@@ -308,6 +308,29 @@ class Crib:
         return int(re.search(r"VmRSS:\s+(\d+)", status.read_text()).group(1)) * 1024 if status.exists() else 0
 
 
+class Starter:
+    """start(manifest, ...) -> Crib; at the end of the test every one still running must stop with exit code 0."""
+
+    def __init__(self, root):
+        self.root, self.cribs = pathlib.Path(root), []
+
+    def __call__(self, manifest=None, folder=None, **options):
+        folder = folder or self.root / f"crib{len(self.cribs)}"
+        crib = Crib(folder, manifest, **options)
+        self.cribs.append(crib)
+        return crib
+
+    def close(self):
+        failures = []
+        for crib in self.cribs:
+            try:
+                crib.stop()
+            except AssertionError as failure:
+                failures.append(str(failure))
+            print(f"--- stderr of {crib.folder}\n{crib.stderr[-6000:]}")
+        assert not failures, "\n".join(failures)
+
+
 class Session:
     """One keep-alive connection, for one thread."""
 

@@ -1,0 +1,206 @@
+"""Toolcrib as a client of MCP servers: real ones from npm and PyPI, and ones that do everything wrong.
+
+    tests/run --mcp                                    # installs the servers under target/mcp
+
+by hand: target/venv-mcp/bin/python -m pytest tests/mcp, with TOOLCRIB_BIN=/path/to/toolcrib for another binary than
+target/release/toolcrib. What is not installed is skipped, and said. servers/ has the servers of our own: `wire.py` is a plain one without
+packages, the others misbehave. Through HTTP as a user would: a manifest, then GET /tools and POST /tools/{server}_{tool}/invoke.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "outside"))
+
+import harness  # noqa: E402: shared with the tests from outside
+from environments import environment  # noqa: E402
+from harness import Starter, is_zombie, poll, processes, reap, token  # noqa: E402
+from recipes import PYTHON  # noqa: E402
+from web import Web  # noqa: E402
+
+PLACE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or HERE.parents[1] / "target").resolve() / "mcp"
+SERVERS = HERE / "servers"
+MODES = ("persistent", "on_demand")
+READ = {"effect": "read"}
+
+
+def pytest_sessionstart(session):
+    if not session.config.option.collectonly and not os.access(harness.BIN, os.X_OK):
+        pytest.exit(f"no binary at {harness.BIN}: build it, or name one in TOOLCRIB_BIN", returncode=2)
+
+
+# ---- entries of mcp_servers ---------------------------------------------------------------------------------------------
+
+def script(name, *args, **entry):
+    """A server of servers/, on standard input and output."""
+    return dict({"command": [PYTHON, "-S", str(SERVERS / f"{name}.py"), *map(str, args)]}, **entry)
+
+
+def reads(*names):
+    """Policies that make these tools reads: what may be cancelled, repeated and forgotten."""
+    return {name: dict(READ) for name in names}
+
+
+def served(starter, wait=60, **entries):
+    """A service with these entries of mcp_servers; every one was listed or has failed once."""
+    return starter({"mcp_servers": entries}).ready(wait)
+
+
+# ---- looking ------------------------------------------------------------------------------------------------------------
+
+def names(crib):
+    return {tool["name"] for tool in crib.get("/tools").json["tools"] if tool["available"]}
+
+
+def source(crib, name="s"):
+    return {one["name"]: one for one in crib.get("/sources").json["sources"]}[name]
+
+
+def events(crib, tool, arguments=None, **more):
+    """A call as a stream of events: [(event, data)], the result last."""
+    reply = crib.invoke(tool, arguments, headers={"accept": "text/event-stream"}, **more)
+    assert reply.status == 200 and reply.headers["content-type"] == "text/event-stream", reply
+    found = []
+    for block in reply.body.decode().split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if lines:
+            found.append((lines["event"], json.loads(lines["data"])))
+    assert found[-1][0] == "result", found
+    return found
+
+
+def heard(file, method=None):
+    """What a server of servers/ has heard."""
+    path = pathlib.Path(file)
+    messages = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [message for message in messages if method in (None, message.get("method"))]
+
+
+def warnings(crib, name="s"):
+    """What is said of a source that is up but not all well."""
+    return "\n".join(source(crib, name).get("warnings", []))
+
+
+def living(pids):
+    """Those of the processes that run; what nobody has collected after the service's end is this machine's business."""
+    return {pid for pid in pids if os.path.exists(f"/proc/{pid}") and not is_zombie(pid)}
+
+
+def descendants(pid):
+    """Processes whose chain of parents leads to `pid`, dead ones that nobody has collected included."""
+    parents = {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found, layer = set(), {pid}
+    while layer:
+        layer = {child for child, parent in parents.items() if parent in layer} - found
+        found |= layer
+    return found
+
+
+def handles(pid):
+    """Open file handles of a process and all below it."""
+    count = 0
+    for one in {pid} | descendants(pid):
+        try:
+            count += len(os.listdir(f"/proc/{one}/fd"))
+        except OSError:
+            continue
+    return count
+
+
+# ---- fixtures -----------------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def start(tmp_path):
+    starter = Starter(tmp_path)
+    yield starter
+    starter.close()
+
+
+@pytest.fixture(scope="module")
+def start_shared(tmp_path_factory):
+    starter = Starter(tmp_path_factory.mktemp("shared"))
+    yield starter
+    starter.close()
+
+
+@pytest.fixture
+def mark():
+    """A word for command lines; whatever still carries it after the test is ended."""
+    value = token()
+    yield value
+    reap(value)
+
+
+@pytest.fixture
+def web():
+    """Makes scripted MCP servers over HTTP."""
+    made = []
+
+    def make(*args, **more):
+        made.append(Web(*args, **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture(scope="session")
+def node():
+    """A Node.js that runs the packages of package.json, and where they are."""
+    program, packages = shutil.which("node"), PLACE / "node_modules" / "@modelcontextprotocol"
+    if not program or not packages.is_dir():
+        pytest.skip("no Node.js here, or tests/run has not installed its packages")
+    return os.path.realpath(program), packages
+
+
+@pytest.fixture(scope="session")
+def python():
+    """The interpreter with an SDK: python("sdk-1"), python("sdk-2")."""
+    return lambda name: str(environment(HERE / f"{name}.txt", PLACE))
+
+
+@pytest.fixture(scope="session")
+def listening():
+    """Starts servers that listen at a port: listening(command with {port}) -> URL of /mcp."""
+    running = []
+
+    def start(*command, env=None):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [str(part).format(port=port) for part in command]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   env={"PATH": os.environ["PATH"], "PORT": str(port), **(env or {})})
+        running.append(process)
+
+        def answers():
+            assert process.poll() is None, f"{command} ended with {process.returncode}"
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        poll(answers, 60, f"{command} listens")
+        return f"http://127.0.0.1:{port}/mcp"
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def gone(mark, seconds=10):
+    """No process carries this word any more."""
+    poll(lambda: not processes(mark), seconds, f"no process with {mark}")

@@ -1,0 +1,73 @@
+"""`starts.py WAY`: a server that goes wrong when it starts, or will not end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from wire import Server, note, text, tool
+
+WAY = sys.argv[1]
+CALLS = {"pid": lambda server, message: text(str(os.getpid()))}
+
+
+class Odd(Server):
+    def on_initialize(self, number, params):
+        if WAY == "refuses":
+            return self.refuse(number, -32603, "The licence has expired")
+        if WAY == "old":
+            return self.answer(number, {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}})
+        if WAY == "unknown_version":
+            return self.answer(number, {"protocolVersion": "1999-01-01", "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}})
+        if WAY == "no_tools":
+            return self.answer(number, {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "t", "version": "1"}})
+        if WAY == "wrong_result":
+            return self.answer(number, {"hello": "world"})
+        super().on_initialize(number, params)
+
+    def heard(self, message):
+        if WAY == "silent":
+            return
+        if WAY == "strict" and message["method"] == "server/discover":
+            os._exit(7)  # as servers do that take nothing before `initialize`
+        if WAY == "unasked" and message["method"] == "server/discover":
+            return  # never answers what it does not know
+        if WAY == "dies_listing" and message["method"] == "tools/list":
+            os._exit(4)
+        if WAY == "hangs_listing" and message["method"] == "tools/list":
+            return
+        if WAY == "pings" and message["method"] in ("initialize", "server/discover"):
+            self.send({"id": "early", "method": "ping"})
+            self.notify("notifications/message", level="info", data="starting")
+        super().heard(message)
+
+    def closed(self):
+        if WAY in ("stubborn", "grandchildren"):
+            while True:
+                time.sleep(60)
+
+
+if WAY == "dies":
+    note("STARTED", str(os.getpid()))
+    sys.exit("no config: /etc/made-up.conf")
+if WAY == "bleeds":  # every second start goes well
+    with open(os.environ["STARTED"], "a+", encoding="utf-8") as file:
+        file.seek(0)
+        odd = len(file.readlines()) % 2 == 0
+    if odd:
+        note("STARTED", str(os.getpid()))
+        sys.exit("not yet")
+if WAY == "garbage":
+    sys.stdout.write("Welcome to the server!\n\n{\"level\": \"info\"}\n[]\nnull\n")
+    sys.stdout.flush()
+if WAY == "deaf":
+    os.close(1)
+    time.sleep(300)
+if WAY in ("stubborn", "grandchildren"):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+if WAY == "grandchildren":
+    for _ in range(3):
+        subprocess.Popen(["/bin/sh", "-c", f"trap '' TERM HUP; sleep 300; : {sys.argv[2]}"], start_new_session=True)
+Odd([tool("pid")], CALLS).run()

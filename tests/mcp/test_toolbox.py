@@ -1,0 +1,98 @@
+"""Servers written with FastMCP and with the official Python SDK, of both eras: what a function returns, raises and tells arrives."""
+
+import base64
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from conftest import MODES, SERVERS, events, names, reads, served
+from harness import ok, poll, problem, said_no, text_of
+
+# SDK, and the environment that has it. mcp 1.x speaks the session era only; mcp 2.x, and FastMCP 4 upon it, both.
+SDKS = {"fastmcp": "sdk-2", "mcp-2": "sdk-2", "mcp-1": "sdk-1"}
+TOOLS = {"add", "forecast", "fails", "picture", "climbs", "sleeps", "pid"}
+
+
+@pytest.fixture(scope="module", params=list(SDKS))
+def sdk(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def crib(sdk, start_shared, python, listening):
+    interpreter, toolbox = python(SDKS[sdk]), str(SERVERS / "toolbox.py")
+    policies = reads("add", "picture", "climbs", "pid")
+    policies["sleeps"] = {"effect": "read", "timeout": "1s"}
+    pipe = {"command": [interpreter, toolbox, sdk, "stdio"], "tools": policies}
+    web = {"url": listening(interpreter, toolbox, sdk, "{port}"), "tools": policies}
+    return served(start_shared, pipe=pipe, pipe_anew=dict(pipe, mode="on_demand"), web=web, web_anew=dict(web, mode="on_demand"))
+
+
+@pytest.fixture(params=("pipe", "pipe_anew", "web", "web_anew"))
+def way(request):
+    return request.param
+
+
+def test_its_functions_are_tools(crib, way):
+    assert {name for name in names(crib) if name.startswith(f"{way}_") and name[len(way) + 1:] in TOOLS} == {f"{way}_{name}" for name in TOOLS}
+    tool = crib.get(f"/tools/{way}_forecast").json
+    assert tool["input_schema"]["properties"]["city"]["minLength"] == 1 and "degrees" in tool["output_schema"]["properties"], tool
+
+
+def test_typed_results(crib, way):
+    answer = ok(crib.invoke(f"{way}_add", {"a": 40, "b": 2}))
+    assert text_of(answer) == "42" and answer["structured_content"] == {"result": 42}, answer
+    answer = ok(crib.invoke(f"{way}_forecast", {"city": "Oslo"}))
+    assert answer["structured_content"] == {"city": "Oslo", "degrees": 21.5, "days": ["sun", "rain"]}, answer
+    assert json.loads(text_of(answer)) == answer["structured_content"]
+
+
+def test_arguments_that_do_not_fit(crib, way):
+    said = problem(crib.invoke(f"{way}_forecast", {"city": ""}), 422, "invalid_arguments")
+    assert said["violations"][0]["pointer"] == "/city", said
+
+
+def test_an_exception_is_a_no(crib, way):
+    answer = said_no(crib.invoke(f"{way}_fails", {"reason": "the moon is full"}))
+    assert "the moon is full" in text_of(answer) or "Error executing tool" in text_of(answer), answer
+    assert "Traceback" not in text_of(answer)
+
+
+def test_pictures(crib, way):
+    answer = ok(crib.invoke(f"{way}_picture"))
+    picture = next(block for block in answer["content"] if block["type"] == "image")
+    assert picture["mimeType"] == "image/png" and base64.b64decode(picture["data"]).startswith(b"\x89PNG"), answer
+
+
+def test_progress(crib, way):
+    found = events(crib, f"{way}_climbs", {"steps": 3})
+    told = [data["data"] for event, data in found if event == "progress"]
+    assert [(one["progress"], one["total"], one["message"]) for one in told] == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")], told
+    assert text_of(found[-1][1]) == "up"
+
+
+def test_a_call_past_its_time_does_not_cost_the_server(crib, way):
+    before = text_of(ok(crib.invoke(f"{way}_pid")))
+    began = time.monotonic()
+    problem(crib.invoke(f"{way}_sleeps", {"seconds": 20}), 504, "attempt_timed_out")
+    assert time.monotonic() - began < 5
+    after = text_of(ok(crib.invoke(f"{way}_pid")))
+    assert (before == after) == (way != "pipe_anew"), "kept, unless it is started for each call"
+
+
+def test_it_sees_itself_in_the_catalog_of_every_format(crib):
+    for kind in ("openai", "openai-responses", "anthropic", "gemini", "bedrock", "mcp"):
+        reply = crib.get(f"/tools?format={kind}")
+        assert reply.status == 200 and b"pipe_forecast" in reply.body, (kind, reply)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_killed_under_a_call_it_comes_back(start, python, mode):
+    """The real thing dies as any process does."""
+    crib = served(start, s={"command": [python("sdk-2"), str(SERVERS / "toolbox.py"), "mcp-2", "stdio"], "mode": mode, "tools": reads("pid")})
+    if mode == "persistent":
+        os.kill(int(text_of(ok(crib.invoke("s_pid")))), signal.SIGKILL)
+    poll(lambda: crib.invoke("s_pid").status == 200, 20, "it answers again")

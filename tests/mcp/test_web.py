@@ -1,0 +1,308 @@
+"""Servers by URL that misbehave, of both eras and in both modes."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from conftest import MODES, events, handles, served, source
+from harness import later, ok, parallel, poll, problem, text_of
+from recipes import CALLERS, KEYS
+
+ERAS = ("session", "sessionless", "modern")
+
+
+@pytest.fixture(params=ERAS)
+def era(request):
+    return request.param
+
+
+def entry(web, **more):
+    return dict({"url": web.url, "start_timeout": "3s", "tools": {"echo": {"effect": "read", "timeout": "3s"}}}, **more)
+
+
+def after(web, method, work):
+    """From now on this method is answered so."""
+    web.on[method.replace("/", "_")] = work
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_is_listed_and_called(start, web, era, mode):
+    one = web(era)
+    crib = served(start, s=entry(one, mode=mode))
+    assert source(crib)["state"] == "up", (source(crib), one.requests)
+    for number in range(3):
+        assert json.loads(text_of(ok(crib.invoke("s_echo", {"n": number})))) == {"n": number}
+    headers, message = one.asked("tools/call")[-1]
+    assert "application/json" in headers["accept"] and "text/event-stream" in headers["accept"], headers
+    if era == "modern":
+        assert (headers["mcp-protocol-version"], headers["mcp-method"], headers["mcp-name"]) == ("2026-07-28", "tools/call", "echo"), headers
+        assert message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28", message
+        assert not one.asked("initialize")
+    else:
+        assert headers["mcp-protocol-version"] == "2025-11-25", headers
+        assert (headers.get("mcp-session-id") in one.sessions) == (era == "session"), headers
+    crib.stop()
+    if era == "session":
+        ended = {headers.get("mcp-session-id") for verb, _, headers, _ in one.requests if verb == "DELETE"}
+        assert ended >= one.sessions if mode == "on_demand" else ended, "sessions are ended by who began them"
+
+
+def test_declared_headers_are_sent_and_a_callers_are_not(start, web, era):
+    one = web(era)
+    crib = start({"callers": CALLERS, "mcp_servers": {"s": entry(one, headers={"authorization": "Bearer ${env:TOKEN}", "x-team": "blue"})}},
+                 env={**KEYS, "TOKEN": "the-servers-own-key"})
+    poll(lambda: crib.get("/readyz").status == 200, 20)
+    more = {"cookie": "session=callers", "x-team": "red", "proxy-authorization": "Basic callers", "x-api-key": KEYS["ANN"]}
+    ok(crib.invoke("s_echo", {"a": 1}, key=KEYS["ANN"], headers=more))
+    for verb, _, headers, body in one.requests:
+        assert headers["authorization"] == "Bearer the-servers-own-key" and headers["x-team"] == "blue", (verb, headers)
+        assert KEYS["ANN"] not in json.dumps(headers) + body.decode() and "callers" not in json.dumps(headers), headers
+
+
+def test_redirects_are_not_followed(start, web, era):
+    elsewhere = web(era)
+    for status in (301, 302, 303, 307, 308):
+        one = web(era)
+        crib = served(start, s=entry(one, headers={"authorization": "Bearer of-this-server"}))
+        ok(crib.invoke("s_echo"))
+        after(one, "tools/call", lambda exchange, _, status=status: exchange.status(status, Location=elsewhere.url))
+        problem(crib.invoke("s_echo"), 502, "upstream_failed")
+        crib.stop()
+    assert not elsewhere.requests
+
+
+def test_a_server_that_sends_elsewhere_at_the_start(start, web):
+    elsewhere, one = web(), web()
+    one.on["POST"] = lambda exchange, _: exchange.status(307, Location=elsewhere.url)
+    crib = served(start, s=entry(one))
+    assert source(crib)["state"] == "failed" and not elsewhere.requests, source(crib)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
+def test_a_server_that_does_not_let_us_in(start, web, status):
+    one = web()
+    one.on["POST"] = lambda exchange, _: exchange.status(status, b"no entry for token open-sesame", WWW_Authenticate="Bearer")
+    crib = served(start, s=entry(one))
+    told = source(crib)
+    assert told["state"] == "failed" and str(status) in told["fault"], told
+    problem(crib.invoke("s_echo"), {404, 503})
+    one.on.clear()
+    poll(lambda: crib.invoke("s_echo").status == 200, 20, "it is tried again")
+
+
+def test_nobody_listens(start, web):
+    crib = served(start, s={"url": "http://127.0.0.1:1/mcp", "start_timeout": "3s"}, fine=entry(web()))
+    assert source(crib)["state"] == "failed", source(crib)
+    ok(crib.invoke("fine_echo"))
+
+
+@pytest.mark.parametrize("status", [401, 500, 503])
+def test_a_call_that_is_turned_away(start, web, era, status):
+    one = web(era)
+    crib = served(start, s=entry(one))
+    after(one, "tools/call", lambda exchange, _: exchange.status(status, b"not now"))
+    said = problem(crib.invoke("s_echo"), {502, 503})
+    assert "not now" not in said["detail"] or status != 401, said
+    one.on.clear()
+    poll(lambda: crib.invoke("s_echo").status == 200, 15, "the next one is let in")
+
+
+def test_a_session_that_is_forgotten(start, web):
+    """404: begin a new one; calls do not notice, or fail once."""
+    one = web("session")
+    crib = served(start, s=entry(one))
+    ok(crib.invoke("s_echo"))
+    for _ in range(3):
+        one.sessions.clear()
+        poll(lambda: crib.invoke("s_echo").status == 200, 10, "a new session")
+    assert len(one.asked("initialize")) >= 4
+
+
+def test_a_write_is_not_sent_twice_when_its_session_is_forgotten(start, web):
+    one = web("session")
+    crib = served(start, s=entry(one, tools={}))
+    ok(crib.invoke("s_echo", {"n": 0}))
+    one.sessions.clear()
+    reply = crib.invoke("s_echo", {"n": 1})
+    assert reply.status in (200, 502, 503), reply
+    sent = [headers for headers, message in one.asked("tools/call") if message["params"]["arguments"] == {"n": 1}]
+    assert len([headers for headers in sent if headers["mcp-session-id"] in one.sessions]) <= 1, "a 404 has run nothing, what was taken runs once"
+
+
+def stream(*steps):
+    """An answer as a stream of events: each step is a function of (exchange, message)."""
+
+    def work(exchange, message):
+        exchange.sse()
+        for step in steps:
+            if step(exchange, message) is False:
+                return
+        exchange.end()
+
+    return work
+
+
+def says(words):
+    result = {"content": [{"type": "text", "text": words}]}
+    return lambda exchange, message: exchange.event({"jsonrpc": "2.0", "id": message["id"], "result": (
+        dict(result, resultType="complete") if exchange.server.web.era == "modern" else result)}, event="message")
+
+
+def tells(exchange, message):
+    token = message["params"]["_meta"].get("progressToken")
+    exchange.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": 1, "total": 2}})
+
+
+def naps(seconds):
+    return lambda exchange, message: time.sleep(seconds)
+
+
+def comment(exchange, message):
+    exchange.chunk(b": still here\n\n")
+
+
+def cuts(exchange, message):
+    exchange.cut()
+    return False
+
+
+def test_an_answer_as_a_stream_with_progress(start, web, era):
+    one = web(era)
+    crib = served(start, s=entry(one))
+    after(one, "tools/call", stream(comment, tells, naps(0.1), says("streamed")))
+    found = events(crib, "s_echo")
+    assert [data["data"]["progress"] for event, data in found if event == "progress"] == [1], found
+    assert text_of(found[-1][1]) == "streamed"
+
+
+def test_a_stream_that_is_slow_has_the_calls_time(start, web, era):
+    one = web(era)
+    crib = served(start, s=entry(one))
+    after(one, "tools/call", stream(*[comment, naps(0.2)] * 5, says("at last")))
+    assert text_of(ok(crib.invoke("s_echo"))) == "at last"
+    after(one, "tools/call", stream(*[comment, naps(0.2)] * 50))
+    began = time.monotonic()
+    problem(crib.invoke("s_echo", timeout="1s"), 504, "attempt_timed_out")
+    assert time.monotonic() - began < 3
+
+
+def test_a_stream_that_breaks_off(start, web, era):
+    one = web(era)
+    crib = served(start, s=entry(one))
+    after(one, "tools/call", stream(tells, cuts))
+    began = time.monotonic()
+    problem(crib.invoke("s_echo"), {502, 504})
+    assert time.monotonic() - began < 6
+    one.on.clear()
+    poll(lambda: crib.invoke("s_echo").status == 200, 10, "the next one is answered")
+
+
+def test_a_stream_that_ends_without_an_answer(start, web, era):
+    one = web(era)
+    crib = served(start, s=entry(one))
+    after(one, "tools/call", stream(tells))
+    problem(crib.invoke("s_echo"), {502, 504})
+    one.on.clear()
+    poll(lambda: crib.invoke("s_echo").status == 200, 10, "the next one is answered")
+
+
+def test_a_server_that_does_not_answer(start, web, era):
+    one = web(era)
+    crib = served(start, s=entry(one))
+    after(one, "tools/call", lambda exchange, _: exchange.server.web.over.wait(20))
+    began = time.monotonic()
+    problem(crib.invoke("s_echo", timeout="500ms"), 504, "attempt_timed_out")
+    assert time.monotonic() - began < 3
+    one.on.clear()
+    ok(crib.invoke("s_echo"))
+    if era == "session":
+        poll(lambda: one.asked("notifications/cancelled"), 5, "it is told")
+
+
+def test_answers_that_are_too_much(start, web, era):
+    def huge(exchange, message):
+        exchange.result(message, {"content": [{"type": "text", "text": "x" * 50_000_000}]})
+
+    def huge_event(exchange, message):
+        exchange.sse()
+        for _ in range(50):
+            exchange.chunk(b"data: " + b"x" * 1_000_000 + b"\n")
+        says("no")(exchange, message)
+
+    def endless(exchange, message):
+        exchange.sse()
+        while not exchange.server.web.over.is_set():
+            exchange.chunk(b"x" * 1_000_000)
+
+    one = web(era)
+    crib = served(start, s=entry(one, tools={"echo": {"effect": "read", "timeout": "20s"}}))
+    before = crib.rss()
+    for work in (huge, huge_event, endless):
+        after(one, "tools/call", work)
+        began = time.monotonic()
+        problem(crib.invoke("s_echo"), 502, {"bad_output", "upstream_failed"})
+        assert time.monotonic() - began < 15
+    assert crib.rss() - before < 120_000_000
+    one.on.clear()
+    poll(lambda: crib.invoke("s_echo").status == 200, 10, "the next one is answered")
+
+
+def test_answers_that_are_none(start, web, era):
+    one = web(era)
+    crib = served(start, s=entry(one))
+    odd = [lambda exchange, _: exchange.status(200, b"<html>Sign in</html>", "text/html"),
+           lambda exchange, _: exchange.status(200, b"", "application/json"),
+           lambda exchange, _: exchange.status(200, b'{"half": ', "application/json"),
+           lambda exchange, _: exchange.json({"hello": "world"}),
+           lambda exchange, _: exchange.json([1, 2]),
+           lambda exchange, message: exchange.json({"jsonrpc": "2.0", "id": 99999, "result": {"content": []}}),
+           lambda exchange, _: exchange.status(202),
+           lambda exchange, _: exchange.status(204),
+           lambda exchange, _: exchange.cut()]
+    for number, work in enumerate(odd):
+        after(one, "tools/call", work)
+        began = time.monotonic()
+        problem(crib.invoke("s_echo"), {502, 504})
+        assert time.monotonic() - began < 5, number
+        one.on.clear()
+        poll(lambda: crib.invoke("s_echo").status == 200, 10, f"the one after {number} is answered")
+        poll(lambda: "closed" in json.dumps(crib.get("/tools/s_echo").json.get("breaker", "closed")), 10, "its breaker is closed")
+
+
+def test_many_at_once_each_get_their_own(start, web, era):
+    gate = threading.Barrier(16)
+
+    def together(exchange, message):
+        gate.wait(20)
+        exchange.server.web.usual(exchange, message, "tools/call")
+
+    one = web(era)
+    crib = served(start, s=entry(one, tools={"echo": {"effect": "read", "concurrency": {"max": 16}}}))
+    after(one, "tools/call", together)
+    answers = parallel(16, lambda number: crib.invoke("s_echo", {"n": number}))
+    assert [json.loads(text_of(ok(answer))) for answer in answers] == [{"n": number} for number in range(16)]
+
+
+def test_a_service_stops_under_its_calls(start, web, era):
+    one = web(era)
+    crib = start({"server": {"drain": "1s"}, "mcp_servers": {"s": entry(one, tools={"echo": {"effect": "read", "timeout": "30s"}})}}).ready()
+    after(one, "tools/call", lambda exchange, _: exchange.server.web.over.wait(20))
+    call = later(lambda: crib.invoke("s_echo"))
+    poll(lambda: one.asked("tools/call"), 5, "it is asked")
+    began = time.monotonic()
+    crib.stop()
+    assert time.monotonic() - began < 10
+    problem(call(5), {499, 503})
+
+
+def test_handles_stay_as_few_as_they_were(start, web, era):
+    one = web(era)
+    crib = served(start, s=entry(one), d=entry(one, mode="on_demand"))
+    for _ in range(5):
+        ok(crib.invoke("s_echo")), ok(crib.invoke("d_echo"))
+    before = handles(crib.pid)
+    for _ in range(60):
+        ok(crib.invoke("s_echo")), ok(crib.invoke("d_echo"))
+    poll(lambda: handles(crib.pid) <= before + 3, 10, f"{before} handles before, {handles(crib.pid)} now")

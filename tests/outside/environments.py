@@ -1,0 +1,40 @@
+"""Python environments with pinned packages, built once and kept."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from recipes import PYTHON
+
+NO_NETWORK = ("Failed to fetch", "error sending request", "dns error", "Could not connect", "timed out")
+
+
+def environment(pins, place):
+    """The interpreter of an environment below `place` with what the file `pins` lists; built when there is none or the file has changed.
+    The test that asks is skipped where it cannot be had."""
+    if sys.version_info < (3, 10):
+        pytest.skip("its packages need Python 3.10")
+    wanted, folder = pins.read_text(), place / pins.stem
+    python, mark = folder / "bin" / "python", folder / "wanted"
+    if mark.exists() and mark.read_text() == wanted and subprocess.run([str(python), "-c", ""]).returncode == 0:
+        return python
+    uv = pathlib.Path(sys.executable).parent / "uv"
+    if not uv.exists():
+        pytest.skip(f"no uv here: pip install -r {pins.parent / 'requirements.txt'}")
+    place.mkdir(parents=True, exist_ok=True)
+    env = {**os.environ, "UV_CACHE_DIR": str(place / "cache"), "UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never"}
+    shutil.rmtree(folder, ignore_errors=True)
+    for command in (["venv", "--quiet", "--python", PYTHON, str(folder)],
+                    ["pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), "-r", str(pins)]):
+        done = subprocess.run([str(uv), *command], env=env, stdin=subprocess.DEVNULL, text=True, capture_output=True, timeout=600)
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip()
+            if any(words in said for words in NO_NETWORK):
+                pytest.skip(f"PyPI is out of reach: {said.splitlines()[0]}")
+            pytest.fail(f"uv {command[0]} fails for {pins.name}\n{said}")
+    mark.write_text(wanted)
+    return python
