@@ -17,6 +17,7 @@ use super::notes::{ModelUsage, Notes};
 use super::policy::Effect;
 use super::progress::{ProgressSink, Reporter};
 use super::subcalls::Lineage;
+use super::trace::TraceContext;
 
 /// Values that the embedding program shares with its tools, one of each type: a pool, a client, a project root.
 #[derive(Clone, Default)]
@@ -76,6 +77,7 @@ pub struct ToolContext {
     reporter: Option<Reporter>,
     pub(super) lineage: Lineage,
     pub(super) request_id: Option<Arc<str>>,
+    pub(super) trace: Option<Arc<TraceContext>>,
     pub(super) progress: Option<ProgressSink>,
     pub(super) cancel: CancellationToken,
 }
@@ -99,6 +101,7 @@ impl ToolContext {
             reporter: None,
             lineage: invocation.lineage.clone(),
             request_id: invocation.request_id.clone(),
+            trace: invocation.trace.clone(),
             progress: invocation.progress.clone(),
             cancel: invocation.cancel.clone(),
         }
@@ -118,6 +121,12 @@ impl ToolContext {
     /// The folder that the manifest gives this tool to work in.
     pub fn workdir(&self) -> Option<&std::path::Path> {
         self.settings.workdir.as_deref()
+    }
+
+    /// The trace that the call belongs to, when whoever asked sent a valid one: for requests that the tool makes, as the
+    /// headers `traceparent` and `tracestate`. Calls of other tools inherit it by themselves.
+    pub fn trace(&self) -> Option<&TraceContext> {
+        self.trace.as_deref()
     }
 
     /// The value of a variable that the tool declared; an undeclared one is not there.

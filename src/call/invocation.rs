@@ -19,6 +19,7 @@ use super::notes::Notes;
 use super::page::Page;
 use super::progress::ProgressSink;
 use super::subcalls::Lineage;
+use super::trace::TraceContext;
 
 /// The ledger's key: a UUIDv7 (RFC 9562), so ids sort by the time the calls began.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -127,6 +128,8 @@ pub struct Invocation {
     pub tool_use_id: Option<Arc<str>>,
     /// The id of the request that asked, as whoever sent it knows it; only for the log.
     pub request_id: Option<Arc<str>>,
+    /// The trace that it belongs to, for those that its tool asks and for the log.
+    pub trace: Option<Arc<TraceContext>>,
     /// The caller's context, for tools that take one; never part of the arguments.
     pub context: Arc<JsonObject>,
     /// How the cache takes part.
@@ -180,6 +183,7 @@ impl Invocation {
             run_id: None,
             tool_use_id: None,
             request_id: None,
+            trace: None,
             context: Arc::default(),
             cache: CacheMode::default(),
             page: None,

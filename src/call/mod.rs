@@ -21,6 +21,7 @@ mod result;
 mod stored;
 mod subcalls;
 mod tool_error;
+mod trace;
 pub mod units;
 
 pub use calls::{CallSettings, NameMatching};
@@ -45,3 +46,4 @@ pub use result::{Answer, Content, Resource, ToolResult};
 pub use stored::{NotStored, StoredResults};
 pub use subcalls::{LEVELS, Lineage, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, Wanted};
 pub use tool_error::ToolError;
+pub use trace::TraceContext;

@@ -147,6 +147,7 @@ impl ToolContext {
         invocation.run_id = self.run_id.clone();
         invocation.tool_use_id = call.tool_use_id.clone();
         invocation.request_id = self.request_id.clone();
+        invocation.trace = self.trace.clone();
         invocation.context = self.context.clone();
         invocation.cancel = self.cancel.child_token();
         invocation.stop = invocation.cancel.child_token();

@@ -1,16 +1,29 @@
 //! Every request has an id: its sender's own, or one of ours. It comes back in the answer, problems included, and stands
-//! in the log line of the call.
+//! in the log line of the call. It may be part of a trace, too.
+
+use std::sync::Arc;
 
 use axum::extract::Request;
-use axum::http::HeaderValue;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use tower_http::request_id::{MakeRequestId, RequestId};
 use uuid::Uuid;
+
+use crate::call::TraceContext;
 
 /// Longest id that is taken over.
 const LONGEST: usize = 128;
 
 /// The header, by the name that proxies give it.
 const X_REQUEST_ID: &str = "x-request-id";
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// The trace that a request belongs to, if it says so in a way that is valid.
+pub(super) fn trace(headers: &HeaderMap) -> Option<Arc<TraceContext>> {
+    let all = |name| headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    TraceContext::read(all(TRACEPARENT), all(TRACESTATE)).map(Arc::new)
+}
 
 /// Takes an id away that must not be repeated into logs and answers: too long, more than one, or not visible ASCII. The
 /// request then gets one of ours.

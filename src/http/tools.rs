@@ -19,7 +19,7 @@ use super::etag::Tagged;
 use super::problem::{ApiError, Problem};
 use super::responses::{Always, Asking, Fitting, Keyed, Naming, Reading, Recording, Running};
 use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolList, ToolView, Validated};
-use super::{idempotency, prefer};
+use super::{idempotency, prefer, request_id};
 use crate::call::{CallError, Caller, Charged, Failure, Idempotency, IdempotencyKey, Invocation, InvocationId, Origin};
 use crate::formats::Format;
 use crate::registry::{Catalog, Entry, How, NotFound, Registry};
@@ -193,6 +193,7 @@ pub(super) async fn invoke(
     let mut invocation = InvokeRequest::read(body)?.into_invocation(&registry, &entry, caller);
     invocation.notes.lock().meta.warnings.extend(how.warning(&name, &entry));
     invocation.request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
+    invocation.trace = request_id::trace(&headers);
     if key.is_some() && entry.policy.idempotency == Idempotency::Off {
         let warning = "this tool takes no Idempotency-Key (idempotency: off): the call was not protected by it";
         invocation.notes.lock().meta.warnings.push(warning.into());

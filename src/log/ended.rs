@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use tracing::Level;
 
 use super::TARGET;
-use crate::call::{CacheStatus, Caller, ErrorKind, Invocation, InvocationId, ToolName};
+use crate::call::{CacheStatus, Caller, ErrorKind, Invocation, InvocationId, ToolName, TraceContext};
 use crate::ledger::{Row, State};
 
 /// A call's end: handles and numbers, so that making it costs next to nothing and it keeps no result in memory.
@@ -14,6 +14,7 @@ pub(super) struct Ended {
     pub(super) at: Timestamp,
     pub(super) id: InvocationId,
     pub(super) request_id: Option<Arc<str>>,
+    pub(super) trace: Option<Arc<TraceContext>>,
     pub(super) tool: ToolName,
     pub(super) caller: Arc<Caller>,
     pub(super) run_id: Option<Arc<str>>,
@@ -34,6 +35,7 @@ impl Ended {
             at: row.started_at.checked_add(SignedDuration::from_micros(duration_us)).unwrap_or(row.started_at),
             id: row.id,
             request_id: invocation.request_id.clone(),
+            trace: invocation.trace.clone(),
             tool: invocation.tool.clone(),
             caller: invocation.caller.clone(),
             run_id: invocation.run_id.clone(),
@@ -51,6 +53,10 @@ impl Ended {
         if self.replayed { Level::INFO } else { level_of(self.kind) }
     }
 
+    pub(super) fn trace_id(&self) -> Option<&str> {
+        self.trace.as_deref().map(TraceContext::trace_id)
+    }
+
     pub(super) fn duration_ms(&self) -> f64 {
         self.duration_us as f64 / 1e3
     }
@@ -65,6 +71,7 @@ impl Ended {
                     $level,
                     invocation_id = %self.id,
                     request_id = self.request_id.as_deref(),
+                    trace_id = self.trace_id(),
                     tool = self.tool.as_str(),
                     caller = &*self.caller.name,
                     run_id = self.run_id.as_deref(),

@@ -31,6 +31,8 @@ struct Fields<'a> {
     invocation_id: InvocationId,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<&'a str>,
     tool: &'a str,
     caller: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,6 +71,7 @@ impl Format {
                     message: "call",
                     invocation_id: ended.id,
                     request_id: ended.request_id.as_deref(),
+                    trace_id: ended.trace_id(),
                     tool: ended.tool.as_str(),
                     caller: &ended.caller.name,
                     run_id: ended.run_id.as_deref(),
@@ -142,6 +145,9 @@ fn human(out: &mut Vec<u8>, colour: bool, ended: &Ended) {
             let _ = write!(out, " {name}={id:?}");
         }
     }
+    if let Some(id) = ended.trace_id() {
+        let _ = write!(out, " trace_id={id}");
+    }
     let _ = writeln!(out, " invocation_id={}", ended.id);
 }
 
@@ -152,7 +158,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::call::{Caller, ErrorKind, ToolName};
+    use crate::call::{Caller, ErrorKind, ToolName, TraceContext};
     use crate::ledger::State;
 
     fn ended() -> Ended {
@@ -160,6 +166,8 @@ mod tests {
             at: "2026-06-15T12:00:30.123Z".parse().unwrap(),
             id: "01902d5e-0000-7000-8000-000000000001".parse().unwrap(),
             request_id: Some("r-1".into()),
+            trace: TraceContext::read([&b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"[..]], [])
+                .map(Arc::new),
             tool: ToolName::parse("get_weather").unwrap(),
             caller: Arc::new(Caller { name: "agent".into(), admin: false }),
             run_id: Some("run\n\u{1b}[2J\"".into()),
@@ -181,8 +189,8 @@ mod tests {
         assert_eq!(
             serde_json::from_slice::<Value>(&out).unwrap(),
             json!({"timestamp": "2026-06-15T12:00:30.123Z", "level": "WARN", "message": "call", "target": "toolcrib::call",
-                "invocation_id": "01902d5e-0000-7000-8000-000000000001", "request_id": "r-1", "tool": "get_weather",
-                "caller": "agent", "run_id": "run\n\u{1b}[2J\"", "state": "failed", "kind": "upstream_failed",
+                "invocation_id": "01902d5e-0000-7000-8000-000000000001", "request_id": "r-1",
+                "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "tool": "get_weather", "caller": "agent", "run_id": "run\n\u{1b}[2J\"", "state": "failed", "kind": "upstream_failed",
                 "cache": "miss", "attempts": 3, "duration_ms": 12.4})
         );
     }
@@ -195,7 +203,7 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "2026-06-15T12:00:30.123000Z  WARN toolcrib::call: get_weather failed in 12.4 ms kind=upstream_failed \
              cache=miss attempts=3 caller=\"agent\" run_id=\"run\\n\\u{1b}[2J\\\"\" request_id=\"r-1\" \
-             invocation_id=01902d5e-0000-7000-8000-000000000001\n"
+             trace_id=4bf92f3577b34da6a3ce929d0e0e4736 invocation_id=01902d5e-0000-7000-8000-000000000001\n"
         );
     }
 }

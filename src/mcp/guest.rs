@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::call::Caller;
+use crate::call::{Caller, TraceContext};
 
 /// Who asks.
 #[derive(Clone)]
@@ -15,6 +15,8 @@ pub struct Guest {
     pub caller: Arc<Caller>,
     /// The request's id, for the log.
     pub request_id: Option<Arc<str>>,
+    /// The trace that the request belongs to, unless its message names one.
+    pub trace: Option<Arc<TraceContext>>,
     /// Tripped when whoever asks has left for good: the session is over.
     pub left: CancellationToken,
     /// The end of a request's own stream means that its caller has left, and nothing else does: so it is without
@@ -33,6 +35,7 @@ impl Guest {
         Self {
             caller: Arc::new(Caller::anonymous()),
             request_id: None,
+            trace: None,
             left: CancellationToken::new(),
             leaves_by_stream: false,
             told: Arc::default(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::call::{Idempotency, IdempotencyKey, Invocation, JsonObject, Page, Policy, fields};
+use crate::call::{Idempotency, IdempotencyKey, Invocation, JsonObject, Page, Policy, TraceContext, fields};
 
 /// Begins the names that are ours.
 const OURS: &str = "toolcrib/";
@@ -22,6 +22,12 @@ pub(super) fn read(meta: &JsonObject, policy: &Policy, invocation: &mut Invocati
         one(key, value, policy, invocation).map_err(|wrong| format!("_meta, {name}: {wrong}"))?;
     }
     Ok(())
+}
+
+/// The trace that is named there, in the two words that MCP has from W3C Trace Context (2026-07-28, `_meta`).
+pub(super) fn trace(meta: &JsonObject) -> Option<Arc<TraceContext>> {
+    let text = |name: &str| meta.get(name).and_then(Value::as_str).map(str::as_bytes);
+    TraceContext::read(text("traceparent"), text("tracestate")).map(Arc::new)
 }
 
 fn one(key: &str, value: &Value, policy: &Policy, invocation: &mut Invocation) -> Result<(), String> {

@@ -32,3 +32,4 @@ mod repeats; // the same call twice in a row within a run
 mod sources; // tools that come out of something else, which may be late, down or different
 mod subcalls; // calls that tools make of other tools
 mod tidy; // ARCHITECTURE.md's invariants
+mod trace; // whose trace goes on to whom

@@ -22,7 +22,7 @@ use super::auth::Visit;
 use super::body::{self, ModelSaid};
 use super::problem::{ApiError, Problem};
 use super::responses::{Always, Keyed, Reading};
-use super::{events, idempotency};
+use super::{events, idempotency, request_id};
 use crate::call::{Caller, IdempotencyKey, ProgressSink, json::parse_strict};
 use crate::registry::Registry;
 
@@ -52,10 +52,11 @@ pub(super) async fn calls(
     ModelSaid(body): ModelSaid,
 ) -> Result<Response, ApiError> {
     let key = idempotency::key(&headers)?;
+    let trace = request_id::trace(&headers);
     let request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
     let mut asked = Asked::read(query, body)?;
     let message = asked.message(&catalog)?;
-    let mut turn = Turn { registry, catalog, caller, key, request_id, progress: None };
+    let mut turn = Turn { registry, catalog, caller, key, request_id, trace, progress: None };
     if events::are_asked_for(&headers) {
         let (sink, listener) = ProgressSink::channel();
         turn.progress = Some(sink);
@@ -89,7 +90,7 @@ pub async fn calls_in_process(
     };
     let caller = Arc::new(Caller::anonymous());
     let (registry, catalog) = (registry.clone(), registry.catalog());
-    let turn = Turn { registry, catalog, caller, key, request_id: None, progress: None };
+    let turn = Turn { registry, catalog, caller, key, request_id: None, trace: None, progress: None };
     let asked = Asked::read(CallsQuery::of(dialect, run_id), body);
     let read = asked.and_then(|mut asked| Ok((asked.message(&turn.catalog)?, asked)));
     match read {

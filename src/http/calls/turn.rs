@@ -10,7 +10,8 @@ use super::asked::Asked;
 use crate::call::fields::MAX_ID;
 use crate::call::json::digest;
 use crate::call::{
-    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject, ProgressSink, Unreadable,
+    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject, ProgressSink, TraceContext,
+    Unreadable,
 };
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Ask, Dialect, Mended, Message, Misread, Said};
@@ -30,6 +31,7 @@ pub(super) struct Turn {
     /// The caller's own name for this message.
     pub(super) key: Option<IdempotencyKey>,
     pub(super) request_id: Option<Arc<str>>,
+    pub(super) trace: Option<Arc<TraceContext>>,
     /// Who listens while the calls run.
     pub(super) progress: Option<ProgressSink>,
 }
@@ -179,6 +181,7 @@ impl Turn {
         invocation.unreadable = unreadable;
         invocation.progress = self.progress.clone();
         invocation.request_id = self.request_id.clone();
+        invocation.trace = self.trace.clone();
         invocation.denied = asked.deny.denies(entry.names());
         invocation.lineage.deny = asked.deny.written();
         if entry.policy.idempotency != Idempotency::Off {

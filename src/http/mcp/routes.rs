@@ -14,10 +14,10 @@ use super::message::{self, Message};
 use super::sessions::Session;
 use super::{Face, MODERN, SESSION, VERSION, plain};
 use crate::http::auth::Visit;
-use crate::http::body;
 use crate::http::problem::ApiError;
 use crate::http::responses::{Always, Keyed, Reading, Sitting};
 use crate::http::state::AppState;
+use crate::http::{body, request_id};
 use crate::mcp::Guest;
 
 /// The session that a request names; without one, or in the version that has none, there is nothing to find.
@@ -53,6 +53,7 @@ pub(in crate::http) async fn post(
     let mut guest = Guest {
         caller,
         request_id: request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into())),
+        trace: request_id::trace(&parts.headers),
         leaves_by_stream: true,
         ..Guest::operator()
     };

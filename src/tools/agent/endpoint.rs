@@ -17,10 +17,11 @@ use url::Url;
 use super::completion::{Completion, complaint};
 use super::config::ModelConfig;
 use super::stream::Assembly;
-use crate::call::{JsonObject, ToolError};
+use crate::call::{JsonObject, ToolError, TraceContext};
 use crate::tools::http::client::{Client, failure, host};
 use crate::tools::http::gate::Gate;
 use crate::tools::http::response::retry_after;
+use crate::tools::http::trace;
 use crate::tools::{BuildContext, ConfigFault};
 
 /// Longest answer that is read, streamed or whole.
@@ -124,11 +125,12 @@ impl Endpoint {
     }
 
     /// The model's answer to these messages. `tools` is left out if it is empty, as the API wants it. Nobody waits for a
-    /// further try beyond `end`.
+    /// further try beyond `end`. The requests are part of the trace `of` the call.
     pub(super) async fn ask(
         &self,
         messages: &[Value],
         tools: &[Value],
+        of: Option<&TraceContext>,
         end: Instant,
         listener: &mut dyn Listener,
     ) -> Result<Completion, ToolError> {
@@ -140,7 +142,7 @@ impl Endpoint {
         let body = Value::Object(body).to_string();
         let mut tries = 1;
         loop {
-            let error = match self.once(&body, listener).await {
+            let error = match self.once(&body, of, listener).await {
                 Ok(completion) => return Ok(completion),
                 Err(error) => error,
             };
@@ -166,9 +168,15 @@ impl Endpoint {
         (wait <= LONGEST_ASKED).then_some(wait)
     }
 
-    async fn once(&self, body: &str, listener: &mut dyn Listener) -> Result<Completion, ToolError> {
+    async fn once(
+        &self,
+        body: &str,
+        of: Option<&TraceContext>,
+        listener: &mut dyn Listener,
+    ) -> Result<Completion, ToolError> {
         let mut request = Request::new(Method::POST, self.url.clone());
         *request.headers_mut() = self.headers.clone();
+        trace::send_on(of, request.headers_mut());
         *request.body_mut() = Some(body.to_owned().into());
         let response = self.client.send(request).await?;
         match response.status().as_u16() {

@@ -99,7 +99,7 @@ impl<'a> Run<'a> {
 
     async fn ask(&mut self, turn: u32, messages: &[Value], tools: &[Value]) -> Result<Completion, ToolError> {
         let mut telling = Telling { context: self.context, turn, text: String::new() };
-        let asked = self.agent.endpoint.ask(messages, tools, self.end, &mut telling).await;
+        let asked = self.agent.endpoint.ask(messages, tools, self.context.trace(), self.end, &mut telling).await;
         telling.rest();
         let completion = asked.map_err(|error| self.failed(error))?;
         let estimate = || {

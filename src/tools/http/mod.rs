@@ -12,6 +12,7 @@ pub(crate) mod response;
 mod target;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod trace;
 mod values;
 
 use std::sync::Arc;

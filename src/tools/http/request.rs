@@ -8,6 +8,7 @@ use url::form_urlencoded;
 
 use super::config::{Notebook, RequestConfig};
 use super::target::{Target, violation};
+use super::trace;
 use super::values::{Node, pairs};
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, Violation};
 use crate::tools::template::{Part, Template, plain_text};
@@ -117,6 +118,7 @@ impl RequestTemplate {
                 fields.insert(name, value);
             }
         }
+        trace::send_on(context.trace(), fields);
         if self.effect != Effect::Read {
             fill(fields, HeaderName::from_static("idempotency-key"), &context.invocation_id.to_string());
         }

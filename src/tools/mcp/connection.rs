@@ -196,10 +196,16 @@ impl Drop for Asked<'_> {
 }
 
 fn options(context: &ToolContext) -> PeerRequestOptions {
-    if context.effect() == Effect::Read {
+    if context.effect() == Effect::Read && context.trace().is_none() {
         return PeerRequestOptions::no_options();
     }
     let mut meta = RequestMetaObject::new();
-    meta.0.0.insert(IDEMPOTENCY_KEY.into(), Value::from(context.invocation_id.to_string()));
+    if context.effect() != Effect::Read {
+        meta.0.0.insert(IDEMPOTENCY_KEY.into(), Value::from(context.invocation_id.to_string()));
+    }
+    if let Some(trace) = context.trace() {
+        meta.0.0.insert("traceparent".into(), trace.traceparent().into());
+        meta.0.0.extend(trace.tracestate().map(|state| ("tracestate".into(), state.into())));
+    }
     PeerRequestOptions::no_options().with_meta(meta)
 }

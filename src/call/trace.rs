@@ -1,0 +1,176 @@
+//! The trace that a call belongs to, as whoever asks knows it: W3C Trace Context.
+
+/// `VERSION-TRACE_ID-PARENT_ID-FLAGS` of version 00, and what each later version begins with (section 3.2.2).
+const LENGTH: usize = 55;
+/// Of the trace id in it.
+const TRACE_ID: std::ops::Range<usize> = 3..35;
+/// Of the parent id.
+const PARENT_ID: std::ops::Range<usize> = 36..52;
+/// Longest `tracestate` that goes on: what everybody should at least send on (section 3.3.1.5).
+const LONGEST_STATE: usize = 512;
+
+/// A `traceparent` that is valid, and the `tracestate` beside it (<https://www.w3.org/TR/trace-context/>). The service opens no
+/// spans of its own, so both go on as they came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceContext {
+    traceparent: Box<str>,
+    tracestate: Option<Box<str>>,
+}
+
+impl TraceContext {
+    /// Reads what was sent: every `traceparent` that was, and every `tracestate`, whose parts are one list. `None`: there is
+    /// none, or it is not valid, which is the same as none (section 4.3). Without a `traceparent` a `tracestate` means nothing;
+    /// one that cannot be sent on is left out.
+    pub fn read<'a>(
+        traceparents: impl IntoIterator<Item = &'a [u8]>,
+        tracestates: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Option<Self> {
+        let mut all = traceparents.into_iter();
+        let (Some(one), None) = (all.next(), all.next()) else { return None };
+        Some(Self { traceparent: traceparent(one)?, tracestate: tracestate(tracestates) })
+    }
+
+    /// `traceparent`, 55 characters of version 00.
+    pub fn traceparent(&self) -> &str {
+        &self.traceparent
+    }
+
+    /// `tracestate`, visible ASCII and blanks, at most 512 bytes.
+    pub fn tracestate(&self) -> Option<&str> {
+        self.tracestate.as_deref()
+    }
+
+    /// The trace's id: 32 lower-case hexadecimal digits.
+    pub fn trace_id(&self) -> &str {
+        self.traceparent.get(TRACE_ID).unwrap_or_default()
+    }
+}
+
+fn traceparent(sent: &[u8]) -> Option<Box<str>> {
+    let known = std::str::from_utf8(sent.get(..LENGTH)?).ok()?;
+    let is_hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_id = |part: &str| is_hex(part) && part.bytes().any(|byte| byte != b'0');
+    let (version, flags) = (known.get(..2)?, known.get(53..)?);
+    let dashes = [2, 35, 52].iter().all(|&at| sent[at] == b'-');
+    let ids = is_id(known.get(TRACE_ID)?) && is_id(known.get(PARENT_ID)?);
+    if !(dashes && ids && is_hex(version) && is_hex(flags)) || version == "ff" {
+        return None;
+    }
+    match (version, sent.get(LENGTH)) {
+        ("00", None) => Some(known.into()),
+        ("00", _) => None,
+        // A later version goes on as the one that is known here, with the flags that this one has: sampled, random.
+        (_, None | Some(b'-')) => {
+            let flags = u8::from_str_radix(flags, 16).ok()? & 0b11;
+            Some(format!("00{}{flags:02x}", known.get(2..53)?).into())
+        }
+        _ => None,
+    }
+}
+
+fn tracestate<'a>(sent: impl IntoIterator<Item = &'a [u8]>) -> Option<Box<str>> {
+    let mut list = String::new();
+    for part in sent {
+        let part = std::str::from_utf8(part).ok()?.trim_matches([' ', '\t']);
+        if !part.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~')) {
+            return None;
+        }
+        if !list.is_empty() && !part.is_empty() {
+            list.push(',');
+        }
+        list.push_str(part);
+        if list.len() > LONGEST_STATE {
+            return None;
+        }
+    }
+    (!list.is_empty()).then(|| list.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    fn read(parents: &[&str], states: &[&str]) -> Option<TraceContext> {
+        TraceContext::read(parents.iter().map(|text| text.as_bytes()), states.iter().map(|text| text.as_bytes()))
+    }
+
+    fn sent_on(parent: &str) -> Option<String> {
+        read(&[parent], &[]).map(|trace| trace.traceparent().to_owned())
+    }
+
+    #[test]
+    fn a_valid_traceparent_goes_on_as_it_came() {
+        for good in [GOOD, &GOOD.replace("-01", "-00"), &GOOD.replace("-01", "-ff")] {
+            assert_eq!(sent_on(good).as_deref(), Some(good));
+        }
+        assert_eq!(read(&[GOOD], &[]).unwrap().trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
+    }
+
+    #[test]
+    fn a_later_version_goes_on_as_the_known_one() {
+        let later = |version: &str, rest: &str| format!("{version}{}{rest}", &GOOD[2..]);
+        assert_eq!(sent_on(&later("cc", "")).as_deref(), Some(GOOD));
+        assert_eq!(sent_on(&later("01", "-what-the-future-will-be-like")).as_deref(), Some(GOOD));
+        assert_eq!(sent_on(&later("01", "-")).as_deref(), Some(GOOD));
+        let flags = GOOD.replace("-01", "-fd").replace("00-4b", "01-4b");
+        assert_eq!(sent_on(&flags).as_deref(), Some(GOOD), "unknown flags are not promised");
+        for bad in [later("01", ".x"), later("01", "0"), later("ff", ""), later("ff", "-x"), later("CC", "")] {
+            assert_eq!(sent_on(&bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_valid_is_not_there() {
+        let zero_trace = GOOD.replace("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32));
+        let zero_parent = GOOD.replace("00f067aa0ba902b7", &"0".repeat(16));
+        for bad in [
+            "",
+            "00",
+            "00-",
+            &GOOD[..54],
+            &format!("{GOOD}-"),
+            &format!("{GOOD}-what-the-future"),
+            &format!("{GOOD}0"),
+            &format!(" {GOOD}"),
+            &GOOD.to_uppercase(),
+            &GOOD.replace('-', "_"),
+            &GOOD.replace("4bf9", "4bg9"),
+            &GOOD.replace("-01", "-0x"),
+            &GOOD.replace("00-4b", "0x-4b"),
+            &GOOD.replace("4bf9", "é39"),
+            &GOOD.replace("-01", "-é"),
+            &zero_trace,
+            &zero_parent,
+        ] {
+            assert_eq!(sent_on(bad), None, "{bad}");
+        }
+        assert_eq!(TraceContext::read([&[0xff; 55][..]], []), None);
+        assert_eq!(read(&[GOOD, GOOD], &[]), None, "there is one");
+        assert_eq!(read(&[], &["a=1"]), None);
+    }
+
+    #[test]
+    fn a_tracestate_goes_on_whole_or_not_at_all() {
+        let state = |sent: &[&str]| read(&[GOOD], sent).unwrap().tracestate().map(str::to_owned);
+        assert_eq!(
+            state(&["rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"]).as_deref(),
+            Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")
+        );
+        assert_eq!(state(&["a=1", "", " b=2 "]).as_deref(), Some("a=1,b=2"), "several headers are one list");
+        let longest = format!("a={}", "x".repeat(510));
+        assert_eq!(state(&[&longest]), Some(longest.clone()));
+        for dropped in [
+            &[&*format!("{longest}x")][..],
+            &[&longest, "b=2"],
+            &["a=ü"],
+            &["a=1\r\nb: 2"],
+            &["a=1", "\u{7f}"],
+            &[""],
+            &[],
+        ] {
+            assert_eq!(state(dropped), None, "{dropped:?}");
+        }
+    }
+}
