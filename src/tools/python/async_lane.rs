@@ -177,9 +177,9 @@ impl AsyncLane {
     }
 
     /// Workers replaced so far, and what went wrong last.
-    pub(super) fn record(&self) -> (u64, Option<String>) {
+    pub(super) fn record(&self) -> (u64, Option<(String, Instant)>) {
         let health = self.shared.health();
-        (health.replaced, health.fault.clone())
+        (health.replaced, health.fault.clone().zip(health.fault_at))
     }
 }
 
@@ -219,6 +219,7 @@ impl Shared {
     async fn keep(self: Arc<Self>) {
         loop {
             let worker = self.start().await;
+            self.health().started();
             let born = worker.born;
             let (queue, orders) = mpsc::channel(QUEUE);
             let one = Arc::new(Loop { queue, calls: Mutex::default(), left: Notify::new() });
