@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -69,6 +70,7 @@ pub struct ToolContext {
     pub deadline: Instant,
     /// Tripped when the call is to stop. An async tool is simply dropped; a blocking one should look now and then.
     pub cancelled: CancellationToken,
+    left: CancellationToken,
     notes: Arc<Notes>,
     settings: Arc<ToolSettings>,
     reporter: Option<Reporter>,
@@ -91,6 +93,7 @@ impl ToolContext {
             attempt: invocation.attempt,
             deadline,
             cancelled: invocation.stop.clone(),
+            left: invocation.left.clone(),
             notes: invocation.notes.clone(),
             settings,
             reporter: None,
@@ -125,6 +128,24 @@ impl ToolContext {
     /// Whether the call may be started again after it was begun, as the tool's policy has it.
     pub fn may_repeat(&self) -> bool {
         self.settings.effect.may_repeat()
+    }
+
+    /// Waits for something that the try runs on, such as a free worker. Cancelled meanwhile, the try was none; and who
+    /// has left by then is not begun any more.
+    pub(crate) async fn waiting<T>(&self, what: impl Future<Output = T>) -> T {
+        let left = async {
+            self.left.cancelled().await;
+            self.cancelled.cancel();
+            pending().await
+        };
+        self.notes.lock().waits = true;
+        let what = tokio::select! {
+            biased;
+            what = what => what,
+            never = left => never,
+        };
+        self.notes.lock().waits = false;
+        what
     }
 
     /// A value that the embedding program shares with its tools.

@@ -147,6 +147,8 @@ pub struct NotesInner {
     pub charged: Vec<Charged>,
     /// When the try under way began; `None` between tries and after the last.
     pub trying: Option<Instant>,
+    /// That try has nothing yet to run on, so nothing of the tool has run.
+    pub waits: bool,
     /// The call whose stored result answered this one.
     pub origin: Option<InvocationId>,
     /// What is asked under the call's idempotency key, once that is to be claimed.

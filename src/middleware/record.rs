@@ -17,7 +17,7 @@ use tower::{Layer, Service};
 use super::Outcome;
 use super::replay::Replays;
 use crate::call::{
-    Answer, CallError, Charged, DigestKey, Earlier, Effect, Failure, Invocation, InvocationId, KEY_KEPT, Meta,
+    Answer, CallError, Charged, DigestKey, Earlier, Effect, Failure, Invocation, InvocationId, KEY_KEPT, Meta, Notes,
     OnDisconnect, Policy, Received, ToolResult,
 };
 use crate::ledger::{AttemptRow, Ledger, Row, State};
@@ -141,12 +141,22 @@ where
     let call = AssertUnwindSafe(async move { inner.call(invocation).await }).catch_unwind();
     tokio::select! {
         biased;
-        () = cancelled => Err(CallError::Cancelled { started: notes.lock().meta.attempts > 0 }),
+        () = cancelled => Err(CallError::Cancelled { started: was_tried(&notes) }),
         outcome = call => outcome.unwrap_or_else(|_| {
             tracing::error!(%id, "a layer panicked");
             Err(CallError::Internal)
         }),
     }
+}
+
+/// Whether a call that is cancelled has been tried. A try that only waited was none.
+fn was_tried(notes: &Notes) -> bool {
+    let mut notes = notes.lock();
+    if notes.waits {
+        notes.meta.attempts = notes.meta.attempts.saturating_sub(1);
+        notes.trying = None;
+    }
+    notes.meta.attempts > 0
 }
 
 impl Shared {

@@ -508,6 +508,62 @@ async fn a_try_that_is_cut_off_is_on_record_too() {
     assert_eq!(tries(State::Cancelled).await, (1, vec![(1, ErrorKind::Cancelled, 2)]));
 }
 
+async fn used(registry: &Registry, tool: &str) -> u64 {
+    let entry = registry.get(tool).unwrap();
+    registry.used(&entry, &Caller::anonymous()).await.unwrap()[0].used
+}
+
+/// A write that has a limit and something to wait for before it runs.
+fn write_that_waits() -> (Arc<Registry>, Arc<Semaphore>) {
+    let free = Arc::new(Semaphore::new(0));
+    let wanted = free.clone();
+    let limit = Limit { calls: 10, per: Per::Lifetime, scope: LimitScope::Tool };
+    let tool = Tool::new("writes", "…").limit(limit).call(move |_, context| {
+        let wanted = wanted.clone();
+        async move {
+            context.waiting(wanted.acquire()).await.map_err(|_| ToolError::unavailable("closed"))?.forget();
+            std::future::pending::<()>().await;
+            Ok("never")
+        }
+    });
+    (registry([tool], 10), free)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_cancelled_while_it_waits_for_something_to_run_on_was_not_tried() {
+    for (has_begun, state, attempts, units) in [(false, State::Cancelled, 0, 0), (true, State::Unknown, 1, 1)] {
+        let (registry, free) = write_that_waits();
+        let call = tokio::spawn({
+            let registry = registry.clone();
+            async move { call(&registry, "writes", None).await }
+        });
+        free.add_permits(usize::from(has_begun));
+        tokio::time::sleep(SECOND).await;
+        registry.shared().running.cancel_all();
+        match call.await.unwrap() {
+            Err(CallError::Cancelled { started }) => assert_eq!(started, has_begun),
+            other => panic!("{other:?}"),
+        }
+        let ledger = &registry.shared().ledger;
+        let row = ledger.list(&Query { limit: 1, ..Query::default() }).await.unwrap().remove(0);
+        assert_eq!((row.state, row.attempts), (state, attempts));
+        let tries = ledger.get(row.id).await.unwrap().unwrap().attempts;
+        assert_eq!(tries.len(), usize::from(has_begun));
+        assert_eq!(used(&registry, "writes").await, units);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_caller_leaves_while_it_waits_for_something_to_run_on_never_runs() {
+    let (registry, free) = write_that_waits();
+    let left = tokio::time::timeout(SECOND, call(&registry, "writes", None)).await;
+    assert!(left.is_err());
+    assert_eq!(states(&registry).await, [State::Cancelled], "though a write that has begun is let finish");
+    free.add_permits(1);
+    tokio::time::sleep(SECOND).await;
+    assert_eq!((free.available_permits(), used(&registry, "writes").await), (1, 0));
+}
+
 #[tokio::test]
 async fn an_escape_sequence_does_not_hide_a_secret() {
     let tool = Tool::new("leaks", "…").effect(Effect::Read);

@@ -394,6 +394,28 @@ def test_a_write_finishes_when_its_caller_leaves(start, tmp_path):
     assert row["state"] == "succeeded", row
 
 
+@pytest.mark.parametrize("by", ["delete", "disconnect"])
+def test_a_write_that_only_waits_for_a_worker_is_cancelled_and_costs_nothing(start, mark, by):
+    crib = rough(start, family={"effect": "write", "limits": [{"calls": 9, "per": "lifetime", "scope": "tool"}]})
+    slow = later(lambda: crib.invoke("nap", {"seconds": 2}))
+    crib.wait_row("tool=nap&state=running")
+    text = '{"arguments": {"mark": "%s", "seconds": 0}}' % mark
+    sock = connect(crib)
+    sock.sendall((f"POST /tools/family/invoke HTTP/1.1\r\nhost: 127.0.0.1:{crib.port}\r\ncontent-type: application/json\r\n"
+                  f"content-length: {len(text)}\r\n\r\n{text}").encode())
+    invocation = crib.wait_row("tool=family&state=running")["invocation_id"]
+    time.sleep(0.3)  # it is on record a moment before it waits
+    if by == "delete":
+        reply = crib.delete(f"/invocations/{invocation}")
+        assert reply.status == 200 and reply.json["state"] == "cancelled", reply
+    sock.close()
+    row = poll(lambda: (lambda r: r if r["state"] in ENDED else None)(crib.row(invocation)), 1, "its end, before a worker is free")
+    assert (row["state"], row["attempts"]) == ("cancelled", 0), row
+    ok(slow())
+    assert crib.get("/tools/family").json["usage"][0]["used"] == 0
+    assert crib.get("/sources").json["sources"][0]["replaced"] == 0, "no worker was ended for it"
+
+
 def test_a_storm_of_short_calls_and_kills(start):
     """Sync, async, timeouts and crashes all at once, and every call has exactly one fitting end."""
     crib = rough(start, workers=2, busy={"timeout": "100ms"})

@@ -117,7 +117,12 @@ impl AsyncLane {
     ) -> Result<ToolResult, ToolError> {
         let (mut why, mut before) = (String::new(), None);
         for _ in 0..TRIES {
-            let worker = match timeout_at(begin_by, self.worker(before)).await {
+            // One that is begun again has been tried, whatever becomes of it.
+            let worker = match before {
+                None => context.waiting(timeout_at(begin_by, self.worker(None))).await,
+                before => timeout_at(begin_by, self.worker(before)).await,
+            };
+            let worker = match worker {
                 Ok(worker) => worker?,
                 Err(_) => return Err(self.shared.unavailable()),
             };

@@ -81,7 +81,7 @@ impl SyncLane {
         begin_by: Instant,
     ) -> Result<ToolResult, ToolError> {
         for _ in 0..TRIES {
-            let mut lease = self.lease(begin_by).await?;
+            let mut lease = self.lease(context, begin_by).await?;
             let Some(idle) = &mut lease.idle else { continue };
             let id = idle.next_id;
             idle.next_id += 1;
@@ -98,11 +98,11 @@ impl SyncLane {
     }
 
     /// A free worker, when it is this call's turn.
-    async fn lease(self: &Arc<Self>, begin_by: Instant) -> Result<Lease, ToolError> {
+    async fn lease(self: &Arc<Self>, context: &ToolContext, begin_by: Instant) -> Result<Lease, ToolError> {
         loop {
             match self.free.try_acquire() {
                 Ok(permit) => permit.forget(),
-                Err(_) => self.turn(begin_by).await?,
+                Err(_) => context.waiting(self.turn(begin_by)).await?,
             }
             // None: it died while its permit was on the way.
             let Some(mut idle) = self.state().idle.pop() else { continue };
