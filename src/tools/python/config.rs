@@ -29,7 +29,7 @@ pub struct ModuleSettings {
     pub workdir: PathBuf,
     /// Where virtual environments are kept.
     pub venvs: PathBuf,
-    /// For a worker to have loaded the module.
+    /// For the interpreter to have said what it is, and for a worker to have loaded the module.
     pub start_timeout: Duration,
 }
 

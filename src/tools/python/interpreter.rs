@@ -18,8 +18,6 @@ use crate::tools::process::Sweeps;
 const DEFAULT: &str = "python3";
 /// The oldest that the worker runs on.
 const OLDEST: (u32, u32) = (3, 9);
-/// An interpreter that has not said its version by then will not.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Said by every Python since 2.6. What is found along the path may be a script that looks for one; this is its own name.
 const QUESTION: &str = "import sys; print('python:%d.%d.%d:%s' % (sys.version_info[:3] + (sys.executable,)))";
 
@@ -41,7 +39,7 @@ pub(super) async fn find(
 ) -> Result<PathBuf, String> {
     let ask = async |name: &Path| {
         let program = locate(name, surroundings)?;
-        ask(&program, command(&program, settings, surroundings), sweeps).await
+        ask(&program, command(&program, settings, surroundings), sweeps, settings.start_timeout).await
     };
     match &settings.interpreter {
         Interpreter::Program(name) => Ok(ask(name).await?.program),
@@ -79,8 +77,8 @@ pub(super) fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// Asks an interpreter what it is.
-async fn ask(program: &Path, mut command: Command, sweeps: &Sweeps) -> Result<Python, String> {
+/// Asks an interpreter what it is; `patience`: it has so long to say it.
+async fn ask(program: &Path, mut command: Command, sweeps: &Sweeps, patience: Duration) -> Result<Python, String> {
     let shown = program.display();
     command.args(["-c", QUESTION]);
     let mut answer = None;
@@ -89,8 +87,8 @@ async fn ask(program: &Path, mut command: Command, sweeps: &Sweeps) -> Result<Py
             answer = Some((version.to_owned(), PathBuf::from(program)));
         }
     });
-    let done = match timeout(PATIENCE, done).await {
-        Err(_) => return Err(format!("{shown} did not say its version within {}", span(PATIENCE))),
+    let done = match timeout(patience, done).await {
+        Err(_) => return Err(format!("{shown} did not say its version within {}", span(patience))),
         Ok(Err(error)) => return Err(format!("the interpreter {shown} cannot be run: {error}")),
         Ok(Ok(done)) => done,
     };
@@ -114,8 +112,10 @@ mod tests {
     use super::*;
     use crate::secrets::Redactor;
 
+    const LONG: Duration = Duration::from_secs(30);
+
     /// Asks a script that was written for the occasion.
-    async fn asked(script: &str, mode: u32) -> Result<Python, String> {
+    async fn asked(script: &str, mode: u32, patience: Duration) -> Result<Python, String> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("python3.8");
         std::fs::write(&file, script).unwrap();
@@ -125,7 +125,7 @@ mod tests {
         let program = locate(Path::new("python3.8"), &surroundings)?;
         // Written a moment ago: another test's child may still hold it open for writing.
         for _ in 0..100 {
-            match ask(&program, Command::new(&program), &Sweeps::new()).await {
+            match ask(&program, Command::new(&program), &Sweeps::new(), patience).await {
                 Err(fault) if fault.contains("Text file busy") => tokio::time::sleep(Duration::from_millis(10)).await,
                 result => return result.map_err(|fault| fault.replace(folder.path().to_str().unwrap(), "")),
             }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     async fn fault(script: &str, mode: u32) -> String {
-        asked(script, mode).await.err().unwrap()
+        asked(script, mode, LONG).await.err().unwrap()
     }
 
     #[tokio::test]
@@ -144,9 +144,11 @@ mod tests {
         assert_eq!(fault(old, 0o644).await, "there is no interpreter `python3.8` along the service's PATH");
         let other = fault("#!/bin/sh\necho what?\nexit 3\n", 0o755).await;
         assert_eq!(other, "/python3.8 is no Python that can be used: it ended with exit status: 3, saying: what?");
-        let new = asked("#!/bin/sh\necho warning\necho python:3.14.0:/bin/sh\n", 0o755).await.unwrap();
+        let new = asked("#!/bin/sh\necho warning\necho python:3.14.0:/bin/sh\n", 0o755, LONG).await.unwrap();
         assert_eq!((new.version.as_str(), new.program.to_str().unwrap()), ("3.14.0", "/bin/sh"));
         let fault = locate(Path::new("/no/such/python"), &Surroundings::of_this_process(Arc::default())).unwrap_err();
         assert!(fault.starts_with("the interpreter /no/such/python cannot be run: No such file"), "{fault}");
+        let slow = asked("#!/bin/sh\nexec sleep 3600\n", 0o755, Duration::from_millis(50)).await.err().unwrap();
+        assert_eq!(slow, "/python3.8 did not say its version within 50ms");
     }
 }
