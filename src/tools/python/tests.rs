@@ -1108,6 +1108,42 @@ def answer() -> list:
         assert_eq!(built(&folder).len(), 1);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_build_that_hangs_is_ended_and_one_of_somebody_else_is_not_waited_for_forever() {
+        if no_python() {
+            return;
+        }
+        let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
+        let file = folder.path().join("requirements.txt");
+        std::fs::write(&file, "tiny\n").unwrap();
+        std::fs::write(folder.path().join("venv.py"), "import time\ntime.sleep(3600)\n").unwrap();
+        let mut settings = settings(&folder, SOURCE, &mark);
+        settings.environment.insert("PYTHONPATH".into(), folder.path().to_str().unwrap().to_owned());
+        let (surroundings, sweeps) = (surroundings(), Sweeps::new());
+        let program = interpreter::locate("python3".as_ref(), &surroundings).unwrap();
+        let python = interpreter::Python { program, version: "3".into() };
+        let wanted = venv::Wanted {
+            file: &file,
+            settings: &settings,
+            surroundings: &surroundings,
+            sweeps: &sweeps,
+            told: &|_| {},
+        };
+        let fault = wanted.ready(&python).await.unwrap_err();
+        let shown = file.display();
+        let said =
+            format!("the virtual environment for {shown} was not built in 10m; python -m venv was still running");
+        assert_eq!(fault, said);
+        until("nothing runs", || survivors(&mark).is_empty().then_some(())).await;
+
+        let venvs = std::fs::read_dir(&settings.venvs).unwrap().flatten().map(|entry| entry.path());
+        let lock = venvs.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "lock")).unwrap();
+        let lock = std::fs::File::open(lock).unwrap();
+        lock.try_lock().unwrap();
+        let fault = wanted.ready(&python).await.unwrap_err();
+        assert!(fault.starts_with("somebody else has been building ") && fault.ends_with(" for 10m"), "{fault}");
+    }
+
     #[tokio::test]
     async fn what_cannot_be_built_is_said_in_the_words_of_what_failed() {
         if no_python() {
