@@ -11,6 +11,7 @@ from conftest import node, package
 # The suite's own words; what is neither is not counted.
 PASSED, MISSED = {"SUCCESS"}, {"FAILURE", "WARNING"}
 
+
 @dataclasses.dataclass
 class Run:
     """What a run found: its checks as `scenario/check`."""

@@ -205,7 +205,8 @@ async fn meta_has_what_rest_has_beside_the_arguments() {
         (&json!(true), &first["_meta"]["toolcrib/invocationId"])
     );
     app.mcp_call("cached", json!({}), json!({})).await;
-    let hit = app.mcp_call("cached", json!({}), json!({"toolcrib/page": {"detail": "full", "limit": 1, "offset": 1}})).await;
+    let hit =
+        app.mcp_call("cached", json!({}), json!({"toolcrib/page": {"detail": "full", "limit": 1, "offset": 1}})).await;
     assert_eq!((&hit["_meta"]["toolcrib/cache"], &hit["structuredContent"]), (&json!("hit"), &json!([2])));
     assert_eq!(hit["_meta"]["toolcrib/overflow"]["next_offset"], 2);
     let bypass = app.mcp_call("cached", json!({}), json!({"toolcrib/cache": "bypass"})).await;
@@ -372,7 +373,8 @@ async fn what_is_no_request_of_this_version_is_refused_with_its_status_and_code(
         body["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = version.into();
         body
     };
-    let cases: Vec<(&str, Value, Vec<(&str, &str)>, u16, i64)> = vec![
+    type Case<'a> = (&'a str, Value, Vec<(&'a str, &'a str)>, u16, i64);
+    let cases: Vec<Case<'_>> = vec![
         ("another method in the header", call(), but("mcp-method", Some("tools/list")), 400, -32020),
         ("a method in other letters", call(), but("mcp-method", Some("Tools/Call")), 400, -32020),
         ("no method in the header", call(), but("mcp-method", None), 400, -32020),

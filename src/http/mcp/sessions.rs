@@ -210,3 +210,68 @@ impl Drop for Use {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn opened(sessions: &Sessions, id: &str) -> Arc<Session> {
+        sessions.place().unwrap().take(id, Caller::anonymous().name);
+        sessions.get(id, &Caller::anonymous()).unwrap()
+    }
+
+    fn is_there(sessions: &Sessions, id: &str) -> bool {
+        sessions.get(id, &Caller::anonymous()).is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_ends_when_nobody_has_used_it_for_long() {
+        let sessions = Sessions::with_most(2, CancellationToken::new());
+        let (used, unused) = (opened(&sessions, "used"), opened(&sessions, "unused"));
+        let stream = used.visit();
+        sleep_until(Instant::now() + IDLE + Duration::from_secs(1)).await;
+        assert!(is_there(&sessions, "used") && !is_there(&sessions, "unused"));
+        assert!(unused.left().is_cancelled());
+        drop(stream);
+        sleep_until(Instant::now() + IDLE - Duration::from_secs(1)).await;
+        assert!(is_there(&sessions, "used"), "its time begins with its last use");
+        sleep_until(Instant::now() + Duration::from_secs(2)).await;
+        assert!(!is_there(&sessions, "used"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_there_are_too_many_the_one_unused_longest_makes_room() {
+        let sessions = Sessions::with_most(3, CancellationToken::new());
+        let busy = opened(&sessions, "busy");
+        let call = busy.begin(&Value::from(1)).unwrap();
+        opened(&sessions, "old");
+        advance(Duration::from_secs(30)).await;
+        opened(&sessions, "young");
+        let full = sessions.place().err().unwrap();
+        assert!(matches!(full, ApiError::Call { failure, .. } if failure.retry_after_ms == Some(5000)));
+        advance(Duration::from_secs(31)).await;
+        opened(&sessions, "new");
+        assert!(!is_there(&sessions, "old"));
+        assert!(["busy", "young", "new"].into_iter().all(|id| is_there(&sessions, id)));
+        drop(call);
+    }
+
+    #[tokio::test]
+    async fn a_place_that_no_session_took_is_free_again() {
+        let sessions = Sessions::with_most(1, CancellationToken::new());
+        let place = sessions.place().unwrap();
+        assert!(sessions.place().is_err());
+        drop(place);
+        assert!(sessions.place().is_ok());
+    }
+
+    #[tokio::test]
+    async fn sessions_end_with_the_service() {
+        let ending = CancellationToken::new();
+        let session = opened(&Sessions::new(ending.clone()), "s");
+        ending.cancel();
+        assert!(session.left().is_cancelled());
+    }
+}

@@ -36,8 +36,7 @@ const CLOSE_TIME: Duration = Duration::from_millis(150);
 
 /// Serves until `stop`, then for `settings.linger` as before though not ready any more, then drains: new calls are
 /// refused, running ones get `settings.drain` to finish and are cancelled after that. Connections are taken in and
-/// answered until the last call has ended. `hurry` cuts the waiting for calls short. `ending` is tripped when all that could
-/// be answered is: what clients hold open without a call ends then.
+/// answered until the last call has ended. `hurry` cuts the waiting for calls short. `ending` is tripped after that.
 pub async fn serve(
     listener: TcpListener,
     router: Router,

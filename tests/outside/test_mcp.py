@@ -1,0 +1,110 @@
+"""The MCP server at /mcp over real sockets: streams that stay open, and what becomes of them."""
+
+import http.client
+import json
+import threading
+import time
+
+from harness import later, lines_in, poll
+from recipes import sh
+
+BOTH = "application/json, text/event-stream"
+MODERN = "2026-07-28"
+
+
+def send(crib, body=None, method="POST", **headers):
+    """A request whose answer is read as it comes."""
+    link = http.client.HTTPConnection("127.0.0.1", crib.port, timeout=30)
+    fields = {"accept": BOTH, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    if body is not None:
+        fields["content-type"] = "application/json"
+    link.request(method, "/mcp", json.dumps(body) if body is not None else None, fields)
+    return link.getresponse()
+
+
+def told(reply):
+    """The messages of an answer, to its end."""
+    text = reply.read().decode()
+    if reply.headers["content-type"].startswith("application/json"):
+        return [json.loads(text)]
+    data = [line.removeprefix("data:").strip() for line in text.splitlines() if line.startswith("data:")]
+    return [json.loads(line) for line in data if line]
+
+
+def rpc(method, params, id=1):
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+
+def open_session(crib, version="2025-11-25"):
+    params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    reply = send(crib, rpc("initialize", params))
+    assert told(reply)[-1]["result"]["protocolVersion"] == version
+    fields = {"mcp_session_id": reply.headers["mcp-session-id"], "mcp_protocol_version": version}
+    assert send(crib, {"jsonrpc": "2.0", "method": "notifications/initialized"}, **fields).status == 202
+    return fields
+
+
+def modern(crib, method, params, **headers):
+    meta = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {}, **params.pop("_meta", {})}
+    return send(crib, rpc(method, {**params, "_meta": meta}), mcp_protocol_version=MODERN, mcp_method=method, **headers)
+
+
+def test_sigterm_answers_running_calls_then_ends_open_streams(start, tmp_path):
+    ran = tmp_path / "ran"
+    crib = start({"tools": {"slow": sh(f"echo begun >> {ran}; /bin/sleep 2; echo done", effect="write")}})
+    session = open_session(crib)
+    streams = [send(crib, method="GET", **session) for _ in range(3)]
+    streams.append(modern(crib, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
+    assert [stream.status for stream in streams] == [200] * 4
+    call = {"name": "slow", "arguments": {}}
+    answers = [later(lambda: told(send(crib, rpc("tools/call", call, id=7), **session))),
+               later(lambda: told(modern(crib, "tools/call", dict(call), mcp_name="slow"))),
+               later(lambda: told(modern(crib, "tools/call", {**call, "_meta": {"progressToken": 1}}, mcp_name="slow")))]
+    poll(lambda: lines_in(ran) == 3, 10, "they run")
+    began = time.monotonic()
+    crib.terminate()
+    for answer in answers:
+        assert answer()[-1]["result"]["content"][0]["text"].strip() == "done"
+    for stream in streams:
+        stream.read()
+    crib.stop()
+    assert time.monotonic() - began < 5, "open streams keep nobody waiting"
+    crib.start()
+    assert not crib.rows("state=unknown")
+
+
+def test_a_client_that_does_not_read_its_stream_takes_no_memory_and_its_tools_go_on(start):
+    """A hundred changes of the list, and a client that looks at none of them."""
+    tool = {"kind": "http", "effect": "read", "parameters": {}, "request": {"url": "https://api.example.com/"}}
+    crib = start({"tools": {"calculator": {"kind": "native"}}})
+    session = open_session(crib)
+    stream = send(crib, method="GET", **session)
+    for turn in range(50):
+        assert crib.request("PUT", "/tools/comes", json.dumps({**tool, "description": f"d{turn}"})).status in (200, 201)
+        assert crib.request("DELETE", "/tools/comes").status in (200, 204)
+    answer = told(send(crib, rpc("tools/call", {"name": "calculator", "arguments": {"expression": "6*7"}}), **session))
+    assert answer[-1]["result"]["content"][0]["text"] == "42"
+    assert send(crib, method="DELETE", **session).status == 202
+    changed = [message["method"] for message in told(stream)]
+    assert changed and set(changed) == {"notifications/tools/list_changed"}
+
+
+def test_many_sessions_at_once(start):
+    crib = start({"tools": {"calculator": {"kind": "native", "cache": {"ttl": "1m"}}}})
+    wrong = []
+
+    def work(n):
+        session = open_session(crib)
+        for turn in range(20):
+            call = rpc("tools/call", {"name": "calculator", "arguments": {"expression": f"{n}*1000+{turn}"}}, id=turn)
+            answer = told(send(crib, call, **session))[-1]
+            if answer.get("id") != turn or answer["result"]["content"][0]["text"] != str(n * 1000 + turn):
+                wrong.append((n, turn, answer))
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong, wrong[:3]
