@@ -78,7 +78,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     /// Returns when all that was said so far is written.
-    async fn written(&self) {
+    async fn written(&mut self) {
         let (told, written) = oneshot::channel();
         if let Some(out) = &self.out
             && out.send(Said { told: Some(told), ..Said::default() }).await.is_ok()

@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::config::ModuleSettings;
+use super::helper;
 use super::interpreter::{Python, command};
 use super::protocol::span;
-use super::helper;
 use crate::blocking;
 use crate::call::json::digest;
 use crate::tools::Surroundings;
