@@ -10,7 +10,7 @@ use tower::ServiceExt;
 
 use crate::blocking;
 use crate::call::{
-    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, Services, StoredResults,
+    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Kind, Origin, Services, StoredResults,
     SubCalls, ToolName,
 };
 use crate::callers::Callers;
@@ -371,11 +371,19 @@ fn together(
                 (None, _) => "of the manifest".into(),
             };
             let own = &entry.definition.name;
-            return Err(format!("its tool `{own}`: `{name}` is a tool {whose} already; give the source a prefix"));
+            return Err(format!("its tool `{own}`: `{name}` is a tool {whose} already; {}", way_out(entry.kind)));
         }
         next.insert(entry).map_err(|error| error.to_string())?;
     }
     Ok(next)
+}
+
+/// What helps against a clash of a source's tool with another.
+pub(crate) fn way_out(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Mcp => "give the server another name, or exclude the tool",
+        _ => "give the source a prefix",
+    }
 }
 
 /// The catalog with a registered tool in it, in place of one of its name, unless somebody else has one of its names, or

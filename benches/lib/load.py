@@ -99,11 +99,17 @@ def result_of(output, errors, status, path):
 
 
 def check(server, path, cache, body=BODY, headers=None):
-    answer = json.loads(server.ask("POST", path, body, headers=headers))
+    answer = said(server.ask("POST", path, body, headers=headers))
     if "results" in answer:
         answer = answer["results"][0]
     elif "jsonrpc" in answer:
-        answer = answer["result"]
-        answer = {"is_error": answer.get("isError", False), "meta": answer["_meta"]["toolcrib/meta"]}
+        answer = answer.get("result") or fail(f"{path} answered {answer}")
+        answer = {"is_error": answer.get("isError", False), "meta": {"cache": answer["_meta"].get("toolcrib/cache")}}
     if cache and (answer["is_error"] or answer["meta"]["cache"] != cache):
         fail(f"{path} should answer with meta.cache {cache}, not: {json.dumps(answer)}")
+
+
+def said(answered):
+    """The JSON of an answer, or of the last event of a stream."""
+    events = [line.removeprefix(b"data:") for line in answered.splitlines() if line.startswith(b"data:") and line[5:].strip()]
+    return json.loads(events[-1] if events else answered)

@@ -9,6 +9,14 @@ NEW, OLD = "2026-07-28", "2025-11-25"
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "sum_cached", **json.loads(load.BODY)}}
 META = {f"io.modelcontextprotocol/{key}": value for key, value in
         {"protocolVersion": NEW, "clientInfo": {"name": "bench", "version": "1"}, "clientCapabilities": {}}.items()}
+# On one session no two requests under way may have the same id.
+IDS = """\
+local number = 1
+function request()
+  number = number + 1
+  return wrk.format(nil, nil, nil, (wrk.body:gsub('"id": 1,', '"id": ' .. number .. ',', 1)))
+end
+"""
 ACCEPT = {"accept": "application/json, text/event-stream"}
 
 
@@ -25,7 +33,8 @@ def mcp(options, programs, folder):
             for connections in options.connections:
                 for case in parts.turned(list(cases), number):
                     path, body, headers = cases[case]
-                    sample = load.measure(server, path, connections, 1, own, "hit", body=body, headers=headers)
+                    lua = IDS if case == OLD else ""
+                    sample = load.measure(server, path, connections, 1, own, "hit", lua, body, headers)
                     samples.setdefault((connections, case), []).append(sample)
                     parts.tell(f"mcp {number + 1}/{rounds}", case, connections, sample)
     return [parts.compared(case, connections, samples[connections, case], samples[connections, "invoke"])

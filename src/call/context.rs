@@ -162,6 +162,12 @@ impl ToolContext {
         what
     }
 
+    /// Notes whether the try fell with what it ran on for another call's sake: one misfortune of a runner counts once,
+    /// however many calls it met.
+    pub(crate) fn fell_with_another(&self, so: bool) {
+        self.notes.lock().fell_with_another = so;
+    }
+
     /// A value that the embedding program shares with its tools.
     pub fn service<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.settings.services.get()

@@ -12,6 +12,7 @@ use super::capture::Digest;
 use super::invocation::InvocationId;
 use super::kind::ErrorKind;
 use super::policy::{Effect, Per};
+use super::unreadable::Unreadable;
 
 /// One place where arguments break the schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -24,24 +25,6 @@ pub struct Violation {
     pub message: String,
     /// JSON Pointer into the input schema.
     pub schema_pointer: String,
-}
-
-/// Arguments that are no JSON object, or must not be taken for one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreadable {
-    /// What is wrong, for people: a sentence without its full stop.
-    pub what: String,
-    /// What to do about it, for the model: whole sentences.
-    pub correction: String,
-}
-
-impl Unreadable {
-    /// The same without a word of what was written.
-    pub fn without_words() -> Self {
-        let correction = "The arguments could not be read, so the tool did not run. Send the whole call again, its \
-                          arguments as one strict JSON object.";
-        Self { what: "they are no JSON object".into(), correction: correction.into() }
-    }
 }
 
 /// How a call fails. `Display` is the problem's `detail`.

@@ -12,7 +12,6 @@ use uuid::Uuid;
 
 use super::capture::Received;
 use super::definition::ToolName;
-use super::error::Unreadable;
 use super::idempotency::IdempotencyKey;
 use super::json::JsonObject;
 use super::notes::Notes;
@@ -20,6 +19,7 @@ use super::page::Page;
 use super::progress::ProgressSink;
 use super::subcalls::Lineage;
 use super::trace::TraceContext;
+use super::unreadable::Unreadable;
 
 /// The ledger's key: a UUIDv7 (RFC 9562), so ids sort by the time the calls began.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

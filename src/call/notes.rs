@@ -149,6 +149,8 @@ pub struct NotesInner {
     pub trying: Option<Instant>,
     /// That try has nothing yet to run on, so nothing of the tool has run.
     pub waits: bool,
+    /// It fell with its runner, of which another call's end says all that there is to say.
+    pub fell_with_another: bool,
     /// The call whose stored result answered this one.
     pub origin: Option<InvocationId>,
     /// What is asked under the call's idempotency key, once that is to be claimed.

@@ -167,7 +167,7 @@ mod tests {
     fn check_says_what_is_not_pinned() {
         assert_eq!(lints(None), ["unpinned-server mcp_servers.near 3", "unpinned-server mcp_servers.far 6"]);
         let far = "unpinned-server mcp_servers.far 6".to_owned();
-        assert_eq!(lints(Some(pinned(&["npx", "server"], &["get_weather"]))), [far.clone()]);
+        assert_eq!(lints(Some(pinned(&["npx", "server"], &["get_weather"]))), std::slice::from_ref(&far));
         assert_eq!(
             lints(Some(pinned(&["npx", "other"], &["get_weather"]))),
             ["unpinned-server mcp_servers.near 3".into(), far.clone()]

@@ -49,7 +49,8 @@ impl Around for Attempt {
         let notes = invocation.notes.clone();
         {
             let mut notes = notes.lock();
-            (notes.meta.attempts, notes.trying, notes.waits) = (attempt, Some(began), false);
+            (notes.meta.attempts, notes.trying) = (attempt, Some(began));
+            (notes.waits, notes.fell_with_another) = (false, false);
         }
         let call = AssertUnwindSafe(async move { inner.call(invocation).await }).catch_unwind();
         let outcome: Outcome = match timeout(self.timeout, call).await {

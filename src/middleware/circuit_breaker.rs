@@ -295,8 +295,12 @@ impl Around for CircuitBreaker {
         let began = invocation.started;
         let probe = self.breaker.enter().map_err(refusal)?;
         let own = self.deadline.is_some_and(|deadline| invocation.deadline == Some(began + deadline));
+        let notes = invocation.notes.clone();
         let outcome = inner.call(invocation).await;
-        let verdict = verdict(&outcome, own);
+        let verdict = match verdict(&outcome, own) {
+            Verdict::Down if notes.lock().fell_with_another => Verdict::Unknown,
+            verdict => verdict,
+        };
         let change = match probe {
             Some(probe) => probe.ended(verdict),
             None => self.breaker.heard(verdict, began),

@@ -17,8 +17,8 @@ use tower::{Layer, Service};
 use super::Outcome;
 use super::replay::Replays;
 use crate::call::{
-    Answer, CallError, Charged, DigestKey, Earlier, Effect, Failure, Invocation, InvocationId, KEY_KEPT, Meta,
-    Notes, OnDisconnect, Policy, Received, ToolResult,
+    Answer, CallError, Charged, DigestKey, Earlier, Effect, Failure, Invocation, InvocationId, KEY_KEPT, Meta, Notes,
+    OnDisconnect, Policy, Received, ToolResult,
 };
 use crate::ledger::{AttemptRow, Ledger, Row, State};
 use crate::log::CallLog;

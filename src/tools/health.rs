@@ -22,8 +22,10 @@ pub(in crate::tools) struct Health {
     counted: Option<Instant>,
     /// When the next start is due, if there is a pause.
     next: Option<Instant>,
-    /// What went wrong last.
+    /// What went wrong since the last good start.
     pub fault: Option<String>,
+    /// When that was.
+    pub fault_at: Option<Instant>,
     /// Workers that were replaced.
     pub replaced: u64,
 }
@@ -36,13 +38,22 @@ impl Health {
         } else {
             self.count(born);
         }
-        self.fault = Some(why.to_owned());
+        self.fail(why);
     }
 
     /// A worker could not be started; the start began then.
     pub(in crate::tools) fn failed(&mut self, began: Instant, why: &str) {
         self.count(began);
-        self.fault = Some(why.to_owned());
+        self.fail(why);
+    }
+
+    /// A worker is up: what went wrong before is over.
+    pub(in crate::tools) fn started(&mut self) {
+        (self.fault, self.fault_at) = (None, None);
+    }
+
+    fn fail(&mut self, why: &str) {
+        (self.fault, self.fault_at) = (Some(why.to_owned()), Some(Instant::now()));
     }
 
     /// A worker is gone that did not die of its start: it had worked, or it had to be ended.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::Runner;
 use crate::call::JsonObject;
@@ -14,7 +15,8 @@ use crate::secrets::Redactor;
 /// all that it started.
 #[async_trait]
 pub trait Source: Send + Sync + 'static {
-    /// Starts it and lists its tools. `told` hears what takes long. Asked again after a failure; dropping the future
+    /// Starts it and lists its tools. `told` hears what takes long. Asked again after a failure, and when
+    /// [`Source::changed`] has ended: what runs the tools of an earlier listing must stay good then. Dropping the future
     /// stops what was begun.
     async fn list(&self, told: &Told) -> Result<Listed, SourceFault>;
 
@@ -38,6 +40,8 @@ pub struct Listed {
     pub tools: Vec<Offer>,
     /// What it could not offer, and other oddities: sentences that say where.
     pub warnings: Vec<String>,
+    /// Own names of tools that it has and that cannot be offered; why is among the warnings.
+    pub left_out: Vec<String>,
 }
 
 /// One tool of a source, before the manifest has its say.
@@ -108,8 +112,10 @@ pub struct SourceStatus {
     pub workers: usize,
     /// Processes that were replaced since it was listed.
     pub replaced: u64,
-    /// Why it is down, or what went wrong last.
+    /// Why it is down, or what went wrong since the last good start.
     pub fault: Option<String>,
+    /// When that was.
+    pub fault_at: Option<Instant>,
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ from conftest import node, package
 # The suite's own words; what is neither is not counted.
 PASSED, MISSED = {"SUCCESS"}, {"FAILURE", "WARNING"}
 
+
 @dataclasses.dataclass
 class Run:
     """What a run found: its checks as `scenario/check`."""
@@ -41,25 +42,25 @@ def run(url, release, version, folder):
     program = package({"0.1.16": "conformance", "0.2.0-alpha.12": "conformance-next"}[release], "dist/index.js")
     node(program, "server", "--url", url, "--suite", "all", "--spec-version", version, "--output-dir", folder, ok=False,
          seconds=300)
-    passed, missed, silent = set(), set(), set()
-    for file in sorted(folder.rglob("checks.json")):
-        scenario = re.fullmatch(r"server-(.*)-\d{4}-\d\d-\d\dT.*", file.parent.name)[1]
-        checks = json.loads(file.read_text())
-        words = {check["status"] for check in checks}
-        if not words & (PASSED | MISSED):
-            silent.add(scenario)
-        for check in checks:
-            name = f"{scenario}/{check['id']}"
-            if check["status"] in MISSED:
-                missed.add(name)
-            elif check["status"] in PASSED:
-                passed.add(name)
+    found = {}
+    for scenario, check in checks_in(folder):
+        found.setdefault(scenario, []).append((f"{scenario}/{check['id']}", check["status"]))
+    every = [check for checks in found.values() for check in checks]
+    passed, missed = ({name for name, status in every if status in words} for words in (PASSED, MISSED))
+    silent = {scenario for scenario, checks in found.items() if not {status for _, status in checks} & (PASSED | MISSED)}
     return Run(release, version, folder, passed - missed, missed, silent)
 
 
-def why(folder):
-    """What the suite said of each check that was not met."""
+def why(run, checks):
+    """What the suite said of these checks."""
+    for scenario, check in checks_in(run.folder):
+        if check["status"] in MISSED and f"{scenario}/{check['id']}" in checks:
+            yield f"{scenario}/{check['id']}: {check['status']}: {check.get('errorMessage') or check['description']}"
+
+
+def checks_in(folder):
+    """Each check with its scenario."""
     for file in sorted(folder.rglob("checks.json")):
+        scenario = re.fullmatch(r"server-(.*)-\d{4}-\d\d-\d\dT.*", file.parent.name)[1]
         for check in json.loads(file.read_text()):
-            if check["status"] in MISSED:
-                yield f"{file.parent.name} {check['id']}: {check['status']}: {check.get('errorMessage') or check['description']}"
+            yield scenario, check

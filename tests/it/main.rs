@@ -29,6 +29,7 @@ mod problems; // every kind of failure, in README and over the wire
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs
 mod repeats; // the same call twice in a row within a run
+mod servers; // MCP servers of the manifest: names, policies, hints, pins
 mod sources; // tools that come out of something else, which may be late, down or different
 mod subcalls; // calls that tools make of other tools
 mod tidy; // ARCHITECTURE.md's invariants

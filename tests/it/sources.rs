@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use axum::http::header::RETRY_AFTER;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
 use toolcrib::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use toolcrib::tools::{Listed, Offer, Runner, Source, SourceFault, SourceStatus, Told};
 use toolcrib::{App, Effect, Tool};
@@ -63,13 +64,19 @@ impl Source for Scripted {
         }
         let next = self.script.lock().unwrap().pop_front();
         let tools = next.unwrap_or(Err("there is no more")).map_err(|why| SourceFault(why.into()))?;
-        Ok(Listed { tools, warnings: self.warnings.clone() })
+        Ok(Listed { tools, warnings: self.warnings.clone(), left_out: Vec::new() })
     }
 
     fn status(&self) -> SourceStatus {
         let down = self.down.load(Ordering::SeqCst);
         let fault = down.then(|| "its worker died".into());
-        SourceStatus { up: !down, workers: usize::from(!down), replaced: u64::from(down), fault }
+        SourceStatus {
+            up: !down,
+            workers: usize::from(!down),
+            replaced: u64::from(down),
+            fault,
+            fault_at: down.then(Instant::now),
+        }
     }
 
     async fn changed(&self) {

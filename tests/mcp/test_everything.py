@@ -114,9 +114,9 @@ def test_what_it_refuses_is_a_no_with_its_words(crib, way):
     assert "Invalid resourceId" in text_of(answer), answer
 
 
-def test_a_tool_that_runs_as_a_task_only_is_not_offered(crib, way):
-    """`taskSupport: required`: a plain call of it can only fail."""
-    assert f"{way}_simulate-research-query" not in names(crib)
+def test_a_tool_that_runs_as_a_task_only_says_so(crib, way):
+    """`taskSupport: required` is of 2025-11-25 alone, and experimental there: tasks are not asked for."""
+    assert "task" in text_of(said_no(crib.invoke(f"{way}_simulate-research-query", {"topic": "rain"})))
 
 
 def test_calls_are_on_record(crib, way):

@@ -75,12 +75,14 @@ def test_progress(crib, way):
 
 
 def test_a_call_past_its_time_does_not_cost_the_server(crib, way):
+    if way == "pipe_anew":
+        pytest.skip("there its time is spent on the start of a large package; test_calls.py has this with a small server")
     before = text_of(ok(crib.invoke(f"{way}_pid")))
     began = time.monotonic()
     problem(crib.invoke(f"{way}_sleeps", {"seconds": 20}), 504, "attempt_timed_out")
     assert time.monotonic() - began < 5
     after = text_of(ok(crib.invoke(f"{way}_pid")))
-    assert (before == after) == (way != "pipe_anew"), "kept, unless it is started for each call"
+    assert before == after
 
 
 def test_it_sees_itself_in_the_catalog_of_every_format(crib):

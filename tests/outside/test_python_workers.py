@@ -179,11 +179,12 @@ def test_a_worker_killed_from_outside(start):
 def test_a_crash_of_the_async_worker_ends_what_it_had(start):
     crib = rough(start)
     ok(crib.invoke("pid_async"))
-    others = [later(lambda: crib.invoke("nap_async", {"seconds": 20})) for _ in range(3)]
-    poll(lambda: len(crib.rows("tool=nap_async&state=running")) == 3, 5, "all at work")
+    others = [later(lambda: crib.invoke("nap_async", {"seconds": 20})) for _ in range(8)]
+    poll(lambda: len(crib.rows("tool=nap_async&state=running")) == 8, 5, "all at work")
     problem(crib.invoke("ends_async"), 502, "tool_unavailable")
     for other in others:
         problem(other(5), 502, "tool_unavailable")
+    assert crib.get("/tools/nap_async").json["breaker"] == "closed", "one death is one failure, however many calls it met"
     ok(crib.invoke("nap_async"))
     ok(crib.invoke("nap"))
 

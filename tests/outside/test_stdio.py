@@ -302,6 +302,18 @@ def test_what_cannot_be_used_is_answered_and_the_next_is_read(pipe, line, code, 
     crib.hang_up()
 
 
+def test_all_that_stands_on_the_input_is_answered_before_the_end(tmp_path):
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml(TOOLS))
+    call = {"name": "sum", "arguments": {"expression": "6*7"}, "_meta": META}
+    asked = [{"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call} for number in range(40)]
+    for lines in (["{"], ["{", *map(json.dumps, asked)]):
+        done = cli("serve", "--stdio", cwd=tmp_path, stdin="\n".join(lines))  # the last line has no end
+        assert done.returncode == 0, done
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        assert {answer.get("id") for answer in answers} == {None, *range(len(lines) - 1)}
+        assert all(answer["result"]["content"][0]["text"] == "42" for answer in answers if answer.get("id") is not None)
+
+
 def test_what_nobody_waits_for_is_passed_over(pipe):
     crib = pipe()
     for line in (b"", b"  ", b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}',

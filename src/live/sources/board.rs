@@ -91,6 +91,8 @@ struct Facts {
     stopped: Vec<Stopped>,
     doing: Option<String>,
     fault: Option<(String, Timestamp)>,
+    /// A moment that the source has told, by the clock, so that it reads the same each time.
+    moment: Option<(Instant, Timestamp)>,
     next_try: Option<Instant>,
     /// It was listed once or failed once.
     is_settled: bool,
@@ -111,8 +113,8 @@ impl Board {
     }
 
     /// How it is now.
-    pub(super) fn view(&self) -> SourceView {
-        let facts = self.facts();
+    pub(super) fn view(&self, now: Timestamp) -> SourceView {
+        let mut facts = self.facts();
         let status = facts.serving.as_ref().map(|source| source.status());
         let state = match &status {
             Some(status) if status.up => SourceState::Up,
@@ -121,7 +123,10 @@ impl Board {
             None => SourceState::Starting,
         };
         let status = status.unwrap_or_default();
-        let (fault, fault_at) = facts.fault.clone().map_or((status.fault, None), |(why, at)| (Some(why), Some(at)));
+        let (fault, fault_at) = match facts.fault.clone() {
+            Some((why, at)) => (Some(why), Some(at)),
+            None => (status.fault, status.fault_at.map(|at| facts.on_the_clock(at, now))),
+        };
         SourceView {
             name: self.name.clone(),
             kind: self.kind,
@@ -236,6 +241,18 @@ impl Board {
 }
 
 impl Facts {
+    fn on_the_clock(&mut self, moment: Instant, now: Timestamp) -> Timestamp {
+        match self.moment {
+            Some((known, at)) if known == moment => at,
+            _ => {
+                let ago = jiff::SignedDuration::try_from(moment.elapsed()).unwrap_or_default();
+                let at = now.checked_sub(ago).unwrap_or(now);
+                self.moment = Some((moment, at));
+                at
+            }
+        }
+    }
+
     fn fail(&mut self, (why, at): (String, Timestamp)) {
         let serves_on = if self.serving.is_some() { "; the one before is served on" } else { "" };
         self.fault = Some((format!("{why}{serves_on}"), at));

@@ -194,7 +194,7 @@ impl Live {
         let state = &mut *state;
         let is_stale = |kept: &Kept| kept.start.as_ref().is_none_or(|start| start.number != number);
         let Some(kept) = state.sources.get(name).filter(|kept| !is_stale(kept)) else { return Came::Stale };
-        let listing = Arc::new(Listing::of(&kept.declared, listed).await);
+        let listing = Arc::new(Listing::of(&kept.declared, listed));
         let came = self.swap_in(state, name, source, listing).await;
         if let (Came::Served, Some(kept)) = (&came, state.sources.get(name)) {
             kept.board.end(number, None, None);
@@ -211,7 +211,7 @@ impl Live {
         let Some(serving) = kept.serving.as_ref().filter(|serving| Arc::ptr_eq(&serving.source, source)) else {
             return Came::Stale;
         };
-        let mut listing = Listing::of(&serving.declared, listed).await;
+        let mut listing = Listing::of(&serving.declared, listed);
         if listing.says_the_same(&serving.listing) {
             tracing::debug!(source = name, "a source was listed again: its tools are what they were");
             kept.board.is_as_it_was();
@@ -288,8 +288,9 @@ impl Live {
 
     /// How every source is.
     pub fn sources(&self) -> Vec<SourceView> {
+        let now = self.now();
         let view = |board: &Arc<Board>| {
-            let mut view = board.view();
+            let mut view = board.view(now);
             let said = view.doing.iter_mut().chain(&mut view.fault).chain(&mut view.warnings);
             said.for_each(|text| *text = self.clean(text));
             view
@@ -300,7 +301,7 @@ impl Live {
     /// Sources without which the service is not ready: they were neither listed nor failed since the start.
     pub fn awaited(&self) -> Vec<SourceView> {
         let boards = self.shown.load();
-        boards.iter().filter(|board| board.is_awaited()).map(|board| board.view()).collect()
+        boards.iter().filter(|board| board.is_awaited()).map(|board| board.view(self.now())).collect()
     }
 
     /// Returns when every source was listed once or failed once.
@@ -342,7 +343,7 @@ impl Live {
     /// How the source is now.
     pub fn view(&self, one: &Restarting) -> SourceView {
         let found = self.sources().into_iter().find(|view| view.name == one.board.name);
-        found.unwrap_or_else(|| one.board.view())
+        found.unwrap_or_else(|| one.board.view(self.now()))
     }
 
     /// Starts those sources anew whose files say something else.

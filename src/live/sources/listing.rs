@@ -1,12 +1,7 @@
 //! What a source has listed, as far as it can be used.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-
-use crate::blocking;
 use crate::call::ToolName;
 use crate::manifest::DeclaredSource;
-use crate::schema::Schema;
 use crate::tools::{Listed, Offer};
 
 /// See the module.
@@ -20,39 +15,27 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Of the tools of a foreign source those that can be used: nobody here can mend the others. Of any other source
-    /// all; what is wrong with one is for its author to see at once.
-    pub(super) async fn of(declared: &Arc<DeclaredSource>, listed: Listed) -> Self {
-        let Listed { tools: offers, warnings } = listed;
-        let listing = Self { offers, warnings, left_out: Vec::new() };
-        if !declared.settings.is_foreign() {
-            return listing;
-        }
-        let declared = declared.clone();
-        // Compiling the schemas of many tools takes a while.
-        blocking::on_a_thread(move || listing.usable(&declared.rules.prefix)).await.unwrap_or_default()
-    }
-
-    fn usable(mut self, prefix: &str) -> Self {
-        let mut seen = HashSet::new();
-        for mut offer in std::mem::take(&mut self.offers) {
-            let own = offer.name.clone();
-            if let Err(why) = fault_of(&offer, prefix, !seen.insert(own.clone())) {
-                let shown: String = own.chars().filter(|c| !c.is_control()).take(ToolName::MAX_LEN).collect();
-                self.warnings.push(format!("tool `{shown}` is left out: {why}"));
-                self.left_out.push(own);
-                continue;
+    /// Of the tools of a foreign source those whose names can be used: nobody here can give the others another. Of any
+    /// other source all; what is wrong with one is for its author to see at once.
+    pub(super) fn of(declared: &DeclaredSource, listed: Listed) -> Self {
+        let Listed { tools, warnings, left_out } = listed;
+        let mut listing = Self { offers: Vec::new(), warnings, left_out };
+        let prefix = &declared.rules.prefix;
+        for offer in tools {
+            match ToolName::parse(&format!("{prefix}{}", offer.name)) {
+                Err(error) if declared.settings.is_foreign() => {
+                    let shown: String =
+                        offer.name.chars().filter(|c| !c.is_control()).take(ToolName::MAX_LEN).collect();
+                    listing.warnings.push(format!(
+                        "the tool `{shown}` is left out: {error}, `{prefix}` included; its server would have to name it \
+                         otherwise, and `exclude` spares this warning"
+                    ));
+                    listing.left_out.push(offer.name);
+                }
+                Ok(_) | Err(_) => listing.offers.push(offer),
             }
-            let output = offer.output_schema.clone().map(|schema| Schema::compile(Arc::new(schema)));
-            if let Some(Err(fault)) = output {
-                offer.output_schema = None;
-                let why =
-                    format!("tool `{own}`: outputSchema cannot be used, so results are held against nothing: {fault}");
-                self.warnings.push(why);
-            }
-            self.offers.push(offer);
         }
-        self
+        listing
     }
 
     /// Whether another listing says the same of its tools; what runs them may be something else.
@@ -70,18 +53,6 @@ impl Listing {
             }
         }
     }
-}
-
-/// Why a tool cannot be used.
-fn fault_of(offer: &Offer, prefix: &str, is_second: bool) -> Result<(), String> {
-    if is_second {
-        return Err("it is there twice; the first is served".into());
-    }
-    ToolName::parse(&format!("{prefix}{}", offer.name)).map_err(|error| {
-        format!("{error}, `{prefix}` included; its server has to name it otherwise, `exclude` spares this warning")
-    })?;
-    let input = Schema::compile_input(Arc::new(offer.input_schema.clone()));
-    input.map_err(|fault| format!("its inputSchema cannot be used: {fault}")).map(drop)
 }
 
 fn is_the_same(one: &Offer, other: &Offer) -> bool {

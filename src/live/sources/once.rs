@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 
 use super::{Listing, Serving, change};
 use crate::manifest::DeclaredSource;
+use crate::registry::way_out;
 use crate::schema::Schema;
 use crate::tools::{Surroundings, Tool};
 
@@ -31,7 +32,7 @@ pub(crate) async fn once(
         let source = declared.settings.build(surroundings);
         let name = Arc::<str>::from(declared.name());
         let listed = source.list(&move |what: String| told(&name, &what)).await.map_err(|fault| fault.to_string())?;
-        let listing = Arc::new(Listing::of(declared, listed).await);
+        let listing = Arc::new(Listing::of(declared, listed));
         Serving::new(declared, files, source, listing, &[]).map(|serving| serving.tools)
     }))
     .await;
@@ -58,7 +59,7 @@ fn fit(tools: Vec<Tool>, taken: &HashSet<String>) -> Result<Vec<Tool>, String> {
     for tool in &tools {
         let own = tool.name();
         if let Some(name) = names_of(tool).iter().find(|name| taken.contains(*name)) {
-            return Err(format!("its tool `{own}`: `{name}` is there already; give the source a prefix"));
+            return Err(format!("its tool `{own}`: `{name}` is there already; {}", way_out(tool.kind)));
         }
         let input = Schema::compile_input(tool.definition.input_schema.clone()).map(drop);
         input.map_err(|fault| format!("its tool `{own}`: input_schema: {fault}"))?;

@@ -11,7 +11,7 @@ use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, RequestId, ServerJ
 use rmcp::service::RoleServer;
 use rmcp::transport::Transport;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -41,10 +41,13 @@ pub(super) struct Lines<R> {
 }
 
 /// One line to be written.
+#[derive(Default)]
 struct Said {
     line: Vec<u8>,
     /// The request that it answers.
     answers: Option<RequestId>,
+    /// Dropped when it is written.
+    told: Option<oneshot::Sender<()>>,
 }
 
 impl Said {
@@ -56,7 +59,7 @@ impl Said {
             ServerJsonRpcMessage::Error(answer) => answer.id.clone(),
             ServerJsonRpcMessage::Request(_) | ServerJsonRpcMessage::Notification(_) => None,
         };
-        Ok(Self { line, answers })
+        Ok(Self { line, answers, told: None })
     }
 }
 
@@ -72,6 +75,16 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         let writer = AbortOnDropHandle::new(tokio::spawn(write_all(write, said, pending.clone(), left.clone())));
         let lines = LineReader::new(read, longest);
         Self { lines, longest, pending, left, out: Some(out), writer, refusal: None, is_met: false }
+    }
+
+    /// Returns when all that was said so far is written.
+    async fn written(&mut self) {
+        let (told, written) = oneshot::channel();
+        if let Some(out) = &self.out
+            && out.send(Said { told: Some(told), ..Said::default() }).await.is_ok()
+        {
+            let _ = written.await;
+        }
     }
 
     /// What a line says, or what is to be answered to it.
@@ -130,6 +143,7 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
             self.pending.room().await;
             let line = self.lines.next().await;
             if line == Line::End {
+                let _ = timeout(LAST_WORDS, self.written()).await;
                 self.left.cancel();
                 std::future::pending::<()>().await;
             }
@@ -163,7 +177,7 @@ async fn write_all(
     left: CancellationToken,
 ) {
     let mut is_broken = false;
-    while let Some(Said { line, answers }) = said.recv().await {
+    while let Some(Said { line, answers, told }) = said.recv().await {
         if !is_broken {
             let written = async {
                 write.write_all(&line).await?;
@@ -176,5 +190,6 @@ async fn write_all(
             }
         }
         answers.iter().for_each(|id| pending.gone(id));
+        drop(told);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
@@ -30,6 +30,20 @@ pub(super) struct Connector {
     /// Whether it was spoken to in the version without sessions, the last time.
     was_modern: Mutex<Option<bool>>,
     sweeps: Arc<Sweeps>,
+}
+
+/// Why there is no connection.
+struct Refusal {
+    /// A part of a sentence whose subject is the server.
+    why: String,
+    /// Its process ended by itself.
+    is_gone: bool,
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Self { why, is_gone: false }
+    }
 }
 
 impl Connector {
@@ -88,7 +102,25 @@ impl Connector {
         }
     }
 
+    /// Servers of older SDKs end at a request before `initialize`. One that is not known yet, and whose process ends during
+    /// the handshake, is started once more and asked in that way.
     async fn connect(&self, told: &Told) -> Result<Arc<Connection>, String> {
+        let is_known = self.was_modern().is_some();
+        match self.attempt(told).await {
+            Err(Refusal { is_gone: true, .. }) if !is_known => {
+                *self.was_modern() = Some(false);
+                self.attempt(told).await
+            }
+            result => result,
+        }
+        .map_err(|refusal| refusal.why)
+    }
+
+    fn was_modern(&self) -> MutexGuard<'_, Option<bool>> {
+        self.was_modern.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn attempt(&self, told: &Told) -> Result<Arc<Connection>, Refusal> {
         match &self.settings.reach {
             Reach::Command { argv, .. } => {
                 told("starting".into());
@@ -98,16 +130,16 @@ impl Connector {
                 let (child, pipes) = spawned.map_err(|error| self.start_fault(argv, &error))?;
                 self.shake_hands(Pipes::new(pipes, gone, name, redactor), Some(child)).await
             }
-            Reach::Url { .. } => Err("MCP servers by URL are not built yet".into()),
+            Reach::Url { .. } => Err(String::from("MCP servers by URL are not built yet").into()),
         }
     }
 
-    async fn shake_hands<T>(&self, transport: T, child: Option<Child>) -> Result<Arc<Connection>, String>
+    async fn shake_hands<T>(&self, transport: T, child: Option<Child>) -> Result<Arc<Connection>, Refusal>
     where
         T: rmcp::transport::Transport<rmcp::RoleClient> + 'static,
     {
         let line = Arc::new(Line::default());
-        let was_modern = *self.was_modern.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_modern = *self.was_modern();
         let (modern, initialize) = (ProtocolVersion::LATEST, ProtocolVersion::LATEST_WITH_INITIALIZE);
         let lifecycle = match was_modern {
             // A server that says nothing to what it does not know costs ten seconds, once.
@@ -121,18 +153,21 @@ impl Connector {
             // It may be another server by now; but one that was only late is asked in its own way the next time.
             Err(_) => line.is_modern.load(Ordering::Relaxed).then_some(true).filter(|_| was_modern.is_none()),
         };
-        *self.was_modern.lock().unwrap_or_else(PoisonError::into_inner) = is_modern;
+        *self.was_modern() = is_modern;
         match service {
             Ok(service) => {
+                fault::of_version(service.peer_info().map(|info| info.protocol_version.clone()))?;
                 let is_shared = self.settings.mode == Mode::Persistent;
                 Ok(Arc::new(Connection::new(self.name.clone(), service, line, child, is_shared)))
             }
             Err(error) => {
+                // What it has said is the reason, if it has said anything: by now it may have ended because of us.
                 let ended = match &child {
-                    Some(child) if line.over.is_cancelled() => child.ended().await,
+                    Some(child) if fault::is_loss(&error) => child.ended().await,
                     _ => None,
                 };
-                Err(ended.unwrap_or_else(|| fault::of_handshake(error)))
+                let is_gone = ended.is_some();
+                Err(Refusal { why: ended.unwrap_or_else(|| fault::of_handshake(error)), is_gone })
             }
         }
     }

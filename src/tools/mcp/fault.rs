@@ -99,6 +99,26 @@ pub(super) fn of_handshake(error: ClientInitializeError) -> String {
     }
 }
 
+/// Whether nothing was heard any more during the handshake.
+pub(super) fn is_loss(error: &ClientInitializeError) -> bool {
+    match error {
+        ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. } => true,
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => is_loss(fallback),
+        _ => false,
+    }
+}
+
+/// A version that a server has chosen, of which we know nothing, is none to speak in (MCP, Lifecycle).
+///
+/// # Errors
+/// A part of a sentence as above.
+pub(super) fn of_version(chosen: Option<ProtocolVersion>) -> Result<(), String> {
+    match chosen.filter(|chosen| !ProtocolVersion::KNOWN_VERSIONS.contains(chosen)) {
+        Some(unknown) => Err(format!("it speaks a version of MCP that is not known here: {}", cut(unknown.as_str()))),
+        None => Ok(()),
+    }
+}
+
 /// Why it did not list its tools: a part of a sentence as above.
 pub(super) fn of_listing(error: ServiceError) -> String {
     match error {

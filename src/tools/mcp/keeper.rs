@@ -98,15 +98,17 @@ impl Keeper {
         }
     }
 
-    /// What the server lists now, over the connection that is there; `None`: there is none.
-    pub(super) async fn relist(&self) -> Option<Result<Listing, String>> {
-        let stage = self.shared.stage.borrow().clone();
-        let Stage::Up(connection) = stage else { return None };
-        let result = self.shared.connector.relisted(&connection).await;
-        if let Ok(listing) = &result {
-            listing.clone_into(&mut self.shared.listed());
-        }
-        Some(result)
+    /// What the server lists now, over the connection that is there, or on its way.
+    ///
+    /// # Errors
+    /// A sentence; connections keep failing, or the server does not answer.
+    pub(super) async fn relist(&self) -> Result<Listing, String> {
+        let Some(connection) = self.connection(None).await else {
+            return Err(self.shared.health().fault.clone().unwrap_or_else(|| "it is not there".into()));
+        };
+        let listing = self.shared.connector.relisted(&connection).await?;
+        listing.clone_into(&mut self.shared.listed());
+        Ok(listing)
     }
 
     /// Ends when the server says so, or has come back with other tools.
@@ -124,7 +126,8 @@ impl Keeper {
             Stage::Up(connection) => usize::from(connection.has_process()),
             Stage::Starting | Stage::Down => 0,
         };
-        SourceStatus { up: !self.is_down(), workers, replaced: health.replaced, fault: health.fault.clone() }
+        let (fault, fault_at) = (health.fault.clone(), health.fault_at);
+        SourceStatus { up: !self.is_down(), workers, replaced: health.replaced, fault, fault_at }
     }
 }
 
@@ -163,6 +166,7 @@ impl Shared {
             }
             connection.end().await;
             connection = self.start().await;
+            self.health().started();
             self.stage.send_replace(Stage::Up(connection.clone()));
         }
     }

@@ -30,6 +30,8 @@ const SHOWN: usize = 200;
 pub(super) struct Listing {
     pub tools: Vec<Tool>,
     pub warnings: Vec<String>,
+    /// Names of those that are wanted and cannot be used.
+    pub left_out: Vec<String>,
 }
 
 /// One page, before each of its tools is looked at.
@@ -98,7 +100,7 @@ fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings)
     let (include, exclude) = (patterns(&settings.include), patterns(&settings.exclude));
     let fits = |patterns: &[WildMatch], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
     let is_wanted = |name: &str| (include.is_empty() || fits(&include, name)) && !fits(&exclude, name);
-    let (mut chosen, mut warnings, mut names) = (Vec::new(), Vec::new(), HashSet::new());
+    let (mut chosen, mut warnings, mut left_out, mut names) = (Vec::new(), Vec::new(), Vec::new(), HashSet::new());
     for tool in tools {
         let (name, checked) = match tool {
             Ok(tool) => (tool.name.to_string(), Ok(tool)),
@@ -111,10 +113,13 @@ fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings)
             .and_then(|tool| if names.insert(name.clone()) { usable(tool) } else { Err("it is there twice".into()) });
         match checked {
             Ok(tool) => chosen.push(tool),
-            Err(why) => warnings.push(format!("the tool `{}` is left out: {}", short(&name), short(&why))),
+            Err(why) => {
+                warnings.push(format!("the tool `{}` is left out: {}", short(&name), short(&why)));
+                left_out.push(name);
+            }
         }
     }
-    Listing { tools: chosen, warnings }
+    Listing { tools: chosen, warnings, left_out }
 }
 
 fn short(text: &str) -> String {

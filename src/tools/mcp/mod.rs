@@ -23,6 +23,7 @@ mod tap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 
 pub use self::config::{Mode, Reach, ServerSettings};
 use self::connector::Connector;
@@ -42,7 +43,7 @@ pub struct Server {
 struct State {
     keeper: Option<Arc<Keeper>>,
     up: bool,
-    fault: Option<String>,
+    fault: Option<(String, Instant)>,
 }
 
 impl Server {
@@ -58,9 +59,9 @@ impl Server {
     /// Over the connection that is there, if it is: a server may know its clients by their connections.
     async fn start(&self, told: &Told) -> Result<(Listing, Way, Option<Arc<Keeper>>), String> {
         let keeper = self.state().keeper.clone();
-        if let Some(keeper) = keeper
-            && let Some(Ok(listing)) = keeper.relist().await
-        {
+        if let Some(keeper) = keeper {
+            // And only over that: runners of the listing before hold on to it, so another would be one too many.
+            let listing = keeper.relist().await?;
             return Ok((listing, Way::Persistent(keeper.clone()), Some(keeper)));
         }
         let (connection, listing) = self.connector.listed(told).await?;
@@ -78,15 +79,18 @@ impl Server {
 impl Source for Server {
     async fn list(&self, told: &Told) -> Result<Listed, SourceFault> {
         let (state, result) = match self.start(told).await {
-            Ok((Listing { tools, warnings }, way, keeper)) => {
+            Ok((Listing { tools, warnings, left_out }, way, keeper)) => {
                 let offer = |tool: &rmcp::model::Tool| {
                     let runner = Arc::new(ToolRunner { tool: tool.name.to_string(), way: way.clone() });
                     listing::offer(tool, runner, &self.connector.surroundings.redactor)
                 };
                 let tools = tools.iter().map(offer).collect();
-                (State { keeper, up: true, fault: None }, Ok(Listed { tools, warnings }))
+                (State { keeper, up: true, fault: None }, Ok(Listed { tools, warnings, left_out }))
             }
-            Err(fault) => (State { keeper: None, up: false, fault: Some(fault.clone()) }, Err(SourceFault(fault))),
+            Err(fault) => {
+                let keeper = self.state().keeper.clone();
+                (State { keeper, up: false, fault: Some((fault.clone(), Instant::now())) }, Err(SourceFault(fault)))
+            }
         };
         // What was there before ends behind the lock.
         let before = std::mem::replace(&mut *self.state(), state);
@@ -96,9 +100,10 @@ impl Source for Server {
 
     fn status(&self) -> SourceStatus {
         let State { keeper, up, fault } = &*self.state();
+        let (fault, fault_at) = fault.clone().unzip();
         match keeper {
             Some(keeper) => keeper.status(),
-            None => SourceStatus { up: *up, fault: fault.clone(), ..SourceStatus::default() },
+            None => SourceStatus { up: *up, fault, fault_at, ..SourceStatus::default() },
         }
     }
 

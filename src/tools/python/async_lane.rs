@@ -3,7 +3,7 @@
 //! A task of its own owns the process: it writes what is queued, hands what it reads to who waits for it, and sees to it
 //! that a call whose caller has gone ends. When it does not, the loop is blocked, and the process with it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::pending;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -177,9 +177,9 @@ impl AsyncLane {
     }
 
     /// Workers replaced so far, and what went wrong last.
-    pub(super) fn record(&self) -> (u64, Option<String>) {
+    pub(super) fn record(&self) -> (u64, Option<(String, Instant)>) {
         let health = self.shared.health();
-        (health.replaced, health.fault.clone())
+        (health.replaced, health.fault.clone().zip(health.fault_at))
     }
 }
 
@@ -219,6 +219,7 @@ impl Shared {
     async fn keep(self: Arc<Self>) {
         loop {
             let worker = self.start().await;
+            self.health().started();
             let born = worker.born;
             let (queue, orders) = mpsc::channel(QUEUE);
             let one = Arc::new(Loop { queue, calls: Mutex::default(), left: Notify::new() });
@@ -291,7 +292,11 @@ impl Loop {
     fn close(&self, how: &str, innocent: bool) {
         let mut calls = self.calls();
         calls.closed = true;
+        // One end is one misfortune of a tool, however many calls it had under way; of none whose calls only suffered it.
+        let mut tools = HashSet::new();
         for (_, open) in calls.open.drain() {
+            let tells = !innocent && open.left.is_none() && tools.insert(open.context.tool.clone());
+            open.context.fell_with_another(!tells);
             let _ = open.end.send(End::Lost { how: how.to_owned(), innocent });
         }
     }

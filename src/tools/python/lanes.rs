@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::async_lane::AsyncLane;
 use super::protocol::{Function, Mode};
 use super::runner::{FunctionRunner, Lane};
@@ -15,7 +17,7 @@ use crate::tools::{Offer, SourceStatus};
 pub(super) struct Lanes {
     blocking: Option<Arc<SyncLane>>,
     coroutines: Option<Arc<AsyncLane>>,
-    fault: Option<String>,
+    fault: Option<(String, Instant)>,
 }
 
 impl Lanes {
@@ -33,7 +35,7 @@ impl Lanes {
 
     /// None at all, and why.
     pub(super) fn down(fault: &str) -> Self {
-        Self { fault: Some(fault.to_owned()), ..Self::default() }
+        Self { fault: Some((fault.to_owned(), Instant::now())), ..Self::default() }
     }
 
     /// A function as a tool.
@@ -58,14 +60,15 @@ impl Lanes {
         let Self { blocking, coroutines, fault } = self;
         let lanes = blocking.iter().map(|lane| (lane.is_down(), lane.workers(), lane.record()));
         let lanes = lanes.chain(coroutines.iter().map(|lane| (lane.is_down(), lane.workers(), lane.record())));
-        let mut status = SourceStatus { fault: fault.clone(), ..SourceStatus::default() };
+        let (mut status, mut last) = (SourceStatus::default(), fault.clone());
         let (mut any, mut down) = (false, false);
         for (is_down, workers, (replaced, fault)) in lanes {
             (any, down) = (true, down | is_down);
             status.workers += workers;
             status.replaced += replaced;
-            status.fault = status.fault.or(fault);
+            last = last.or(fault);
         }
+        (status.fault, status.fault_at) = last.unzip();
         SourceStatus { up: any && !down, ..status }
     }
 }

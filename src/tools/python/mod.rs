@@ -72,7 +72,7 @@ impl Module {
         let lanes = Lanes::new(&launcher, worker, &tools);
         let mut tools: Vec<Offer> = tools.into_iter().filter_map(|function| lanes.offer(function)).collect();
         tools.iter_mut().for_each(|offer| offer.clean(&self.surroundings.redactor));
-        Ok((lanes, Listed { tools, warnings }))
+        Ok((lanes, Listed { tools, warnings, left_out: Vec::new() }))
     }
 }
 

@@ -154,9 +154,9 @@ impl SyncLane {
     }
 
     /// Workers replaced so far, and what went wrong last.
-    pub(super) fn record(&self) -> (u64, Option<String>) {
+    pub(super) fn record(&self) -> (u64, Option<(String, Instant)>) {
         let health = &self.state().health;
-        (health.replaced, health.fault.clone())
+        (health.replaced, health.fault.clone().zip(health.fault_at))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -174,6 +174,7 @@ impl SyncLane {
     fn welcome(self: &Arc<Self>, worker: Worker) {
         let mut state = self.state();
         state.alive += 1;
+        state.health.started();
         state.numbers += 1;
         let number = state.numbers;
         let lane = Arc::downgrade(self);

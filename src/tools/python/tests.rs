@@ -433,7 +433,7 @@ def die(how: str) -> str:
         }
         let status = crib.module.status();
         assert_eq!((status.workers, status.replaced), (1, 4));
-        assert!(status.fault.unwrap().contains("SIGKILL"));
+        assert_eq!((status.fault, status.fault_at), (None, None), "the one that is there is well");
     }
 
     #[tokio::test]
@@ -868,7 +868,9 @@ mod starts {
         let module = Module::new(settings(&folder, "1 / 0", &mark), &surroundings());
         let fault = module.list(&|_| {}).await.err().unwrap().0;
         assert!(fault.contains("tools.py:1") && fault.contains("division by zero"), "{fault}");
-        assert_eq!(module.status(), SourceStatus { fault: Some(fault), ..SourceStatus::default() });
+        let status = module.status();
+        let known = SourceStatus { fault: Some(fault), fault_at: status.fault_at, ..SourceStatus::default() };
+        assert!(status.fault_at.is_some() && status == known, "{status:?}");
         std::fs::write(folder.path().join("tools.py"), format!("from toolcrib import tool\n{PID}")).unwrap();
         let listed = module.list(&|_| {}).await.unwrap();
         assert_eq!(listed.tools.len(), 1);
@@ -1104,6 +1106,42 @@ def answer() -> list:
         );
         assert_eq!(times("waiting for somebody else"), 1, "{said:?}");
         assert_eq!(built(&folder).len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_build_that_hangs_is_ended_and_one_of_somebody_else_is_not_waited_for_forever() {
+        if no_python() {
+            return;
+        }
+        let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
+        let file = folder.path().join("requirements.txt");
+        std::fs::write(&file, "tiny\n").unwrap();
+        std::fs::write(folder.path().join("venv.py"), "import time\ntime.sleep(3600)\n").unwrap();
+        let mut settings = settings(&folder, SOURCE, &mark);
+        settings.environment.insert("PYTHONPATH".into(), folder.path().to_str().unwrap().to_owned());
+        let (surroundings, sweeps) = (surroundings(), Sweeps::new());
+        let program = interpreter::locate("python3".as_ref(), &surroundings).unwrap();
+        let python = interpreter::Python { program, version: "3".into() };
+        let wanted = venv::Wanted {
+            file: &file,
+            settings: &settings,
+            surroundings: &surroundings,
+            sweeps: &sweeps,
+            told: &|_| {},
+        };
+        let fault = wanted.ready(&python).await.unwrap_err();
+        let shown = file.display();
+        let said =
+            format!("the virtual environment for {shown} was not built in 10m; python -m venv was still running");
+        assert_eq!(fault, said);
+        until("nothing runs", || survivors(&mark).is_empty().then_some(())).await;
+
+        let venvs = std::fs::read_dir(&settings.venvs).unwrap().flatten().map(|entry| entry.path());
+        let lock = venvs.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "lock")).unwrap();
+        let lock = std::fs::File::open(lock).unwrap();
+        lock.try_lock().unwrap();
+        let fault = wanted.ready(&python).await.unwrap_err();
+        assert!(fault.starts_with("somebody else has been building ") && fault.ends_with(" for 10m"), "{fault}");
     }
 
     #[tokio::test]

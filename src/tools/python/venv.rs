@@ -10,11 +10,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::config::ModuleSettings;
 use super::helper;
 use super::interpreter::{Python, command};
+use super::protocol::span;
 use crate::blocking;
 use crate::call::json::digest;
 use crate::tools::Surroundings;
@@ -27,6 +28,8 @@ const COMPLETE: &str = "toolcrib.complete";
 const PAUSE: Duration = Duration::from_millis(100);
 /// Between two lines that are told; the log has all.
 const BETWEEN: Duration = Duration::from_millis(500);
+/// A build that is not done by then hangs; so does one that somebody else has at hand for so long.
+const PATIENCE: Duration = Duration::from_mins(10);
 /// Longest requirements file that is read, with those that it names.
 const FILES: usize = 64;
 
@@ -54,13 +57,24 @@ impl Wanted<'_> {
         }
         fs::create_dir_all(venvs).map_err(fault)?;
         let lock = File::options().create(true).append(true).open(lock).map_err(fault)?;
-        self.wait_for(&lock).await.map_err(fault)?;
+        match timeout(PATIENCE, self.wait_for(&lock)).await {
+            Ok(locked) => locked.map_err(fault)?,
+            Err(_) => {
+                let (shown, time) = (folder.display(), span(PATIENCE));
+                return Err(format!("somebody else has been building its virtual environment {shown} for {time}"));
+            }
+        }
         if is_complete(&folder, &own) {
             return Ok(own);
         }
         // The lock goes along: if nobody waits for this any more, it is held until it is done.
         let lock = remove(folder.clone(), lock).await.map_err(fault)?;
-        self.build(python, &folder, &own).await?;
+        let mut step = "";
+        let built = timeout(PATIENCE, self.build(python, &folder, &own, &mut step)).await;
+        built.unwrap_or_else(|_| {
+            let (file, time) = (self.file.display(), span(PATIENCE));
+            Err(format!("the virtual environment for {file} was not built in {time}; {step} was still running"))
+        })?;
         fs::write(folder.join(COMPLETE), []).map_err(fault)?;
         drop(lock);
         (self.told)("its virtual environment is built".into());
@@ -83,11 +97,13 @@ impl Wanted<'_> {
         }
     }
 
-    async fn build(&self, python: &Python, folder: &Path, own: &Path) -> Result<(), String> {
+    /// `step` says what it is about.
+    async fn build(&self, python: &Python, folder: &Path, own: &Path, step: &mut &'static str) -> Result<(), String> {
         (self.told)(format!("building a virtual environment for {}", self.file.display()));
         let mut make = command(&python.program, self.settings, self.surroundings);
         make.args(["-m", "venv"]).arg(folder);
-        self.step(make, "python -m venv").await?;
+        *step = "python -m venv";
+        self.step(make, step).await?;
         let mut install = command(own, self.settings, self.surroundings);
         install
             .args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off", "-r"])
@@ -95,7 +111,8 @@ impl Wanted<'_> {
             // Where relative paths in the file start for those who install it by hand.
             .current_dir(self.file.parent().unwrap_or(Path::new("/")))
             .env("PYTHONUNBUFFERED", "1");
-        self.step(install, "pip install").await
+        *step = "pip install";
+        self.step(install, step).await
     }
 
     async fn step(&self, command: tokio::process::Command, what: &str) -> Result<(), String> {
