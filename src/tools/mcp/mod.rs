@@ -1,7 +1,7 @@
 //! The `mcp` kind: tools of MCP servers, as a client of them.
 //!
-//! `connector` makes a connection: it starts a process (`child`, spoken to over `pipes`) or asks a URL, has the SDK shake
-//! hands, and asks for the tools (`listing`). `connection` carries calls, side by side; `tap` stands between the SDK and what
+//! `connector` makes a connection: it starts a process (`child`, spoken to over `pipes`) or asks a URL (`remote`, `events`), has
+//! the SDK shake hands, and asks for the tools (`listing`). `connection` carries calls, side by side; `tap` stands between the SDK and what
 //! it sends over. `keeper` has one for all calls of a persistent server, and another when it breaks; with `on_demand` each
 //! call has its own (`runner`). `result` and `fault` say what an answer, or none, comes to.
 
@@ -10,10 +10,13 @@ mod client;
 mod config;
 mod connection;
 mod connector;
+mod events;
 mod fault;
 mod keeper;
 mod listing;
+mod message;
 mod pipes;
+mod remote;
 mod result;
 mod runner;
 mod scan;
