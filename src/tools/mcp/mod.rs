@@ -29,12 +29,15 @@ use self::connector::Connector;
 use self::keeper::Keeper;
 use self::listing::Listing;
 use self::runner::{ToolRunner, Way};
+use super::process::Sweeps;
 use super::{Listed, Source, SourceFault, SourceStatus, Surroundings, Told};
 
 /// An MCP server and what is connected to it. All of that ends when it and the runners that it gave are dropped.
 pub struct Server {
-    connector: Arc<Connector>,
+    // In this order: what was started is ended, and then waited for.
     state: Mutex<State>,
+    connector: Arc<Connector>,
+    sweeps: Arc<Sweeps>,
 }
 
 /// What came of the last listing.
@@ -48,7 +51,9 @@ struct State {
 impl Server {
     /// A server that nothing is connected to yet.
     pub fn new(settings: ServerSettings, surroundings: &Surroundings) -> Self {
-        Self { connector: Arc::new(Connector::new(settings, surroundings.clone())), state: Mutex::default() }
+        let sweeps = Arc::new(Sweeps::new());
+        let connector = Arc::new(Connector::new(settings, surroundings.clone(), &sweeps));
+        Self { state: Mutex::default(), connector, sweeps }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -80,7 +85,11 @@ impl Source for Server {
         let (state, result) = match self.start(told).await {
             Ok((Listing { tools, warnings }, way, keeper)) => {
                 let offer = |tool: &rmcp::model::Tool| {
-                    let runner = Arc::new(ToolRunner { tool: tool.name.to_string(), way: way.clone() });
+                    let runner = Arc::new(ToolRunner {
+                        tool: tool.name.to_string(),
+                        way: way.clone(),
+                        _sweeps: self.sweeps.clone(),
+                    });
                     listing::offer(tool, runner, &self.connector.surroundings.redactor)
                 };
                 let tools = tools.iter().map(offer).collect();

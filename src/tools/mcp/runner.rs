@@ -10,12 +10,15 @@ use super::fault::Failed;
 use super::keeper::Keeper;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::Runner;
+use crate::tools::process::Sweeps;
 
 /// A tool and how its server is reached.
 pub(super) struct ToolRunner {
     /// The server's own name for it.
     pub tool: String,
     pub way: Way,
+    /// Waits for the ends of processes, behind all that may still call.
+    pub _sweeps: Arc<Sweeps>,
 }
 
 /// How a call reaches the server.
