@@ -17,7 +17,8 @@ pub(super) const MANIFEST: &str = "toolcrib.yaml";
 #[command(name = "toolcrib", version, max_term_width = 100)]
 pub(super) struct Cli {
     /// What to log, e.g. `debug` or `toolcrib=debug,warn`.
-    #[arg(long, env = "TOOLCRIB_LOG", global = true, default_value = "warn,toolcrib=info")]
+    // rmcp would show what servers and clients say, with secrets in it; what matters of it is told by ourselves.
+    #[arg(long, env = "TOOLCRIB_LOG", global = true, default_value = "warn,toolcrib=info,rmcp=off")]
     pub(super) log: String,
     /// How the log looks: for people on a terminal and JSON elsewhere, or always one of them.
     #[arg(long, env = "TOOLCRIB_LOG_FORMAT", global = true, value_enum, default_value_t)]

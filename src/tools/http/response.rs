@@ -242,7 +242,7 @@ fn header(response: &Response, name: HeaderName) -> Option<&str> {
 }
 
 /// An answer that says yes and can be read; any other as what it means.
-async fn accepted(response: Response, host: &str) -> Result<Response, ToolError> {
+pub(crate) async fn accepted(response: Response, host: &str) -> Result<Response, ToolError> {
     let status = response.status();
     match status.as_u16() {
         204 => Ok(response),

@@ -104,8 +104,10 @@ impl Connection {
         drop(listening);
         let Ok(answer) = answer else { return Err(Failed::Lost) };
         let answer = answer.map_err(|error| fault::of_call(&self.name, error));
-        if !matches!(answer, Err(Failed::Lost | Failed::NotBegun(_))) {
-            self.has_answered.store(true, Ordering::Relaxed);
+        match &answer {
+            Err(Failed::Lost) => {}
+            Err(Failed::NotBegun(why)) => self.condemn(why),
+            Ok(_) | Err(Failed::Said(_)) => self.has_answered.store(true, Ordering::Relaxed),
         }
         result::of(&self.name, answer?).map_err(Failed::Said)
     }

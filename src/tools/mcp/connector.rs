@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
 use tokio::process::Command;
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -17,8 +18,10 @@ use super::connection::Connection;
 use super::fault;
 use super::listing::{self, Listing};
 use super::pipes::Pipes;
+use super::remote::Remote;
 use super::tap::{Line, Tap};
 use crate::printable;
+use crate::tools::http::client::host;
 use crate::tools::process::{Sweeps, along, is_program};
 use crate::tools::{Surroundings, Told};
 
@@ -29,6 +32,8 @@ pub(super) struct Connector {
     pub surroundings: Surroundings,
     /// Whether it was spoken to in the version without sessions, the last time.
     was_modern: Mutex<Option<bool>>,
+    /// How its URL is asked, if it has one.
+    remote: OnceCell<Remote>,
     /// The source and its runners hold it: nothing that runs by itself may, or nobody would wait for the end of that.
     sweeps: Weak<Sweeps>,
 }
@@ -54,6 +59,7 @@ impl Connector {
             settings,
             surroundings,
             was_modern: Mutex::default(),
+            remote: OnceCell::new(),
             sweeps: Arc::downgrade(sweeps),
         }
     }
@@ -134,7 +140,11 @@ impl Connector {
                 let (child, pipes) = spawned.map_err(|error| self.start_fault(argv, &error))?;
                 self.shake_hands(Pipes::new(pipes, gone, name, redactor), Some(child)).await
             }
-            Reach::Url { .. } => Err(String::from("MCP servers by URL are not built yet").into()),
+            Reach::Url { url, headers } => {
+                told(format!("connecting to {}", host(url)));
+                let remote = self.remote.get_or_try_init(async || Remote::new(self.name.clone(), url)).await?;
+                self.shake_hands(remote.transport(headers)?, None).await
+            }
         }
     }
 

@@ -1,11 +1,15 @@
 //! What goes wrong between us and a server, as failures of a call or sentences for people.
 
+use std::error::Error;
+
 use rmcp::ServiceError;
 use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion};
 use rmcp::service::ClientInitializeError;
+use rmcp::transport::DynamicTransportError;
+use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::Value;
 
-use super::pipes::LONGEST;
+use super::message::LONGEST;
 use crate::call::{ToolError, Violation};
 
 /// Longest message of a server that is repeated, in bytes.
@@ -23,6 +27,11 @@ pub(super) enum Failed {
     Said(ToolError),
 }
 
+/// A request that HTTP did not bring to an answer.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(super) struct HttpFault(pub ToolError);
+
 /// An answer that was too long to be kept.
 pub(super) struct TooLong;
 
@@ -36,8 +45,26 @@ impl From<TooLong> for ErrorData {
 pub(super) fn of_call(name: &str, error: ServiceError) -> Failed {
     match error {
         ServiceError::McpError(error) => Failed::Said(answered(name, error)),
-        ServiceError::TransportClosed | ServiceError::TransportSend(_) | ServiceError::Cancelled { .. } => Failed::Lost,
+        ServiceError::TransportSend(DynamicTransportError { error, .. }) => not_sent(&*error),
+        ServiceError::TransportClosed | ServiceError::Cancelled { .. } => Failed::Lost,
         other => Failed::Said(bad_output(name, &other.to_string())),
+    }
+}
+
+/// What kept a message from being sent, or answered.
+fn not_sent(error: &(dyn Error + 'static)) -> Failed {
+    match error.downcast_ref() {
+        Some(StreamableHttpError::Client(HttpFault(error))) => match error {
+            // Nobody is there.
+            ToolError::Upstream { message, down: true, untouched: true, .. } => Failed::NotBegun(message.clone()),
+            error => Failed::Said(error.clone()),
+        },
+        // A new session was asked for, once, and there was none.
+        Some(StreamableHttpError::SessionExpired) => Failed::NotBegun("its session has ended".into()),
+        Some(StreamableHttpError::ReinitializationFailed(error)) => {
+            Failed::NotBegun(format!("its session has ended, and it gives no other: {}", cut(&error.message)))
+        }
+        _ => Failed::Lost,
     }
 }
 
@@ -92,9 +119,7 @@ pub(super) fn of_handshake(error: ClientInitializeError) -> String {
             format!("it speaks other versions of MCP only: {}", cut(&versions.join(", ")))
         }
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => of_handshake(*fallback),
-        ClientInitializeError::TransportError { error, .. } => {
-            format!("the handshake failed: {}", cut(&error.error.to_string()))
-        }
+        ClientInitializeError::TransportError { error, .. } => unsent(&*error.error),
         other => format!("the handshake failed: {}", cut(&other.to_string())),
     }
 }
@@ -129,7 +154,15 @@ pub(super) fn of_listing(error: ServiceError) -> String {
             format!("it did not list its tools but answered with error {}: {}", error.code.0, cut(&error.message))
         }
         ServiceError::TransportClosed => "it closed the connection instead of listing its tools".into(),
+        ServiceError::TransportSend(error) => unsent(&*error.error),
         other => format!("it could not be asked for its tools: {}", cut(&other.to_string())),
+    }
+}
+
+fn unsent(error: &(dyn Error + 'static)) -> String {
+    match error.downcast_ref() {
+        Some(StreamableHttpError::Client(HttpFault(error))) => error.to_string(),
+        _ => format!("it could not be asked: {}", cut(&error.to_string())),
     }
 }
 

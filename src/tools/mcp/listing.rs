@@ -114,7 +114,9 @@ fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings)
         match checked {
             Ok(mut tool) => {
                 let odd = clean(&mut tool);
-                warnings.extend(odd.into_iter().map(|odd| format!("what the tool `{}` says of itself: {odd}", short(&name))));
+                warnings.extend(
+                    odd.into_iter().map(|odd| format!("what the tool `{}` says of itself: {odd}", short(&name))),
+                );
                 chosen.push(tool);
             }
             Err(why) => warnings.push(format!("the tool `{}` is left out: {}", short(&name), short(&why))),
@@ -140,7 +142,8 @@ fn usable(tool: Tool) -> Result<Tool, String> {
 
 /// Takes out of what people and models are to read what they would not see; says what may still hide something.
 fn clean(tool: &mut Tool) -> Vec<&'static str> {
-    let mut schemas = [Some(&mut tool.input_schema), tool.output_schema.as_mut()].map(|schema| schema.map(Arc::make_mut));
+    let mut schemas =
+        [Some(&mut tool.input_schema), tool.output_schema.as_mut()].map(|schema| schema.map(Arc::make_mut));
     let title = tool.annotations.as_mut().and_then(|annotations| annotations.title.as_mut());
     let mut words: Vec<&mut String> = tool.title.as_mut().into_iter().chain(title).collect();
     words.extend(tool.description.as_mut().map(Cow::to_mut));

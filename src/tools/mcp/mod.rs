@@ -1,7 +1,7 @@
 //! The `mcp` kind: tools of MCP servers, as a client of them.
 //!
-//! `connector` makes a connection: it starts a process (`child`, spoken to over `pipes`) or asks a URL, has the SDK shake
-//! hands, and asks for the tools (`listing`). `connection` carries calls, side by side; `tap` stands between the SDK and what
+//! `connector` makes a connection: it starts a process (`child`, spoken to over `pipes`) or asks a URL (`remote`, `events`), has
+//! the SDK shake hands, and asks for the tools (`listing`). `connection` carries calls, side by side; `tap` stands between the SDK and what
 //! it sends over. `keeper` has one for all calls of a persistent server, and another when it breaks; with `on_demand` each
 //! call has its own (`runner`). `result` and `fault` say what an answer, or none, comes to.
 
@@ -10,10 +10,13 @@ mod client;
 mod config;
 mod connection;
 mod connector;
+mod events;
 mod fault;
 mod keeper;
 mod listing;
+mod message;
 mod pipes;
+mod remote;
 mod result;
 mod runner;
 mod scan;
@@ -85,12 +88,8 @@ impl Source for Server {
         let (state, result) = match self.start(told).await {
             Ok((Listing { tools, warnings }, way, keeper)) => {
                 let offer = |tool: &rmcp::model::Tool| {
-                    let runner = Arc::new(ToolRunner {
-                        tool: tool.name.to_string(),
-                        way: way.clone(),
-                        _sweeps: self.sweeps.clone(),
-                    });
-                    listing::offer(tool, runner, &self.connector.surroundings.redactor)
+                    let runner = ToolRunner::new(&tool.name, way.clone(), self.sweeps.clone());
+                    listing::offer(tool, Arc::new(runner), &self.connector.surroundings.redactor)
                 };
                 let tools = tools.iter().map(offer).collect();
                 (State { keeper, up: true, fault: None }, Ok(Listed { tools, warnings }))
@@ -98,8 +97,7 @@ impl Source for Server {
             Err(fault) => (State { keeper: None, up: false, fault: Some(fault.clone()) }, Err(SourceFault(fault))),
         };
         // What was there before ends behind the lock.
-        let before = std::mem::replace(&mut *self.state(), state);
-        drop(before);
+        drop(std::mem::replace(&mut *self.state(), state));
         result
     }
 
@@ -113,10 +111,8 @@ impl Source for Server {
 
     async fn changed(&self) {
         let keeper = self.state().keeper.clone();
-        match keeper {
-            Some(keeper) => keeper.changed().await,
-            None => std::future::pending().await,
-        }
+        let Some(keeper) = keeper else { return std::future::pending().await };
+        keeper.changed().await
     }
 }
 

@@ -5,12 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::RoleClient;
-use rmcp::model::{
-    ClientJsonRpcMessage, CustomResult, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
-};
+use rmcp::model::{ClientJsonRpcMessage, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
-use serde::Deserialize;
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::Mutex;
@@ -18,12 +14,11 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::fault;
+use super::message::{LONGEST, parse};
 use super::scan::Scan;
 use crate::secrets::Redactor;
 use crate::tools::process::{Lines, clean};
 
-/// Longest message. Results of any kind are read up to as much, and no more.
-pub(super) const LONGEST: usize = 4 << 20;
 /// Room for each read.
 const CHUNK: usize = 64 << 10;
 /// A buffer that has grown beyond this is given back after its message.
@@ -131,22 +126,6 @@ impl Pipes {
         self.line.shrink_to(KEPT);
         message
     }
-}
-
-/// The SDK tries the results of all methods in turn. Where none fits, it would keep nothing but that there was one.
-fn parse(line: &[u8]) -> Option<ServerJsonRpcMessage> {
-    #[derive(Deserialize)]
-    struct Answer {
-        result: Value,
-    }
-    let mut message: ServerJsonRpcMessage = serde_json::from_slice(line).ok()?;
-    if let JsonRpcMessage::Response(response) = &mut message
-        && matches!(response.result, ServerResult::TaskAckResult(_) | ServerResult::EmptyResult(_))
-        && let Ok(answer) = serde_json::from_slice::<Answer>(line)
-    {
-        response.result = ServerResult::CustomResult(CustomResult(answer.result));
-    }
-    Some(message)
 }
 
 impl Transport<RoleClient> for Pipes {

@@ -44,9 +44,15 @@ fn no_python() -> bool {
     none
 }
 
+/// The interpreter itself: what stands along the path may be a script that looks for one.
+fn python() -> String {
+    let asked = std::process::Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+    String::from_utf8(asked.unwrap().stdout).unwrap().trim().to_owned()
+}
+
 fn settings(folder: &Path, quirks: &[&str]) -> ServerSettings {
     std::fs::write(folder.join("server.py"), SCRIPT).unwrap();
-    let argv = ["python3", "server.py"].iter().chain(quirks).map(ToString::to_string).collect();
+    let argv = [python(), "server.py".into()].into_iter().chain(quirks.iter().map(ToString::to_string)).collect();
     ServerSettings {
         name: "probe".into(),
         reach: Reach::Command {
@@ -150,7 +156,7 @@ async fn tools_of_all_pages_are_offered_as_the_server_defines_them() {
     }
     for quirks in [&[][..], &["modern"]] {
         let crib = Crib::new(quirks).await;
-        assert_eq!(crib.offers.len(), 16, "{:?}", crib.names());
+        assert_eq!(crib.offers.len(), 18, "{:?}", crib.names());
         let echo = &crib.offers[0];
         assert_eq!((echo.name.as_str(), echo.description.as_str()), ("echo", "Does echo."));
         assert_eq!(Value::Object(echo.annotations.clone()), json!({"readOnlyHint": true, "title": "Echo"}));
@@ -299,4 +305,460 @@ async fn a_call_that_is_given_up_is_cancelled_and_the_connection_stays() {
     until("the server is told", || mark.exists()).await;
     assert_eq!(crib.process().await, process);
     assert_eq!(crib.server.status().replaced, 0);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_is_refused_and_costs_nobody_else() {
+    if no_python() {
+        return;
+    }
+    for quirks in [&[][..], &["backwards"]] {
+        let crib = Crib::new(quirks).await;
+        let process = crib.process().await;
+        let other = tokio::spawn(crib.call("slow", json!({"seconds": 0.5, "mark": "x"})));
+        let before = resident();
+        let error = crib.call("big", json!({"bytes": 50_000_000})).await.unwrap_err();
+        let said = "the MCP server probe answered more than 4.0 MiB: ask for less";
+        assert_eq!(error, ToolError::BadOutput(said.into()));
+        assert!(resident() < before + (40 << 20), "{before} {}", resident());
+        assert_eq!(other.await.unwrap().unwrap().as_text(), "slept");
+        assert_eq!(crib.text("big", json!({"bytes": 4_000_000})).await.len(), 4_000_000);
+        assert_eq!(crib.process().await, process);
+    }
+}
+
+/// Memory of this process, in bytes.
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[tokio::test]
+async fn lines_that_are_no_messages_are_passed_over() {
+    if no_python() {
+        return;
+    }
+    let crib = Crib::new(&[]).await;
+    assert_eq!(crib.text("chatter", json!({})).await, "said");
+    assert_eq!(crib.text("shout", json!({"text": "hunter2-hunter2"})).await, "shouted");
+    assert_eq!(crib.server.status().replaced, 0);
+}
+
+#[tokio::test]
+async fn errors_of_the_protocol_become_failures_of_their_kind() {
+    if no_python() {
+        return;
+    }
+    let crib = Crib::new(&[]).await;
+    let refuse = async |code: i64| crib.call("refuse", json!({"code": code})).await.unwrap_err();
+    let ToolError::InvalidArguments(violations) = refuse(-32602).await else { panic!() };
+    assert_eq!(violations[0].message, "The MCP server probe refuses the call: no such luck");
+    for (code, retryable) in [(-32603, true), (-32000, true), (-32601, false), (-32021, false), (17, false)] {
+        let expected = format!("the MCP server probe answered with error {code}: no such luck");
+        let ToolError::Upstream { message, retryable: may, down: false, .. } = refuse(code).await else { panic!() };
+        assert_eq!((message, may), (expected, retryable));
+    }
+}
+
+#[tokio::test]
+async fn a_server_sees_its_own_environment_and_a_few_variables_of_the_service() {
+    if no_python() {
+        return;
+    }
+    let crib = Crib::new(&[]).await;
+    let seen: BTreeMap<String, String> = serde_json::from_str(&crib.text("environment", json!({})).await).unwrap();
+    assert_eq!((seen["MARK"].as_str(), seen.contains_key("PATH")), ("declared", true));
+    let passed = surroundings().variables;
+    let foreign = seen.keys().filter(|name| !passed.contains_key(std::ffi::OsStr::new(name)));
+    let foreign: Vec<_> =
+        foreign.filter(|name| !["MARK", "TOOLCRIB_MCP_SERVER", "LC_CTYPE"].contains(&name.as_str())).collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+}
+
+#[tokio::test]
+async fn what_a_server_asks_of_us_is_refused() {
+    if no_python() {
+        return;
+    }
+    let crib = Crib::new(&[]).await;
+    let answer: Value = serde_json::from_str(&crib.text("ask", json!({})).await).unwrap();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("a1"), &json!(-32601)));
+}
+
+#[tokio::test]
+async fn a_call_with_effects_carries_the_same_key_in_every_try() {
+    if no_python() {
+        return;
+    }
+    let crib = Crib::new(&[]).await;
+    let invocation = invocation();
+    for (effect, key) in
+        [(Effect::Write, json!(invocation.id)), (Effect::Idempotent, json!(invocation.id)), (Effect::Read, json!(null))]
+    {
+        let context = context(&invocation, effect, PATIENCE);
+        let meta = crib.runner("meta").call(object(json!({})), context).await.unwrap().as_text();
+        assert_eq!(serde_json::from_str::<Value>(&meta).unwrap()["toolcrib/idempotencyKey"], key, "{meta}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_after_a_call_was_given_up_is_replaced() {
+    if no_python() {
+        return;
+    }
+    for quirks in [&[][..], &["modern"]] {
+        let crib = Crib::new(quirks).await;
+        let process = crib.process().await;
+        let waits = tokio::spawn(crib.call("slow", json!({"seconds": 600, "mark": "x"})));
+        let hang = crib.call("hang", json!({}));
+        assert!(tokio::time::timeout(Duration::from_millis(200), hang).await.is_err());
+        let Err(ToolError::Unavailable { message, started: true, .. }) = waits.await.unwrap() else { panic!() };
+        assert!(message.ends_with("it said nothing any more after a call that was given up"), "{message}");
+        assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again");
+        until("the old one ends", || is_gone(process)).await;
+        assert_eq!(crib.server.status().replaced, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_the_server_tells_is_heard_and_listed_over_the_same_connection() {
+    if no_python() {
+        return;
+    }
+    for quirks in [&[][..], &["modern"]] {
+        let crib = Crib::new(quirks).await;
+        let process = crib.process().await;
+        assert!(futures_util::FutureExt::now_or_never(crib.server.changed()).is_none());
+        crib.text("grow", json!({})).await;
+        tokio::time::timeout(PATIENCE, crib.server.changed()).await.unwrap();
+        let listed = crib.server.list(&|_| {}).await.unwrap();
+        assert_eq!(listed.tools.last().unwrap().name, "grown");
+        let call = listed.tools[1].runner.call(object(json!({})), context(&invocation(), Effect::Read, PATIENCE));
+        assert_eq!(pid(&call.await.unwrap().as_text()), process);
+        assert!(futures_util::FutureExt::now_or_never(crib.server.changed()).is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_with_other_tools_has_changed_and_one_with_the_same_has_not() {
+    if no_python() {
+        return;
+    }
+    let crib = Crib::new(&[]).await;
+    crib.call("die", json!({})).await.unwrap_err();
+    crib.process().await;
+    assert!(futures_util::FutureExt::now_or_never(crib.server.changed()).is_none());
+    std::fs::write(crib.file("late"), "").unwrap();
+    crib.call("die", json!({})).await.unwrap_err();
+    tokio::time::timeout(PATIENCE, crib.server.changed()).await.unwrap();
+    assert_eq!(crib.server.list(&|_| {}).await.unwrap().tools.last().unwrap().name, "late");
+}
+
+#[tokio::test]
+async fn only_the_tools_that_are_wanted_are_offered() {
+    if no_python() {
+        return;
+    }
+    let change = |settings: &mut ServerSettings| {
+        settings.include = vec!["e*".into(), "p?d".into()];
+        settings.exclude = vec!["*ment".into()];
+    };
+    assert_eq!(Crib::try_new(&[], change).await.unwrap().names(), ["echo", "pid"]);
+}
+
+#[tokio::test]
+async fn why_a_server_did_not_come_up_is_said() {
+    if no_python() {
+        return;
+    }
+    let fault =
+        async |quirks: &[&str], change: fn(&mut ServerSettings)| Crib::try_new(quirks, change).await.err().unwrap();
+    assert_eq!(fault(&["stillborn"], |_| {}).await, "its process ended with exit status 4, saying: no licence found");
+    assert_eq!(
+        fault(&["endless"], |_| {}).await,
+        "its list of tools has no end: a page says that it comes after itself"
+    );
+    assert_eq!(fault(&["crowd"], |_| {}).await, "it lists more than 1000 tools");
+    let fault = fault(&[], |settings| {
+        if let Reach::Command { argv, .. } = &mut settings.reach {
+            argv[0] = "no-such-program".into();
+        }
+    });
+    assert_eq!(fault.await, "there is no program `no-such-program` along the PATH");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_come_back_is_waited_for_in_vain() {
+    if no_python() {
+        return;
+    }
+    let crib = Crib::new(&[]).await;
+    std::fs::write(crib.file("server.py"), "import sys; sys.exit('broken')").unwrap();
+    crib.call("die", json!({})).await.unwrap_err();
+    until("it is down", || !crib.server.status().up).await;
+    assert!(!crib.runner("echo").is_available());
+    let error = crib.call("echo", json!({"text": "x"})).await.unwrap_err();
+    let ToolError::Unavailable { message, started: false, retry_after: Some(_) } = error else { panic!("{error:?}") };
+    assert_eq!(message, "the MCP server probe is down: its process ended with exit status 1, saying: broken");
+    std::fs::write(crib.file("server.py"), SCRIPT).unwrap();
+    until("it is up again", || crib.server.status().up).await;
+    assert_eq!(crib.text("echo", json!({"text": "x"})).await, "x");
+}
+
+#[tokio::test]
+async fn servers_that_are_slow_or_silent_at_the_start_are_understood_all_the_same() {
+    if no_python() {
+        return;
+    }
+    // The SDK waits ten seconds for an answer to `server/discover`.
+    let quirks = [&["late"][..], &["late", "modern"], &["mute"]];
+    let cribs = futures_util::future::join_all(quirks.map(Crib::new));
+    let (cribs, crib) = tokio::join!(cribs, Crib::on_demand(&["mute"]));
+    for crib in cribs {
+        assert_eq!(crib.text("echo", json!({"text": "here"})).await, "here");
+    }
+    let began = Instant::now();
+    crib.text("echo", json!({"text": "at once"})).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_hundred_kills_leave_nothing_behind() {
+    if no_python() {
+        return;
+    }
+    let crib = Crib::new(&[]).await;
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let mut last = crib.process().await;
+    let (tasks, files) = (alive(), open_files());
+    let mut dead = Vec::new();
+    for round in 1..=100 {
+        let helper = pid(&crib.text("helper", json!({})).await);
+        kill_process(last, Signal::KILL).unwrap();
+        until("the restart", || crib.server.status().replaced == round).await;
+        dead.extend([last, helper]);
+        last = crib.process().await;
+    }
+    until("all that was killed is gone", || dead.iter().all(|process| is_gone(*process))).await;
+    until("no task is left", || alive() <= tasks).await;
+    // Other tests of this process have files open, too; a hundred rounds would show all the same.
+    until("no file is left open", || open_files() < files + 100).await;
+    assert_eq!(crib.server.status().workers, 1);
+}
+
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// A server that is reached by URL, and was started by nobody but the test.
+struct Remote {
+    process: std::process::Child,
+    port: u16,
+    quirks: Vec<&'static str>,
+    folder: TempDir,
+}
+
+impl Remote {
+    async fn new(quirks: &[&'static str]) -> Self {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("server.py"), SCRIPT).unwrap();
+        let process = Self::process(folder.path(), port, quirks);
+        let remote = Self { process, port, quirks: quirks.to_vec(), folder };
+        remote.until_up().await;
+        remote
+    }
+
+    fn process(folder: &Path, port: u16, quirks: &[&str]) -> std::process::Child {
+        let mut command = std::process::Command::new(python());
+        command.args(["server.py", "http", &format!("port={port}")]).args(quirks).current_dir(folder);
+        command.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap()
+    }
+
+    async fn until_up(&self) {
+        until("the server listens", || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok()).await;
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    async fn restart(&mut self) {
+        self.process = Self::process(self.folder.path(), self.port, &self.quirks);
+        self.until_up().await;
+    }
+
+    async fn try_crib(&self, change: impl FnOnce(&mut ServerSettings)) -> Result<Crib, String> {
+        Crib::try_new(&[], |settings| {
+            settings.reach = Reach::Url {
+                url: format!("http://127.0.0.1:{}/mcp", self.port).parse().unwrap(),
+                headers: BTreeMap::from([("authorization".into(), "Bearer let-me-in".into())]),
+            };
+            change(settings);
+        })
+        .await
+    }
+
+    async fn crib(&self) -> Crib {
+        self.try_crib(|_| {}).await.unwrap()
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_server_by_url_is_called_in_either_era_and_knows_nothing_of_the_caller() {
+    if no_python() {
+        return;
+    }
+    for quirks in [&[][..], &["sse"], &["modern"], &["modern", "sse"]] {
+        let remote = Remote::new(quirks).await;
+        let crib = remote.crib().await;
+        assert_eq!(crib.offers.len(), 18, "{quirks:?}");
+        assert_eq!(crib.text("echo", json!({"text": "héllo"})).await, "héllo");
+        let headers: BTreeMap<String, String> = serde_json::from_str(&crib.text("headers", json!({})).await).unwrap();
+        assert_eq!(headers["authorization"], "Bearer let-me-in");
+        let version = if quirks.contains(&"modern") { "2026-07-28" } else { "2025-11-25" };
+        assert_eq!(headers["mcp-protocol-version"], version);
+        assert_eq!(headers.contains_key("mcp-session-id"), !quirks.contains(&"modern"));
+        assert_eq!(crib.server.status().workers, 0);
+        drop(crib);
+        if !quirks.contains(&"modern") {
+            until("the session is ended", || remote.folder.path().join("deleted").exists()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn progress_of_a_server_by_url_comes_in_order() {
+    if no_python() {
+        return;
+    }
+    for quirks in [&["sse"][..], &["sse", "modern"]] {
+        let remote = Remote::new(quirks).await;
+        let crib = remote.crib().await;
+        let mut invocation = invocation();
+        let (sink, mut listener) = ProgressSink::channel();
+        invocation.progress = Some(sink);
+        let reporter = Reporter::of(&invocation, || Box::new(|_| {}));
+        let context = context(&invocation, Effect::Read, PATIENCE).reporting(reporter);
+        crib.runner("progress").call(object(json!({})), context).await.unwrap();
+        let heard = std::iter::from_fn(|| match listener.try_next()? {
+            Event::Progress(progress) => {
+                Some(serde_json::from_str::<Value>(progress.data.get()).unwrap()["progress"].clone())
+            }
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(heard.collect::<Vec<_>>(), [json!(1.0), json!(2.0), json!(3.0), json!(4.0), json!(5.0)]);
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_gone_is_replaced_without_a_word() {
+    if no_python() {
+        return;
+    }
+    let remote = Remote::new(&[]).await;
+    let crib = remote.crib().await;
+    assert_eq!(crib.text("forget", json!({})).await, "forgotten");
+    assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again");
+    assert_eq!(crib.server.status().replaced, 0);
+}
+
+#[tokio::test]
+async fn a_server_by_url_that_refuses_us_or_sends_us_on_is_told_by_what_it_means() {
+    if no_python() {
+        return;
+    }
+    let remote = Remote::new(&["locked"]).await;
+    assert_eq!(remote.crib().await.text("echo", json!({"text": "in"})).await, "in");
+    let wrong = |settings: &mut ServerSettings| {
+        if let Reach::Url { headers, .. } = &mut settings.reach {
+            headers.insert("authorization".into(), "Bearer wrong-wrong".into());
+        }
+    };
+    let fault = remote.try_crib(wrong).await.err().unwrap();
+    let said = "the MCP server probe does not let us in (HTTP 401 Unauthorized): see `headers` of its entry";
+    assert_eq!(fault, said);
+    let moved = Remote::new(&["moved"]).await;
+    let fault = moved.try_crib(|_| {}).await.err().unwrap();
+    let host = format!("127.0.0.1:{}", moved.port);
+    let said =
+        "answered HTTP 307 Temporary Redirect and points to https://elsewhere.example; redirects are not followed";
+    assert_eq!(fault, format!("`{host}` {said}"));
+    let odd = |settings: &mut ServerSettings| {
+        if let Reach::Url { headers, .. } = &mut settings.reach {
+            headers.insert("x-key".into(), "two\nlines".into());
+        }
+    };
+    assert_eq!(remote.try_crib(odd).await.err().unwrap(), "its header `x-key` cannot be sent: it has odd characters");
+}
+
+#[tokio::test]
+async fn a_server_by_url_that_dies_costs_its_call_and_is_found_again() {
+    if no_python() {
+        return;
+    }
+    for quirks in [&[][..], &["sse"], &["modern"], &["modern", "sse"]] {
+        let mut remote = Remote::new(quirks).await;
+        let crib = remote.crib().await;
+        let error = crib.call("die", json!({})).await.unwrap_err();
+        let started = matches!(
+            error,
+            ToolError::Unavailable { started: true, .. } | ToolError::Upstream { untouched: false, .. }
+        );
+        assert!(started, "{error:?}");
+        remote.kill();
+        let context = context(&invocation(), Effect::Write, Duration::from_secs(1));
+        let error = crib.runner("echo").call(object(json!({"text": "x"})), context).await.unwrap_err();
+        let ToolError::Unavailable { message, started: false, .. } = error else { panic!("{error:?}") };
+        assert!(
+            message.starts_with("the MCP server probe is down: ") && message.contains("no connection"),
+            "{message}"
+        );
+        remote.restart().await;
+        until("it is found again", || crib.server.status().up).await;
+        assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again", "{quirks:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_by_url_that_is_too_long_is_refused() {
+    if no_python() {
+        return;
+    }
+    for quirks in [&[][..], &["sse"], &["modern", "sse"]] {
+        let remote = Remote::new(quirks).await;
+        let crib = remote.crib().await;
+        let before = resident();
+        let error = crib.call("big", json!({"bytes": 50_000_000})).await.unwrap_err();
+        let said = "the MCP server probe answered more than 4.0 MiB: ask for less";
+        assert_eq!(error, ToolError::BadOutput(said.into()));
+        assert!(resident() < before + (40 << 20), "{before} {}", resident());
+        assert_eq!(crib.text("echo", json!({"text": "x"})).await, "x");
+    }
+}
+
+#[tokio::test]
+async fn on_demand_a_server_by_url_is_asked_for_each_call() {
+    if no_python() {
+        return;
+    }
+    for quirks in [&[][..], &["modern", "sse"], &["spoiled", "modern", "sse"]] {
+        let remote = Remote::new(quirks).await;
+        let crib = remote.try_crib(|settings| settings.mode = Mode::OnDemand).await.unwrap();
+        if quirks.contains(&"spoiled") {
+            assert_eq!(crib.names(), ["good", "also_good"]);
+            continue;
+        }
+        for _ in 0..3 {
+            assert_eq!(crib.text("echo", json!({"text": "x"})).await, "x");
+        }
+    }
 }

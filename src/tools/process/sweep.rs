@@ -18,7 +18,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpgid, waitpid};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::process::{Child, Command};
 
 /// All pauses of a sweep together, when it finds something every time.
@@ -27,6 +29,8 @@ const LONGEST: Duration = Duration::from_secs(5);
 const LAST_WAIT: Duration = Duration::from_secs(2);
 /// Most descendants that are killed at once; the next round finds the others.
 const MOST: usize = 1024;
+/// A process of this age, in seconds, may still be about to become the program that it is started as.
+const YOUNG: u64 = 2;
 /// Between two rounds, when the last one has killed something.
 const SHORT: Duration = Duration::from_millis(1);
 /// At most, while the dead are waited for.
@@ -47,18 +51,38 @@ impl Mark {
         command.envs(self.0.iter().map(|(name, value)| (name, value)));
     }
 
-    fn is_on(&self, pid: Pid) -> bool {
+    fn is_on(&self, pid: Pid) -> Marked {
         let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else {
-            return false;
+            return Marked::No;
         };
+        if environment.is_empty() {
+            return if is_becoming(pid) { Marked::NotSeenYet } else { Marked::No };
+        }
         let has = |(name, value): &(&str, String)| {
             let own = |entry: &[u8]| {
                 entry.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) == Some(value.as_bytes())
             };
             environment.split(|&byte| byte == 0).any(own)
         };
-        self.0.iter().all(has)
+        if self.0.iter().all(has) { Marked::Yes } else { Marked::No }
     }
+}
+
+/// Whether a process is known as a descendant.
+enum Marked {
+    Yes,
+    No,
+    /// It has just become another program, and its environment is not there yet.
+    NotSeenYet,
+}
+
+/// Whether the process may be in the middle of an `execve`: for that moment its environment reads as empty, and whoever
+/// started it may already take it for the new program. Threads of the kernel have none either; kthreadd (2) is their parent.
+fn is_becoming(pid: Pid) -> bool {
+    let Some(process) = Process::read(pid) else { return false };
+    let since_boot = u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or_default();
+    let age = since_boot.saturating_sub(process.started / clock_ticks_per_second().max(1));
+    !process.zombie && age <= YOUNG && process.parent.is_some_and(|parent| parent.as_raw_nonzero().get() != 2)
 }
 
 /// When each killed process had started: an id alone might by now be another's.
@@ -127,7 +151,10 @@ impl Sweep {
             if self.child.is_some() && pid == self.leader {
                 continue;
             }
-            if mark.is_on(pid) {
+            let marked = mark.is_on(pid);
+            if matches!(marked, Marked::NotSeenYet) {
+                left = left.max(Left::Dead);
+            } else if matches!(marked, Marked::Yes) {
                 left = Left::Alive;
                 // Stopped, so that it starts nothing more while its descendants are looked for.
                 let _ = kill_process(pid, Signal::STOP);
@@ -185,7 +212,7 @@ impl Drop for Sweep {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Left {
     Nothing,
-    /// Killed, but not gone yet.
+    /// Killed, but not gone yet; or there is one that cannot be told yet.
     Dead,
     /// Killed just now; there may be more.
     Alive,

@@ -1,14 +1,19 @@
 """An MCP server of few lines and bad manners, for the tests beside it. What it does is said by its arguments."""
-import json, os, subprocess, sys, threading, time
+import http.server, json, os, subprocess, sys, threading, time
 
 QUIRKS = set(sys.argv[1:])
 LOCK = threading.Lock()
+# Where the messages of the request at hand go, where that is not standard output; and its headers.
+REQUEST = threading.local()
+SESSIONS = set()
 CANCELLED = {}
 ANSWERS = {}
 EXTRA = []
 
 
 def write(message):
+    if getattr(REQUEST, "send", None):
+        return REQUEST.send(message)
     with LOCK:
         sys.stdout.write(json.dumps(message, separators=(",", ":")) + "\n")
         sys.stdout.flush()
@@ -24,7 +29,7 @@ TOOLS = [
     tool("echo", {"text": TEXT}, title="Echo", annotations={"readOnlyHint": True}),
     tool("pid"), tool("die"), tool("hang"), tool("slow", {"seconds": NUMBER, "mark": TEXT}), tool("big", {"bytes": NUMBER}),
     tool("chatter"), tool("progress"), tool("refuse", {"code": NUMBER}), tool("helper"), tool("environment"),
-    tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("weather", outputSchema={
+    tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("forget"), tool("headers"), tool("weather", outputSchema={
         "type": "object", "properties": {"celsius": NUMBER}, "required": ["celsius"]}),
 ]
 
@@ -88,6 +93,11 @@ def call(name, arguments, id, meta):
     if name == "shout":
         print(arguments["text"], file=sys.stderr, flush=True)
         return text("shouted")
+    if name == "forget":
+        SESSIONS.clear()
+        return text("forgotten")
+    if name == "headers":
+        return text(json.dumps({key.lower(): value for key, value in REQUEST.headers.items()}))
     if name == "weather":
         return {"content": [], "structuredContent": {"celsius": 21.5}}
     raise LookupError(-32602)
@@ -133,13 +143,73 @@ def answer(id, method, params):
         write({"jsonrpc": "2.0", "id": id, "error": {"code": error.args[0], "message": "no such luck"}})
 
 
+class Http(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def reply(self, status, body=b"", **headers):
+        self.send_response(status)
+        for name, value in {"content-length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.reply(405)
+
+    def do_DELETE(self):
+        SESSIONS.discard(self.headers.get("mcp-session-id"))
+        open("deleted", "w").close()
+        self.reply(200)
+
+    def event(self, message):
+        data = f"event: message\ndata: {json.dumps(message)}\n\n".encode()
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        method, id, params = message.get("method"), message.get("id"), message.get("params") or {}
+        if "locked" in QUIRKS and self.headers.get("authorization") != "Bearer let-me-in":
+            return self.reply(401, b"{}", content_type="application/json", www_authenticate="Bearer")
+        if "moved" in QUIRKS:
+            return self.reply(307, location="https://elsewhere.example/mcp?token=x")
+        if "modern" not in QUIRKS and method not in ("initialize", "server/discover"):
+            if self.headers.get("mcp-session-id") not in SESSIONS:
+                return self.reply(404)
+        if id is None:
+            return self.reply(202)
+        session = {}
+        if method == "initialize":
+            session = {"mcp_session_id": f"session-{time.monotonic_ns()}"}
+            SESSIONS.update(session.values())
+        if method == "server/discover" and "modern" not in QUIRKS:
+            return self.reply(400, b"Bad Request: no session")
+        said = []
+        REQUEST.headers, REQUEST.send = self.headers, said.append
+        if "sse" in QUIRKS:
+            self.send_response(200)
+            for name, value in {"content-type": "text/event-stream", "transfer-encoding": "chunked", **session}.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            REQUEST.send = self.event
+            answer(id, method, params)
+            self.wfile.write(b"0\r\n\r\n")
+        else:
+            answer(id, method, params)
+            self.reply(200, json.dumps(said[-1]).encode(), content_type="application/json", **session)
+
+
 def main():
     if "late" in QUIRKS:
         time.sleep(11)
     if "stillborn" in QUIRKS:
         print("no licence found", file=sys.stderr, flush=True)
         sys.exit(4)
-    listening = None
+    if "http" in QUIRKS:
+        port = next(int(quirk[5:]) for quirk in QUIRKS if quirk.startswith("port="))
+        Http.protocol_version = "HTTP/1.1"
+        http.server.ThreadingHTTPServer(("127.0.0.1", port), Http).serve_forever()
     for line in sys.stdin:
         message = json.loads(line)
         method, id, params = message.get("method"), message.get("id"), message.get("params") or {}

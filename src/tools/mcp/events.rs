@@ -1,0 +1,93 @@
+//! A stream of server-sent events, each of them in bounds.
+
+use futures_util::stream::{self, BoxStream};
+use futures_util::{StreamExt, TryStreamExt};
+use reqwest::Response;
+use rmcp::model::{ErrorData, JsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::transport::streamable_http_client::SseError;
+use rmcp_sse_stream::{Sse, SseStream};
+use serde_json::Value;
+
+use super::fault;
+use super::message::{Asked, LONGEST};
+
+/// Why a stream has ended early.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("the stream broke off")]
+    Off(#[source] reqwest::Error),
+    #[error("an event is too long")]
+    TooLong,
+}
+
+/// How long the event at hand is.
+#[derive(Default)]
+struct Size {
+    event: usize,
+    line: usize,
+}
+
+impl Size {
+    fn grows_beyond(&mut self, most: usize, chunk: &[u8]) -> bool {
+        for byte in chunk {
+            match byte {
+                b'\n' if self.line == 0 => self.event = 0,
+                b'\n' => self.line = 0,
+                b'\r' => {}
+                _ => (self.line, self.event) = (self.line + 1, self.event + 1),
+            }
+            if self.event > most {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// The events of an answer. One that is too long is an answer of its own: that it was.
+pub(super) fn of(response: Response, asked: Asked) -> BoxStream<'static, Result<Sse, SseError>> {
+    let chunks = stream::try_unfold((response, Size::default()), |(mut response, mut size)| async move {
+        let Some(chunk) = response.chunk().await.map_err(Broken::Off)? else { return Ok(None) };
+        if size.grows_beyond(LONGEST, &chunk) {
+            return Err(Broken::TooLong);
+        }
+        Ok(Some((chunk, (response, size))))
+    });
+    let events = SseStream::from_bytes_stream(chunks.into_stream());
+    let events = events.map(move |event| match (event, &asked.id) {
+        (Ok(mut event), _) => {
+            if asked.is_list {
+                event.data = event.data.map(untyped);
+            }
+            Ok(event)
+        }
+        (Err(SseError::Body(error)), Some(id)) if matches!(error.downcast_ref(), Some(Broken::TooLong)) => {
+            let answer: ServerJsonRpcMessage = JsonRpcMessage::error(ErrorData::from(fault::TooLong), Some(id.clone()));
+            Ok(Sse::default().data(serde_json::to_string(&answer).unwrap_or_default()))
+        }
+        (Err(error), _) => Err(error),
+    });
+    events.boxed()
+}
+
+/// A list with one tool that cannot be read would be taken for the bare notice that something is complete, and lost.
+fn untyped(data: String) -> String {
+    let Ok(mut message) = serde_json::from_str::<Value>(&data) else { return data };
+    match message.get_mut("result").and_then(Value::as_object_mut).and_then(|result| result.remove("resultType")) {
+        Some(kind) if kind == "complete" => message.to_string(),
+        _ => data,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_event_counts_at_a_time() {
+        let mut size = Size::default();
+        assert!(!size.grows_beyond(9, b"data: abc\n\n: hi\n\ndata: abc\r\n\r\ndata:"));
+        assert!(!size.grows_beyond(9, b" ab"));
+        assert!(size.grows_beyond(9, b"c\ndata: d\n\n"));
+    }
+}

@@ -1,0 +1,51 @@
+//! Messages as they come from a server: read leniently, and never beyond a bound.
+
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, CustomResult, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Longest message, in bytes. Results of any kind are read up to as much, and no further.
+pub(super) const LONGEST: usize = 4 << 20;
+
+/// A message, if it is one. The SDK tries the results of all methods in turn; where none fits, it would keep nothing but
+/// that there was one.
+pub(super) fn parse(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
+    #[derive(Deserialize)]
+    struct Answer {
+        result: Value,
+    }
+    let mut message: ServerJsonRpcMessage = serde_json::from_slice(bytes).ok()?;
+    if let JsonRpcMessage::Response(response) = &mut message
+        && matches!(response.result, ServerResult::TaskAckResult(_) | ServerResult::EmptyResult(_))
+        && let Ok(answer) = serde_json::from_slice::<Answer>(bytes)
+    {
+        response.result = ServerResult::CustomResult(CustomResult(answer.result));
+    }
+    Some(message)
+}
+
+/// What an answer must be one to.
+#[derive(Clone)]
+pub(super) struct Asked {
+    /// `None`: nothing was asked.
+    pub id: Option<RequestId>,
+    pub is_discover: bool,
+    pub is_list: bool,
+}
+
+impl Asked {
+    pub(super) fn of(message: &ClientJsonRpcMessage) -> Self {
+        let JsonRpcMessage::Request(request) = message else { return Self::nothing() };
+        Self {
+            id: Some(request.id.clone()),
+            is_discover: matches!(request.request, ClientRequest::DiscoverRequest(_)),
+            is_list: matches!(request.request, ClientRequest::ListToolsRequest(_)),
+        }
+    }
+
+    pub(super) fn nothing() -> Self {
+        Self { id: None, is_discover: false, is_list: false }
+    }
+}
