@@ -44,7 +44,7 @@ pub fn string(words: &mut String) {
 
 /// Cleans the texts of a result; says what a reader cannot see in them, one sentence each.
 pub fn result(result: &mut ToolResult) -> Vec<&'static str> {
-    clean(result.content.iter_mut().filter_map(|block| match block {
+    texts(result.content.iter_mut().filter_map(|block| match block {
         Content::Text { text } => Some(text),
         Content::Resource { resource } => resource.text.as_mut(),
         Content::Image { .. } | Content::Audio { .. } => None,
@@ -55,14 +55,15 @@ pub fn result(result: &mut ToolResult) -> Vec<&'static str> {
 pub fn error(error: &mut ToolError) -> Vec<&'static str> {
     match error {
         ToolError::Said(words) | ToolError::Unavailable { message: words, .. } | ToolError::BadOutput(words) => {
-            clean([words])
+            texts([words])
         }
-        ToolError::Upstream { message, .. } => clean([message]),
-        ToolError::InvalidArguments(violations) => clean(violations.iter_mut().map(|one| &mut one.message)),
+        ToolError::Upstream { message, .. } => texts([message]),
+        ToolError::InvalidArguments(violations) => texts(violations.iter_mut().map(|one| &mut one.message)),
     }
 }
 
-fn clean<'w>(words: impl IntoIterator<Item = &'w mut String>) -> Vec<&'static str> {
+/// Cleans texts in their places; says what a reader cannot see in them, one sentence each.
+pub fn texts<'w>(words: impl IntoIterator<Item = &'w mut String>) -> Vec<&'static str> {
     let (mut turns, mut tags) = (false, false);
     for words in words {
         string(words);

@@ -18,8 +18,8 @@ use crate::tools::process::{Mark, Prints, ProcessTree, Sweeps};
 /// Marks a server and all that it starts; the value is this server's alone.
 const VARIABLE: &str = "TOOLCRIB_MCP_SERVER";
 /// A server whose standard input was closed may take so long to end, then again after SIGTERM (the specification's
-/// order for stdio).
-const PATIENCE: Duration = Duration::from_secs(1);
+/// order for stdio). Both together, and its killing, fit into what the end of the service waits for (`Sweeps`).
+const PATIENCE: Duration = Duration::from_millis(750);
 /// A server whose output has closed ends at once, or is stuck.
 const END: Duration = Duration::from_secs(1);
 
@@ -30,11 +30,8 @@ pub(super) struct Child {
     _close: DropGuard,
 }
 
-/// The process and who waits for its remains; dropped in this order.
-struct Process {
-    tree: ProcessTree,
-    _sweeps: Arc<Sweeps>,
-}
+/// The process.
+struct Process(ProcessTree);
 
 impl Child {
     /// Starts it. `gone` is tripped when it has ended.
@@ -43,7 +40,7 @@ impl Child {
     /// As the system says.
     pub(super) fn spawn(
         mut command: Command,
-        sweeps: &Arc<Sweeps>,
+        sweeps: &Sweeps,
         server: Arc<str>,
         redactor: Arc<Redactor>,
         gone: &CancellationToken,
@@ -59,10 +56,10 @@ impl Child {
         });
         let (close, gone) = (CancellationToken::new(), gone.clone().drop_guard());
         let (told, status) = tokio::sync::watch::channel(None);
-        let (closed, mut process) = (close.clone(), Process { tree, _sweeps: sweeps.clone() });
+        let (closed, mut process) = (close.clone(), Process(tree));
         tokio::spawn(async move {
             let ended = tokio::select! {
-                ended = process.tree.wait() => Some(ended),
+                ended = process.0.wait() => Some(ended),
                 () = closed.cancelled() => process.end().await,
             };
             let how = match ended {
@@ -96,11 +93,11 @@ impl Child {
 impl Process {
     /// Its standard input is closed: waits, asks, and leaves the rest to the drop.
     async fn end(&mut self) -> Option<io::Result<ExitStatus>> {
-        if let Ok(ended) = timeout(PATIENCE, self.tree.wait()).await {
+        if let Ok(ended) = timeout(PATIENCE, self.0.wait()).await {
             return Some(ended);
         }
-        let _ = kill_process_group(self.tree.id(), Signal::TERM);
-        timeout(PATIENCE, self.tree.wait()).await.ok()
+        let _ = kill_process_group(self.0.id(), Signal::TERM);
+        timeout(PATIENCE, self.0.wait()).await.ok()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
@@ -34,7 +34,8 @@ pub(super) struct Connector {
     was_modern: Mutex<Option<bool>>,
     /// How its URL is asked, if it has one.
     remote: OnceCell<Remote>,
-    sweeps: Arc<Sweeps>,
+    /// The source and its runners hold it: nothing that runs by itself may, or nobody would wait for the end of that.
+    sweeps: Weak<Sweeps>,
 }
 
 /// Why there is no connection.
@@ -52,14 +53,14 @@ impl From<String> for Refusal {
 }
 
 impl Connector {
-    pub(super) fn new(settings: ServerSettings, surroundings: Surroundings) -> Self {
+    pub(super) fn new(settings: ServerSettings, surroundings: Surroundings, sweeps: &Arc<Sweeps>) -> Self {
         Self {
             name: settings.name.as_str().into(),
             settings,
             surroundings,
             was_modern: Mutex::default(),
             remote: OnceCell::new(),
-            sweeps: Arc::new(Sweeps::new()),
+            sweeps: Arc::downgrade(sweeps),
         }
     }
 
@@ -132,7 +133,10 @@ impl Connector {
                 told("starting".into());
                 let gone = CancellationToken::new();
                 let (redactor, name) = (self.surroundings.redactor.clone(), self.name.clone());
-                let spawned = Child::spawn(self.command(argv)?, &self.sweeps, name.clone(), redactor.clone(), &gone);
+                let spawned = match self.sweeps.upgrade() {
+                    Some(sweeps) => Child::spawn(self.command(argv)?, &sweeps, name.clone(), redactor.clone(), &gone),
+                    None => return Err(String::from("nobody wants it any more").into()),
+                };
                 let (child, pipes) = spawned.map_err(|error| self.start_fault(argv, &error))?;
                 self.shake_hands(Pipes::new(pipes, gone, name, redactor), Some(child)).await
             }

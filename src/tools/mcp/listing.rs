@@ -1,5 +1,6 @@
 //! What a server says its tools are.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use wildmatch::WildMatch;
 use super::config::ServerSettings;
 use super::fault;
 use crate::call::JsonObject;
+use crate::printable;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
 use crate::tools::{Offer, Runner};
@@ -112,7 +114,13 @@ fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings)
         let checked = checked
             .and_then(|tool| if names.insert(name.clone()) { usable(tool) } else { Err("it is there twice".into()) });
         match checked {
-            Ok(tool) => chosen.push(tool),
+            Ok(mut tool) => {
+                let odd = clean(&mut tool);
+                warnings.extend(
+                    odd.into_iter().map(|odd| format!("what the tool `{}` says of itself: {odd}", short(&name))),
+                );
+                chosen.push(tool);
+            }
             Err(why) => {
                 warnings.push(format!("the tool `{}` is left out: {}", short(&name), short(&why)));
                 left_out.push(name);
@@ -135,6 +143,34 @@ fn usable(tool: Tool) -> Result<Tool, String> {
         Schema::compile(schema(output)).map_err(|error| fault("outputSchema", error))?;
     }
     Ok(tool)
+}
+
+/// Takes out of what people and models are to read what they would not see; says what may still hide something.
+fn clean(tool: &mut Tool) -> Vec<&'static str> {
+    let mut schemas =
+        [Some(&mut tool.input_schema), tool.output_schema.as_mut()].map(|schema| schema.map(Arc::make_mut));
+    let title = tool.annotations.as_mut().and_then(|annotations| annotations.title.as_mut());
+    let mut words: Vec<&mut String> = tool.title.as_mut().into_iter().chain(title).collect();
+    words.extend(tool.description.as_mut().map(Cow::to_mut));
+    for schema in schemas.iter_mut().flatten() {
+        collect_words(schema, &mut words);
+    }
+    printable::texts(words)
+}
+
+/// The descriptions and titles of a schema, wherever they stand.
+fn collect_words<'s>(schema: &'s mut JsonObject, words: &mut Vec<&'s mut String>) {
+    for (name, part) in schema {
+        let parts = match part {
+            Value::String(text) => {
+                words.extend(matches!(name.as_str(), "description" | "title").then_some(text));
+                continue;
+            }
+            Value::Array(items) => items.as_mut_slice(),
+            part => std::slice::from_mut(part),
+        };
+        parts.iter_mut().filter_map(Value::as_object_mut).for_each(|part| collect_words(part, words));
+    }
 }
 
 /// A tool as it is offered to the manifest.

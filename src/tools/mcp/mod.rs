@@ -33,12 +33,15 @@ use self::connector::Connector;
 use self::keeper::Keeper;
 use self::listing::Listing;
 use self::runner::{ToolRunner, Way};
+use super::process::Sweeps;
 use super::{Listed, Source, SourceFault, SourceStatus, Surroundings, Told};
 
 /// An MCP server and what is connected to it. All of that ends when it and the runners that it gave are dropped.
 pub struct Server {
-    connector: Arc<Connector>,
+    // In this order: what was started is ended, and then waited for.
     state: Mutex<State>,
+    connector: Arc<Connector>,
+    sweeps: Arc<Sweeps>,
 }
 
 /// What came of the last listing.
@@ -52,7 +55,9 @@ struct State {
 impl Server {
     /// A server that nothing is connected to yet.
     pub fn new(settings: ServerSettings, surroundings: &Surroundings) -> Self {
-        Self { connector: Arc::new(Connector::new(settings, surroundings.clone())), state: Mutex::default() }
+        let sweeps = Arc::new(Sweeps::new());
+        let connector = Arc::new(Connector::new(settings, surroundings.clone(), &sweeps));
+        Self { state: Mutex::default(), connector, sweeps }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -84,8 +89,8 @@ impl Source for Server {
         let (state, result) = match self.start(told).await {
             Ok((Listing { tools, warnings, left_out }, way, keeper)) => {
                 let offer = |tool: &rmcp::model::Tool| {
-                    let runner = Arc::new(ToolRunner { tool: tool.name.to_string(), way: way.clone() });
-                    listing::offer(tool, runner, &self.connector.surroundings.redactor)
+                    let runner = ToolRunner::new(&tool.name, way.clone(), self.sweeps.clone());
+                    listing::offer(tool, Arc::new(runner), &self.connector.surroundings.redactor)
                 };
                 let tools = tools.iter().map(offer).collect();
                 (State { keeper, up: true, fault: None }, Ok(Listed { tools, warnings, left_out }))
@@ -96,8 +101,7 @@ impl Source for Server {
             }
         };
         // What was there before ends behind the lock.
-        let before = std::mem::replace(&mut *self.state(), state);
-        drop(before);
+        drop(std::mem::replace(&mut *self.state(), state));
         result
     }
 
@@ -112,10 +116,8 @@ impl Source for Server {
 
     async fn changed(&self) {
         let keeper = self.state().keeper.clone();
-        match keeper {
-            Some(keeper) => keeper.changed().await,
-            None => std::future::pending().await,
-        }
+        let Some(keeper) = keeper else { return std::future::pending().await };
+        keeper.changed().await
     }
 }
 

@@ -10,12 +10,22 @@ use super::fault::Failed;
 use super::keeper::Keeper;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::Runner;
+use crate::tools::process::Sweeps;
 
 /// A tool and how its server is reached.
 pub(super) struct ToolRunner {
     /// The server's own name for it.
-    pub tool: String,
-    pub way: Way,
+    tool: String,
+    way: Way,
+    /// Waits for the ends of processes, behind all that may still call.
+    _sweeps: Arc<Sweeps>,
+}
+
+impl ToolRunner {
+    /// The tool that the server calls so.
+    pub(super) fn new(tool: &str, way: Way, sweeps: Arc<Sweeps>) -> Self {
+        Self { tool: tool.to_owned(), way, _sweeps: sweeps }
+    }
 }
 
 /// How a call reaches the server.
