@@ -59,20 +59,19 @@ impl Server {
     }
 
     /// Over the connection that is there, if it is: a server may know its clients by their connections.
-    async fn start(&self, told: &Told) -> Result<(Listing, Way, Option<Arc<Keeper>>), String> {
-        let keeper = self.state().keeper.clone();
+    async fn start(&self, told: &Told, keeper: Option<Arc<Keeper>>) -> Result<(Listing, Way), String> {
         if let Some(keeper) = keeper
-            && let Some(Ok(listing)) = keeper.relist().await
+            && let Some(relisted) = keeper.relist().await
         {
-            return Ok((listing, Way::Persistent(keeper.clone()), Some(keeper)));
+            return relisted.map(|listing| (listing, Way::Persistent(keeper)));
         }
         let (connection, listing) = self.connector.listed(told).await?;
         match self.connector.settings.mode {
             Mode::Persistent => {
                 let keeper = Arc::new(Keeper::new(&self.connector, connection, &listing));
-                Ok((listing, Way::Persistent(keeper.clone()), Some(keeper)))
+                Ok((listing, Way::Persistent(keeper)))
             }
-            Mode::OnDemand => Ok((listing, Way::OnDemand(self.connector.clone()), None)),
+            Mode::OnDemand => Ok((listing, Way::OnDemand(self.connector.clone()))),
         }
     }
 }
@@ -80,16 +79,17 @@ impl Server {
 #[async_trait]
 impl Source for Server {
     async fn list(&self, told: &Told) -> Result<Listed, SourceFault> {
-        let (state, result) = match self.start(told).await {
-            Ok((Listing { tools, warnings }, way, keeper)) => {
+        let keeper = self.state().keeper.clone();
+        let (state, result) = match self.start(told, keeper.clone()).await {
+            Ok((Listing { tools, warnings }, way)) => {
                 let offer = |tool: &rmcp::model::Tool| {
                     let runner = Arc::new(ToolRunner { tool: tool.name.to_string(), way: way.clone() });
                     listing::offer(tool, runner, &self.connector.surroundings.redactor)
                 };
                 let tools = tools.iter().map(offer).collect();
-                (State { keeper, up: true, fault: None }, Ok(Listed { tools, warnings }))
+                (State { keeper: way.keeper(), up: true, fault: None }, Ok(Listed { tools, warnings }))
             }
-            Err(fault) => (State { keeper: None, up: false, fault: Some(fault.clone()) }, Err(SourceFault(fault))),
+            Err(fault) => (State { keeper, up: false, fault: Some(fault.clone()) }, Err(SourceFault(fault))),
         };
         // What was there before ends behind the lock.
         let before = std::mem::replace(&mut *self.state(), state);
