@@ -64,44 +64,39 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Over the connection that is there, if it is: a server may know its clients by their connections.
-    async fn start(&self, told: &Told) -> Result<(Listing, Way, Option<Arc<Keeper>>), String> {
-        let keeper = self.state().keeper.clone();
+    /// Over the connection that is there, and only over that: runners of the listing before hold on to it.
+    async fn start(&self, told: &Told, keeper: Option<Arc<Keeper>>) -> Result<(Listing, Way), String> {
         if let Some(keeper) = keeper {
-            // And only over that: runners of the listing before hold on to it, so another would be one too many.
-            let listing = keeper.relist().await?;
-            return Ok((listing, Way::Persistent(keeper.clone()), Some(keeper)));
+            return keeper.relist().await.map(|listing| (listing, Way::Persistent(keeper)));
         }
         let (connection, listing) = self.connector.listed(told).await?;
-        match self.connector.settings.mode {
-            Mode::Persistent => {
-                let keeper = Arc::new(Keeper::new(&self.connector, connection, &listing));
-                Ok((listing, Way::Persistent(keeper.clone()), Some(keeper)))
-            }
-            Mode::OnDemand => Ok((listing, Way::OnDemand(self.connector.clone()), None)),
-        }
+        let way = match self.connector.settings.mode {
+            Mode::Persistent => Way::Persistent(Arc::new(Keeper::new(&self.connector, connection, &listing))),
+            Mode::OnDemand => Way::OnDemand(self.connector.clone()),
+        };
+        Ok((listing, way))
     }
 }
 
 #[async_trait]
 impl Source for Server {
     async fn list(&self, told: &Told) -> Result<Listed, SourceFault> {
-        let (state, result) = match self.start(told).await {
-            Ok((Listing { tools, warnings, left_out }, way, keeper)) => {
+        let keeper = self.state().keeper.clone();
+        let (state, result) = match self.start(told, keeper.clone()).await {
+            Ok((Listing { tools, warnings, left_out }, way)) => {
                 let offer = |tool: &rmcp::model::Tool| {
                     let runner = ToolRunner::new(&tool.name, way.clone(), self.sweeps.clone());
                     listing::offer(tool, Arc::new(runner), &self.connector.surroundings.redactor)
                 };
                 let tools = tools.iter().map(offer).collect();
-                (State { keeper, up: true, fault: None }, Ok(Listed { tools, warnings, left_out }))
+                (State { keeper: way.keeper(), up: true, fault: None }, Ok(Listed { tools, warnings, left_out }))
             }
             Err(fault) => {
-                let keeper = self.state().keeper.clone();
                 (State { keeper, up: false, fault: Some((fault.clone(), Instant::now())) }, Err(SourceFault(fault)))
             }
         };
         // What was there before ends behind the lock.
-        drop(std::mem::replace(&mut *self.state(), state));
+        let _before = std::mem::replace(&mut *self.state(), state);
         result
     }
 
@@ -117,7 +112,7 @@ impl Source for Server {
     async fn changed(&self) {
         let keeper = self.state().keeper.clone();
         let Some(keeper) = keeper else { return std::future::pending().await };
-        keeper.changed().await
+        keeper.changed().await;
     }
 }
 

@@ -37,6 +37,16 @@ pub(super) enum Way {
     OnDemand(Arc<Connector>),
 }
 
+impl Way {
+    /// What keeps the one connection.
+    pub(super) fn keeper(&self) -> Option<Arc<Keeper>> {
+        match self {
+            Self::Persistent(keeper) => Some(keeper.clone()),
+            Self::OnDemand(_) => None,
+        }
+    }
+}
+
 #[async_trait]
 impl Runner for ToolRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {

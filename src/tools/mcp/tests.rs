@@ -455,6 +455,21 @@ async fn a_server_that_comes_back_with_other_tools_has_changed_and_one_with_the_
 }
 
 #[tokio::test]
+async fn a_listing_that_fails_leaves_what_is_there() {
+    if no_python() {
+        return;
+    }
+    let crib = Crib::new(&[]).await;
+    let process = crib.process().await;
+    std::fs::write(crib.file("endless"), "").unwrap();
+    assert!(crib.server.list(&|_| {}).await.is_err());
+    assert_eq!((crib.process().await, crib.server.status().up), (process, true));
+    std::fs::remove_file(crib.file("endless")).unwrap();
+    assert_eq!(crib.server.list(&|_| {}).await.unwrap().tools.len(), crib.offers.len());
+    assert_eq!(crib.process().await, process);
+}
+
+#[tokio::test]
 async fn only_the_tools_that_are_wanted_are_offered() {
     if no_python() {
         return;

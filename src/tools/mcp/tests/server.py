@@ -104,7 +104,7 @@ def call(name, arguments, id, meta):
 
 
 def tools(cursor):
-    if "endless" in QUIRKS:
+    if "endless" in QUIRKS or os.path.exists("endless"):
         return {"tools": [tool("a")], "nextCursor": "again"}
     if "spoiled" in QUIRKS:
         return {"tools": [tool("good"), {"name": "no_schema", "inputSchema": 7}, tool("good"), {
