@@ -60,7 +60,7 @@ def test_what_cannot_be_loaded_names_its_place_and_recovers(start, tmp_path, sou
         "broken": module(path, functions=["greet"], tools={"greet": {"effect": "read"}}, **entry)}}).ready()
     place = f"broken.py:{line}" if line else "broken"
     crib.logged(place)
-    assert any(word.lower() in crib.stderr.lower() for word in words), crib.stderr
+    poll(lambda: any(word.lower() in crib.stderr.lower() for word in words), 5, "what is wrong, in the log")
     told = verbose(crib)
     assert told.status == 200 and place in told.body.decode(), told
     assert any(word.lower() in told.body.decode().lower() for word in words), told
