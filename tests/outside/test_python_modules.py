@@ -348,7 +348,11 @@ def test_requirements_that_cannot_be_had(start, tmp_path, pypi):
 
 def test_the_service_is_up_while_requirements_are_installed(start, tmp_path, pypi):
     """Other tools answer at once; readyz waits; a stop meanwhile is quick and leaves no process."""
-    manifest, env = with_requirements(tmp_path, "iniconfig==2.0.0\n"), with_this_python(tmp_path)
+    # A package whose build takes longer than the start waits for sources, however near the others are.
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow/setup.py").write_text("import time; time.sleep(4); from setuptools import setup; setup(name='slow', version='1')")
+    needed = f"iniconfig==2.0.0\nslow @ file://{tmp_path}/slow\n"
+    manifest, env = with_requirements(tmp_path, needed), with_this_python(tmp_path)
     crib = start(dict(manifest, tools={"calculator": {"kind": "native"}}), env=env)
     ok(crib.invoke("calculator", {"expression": "1"}))
     assert crib.get("/readyz").status == 503
