@@ -121,9 +121,11 @@ def huge(server, message):
 
 
 def endless(server, message):
-    """A line without an end."""
-    while True:
-        server.raw(b"x" * 1_000_000)
+    """A line without an end: nothing else is said any more."""
+    with server.lock:
+        while True:
+            server.out.write(b"x" * 1_000_000)
+            server.out.flush()
 
 
 def wrong_shape(server, message):
