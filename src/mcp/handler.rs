@@ -43,6 +43,8 @@ pub struct Handler {
     registry: Arc<Registry>,
     lists: Arc<Lists>,
     guest: fn(&Extensions) -> Option<Guest>,
+    /// Whoever is not named by the transport.
+    operator: Guest,
 }
 
 type Called = Result<Answer, CallError>;
@@ -55,7 +57,7 @@ impl Handler {
 
     /// For a transport that knows who asks: `guest` finds it among what the transport put beside a message.
     pub fn for_guests(registry: Arc<Registry>, guest: fn(&Extensions) -> Option<Guest>) -> Self {
-        Self { registry, lists: Arc::default(), guest }
+        Self { registry, lists: Arc::default(), guest, operator: Guest::operator() }
     }
 
     /// Whether parameters of this tool stand in headers too, which are then to be held against the arguments.
@@ -64,7 +66,7 @@ impl Handler {
     }
 
     fn guest(&self, extensions: &Extensions) -> Guest {
-        (self.guest)(extensions).unwrap_or_else(Guest::operator)
+        (self.guest)(extensions).unwrap_or_else(|| self.operator.clone())
     }
 
     fn seen(&self, caller: &Arc<Caller>) -> Seen {

@@ -305,13 +305,52 @@ def test_what_cannot_be_used_is_answered_and_the_next_is_read(pipe, line, code, 
 def test_all_that_stands_on_the_input_is_answered_before_the_end(tmp_path):
     (tmp_path / "toolcrib.yaml").write_text(to_yaml(TOOLS))
     call = {"name": "sum", "arguments": {"expression": "6*7"}, "_meta": META}
-    asked = [{"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call} for number in range(40)]
+    asked = [{"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call} for number in range(400)]
     for lines in (["{"], ["{", *map(json.dumps, asked)]):
         done = cli("serve", "--stdio", cwd=tmp_path, stdin="\n".join(lines))  # the last line has no end
         assert done.returncode == 0, done
         answers = [json.loads(line) for line in done.stdout.splitlines()]
         assert {answer.get("id") for answer in answers} == {None, *range(len(lines) - 1)}
         assert all(answer["result"]["content"][0]["text"] == "42" for answer in answers if answer.get("id") is not None)
+
+
+def test_what_comes_before_a_session_does_not_end_it(pipe):
+    crib = pipe()
+    told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}
+    for method, params, era in (("ping", None, OLD), ("server/discover", None, NEW), ("tools/list", None, OLD),
+                                ("tools/list", {"_meta": {"io.modelcontextprotocol/protocolVersion": "2099-01-01"}}, NEW)):
+        crib.ask(method, params, era)
+        crib.say(told)
+        crib.say({"jsonrpc": "2.0", "id": 3, "result": {}})
+    assert crib.hello()["protocolVersion"] == OLD
+    assert crib.call("sum", {"expression": "6*7"}, era=OLD)["content"][0]["text"] == "42"
+    crib.hang_up()
+
+
+def test_an_id_in_use_is_refused_and_its_first_call_goes_on(pipe, mark):
+    crib = pipe()
+    number = crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": f"0.7{mark}"}})
+    crib.last -= 1
+    crib.begin("tools/call", {"name": "sum", "arguments": {"expression": "6*7"}})
+    first, second = crib.hear(), crib.hear()
+    assert (first["error"]["code"], first.get("id")) == (-32600, None)
+    assert (second["id"], second["result"]["resultType"]) == (number, "complete")
+    crib.hang_up()
+    assert [(row["tool"], row["state"]) for row in crib.rows()] == [("nap", "succeeded")]
+
+
+def test_a_client_that_says_again_that_it_is_ready_is_told_once(pipe):
+    crib = pipe()
+    crib.hello()
+    for _ in range(3):
+        crib.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    crib.ask("tools/list", era=OLD)
+    more = {**TOOLS, "tools": {**TOOLS["tools"], "late": {"kind": "native", "use": "current_time"}}}
+    (crib.folder / "toolcrib.yaml").write_text(to_yaml(more))
+    assert crib.hear()["method"] == "notifications/tools/list_changed"
+    crib.ask("ping", era=OLD)
+    assert crib.told == []
+    crib.hang_up()
 
 
 def test_what_nobody_waits_for_is_passed_over(pipe):

@@ -8,12 +8,13 @@ mod pending;
 mod transport;
 
 use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
 
 use rmcp::ServerHandler;
 use rmcp::service::ServerInitializeError;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::pending::Pending;
@@ -37,8 +38,9 @@ pub struct Limits {
     pub drain: Duration,
 }
 
-/// Answers until the input ends, nobody reads the output, or `stop` ends. Then no call begins, running ones end or are
-/// cancelled when `drain` is over or `hurry` ends, and their answers are written.
+/// Answers until the input ends, nobody reads the output, or `stop` ends. All that was asked until the input ended is begun and
+/// answered; told to stop, no call begins any more. Running ones end, or are cancelled when `drain` is over or `hurry` ends, and
+/// their answers are written.
 pub async fn serve<R, W>(
     handler: impl ServerHandler,
     (read, write): (R, W),
@@ -61,14 +63,23 @@ pub async fn serve<R, W>(
         if let Some(error) = why {
             tracing::error!(error, "the connection on standard input and output has ended");
         }
+        pending.give_up();
         left.cancel();
     };
     let ending = async {
-        tokio::select! {
-            () = stop => {}
-            () = left.cancelled() => tracing::info!("the client has left"),
-        }
-        running.end(Duration::ZERO, limits.drain, hurry).await;
+        let mut stop = pin!(stop);
+        let asked = async {
+            left.cancelled().await;
+            tracing::info!("the client has left");
+            let began = Instant::now();
+            let _ = timeout(limits.drain, pending.answered()).await;
+            began.elapsed()
+        };
+        let drained = tokio::select! {
+            () = &mut stop => Duration::ZERO,
+            drained = asked => drained,
+        };
+        running.end(Duration::ZERO, limits.drain.saturating_sub(drained), hurry).await;
         let _ = timeout(LAST_ANSWERS, pending.answered()).await;
         done.cancel();
     };

@@ -1,6 +1,7 @@
 //! Requests whose answers have not been written.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use rmcp::model::{CancelledNotification, ClientJsonRpcMessage, ClientNotification, ClientRequest, RequestId};
@@ -39,17 +40,21 @@ impl Pending {
         let _ = self.0.subscribe().wait_for(|pending| !pending.values().any(|ends| *ends == Ends::ByItself)).await;
     }
 
-    /// A message came.
-    pub(super) fn came(&self, message: &ClientJsonRpcMessage) {
+    /// A message came. `false`: it is a request with the id of one that has not been answered.
+    pub(super) fn came(&self, message: &ClientJsonRpcMessage) -> bool {
         match message {
             ClientJsonRpcMessage::Request(asked) => {
                 let ends = match asked.request {
                     ClientRequest::SubscriptionsListenRequest(_) => Ends::WhenTold,
                     _ => Ends::ByItself,
                 };
-                self.0.send_modify(|pending| {
-                    pending.insert(asked.id.clone(), ends);
-                });
+                self.0.send_if_modified(|pending| match pending.entry(asked.id.clone()) {
+                    Entry::Occupied(_) => false,
+                    Entry::Vacant(place) => {
+                        place.insert(ends);
+                        true
+                    }
+                })
             }
             ClientJsonRpcMessage::Notification(said) => {
                 // Such a request is not answered any more.
@@ -59,9 +64,15 @@ impl Pending {
                 {
                     self.gone(id);
                 }
+                true
             }
-            ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_) => {}
+            ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_) => true,
         }
+    }
+
+    /// Nobody is there any more who would answer.
+    pub(super) fn give_up(&self) {
+        self.0.send_modify(HashMap::clear);
     }
 
     /// A request's answer was written, or never will be.

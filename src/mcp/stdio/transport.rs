@@ -7,7 +7,10 @@ use std::future::Future;
 use std::io;
 use std::time::Duration;
 
-use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, GetMeta, ProtocolVersion, RequestId,
+    ServerJsonRpcMessage,
+};
 use rmcp::service::RoleServer;
 use rmcp::transport::Transport;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -19,6 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::lines::{Line, LineReader};
 use super::pending::Pending;
 use crate::call::json::parse_strict;
+use crate::mcp::VERSIONS;
 
 /// Answers that wait for the one before them to be written.
 const WAITING: usize = 64;
@@ -36,8 +40,22 @@ pub(super) struct Lines<R> {
     writer: AbortOnDropHandle<()>,
     /// Not yet handed to the writer.
     refusal: Option<Said>,
-    /// A request has come: a peer that says anything else first is not listened to until it asks.
+    /// A request has come that begins a session, or does without one. What is no request is passed over until then: rmcp would
+    /// end the connection.
     is_met: bool,
+}
+
+/// Whether rmcp takes its peer for met from this request on.
+fn meets(request: &ClientRequest) -> bool {
+    let version = request.get_meta().protocol_version();
+    match request {
+        ClientRequest::InitializeRequest(_) => true,
+        ClientRequest::PingRequest(_) | ClientRequest::DiscoverRequest(_) => false,
+        _ => {
+            version.is_some_and(|version| VERSIONS.contains(&version))
+                && request.get_meta().missing_required_keys(&ProtocolVersion::V_2026_07_28).is_empty()
+        }
+    }
 }
 
 /// One line to be written.
@@ -116,7 +134,9 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 }
 
 fn refused(code: ErrorCode, words: String, id: Option<RequestId>) -> Option<Said> {
-    Said::new(&ServerJsonRpcMessage::error(ErrorData::new(code, words, None), id)).ok()
+    let said = Said::new(&ServerJsonRpcMessage::error(ErrorData::new(code, words, None), id)).ok()?;
+    // What is refused was never asked; its id may be that of another request.
+    Some(Said { answers: None, ..said })
 }
 
 impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
@@ -141,7 +161,10 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
                 place.send(refusal);
             }
             self.pending.room().await;
-            let line = self.lines.next().await;
+            let line = tokio::select! {
+                line = self.lines.next() => line,
+                () = self.left.cancelled() => Line::End,
+            };
             if line == Line::End {
                 let _ = timeout(LAST_WORDS, self.written()).await;
                 self.left.cancel();
@@ -149,11 +172,16 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
             }
             match self.read(&line) {
                 Ok(Some(message)) => {
-                    self.is_met |= matches!(message, ClientJsonRpcMessage::Request(_));
-                    if self.is_met {
-                        self.pending.came(&message);
+                    let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
+                    self.is_met |= matches!(&message, ClientJsonRpcMessage::Request(asked) if meets(&asked.request));
+                    if !is_request && !self.is_met {
+                        continue;
+                    }
+                    if self.pending.came(&message) {
                         return Some(message);
                     }
+                    let words = "a request with this id has not been answered yet: each has an id of its own";
+                    self.refusal = refused(ErrorCode::INVALID_REQUEST, words.into(), None);
                 }
                 Ok(None) => {}
                 Err(refusal) => self.refusal = refusal,
