@@ -158,6 +158,8 @@ class Crib:
 
         def listening():
             if self.process.poll() is not None:
+                for reader in self.readers:
+                    reader.join(5)  # its last words
                 raise AssertionError(f"serve ended with {self.process.returncode}\n{self.stdout}\n{self.stderr}")
             return re.search(r"^listening on http://(\S+):(\d+)/?\s*$", self.stdout, re.M)
 

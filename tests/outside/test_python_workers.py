@@ -439,8 +439,10 @@ def test_a_storm_of_short_calls_and_kills(start):
         return statuses
 
     ends = [end for some in parallel(12, one) for end in some]
-    fitting = {"busy": {504, 503}, "ends": {502, 503}, "nap": {200}, "nap_async": {200}}
+    # Three workers in a row whose very first call is `ends` are taken for a module that does not live: then others are 503, too.
+    fitting = {"busy": {504, 503}, "ends": {502, 503}, "nap": {200, 503}, "nap_async": {200}}
     wrong = [end for end in ends if end[1] not in fitting[end[0]]]
     assert not wrong, wrong
+    assert ("nap", 200) in ends
     poll(lambda: len(crib.all_rows()) == rows + 120, 5, "a row each")
     assert all(row["state"] in ENDED for row in crib.all_rows())
