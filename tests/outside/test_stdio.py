@@ -296,7 +296,7 @@ def test_what_cannot_be_used_is_answered_and_the_next_is_read(pipe, line, code, 
     crib = pipe()
     crib.raw(line + b"\n")
     said = crib.hear()
-    assert (said["error"]["code"], said.get("id")) == (code, number), said
+    assert (said["error"]["code"], said["id"]) == (code, number), said
     assert said["error"]["message"].strip()
     assert crib.call("sum", {"expression": "6*7"})["content"][0]["text"] == "42"
     crib.hang_up()
@@ -333,7 +333,7 @@ def test_an_id_in_use_is_refused_and_its_first_call_goes_on(pipe, mark):
     crib.last -= 1
     crib.begin("tools/call", {"name": "sum", "arguments": {"expression": "6*7"}})
     first, second = crib.hear(), crib.hear()
-    assert (first["error"]["code"], first.get("id")) == (-32600, None)
+    assert (first["error"]["code"], first["id"]) == (-32600, None)
     assert (second["id"], second["result"]["resultType"]) == (number, "complete")
     crib.hang_up()
     assert [(row["tool"], row["state"]) for row in crib.rows()] == [("nap", "succeeded")]

@@ -13,6 +13,7 @@ use rmcp::model::{
 };
 use rmcp::service::RoleServer;
 use rmcp::transport::Transport;
+use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -70,7 +71,13 @@ struct Said {
 
 impl Said {
     fn new(message: &ServerJsonRpcMessage) -> io::Result<Self> {
-        let mut line = serde_json::to_vec(message)?;
+        let mut line = match message {
+            // Section 5 of JSON-RPC 2.0: null where it is not known. rmcp leaves it out, and clients cannot read that.
+            ServerJsonRpcMessage::Error(error) if error.id.is_none() => {
+                serde_json::to_vec(&json!({"jsonrpc": "2.0", "id": null, "error": error.error}))?
+            }
+            message => serde_json::to_vec(message)?,
+        };
         line.push(b'\n');
         let answers = match message {
             ServerJsonRpcMessage::Response(answer) => Some(answer.id.clone()),
