@@ -70,11 +70,22 @@ def test_a_no_is_an_answer(crib):
 
 def test_what_the_protocol_calls_an_error(crib):
     """Invalid arguments are for the model to read; an internal error says that the tool failed. Neither costs the connection."""
-    told = crib.invoke("s_refuses")
-    assert "n must be even" in told.body.decode(), told
+    assert text_of(said_no(crib.invoke("s_refuses"))) == "The MCP server s refuses the call: n must be even"
     told = crib.invoke("s_breaks")
     assert told.status in (200, 502) and "The disk is full" in told.body.decode(), told
     fine(crib)
+
+
+def test_a_write_that_was_run_and_refused_is_not_run_again(start, mode, tmp_path):
+    """What a server says once it has the call proves nothing: it is charged, and its key says the same again."""
+    entry = script("calls", mode=mode, environment={"COUNTED": str(tmp_path / "counted")},
+                   tools={"counts_and_refuses": {"limits": [{"calls": 5, "per": "day"}]}})
+    crib = served(start, s=entry)
+    first, again = [crib.invoke("s_counts_and_refuses", {"n": 1}, headers={"idempotency-key": "k1"}) for _ in range(2)]
+    said_no(first)
+    assert again.body == first.body and again.headers["idempotent-replayed"] == "true", again
+    assert (tmp_path / "counted").read_text() == "done\n"
+    assert crib.usage("s_counts_and_refuses")[0]["used"] == 1
 
 
 def test_it_gets_the_declared_environment_and_no_more(crib):

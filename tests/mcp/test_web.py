@@ -109,6 +109,17 @@ def test_a_call_that_is_turned_away(start, web, era, status):
     poll(lambda: crib.invoke("s_echo").status == 200, 15, "the next one is let in")
 
 
+@pytest.mark.parametrize(("status", "kept"), [(400, 0), (403, 0), (415, 0), (408, 1), (409, 1), (424, 1), (499, 1), (502, 1)])
+def test_a_no_that_may_come_from_the_middle_of_the_work_keeps_the_key(start, web, status, kept):
+    """Only a request that was not let in, found or understood has surely run nothing."""
+    one = web("sessionless")
+    crib = served(start, s=entry(one, tools={"echo": {"limits": [{"calls": 5, "per": "day"}]}}))
+    after(one, "tools/call", lambda exchange, _: exchange.status(status, b"no"))
+    for _ in range(2):
+        problem(crib.invoke("s_echo", headers={"idempotency-key": "k1"}), 502, "upstream_failed")
+    assert len(one.asked("tools/call")) == (1 if kept else 2)
+
+
 def test_a_session_that_is_forgotten(start, web):
     """404: begin a new one; calls do not notice, or fail once."""
     one = web("session")
