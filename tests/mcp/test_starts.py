@@ -7,7 +7,7 @@ import time
 import pytest
 
 from conftest import MODES, PYTHON, SERVERS, descendants, gone, handles, living, names, reads, script, served, source
-from harness import cli, lines_in, ok, poll, problem, text_of
+from harness import cli, later, lines_in, ok, poll, problem, text_of
 
 
 @pytest.fixture(params=MODES)
@@ -82,6 +82,23 @@ def test_one_that_is_odd_but_willing(begin, mode, way):
 def test_one_that_does_not_start_at_first(begin, mode):
     crib = begin("bleeds")
     poll(lambda: crib.invoke("s_pid").status == 200, 20, "it is tried again")
+
+
+def test_a_write_that_is_cancelled_while_its_server_starts_was_none(begin, mode):
+    crib = begin("slow_again", start_timeout="60s", tools={"pid": {"timeout": "40s", "limits": [{"calls": 5, "per": "day"}]}})
+    used = 0
+    if mode == "persistent":
+        os.kill(int(text_of(ok(crib.invoke("s_pid")))), signal.SIGKILL)
+        poll(lambda: source(crib)["workers"] == 0, 10, "its end is noticed")
+        used = 1
+    call = later(lambda: crib.invoke("s_pid"))
+    running = crib.wait_row("tool=s_pid&state=running")
+    time.sleep(0.3)
+    assert crib.delete("/invocations/" + running["invocation_id"]).status == 200
+    problem(call(5), 499, "cancelled")
+    row = crib.row(running["invocation_id"])
+    assert (row["state"], row["attempts"]) == ("cancelled", 0), row
+    assert crib.usage("s_pid")[0]["used"] == used
 
 
 def test_tries_come_with_pauses(begin, tmp_path):

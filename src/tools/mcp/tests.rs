@@ -156,7 +156,7 @@ async fn tools_of_all_pages_are_offered_as_the_server_defines_them() {
     }
     for quirks in [&[][..], &["modern"]] {
         let crib = Crib::new(quirks).await;
-        assert_eq!(crib.offers.len(), 18, "{:?}", crib.names());
+        assert_eq!(crib.offers.len(), 19, "{:?}", crib.names());
         let echo = &crib.offers[0];
         assert_eq!((echo.name.as_str(), echo.description.as_str()), ("echo", "Does echo."));
         assert_eq!(Value::Object(echo.annotations.clone()), json!({"readOnlyHint": true, "title": "Echo"}));
@@ -635,7 +635,7 @@ async fn a_server_by_url_is_called_in_either_era_and_knows_nothing_of_the_caller
     for quirks in [&[][..], &["sse"], &["modern"], &["modern", "sse"]] {
         let remote = Remote::new(quirks).await;
         let crib = remote.crib().await;
-        assert_eq!(crib.offers.len(), 18, "{quirks:?}");
+        assert_eq!(crib.offers.len(), 19, "{quirks:?}");
         assert_eq!(crib.text("echo", json!({"text": "héllo"})).await, "héllo");
         let headers: BTreeMap<String, String> = serde_json::from_str(&crib.text("headers", json!({})).await).unwrap();
         assert_eq!(headers["authorization"], "Bearer let-me-in");
@@ -740,6 +740,31 @@ async fn a_server_by_url_that_dies_costs_its_call_and_is_found_again() {
         remote.restart().await;
         until("it is found again", || crib.server.status().up).await;
         assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again", "{quirks:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_refused_costs_its_own_call_and_none_that_was_sent_before() {
+    if no_python() {
+        return;
+    }
+    for quirks in [&[][..], &["modern"]] {
+        let remote = Remote::new(quirks).await;
+        let crib = remote.crib().await;
+        let sent = tokio::spawn(crib.call("slow", json!({"seconds": 3, "mark": "x"})));
+        crib.text("slow", json!({"seconds": 0.1, "mark": "y"})).await;
+        crib.text("shut", json!({})).await;
+        let refused = loop {
+            let context = context(&invocation(), Effect::Write, Duration::from_secs(1));
+            let echo = crib.runner("echo").call(object(json!({"text": "x"})), context).await;
+            if let Err(error) = echo {
+                break error;
+            }
+        };
+        let ToolError::Unavailable { message, started: false, .. } = refused else { panic!("{refused:?}") };
+        assert!(message.contains("no connection"), "{message}");
+        assert!(!sent.is_finished(), "it is under way, while others are refused");
+        assert_eq!(sent.await.unwrap().unwrap().as_text(), "slept");
     }
 }
 

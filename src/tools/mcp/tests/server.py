@@ -9,6 +9,7 @@ SESSIONS = set()
 CANCELLED = {}
 ANSWERS = {}
 EXTRA = []
+LISTENER = []
 
 
 def write(message):
@@ -29,7 +30,7 @@ TOOLS = [
     tool("echo", {"text": TEXT}, title="Echo", annotations={"readOnlyHint": True}),
     tool("pid"), tool("die"), tool("hang"), tool("slow", {"seconds": NUMBER, "mark": TEXT}), tool("big", {"bytes": NUMBER}),
     tool("chatter"), tool("progress"), tool("refuse", {"code": NUMBER}), tool("helper"), tool("environment"),
-    tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("forget"), tool("headers"), tool("weather", outputSchema={
+    tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("forget"), tool("shut"), tool("headers"), tool("weather", outputSchema={
         "type": "object", "properties": {"celsius": NUMBER}, "required": ["celsius"]}),
 ]
 
@@ -96,6 +97,11 @@ def call(name, arguments, id, meta):
     if name == "forget":
         SESSIONS.clear()
         return text("forgotten")
+    if name == "shut":
+        QUIRKS.add("shut")
+        LISTENER[0].shutdown()
+        LISTENER[0].server_close()
+        return text("nobody else is let in")
     if name == "headers":
         return text(json.dumps({key.lower(): value for key, value in REQUEST.headers.items()}))
     if name == "weather":
@@ -149,6 +155,8 @@ class Http(http.server.BaseHTTPRequestHandler):
 
     def reply(self, status, body=b"", **headers):
         self.send_response(status)
+        if "shut" in QUIRKS:
+            headers["connection"] = "close"
         for name, value in {"content-length": str(len(body)), **headers}.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
@@ -209,7 +217,9 @@ def main():
     if "http" in QUIRKS:
         port = next(int(quirk[5:]) for quirk in QUIRKS if quirk.startswith("port="))
         Http.protocol_version = "HTTP/1.1"
-        http.server.ThreadingHTTPServer(("127.0.0.1", port), Http).serve_forever()
+        LISTENER.append(http.server.ThreadingHTTPServer(("127.0.0.1", port), Http))
+        LISTENER[0].serve_forever(0.02)
+        time.sleep(600)
     for line in sys.stdin:
         message = json.loads(line)
         method, id, params = message.get("method"), message.get("id"), message.get("params") or {}
