@@ -149,7 +149,8 @@ impl Connection {
 
     /// Why it has ended: a part of a sentence whose subject is the server.
     pub(super) async fn why(&self) -> String {
-        if let Some(why) = self.condemned().clone() {
+        let given_up = self.condemned().clone();
+        if let Some(why) = given_up.or_else(|| self.line.fault.get().map(ToString::to_string)) {
             return why;
         }
         let ended = match &self.child {

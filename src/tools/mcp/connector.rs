@@ -177,10 +177,12 @@ impl Connector {
             Err(error) => {
                 // What it has said is the reason, if it has said anything: by now it may have ended because of us.
                 let ended = match &child {
+                    _ if line.fault.get().is_some() => None,
                     Some(child) if fault::is_loss(&error) => child.ended().await,
                     _ => None,
                 };
                 let is_gone = ended.is_some();
+                let ended = ended.or_else(|| line.fault.get().map(ToString::to_string));
                 Err(Refusal { why: ended.unwrap_or_else(|| fault::of_handshake(error)), is_gone })
             }
         }

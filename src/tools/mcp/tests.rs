@@ -156,7 +156,7 @@ async fn tools_of_all_pages_are_offered_as_the_server_defines_them() {
     }
     for quirks in [&[][..], &["modern"]] {
         let crib = Crib::new(quirks).await;
-        assert_eq!(crib.offers.len(), 19, "{:?}", crib.names());
+        assert_eq!(crib.offers.len(), 20, "{:?}", crib.names());
         let echo = &crib.offers[0];
         assert_eq!((echo.name.as_str(), echo.description.as_str()), ("echo", "Does echo."));
         assert_eq!(Value::Object(echo.annotations.clone()), json!({"readOnlyHint": true, "title": "Echo"}));
@@ -421,6 +421,22 @@ async fn a_server_that_says_nothing_after_a_call_was_given_up_is_replaced() {
 }
 
 #[tokio::test]
+async fn a_server_that_asks_all_the_time_and_reads_nothing_is_replaced() {
+    if no_python() {
+        return;
+    }
+    for crib in [Crib::new(&[]).await, Crib::on_demand(&[]).await] {
+        let before = resident();
+        let Err(ToolError::Unavailable { message, started: true, .. }) = crib.call("pester", json!({})).await else {
+            panic!()
+        };
+        assert!(message.ends_with("it asks again and again and reads no answer"), "{message}");
+        assert!(resident() < before + (20 << 20), "{before} {}", resident());
+        assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again");
+    }
+}
+
+#[tokio::test]
 async fn a_change_that_the_server_tells_is_heard_and_listed_over_the_same_connection() {
     if no_python() {
         return;
@@ -494,6 +510,9 @@ async fn why_a_server_did_not_come_up_is_said() {
         "its list of tools has no end: a page says that it comes after itself"
     );
     assert_eq!(fault(&["crowd"], |_| {}).await, "it lists more than 1000 tools");
+    for quirk in ["wordy", "windy"] {
+        assert_eq!(fault(&[quirk], |_| {}).await, "its tools take more than 16.0 MiB to define", "{quirk}");
+    }
     let fault = fault(&[], |settings| {
         if let Reach::Command { argv, .. } = &mut settings.reach {
             argv[0] = "no-such-program".into();
@@ -635,7 +654,7 @@ async fn a_server_by_url_is_called_in_either_era_and_knows_nothing_of_the_caller
     for quirks in [&[][..], &["sse"], &["modern"], &["modern", "sse"]] {
         let remote = Remote::new(quirks).await;
         let crib = remote.crib().await;
-        assert_eq!(crib.offers.len(), 19, "{quirks:?}");
+        assert_eq!(crib.offers.len(), 20, "{quirks:?}");
         assert_eq!(crib.text("echo", json!({"text": "héllo"})).await, "héllo");
         let headers: BTreeMap<String, String> = serde_json::from_str(&crib.text("headers", json!({})).await).unwrap();
         assert_eq!(headers["authorization"], "Bearer let-me-in");

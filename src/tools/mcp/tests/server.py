@@ -30,7 +30,7 @@ TOOLS = [
     tool("echo", {"text": TEXT}, title="Echo", annotations={"readOnlyHint": True}),
     tool("pid"), tool("die"), tool("hang"), tool("slow", {"seconds": NUMBER, "mark": TEXT}), tool("big", {"bytes": NUMBER}),
     tool("chatter"), tool("progress"), tool("refuse", {"code": NUMBER}), tool("helper"), tool("environment"),
-    tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("forget"), tool("shut"), tool("headers"), tool("weather", outputSchema={
+    tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("forget"), tool("shut"), tool("pester"), tool("headers"), tool("weather", outputSchema={
         "type": "object", "properties": {"celsius": NUMBER}, "required": ["celsius"]}),
 ]
 
@@ -115,6 +115,10 @@ def tools(cursor):
     if "spoiled" in QUIRKS:
         return {"tools": [tool("good"), {"name": "no_schema", "inputSchema": 7}, tool("good"), {
             "name": "odd_root", "inputSchema": {"type": "string"}}, tool("bad_pattern", {"a": {"pattern": "("}}), tool("also_good")]}
+    if "wordy" in QUIRKS:
+        return {"tools": [{"name": "n" * 1_000_000, "inputSchema": 7}], "nextCursor": str(int(cursor or 0) + 1)}
+    if "windy" in QUIRKS:
+        return {"tools": [], "nextCursor": str(int((cursor or "0").split()[0]) + 1) + " " * 1_000_000}
     if "crowd" in QUIRKS:
         return {"tools": [tool(f"t{n}") for n in range(2000)]}
     every = TOOLS + EXTRA + ([tool("late")] if os.path.exists("late") else [])
@@ -236,6 +240,9 @@ def main():
                    "params": {"notifications": {"toolsListChanged": True}, **key}})
         elif method == "tools/call" and params["name"] == "hang":
             time.sleep(600)
+        elif method == "tools/call" and params["name"] == "pester":
+            while True:
+                write({"jsonrpc": "2.0", "id": "p" * 200, "method": "ping"})
         else:
             threading.Thread(target=answer, args=(id, method, params), daemon=True).start()
     if "stubborn" in QUIRKS:
