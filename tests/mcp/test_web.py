@@ -131,6 +131,22 @@ def test_a_session_that_is_forgotten(start, web):
     assert len(one.asked("initialize")) >= 4
 
 
+def test_a_call_that_is_cut_off_by_the_end_of_its_session_says_so(start, web):
+    """Another call hears that the session has ended; this one is waited for, for five seconds, and may have been run."""
+    one = web("session")
+    crib = served(start, s=entry(one, tools={"echo": {"timeout": "30s"}}))
+    slow = lambda exchange, message: (exchange.server.web.over.wait(20) if message["params"]["arguments"].get("slow")  # noqa: E731
+                                      else exchange.server.web.usual(exchange, message, "tools/call"))
+    after(one, "tools/call", slow)
+    call = later(lambda: crib.invoke("s_echo", {"slow": True}))
+    poll(lambda: one.asked("tools/call"), 5, "it is asked")
+    one.sessions.clear()
+    ok(crib.invoke("s_echo", {"n": 1}))
+    said = problem(call(10), 502, "tool_unavailable")
+    assert "its session has ended" in said["detail"], said
+    assert crib.row(said["invocation_id"])["state"] == "unknown", said
+
+
 def test_a_write_is_not_sent_twice_when_its_session_is_forgotten(start, web):
     one = web("session")
     crib = served(start, s=entry(one, tools={}))

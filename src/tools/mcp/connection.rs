@@ -160,10 +160,10 @@ impl Connection {
         ended.unwrap_or_else(|| "it closed its connection".into())
     }
 
-    /// Ends it and waits until its process is gone; calls that still hold it are not waited for.
+    /// Ends it and waits until its process is gone, even if calls still look at why. By URL what was sent goes on.
     pub(super) async fn end(self: Arc<Self>) {
-        if let Some(Self { service, child: Some(child), .. }) = Arc::into_inner(self) {
-            drop(service);
+        if let Some(child) = &self.child {
+            self.service.cancellation_token().cancel();
             child.end().await;
         }
     }

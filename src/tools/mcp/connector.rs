@@ -1,9 +1,11 @@
 //! How a server is connected to: its process or its URL, the handshake, its tools.
 
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use futures_util::FutureExt;
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
 use tokio::process::Command;
@@ -95,8 +97,10 @@ impl Connector {
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let most = self.settings.start_timeout;
-        let result = match timeout(most, Box::pin(work)).await {
-            Ok(result) => result,
+        // Who keeps a connection must outlive whatever is wrong with making one.
+        let result = match timeout(most, Box::pin(AssertUnwindSafe(work).catch_unwind())).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err("it could not be connected to by a fault of this service; its log says more".to_owned()),
             Err(_) => Err(format!("it was not ready after {} (start_timeout)", humantime::format_duration(most))),
         };
         result.map_err(|fault| self.surroundings.redactor.text(&printable::text(&fault)).into_owned())
@@ -220,5 +224,29 @@ impl Connector {
             }
             _ => format!("{} cannot be started: {error}", argv.first().map_or("", String::as_str)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::secrets::Redactor;
+
+    #[tokio::test]
+    async fn a_panic_on_the_way_to_a_connection_is_a_fault_like_any_other() {
+        let settings = ServerSettings {
+            name: "s".into(),
+            reach: Reach::Url { url: url::Url::parse("http://localhost/").unwrap(), headers: Default::default() },
+            mode: Mode::Persistent,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            start_timeout: Duration::from_secs(9),
+        };
+        let surroundings = Surroundings::of_this_process(Arc::new(Redactor::default()));
+        let connector = Connector::new(settings, surroundings, &Arc::new(Sweeps::new()));
+        let work = async { connector.name.parse::<u8>().map(drop).map_err(|_| -> String { panic!("at it") }) };
+        assert!(connector.in_time(work).await.unwrap_err().contains("a fault of this service"));
     }
 }

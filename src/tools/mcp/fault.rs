@@ -45,14 +45,14 @@ impl From<TooLong> for ErrorData {
 pub(super) fn of_call(name: &str, error: ServiceError) -> Failed {
     match error {
         ServiceError::McpError(error) => Failed::Said(answered(name, error)),
-        ServiceError::TransportSend(DynamicTransportError { error, .. }) => not_sent(&*error),
+        ServiceError::TransportSend(DynamicTransportError { error, .. }) => not_sent(name, &*error),
         ServiceError::TransportClosed | ServiceError::Cancelled { .. } => Failed::Lost,
         other => Failed::Said(bad_output(name, &other.to_string())),
     }
 }
 
 /// What kept a message from being sent, or answered.
-fn not_sent(error: &(dyn Error + 'static)) -> Failed {
+fn not_sent(name: &str, error: &(dyn Error + 'static)) -> Failed {
     match error.downcast_ref() {
         Some(StreamableHttpError::Client(HttpFault(error))) => match error {
             // Nobody is there.
@@ -64,6 +64,10 @@ fn not_sent(error: &(dyn Error + 'static)) -> Failed {
         Some(StreamableHttpError::ReinitializationFailed(error)) => {
             Failed::NotBegun(format!("its session has ended, and it gives no other: {}", cut(&error.message)))
         }
+        // It had the call, or may have had it, when somebody else's was told that the session has ended.
+        Some(StreamableHttpError::SessionRecoveryTimeout) => Failed::Said(ToolError::unavailable(format!(
+            "the MCP server {name} did not answer: its session has ended, and there was no other in time"
+        ))),
         _ => Failed::Lost,
     }
 }

@@ -156,7 +156,7 @@ async fn tools_of_all_pages_are_offered_as_the_server_defines_them() {
     }
     for quirks in [&[][..], &["modern"]] {
         let crib = Crib::new(quirks).await;
-        assert_eq!(crib.offers.len(), 20, "{:?}", crib.names());
+        assert_eq!(crib.offers.len(), 21, "{:?}", crib.names());
         let echo = &crib.offers[0];
         assert_eq!((echo.name.as_str(), echo.description.as_str()), ("echo", "Does echo."));
         assert_eq!(Value::Object(echo.annotations.clone()), json!({"readOnlyHint": true, "title": "Echo"}));
@@ -252,6 +252,23 @@ async fn whoever_drops_the_server_ends_it_with_all_that_it_started() {
         let processes = [crib.process().await, pid(&crib.text("helper", json!({})).await)];
         drop(crib);
         until("both end", || processes.iter().all(|process| is_gone(*process))).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_takes_the_place_of_a_process_that_is_still_there() {
+    if no_python() {
+        return;
+    }
+    let crib = Crib::new(&["stubborn"]).await;
+    let before = crib.process().await;
+    let slow = || tokio::spawn(crib.call("slow", json!({"seconds": 60, "mark": "x"})));
+    let others = [slow(), slow(), slow(), slow()];
+    crib.call("mum", json!({})).await.unwrap_err();
+    assert_ne!(crib.process().await, before);
+    assert!(is_gone(before), "though calls were under way on it");
+    for other in others {
+        other.await.unwrap().unwrap_err();
     }
 }
 
@@ -654,7 +671,7 @@ async fn a_server_by_url_is_called_in_either_era_and_knows_nothing_of_the_caller
     for quirks in [&[][..], &["sse"], &["modern"], &["modern", "sse"]] {
         let remote = Remote::new(quirks).await;
         let crib = remote.crib().await;
-        assert_eq!(crib.offers.len(), 20, "{quirks:?}");
+        assert_eq!(crib.offers.len(), 21, "{quirks:?}");
         assert_eq!(crib.text("echo", json!({"text": "héllo"})).await, "héllo");
         let headers: BTreeMap<String, String> = serde_json::from_str(&crib.text("headers", json!({})).await).unwrap();
         assert_eq!(headers["authorization"], "Bearer let-me-in");

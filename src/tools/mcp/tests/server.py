@@ -30,7 +30,7 @@ TOOLS = [
     tool("echo", {"text": TEXT}, title="Echo", annotations={"readOnlyHint": True}),
     tool("pid"), tool("die"), tool("hang"), tool("slow", {"seconds": NUMBER, "mark": TEXT}), tool("big", {"bytes": NUMBER}),
     tool("chatter"), tool("progress"), tool("refuse", {"code": NUMBER}), tool("helper"), tool("environment"),
-    tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("forget"), tool("shut"), tool("pester"), tool("headers"), tool("weather", outputSchema={
+    tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("forget"), tool("shut"), tool("pester"), tool("mum"), tool("headers"), tool("weather", outputSchema={
         "type": "object", "properties": {"celsius": NUMBER}, "required": ["celsius"]}),
 ]
 
@@ -97,6 +97,8 @@ def call(name, arguments, id, meta):
     if name == "forget":
         SESSIONS.clear()
         return text("forgotten")
+    if name == "mum":
+        os.close(1)
     if name == "shut":
         QUIRKS.add("shut")
         LISTENER[0].shutdown()
