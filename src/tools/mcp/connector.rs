@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::FutureExt;
@@ -34,6 +34,8 @@ pub(super) struct Connector {
     pub surroundings: Surroundings,
     /// Whether it was spoken to in the version without sessions, the last time.
     was_modern: Mutex<Option<bool>>,
+    /// It has ended at either way of shaking hands: from then on each try is one start, one way after the other.
+    ends_anyway: AtomicBool,
     /// How its URL is asked, if it has one.
     remote: OnceCell<Remote>,
     /// The source and its runners hold it: nothing that runs by itself may, or nobody would wait for the end of that.
@@ -61,6 +63,7 @@ impl Connector {
             settings,
             surroundings,
             was_modern: Mutex::default(),
+            ends_anyway: AtomicBool::new(false),
             remote: OnceCell::new(),
             sweeps: Arc::downgrade(sweeps),
         }
@@ -117,14 +120,18 @@ impl Connector {
     /// the handshake, is started once more and asked in that way.
     async fn connect(&self, told: &Told) -> Result<Arc<Connection>, String> {
         let is_known = self.was_modern().is_some();
-        match self.attempt(told).await {
-            Err(Refusal { is_gone: true, .. }) if !is_known => {
-                *self.was_modern() = Some(false);
-                self.attempt(told).await
+        let mut result = self.attempt(told).await;
+        if !is_known && matches!(result, Err(Refusal { is_gone: true, .. })) {
+            *self.was_modern() = Some(false);
+            if !self.ends_anyway.load(Ordering::Relaxed) {
+                result = self.attempt(told).await;
+                self.ends_anyway.store(result.is_err(), Ordering::Relaxed);
             }
-            result => result,
         }
-        .map_err(|refusal| refusal.why)
+        if result.is_ok() {
+            self.ends_anyway.store(false, Ordering::Relaxed);
+        }
+        result.map_err(|refusal| refusal.why)
     }
 
     fn was_modern(&self) -> MutexGuard<'_, Option<bool>> {
@@ -142,21 +149,27 @@ impl Connector {
                     None => return Err(String::from("nobody wants it any more").into()),
                 };
                 let (child, pipes) = spawned.map_err(|error| self.start_fault(argv, &error))?;
-                self.shake_hands(Pipes::new(pipes, gone, name, redactor), Some(child)).await
+                let line = Arc::new(Line::default());
+                let pipes = Pipes::new(pipes, gone, name, redactor, line.clone());
+                self.shake_hands(pipes, line, Some(child)).await
             }
             Reach::Url { url, headers } => {
                 told(format!("connecting to {}", host(url)));
                 let remote = self.remote.get_or_try_init(async || Remote::new(self.name.clone(), url)).await?;
-                self.shake_hands(remote.transport(headers)?, None).await
+                self.shake_hands(remote.transport(headers)?, Arc::default(), None).await
             }
         }
     }
 
-    async fn shake_hands<T>(&self, transport: T, child: Option<Child>) -> Result<Arc<Connection>, Refusal>
+    async fn shake_hands<T>(
+        &self,
+        transport: T,
+        line: Arc<Line>,
+        child: Option<Child>,
+    ) -> Result<Arc<Connection>, Refusal>
     where
         T: rmcp::transport::Transport<rmcp::RoleClient> + 'static,
     {
-        let line = Arc::new(Line::default());
         let was_modern = *self.was_modern();
         let (modern, initialize) = (ProtocolVersion::LATEST, ProtocolVersion::LATEST_WITH_INITIALIZE);
         let lifecycle = match was_modern {

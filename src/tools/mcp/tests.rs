@@ -156,7 +156,7 @@ async fn tools_of_all_pages_are_offered_as_the_server_defines_them() {
     }
     for quirks in [&[][..], &["modern"]] {
         let crib = Crib::new(quirks).await;
-        assert_eq!(crib.offers.len(), 21, "{:?}", crib.names());
+        assert_eq!(crib.offers.len(), 22, "{:?}", crib.names());
         let echo = &crib.offers[0];
         assert_eq!((echo.name.as_str(), echo.description.as_str()), ("echo", "Does echo."));
         assert_eq!(Value::Object(echo.annotations.clone()), json!({"readOnlyHint": true, "title": "Echo"}));
@@ -362,6 +362,22 @@ async fn lines_that_are_no_messages_are_passed_over() {
 }
 
 #[tokio::test]
+async fn a_server_whose_answers_are_all_swallowed_is_replaced() {
+    if no_python() {
+        return;
+    }
+    let crib = Crib::new(&[]).await;
+    let mut ends = vec![crib.call("babble", json!({})).await.unwrap_err()];
+    for _ in 0..2 {
+        ends.push(crib.call("echo", json!({"text": "x"})).await.unwrap_err());
+    }
+    let Some(ToolError::Unavailable { message, started: true, .. }) = ends.pop() else { panic!("{ends:?}") };
+    assert!(message.ends_with("it writes lines without an end again and again"), "{message}");
+    assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again");
+    assert_eq!(crib.server.status().replaced, 1);
+}
+
+#[tokio::test]
 async fn errors_of_the_protocol_become_failures_of_their_kind() {
     if no_python() {
         return;
@@ -539,6 +555,21 @@ async fn why_a_server_did_not_come_up_is_said() {
 }
 
 #[tokio::test]
+async fn a_server_that_ends_at_its_start_is_started_twice_only_the_first_time() {
+    if no_python() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::new(settings(folder.path(), &["stillborn"]), &surroundings());
+    for starts in ["xx", "xxx", "xxxx", "xxxxx"] {
+        assert!(server.list(&|_| {}).await.is_err());
+        assert_eq!(std::fs::read_to_string(folder.path().join("starts")).unwrap(), starts);
+    }
+    std::fs::write(folder.path().join("server.py"), SCRIPT.replace("\"stillborn\" in", "\"unborn\" in")).unwrap();
+    assert!(server.list(&|_| {}).await.is_ok());
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_come_back_is_waited_for_in_vain() {
     if no_python() {
         return;
@@ -671,7 +702,7 @@ async fn a_server_by_url_is_called_in_either_era_and_knows_nothing_of_the_caller
     for quirks in [&[][..], &["sse"], &["modern"], &["modern", "sse"]] {
         let remote = Remote::new(quirks).await;
         let crib = remote.crib().await;
-        assert_eq!(crib.offers.len(), 21, "{quirks:?}");
+        assert_eq!(crib.offers.len(), 22, "{quirks:?}");
         assert_eq!(crib.text("echo", json!({"text": "héllo"})).await, "héllo");
         let headers: BTreeMap<String, String> = serde_json::from_str(&crib.text("headers", json!({})).await).unwrap();
         assert_eq!(headers["authorization"], "Bearer let-me-in");

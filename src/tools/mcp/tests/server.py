@@ -16,6 +16,8 @@ def write(message):
     if getattr(REQUEST, "send", None):
         return REQUEST.send(message)
     with LOCK:
+        if "babble" in QUIRKS:
+            sys.stdout.write("x" * 5_000_000)
         sys.stdout.write(json.dumps(message, separators=(",", ":")) + "\n")
         sys.stdout.flush()
 
@@ -30,7 +32,7 @@ TOOLS = [
     tool("echo", {"text": TEXT}, title="Echo", annotations={"readOnlyHint": True}),
     tool("pid"), tool("die"), tool("hang"), tool("slow", {"seconds": NUMBER, "mark": TEXT}), tool("big", {"bytes": NUMBER}),
     tool("chatter"), tool("progress"), tool("refuse", {"code": NUMBER}), tool("helper"), tool("environment"),
-    tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("forget"), tool("shut"), tool("pester"), tool("mum"), tool("headers"), tool("weather", outputSchema={
+    tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("forget"), tool("shut"), tool("pester"), tool("mum"), tool("babble"), tool("headers"), tool("weather", outputSchema={
         "type": "object", "properties": {"celsius": NUMBER}, "required": ["celsius"]}),
 ]
 
@@ -99,6 +101,8 @@ def call(name, arguments, id, meta):
         return text("forgotten")
     if name == "mum":
         os.close(1)
+    if name == "babble":
+        QUIRKS.add("babble")
     if name == "shut":
         QUIRKS.add("shut")
         LISTENER[0].shutdown()
@@ -218,6 +222,7 @@ def main():
     if "late" in QUIRKS:
         time.sleep(11)
     if "stillborn" in QUIRKS:
+        open("starts", "a").write("x")
         print("no licence found", file=sys.stderr, flush=True)
         sys.exit(4)
     if "http" in QUIRKS:
