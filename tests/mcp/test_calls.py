@@ -88,6 +88,15 @@ def test_a_write_that_was_run_and_refused_is_not_run_again(start, mode, tmp_path
     assert crib.usage("s_counts_and_refuses")[0]["used"] == 1
 
 
+def test_logins_of_package_managers_do_not_come_back(start, mode):
+    """A server gets them, for what it installs; nobody sees them in what it says."""
+    given = {"UV_INDEX_URL": "https://me:pass-of-the-index@index.example/simple", "NPM_CONFIG__AUTH": "auth-of-the-registry"}
+    crib = start({"mcp_servers": {"s": script("calls", mode=mode, tools=reads("environment"))}}, env=given).ready(60)
+    seen = json.loads(text_of(ok(crib.invoke("s_environment"))))
+    assert (seen["UV_INDEX_URL"], seen["NPM_CONFIG__AUTH"]) == ("https://[redacted]@index.example/simple", "[redacted]"), seen
+    assert "pass-of-the-index" not in crib.get("/invocations").body.decode()
+
+
 def test_it_gets_the_declared_environment_and_no_more(crib):
     seen = json.loads(text_of(ok(crib.invoke("s_environment"))))
     assert {"HEARD", "TOKEN", "PATH"} <= set(seen), seen
