@@ -9,6 +9,7 @@ import pytest
 
 from conftest import MODES, descendants, events, gone, heard, living, reads, script, served, source
 from harness import later, ok, parallel, poll, problem, said_no, text_of
+from recipes import CALLERS, KEYS
 
 SECRET = "open-sesame-0123456789"
 
@@ -95,6 +96,18 @@ def test_logins_of_package_managers_do_not_come_back(start, mode):
     seen = json.loads(text_of(ok(crib.invoke("s_environment"))))
     assert (seen["UV_INDEX_URL"], seen["NPM_CONFIG__AUTH"]) == ("https://[redacted]@index.example/simple", "[redacted]"), seen
     assert "pass-of-the-index" not in crib.get("/invocations").body.decode()
+
+
+def test_the_trace_goes_on_and_nothing_else_of_the_caller(start, mode):
+    crib = start({"callers": CALLERS, "mcp_servers": {"s": script("calls", mode=mode, environment={"HEARD": "heard"}, tools=reads("meta"))}}, env=KEYS)
+    poll(lambda: crib.get("/readyz").status == 200, 60)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01", "tracestate": "vendor=value", "cookie": "session=callers"}
+    meta = json.loads(text_of(ok(crib.invoke("s_meta", {"a": 1}, key=KEYS["ANN"], headers=headers))))
+    assert meta["traceparent"].split("-")[1] == trace and meta["tracestate"] == "vendor=value", meta
+    assert "traceparent" not in json.loads(text_of(ok(crib.invoke("s_meta", {"a": 2}, key=KEYS["ANN"]))))
+    said = json.dumps(heard(crib.manifest.parent / "heard", "tools/call"))
+    assert trace in said and KEYS["ANN"] not in said and "session=callers" not in said
 
 
 def test_it_gets_the_declared_environment_and_no_more(crib):
