@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use percent_encoding::percent_decode_str;
 use url::Url;
 
+use super::process::Sweeps;
 use crate::secrets::Redactor;
 
 /// See the module.
@@ -16,6 +17,7 @@ pub struct Surroundings {
     pub redactor: Arc<Redactor>,
     /// For finding programs and building virtual environments; no worker of a Python module sees it.
     pub variables: BTreeMap<OsString, OsString>,
+    sweeps: Arc<Mutex<Weak<Sweeps>>>,
 }
 
 /// Variables of the service that are told to what finds an interpreter, to pip, and to MCP servers.
@@ -57,7 +59,17 @@ impl Surroundings {
         let texts = variables.iter().filter_map(|(name, value)| name.to_str().zip(value.to_str()));
         let secrets: Vec<String> = texts.flat_map(|(name, value)| secrets(name, value)).collect();
         redactor.learn(secrets.iter().map(String::as_str));
-        Self { redactor, variables }
+        Self { redactor, variables, sweeps: Arc::default() }
+    }
+
+    /// One for all MCP servers that are there together: the last of them to go waits, when all were asked to end.
+    pub(in crate::tools) fn sweeps(&self) -> Arc<Sweeps> {
+        let mut shared = self.sweeps.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let sweeps = Arc::new(Sweeps::new());
+            *shared = Arc::downgrade(&sweeps);
+            sweeps
+        })
     }
 }
 

@@ -120,6 +120,17 @@ def test_one_that_will_not_end(begin, mark, mode):
     gone(mark, 3)
 
 
+def test_many_that_will_not_end_are_ended_together(start):
+    """Each has its time, and they have it at once."""
+    crib = served(start, **{f"s{number}": script("starts", "stubborn", tools=reads("pid")) for number in range(4)})
+    below = descendants(crib.pid)
+    assert len(below) == 4
+    began = time.monotonic()
+    crib.stop()
+    assert time.monotonic() - began < 4.5
+    assert not living(below)
+
+
 def test_one_that_will_not_end_between_calls(begin, mode, mark):
     """On demand each call's server ends with it, whether it wants to or not."""
     if mode == "persistent":
