@@ -9,6 +9,7 @@ import pytest
 
 from conftest import MODES, descendants, events, gone, heard, living, reads, script, served, source
 from harness import later, ok, parallel, poll, problem, said_no, text_of
+from recipes import CALLERS, KEYS
 
 SECRET = "open-sesame-0123456789"
 
@@ -70,11 +71,43 @@ def test_a_no_is_an_answer(crib):
 
 def test_what_the_protocol_calls_an_error(crib):
     """Invalid arguments are for the model to read; an internal error says that the tool failed. Neither costs the connection."""
-    told = crib.invoke("s_refuses")
-    assert "n must be even" in told.body.decode(), told
+    assert text_of(said_no(crib.invoke("s_refuses"))) == "The MCP server s refuses the call: n must be even"
     told = crib.invoke("s_breaks")
     assert told.status in (200, 502) and "The disk is full" in told.body.decode(), told
     fine(crib)
+
+
+def test_a_write_that_was_run_and_refused_is_not_run_again(start, mode, tmp_path):
+    """What a server says once it has the call proves nothing: it is charged, and its key says the same again."""
+    entry = script("calls", mode=mode, environment={"COUNTED": str(tmp_path / "counted")},
+                   tools={"counts_and_refuses": {"limits": [{"calls": 5, "per": "day"}]}})
+    crib = served(start, s=entry)
+    first, again = [crib.invoke("s_counts_and_refuses", {"n": 1}, headers={"idempotency-key": "k1"}) for _ in range(2)]
+    said_no(first)
+    assert again.body == first.body and again.headers["idempotent-replayed"] == "true", again
+    assert (tmp_path / "counted").read_text() == "done\n"
+    assert crib.usage("s_counts_and_refuses")[0]["used"] == 1
+
+
+def test_logins_of_package_managers_do_not_come_back(start, mode):
+    """A server gets them, for what it installs; nobody sees them in what it says."""
+    given = {"UV_INDEX_URL": "https://me:pass-of-the-index@index.example/simple", "NPM_CONFIG__AUTH": "auth-of-the-registry"}
+    crib = start({"mcp_servers": {"s": script("calls", mode=mode, tools=reads("environment"))}}, env=given).ready(60)
+    seen = json.loads(text_of(ok(crib.invoke("s_environment"))))
+    assert (seen["UV_INDEX_URL"], seen["NPM_CONFIG__AUTH"]) == ("https://[redacted]@index.example/simple", "[redacted]"), seen
+    assert "pass-of-the-index" not in crib.get("/invocations").body.decode()
+
+
+def test_the_trace_goes_on_and_nothing_else_of_the_caller(start, mode):
+    crib = start({"callers": CALLERS, "mcp_servers": {"s": script("calls", mode=mode, environment={"HEARD": "heard"}, tools=reads("meta"))}}, env=KEYS)
+    poll(lambda: crib.get("/readyz").status == 200, 60)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01", "tracestate": "vendor=value", "cookie": "session=callers"}
+    meta = json.loads(text_of(ok(crib.invoke("s_meta", {"a": 1}, key=KEYS["ANN"], headers=headers))))
+    assert meta["traceparent"].split("-")[1] == trace and meta["tracestate"] == "vendor=value", meta
+    assert "traceparent" not in json.loads(text_of(ok(crib.invoke("s_meta", {"a": 2}, key=KEYS["ANN"]))))
+    said = json.dumps(heard(crib.manifest.parent / "heard", "tools/call"))
+    assert trace in said and KEYS["ANN"] not in said and "session=callers" not in said
 
 
 def test_it_gets_the_declared_environment_and_no_more(crib):

@@ -109,6 +109,17 @@ def test_a_call_that_is_turned_away(start, web, era, status):
     poll(lambda: crib.invoke("s_echo").status == 200, 15, "the next one is let in")
 
 
+@pytest.mark.parametrize(("status", "kept"), [(400, 0), (403, 0), (415, 0), (408, 1), (409, 1), (424, 1), (499, 1), (502, 1)])
+def test_a_no_that_may_come_from_the_middle_of_the_work_keeps_the_key(start, web, status, kept):
+    """Only a request that was not let in, found or understood has surely run nothing."""
+    one = web("sessionless")
+    crib = served(start, s=entry(one, tools={"echo": {"limits": [{"calls": 5, "per": "day"}]}}))
+    after(one, "tools/call", lambda exchange, _: exchange.status(status, b"no"))
+    for _ in range(2):
+        problem(crib.invoke("s_echo", headers={"idempotency-key": "k1"}), 502, "upstream_failed")
+    assert len(one.asked("tools/call")) == (1 if kept else 2)
+
+
 def test_a_session_that_is_forgotten(start, web):
     """404: begin a new one; calls do not notice, or fail once."""
     one = web("session")
@@ -118,6 +129,22 @@ def test_a_session_that_is_forgotten(start, web):
         one.sessions.clear()
         poll(lambda: crib.invoke("s_echo").status == 200, 10, "a new session")
     assert len(one.asked("initialize")) >= 4
+
+
+def test_a_call_that_is_cut_off_by_the_end_of_its_session_says_so(start, web):
+    """Another call hears that the session has ended; this one is waited for, for five seconds, and may have been run."""
+    one = web("session")
+    crib = served(start, s=entry(one, tools={"echo": {"timeout": "30s"}}))
+    slow = lambda exchange, message: (exchange.server.web.over.wait(20) if message["params"]["arguments"].get("slow")  # noqa: E731
+                                      else exchange.server.web.usual(exchange, message, "tools/call"))
+    after(one, "tools/call", slow)
+    call = later(lambda: crib.invoke("s_echo", {"slow": True}))
+    poll(lambda: one.asked("tools/call"), 5, "it is asked")
+    one.sessions.clear()
+    ok(crib.invoke("s_echo", {"n": 1}))
+    said = problem(call(10), 502, "tool_unavailable")
+    assert "its session has ended" in said["detail"], said
+    assert crib.row(said["invocation_id"])["state"] == "unknown", said
 
 
 def test_a_write_is_not_sent_twice_when_its_session_is_forgotten(start, web):

@@ -27,6 +27,7 @@ const END: Duration = Duration::from_secs(1);
 pub(super) struct Child {
     prints: Prints,
     status: tokio::sync::watch::Receiver<Option<String>>,
+    close: CancellationToken,
     _close: DropGuard,
 }
 
@@ -70,7 +71,7 @@ impl Child {
             told.send_replace(Some(how));
             drop(gone);
         });
-        Ok((Self { prints, status, _close: close.drop_guard() }, (to, from)))
+        Ok((Self { prints, status, _close: close.clone().drop_guard(), close }, (to, from)))
     }
 
     /// How it has ended, and what it said last; `None` if it runs on. Not waited for long.
@@ -81,12 +82,10 @@ impl Child {
         Some(if words.is_empty() { how } else { format!("{how}, saying: {words}") })
     }
 
-    /// Waits until it has ended, however long that takes. It must have been asked to.
-    pub(super) fn end(self) -> impl Future<Output = ()> + Send {
-        let Self { mut status, .. } = self;
-        async move {
-            let _ = status.wait_for(Option::is_some).await;
-        }
+    /// Ends it, whoever still holds it, and waits until it has ended. Its standard input must be closing.
+    pub(super) async fn end(&self) {
+        self.close.cancel();
+        let _ = self.status.clone().wait_for(Option::is_some).await;
     }
 }
 

@@ -11,16 +11,9 @@ use rmcp::service::{NotificationContext, RequestContext, Service};
 pub(super) struct Client;
 
 impl Service<RoleClient> for Client {
-    /// Answers a ping. For sampling, elicitation and roots a server must not ask, since we offer none of them.
-    async fn handle_request(
-        &self,
-        request: ServerRequest,
-        _: RequestContext<RoleClient>,
-    ) -> Result<ClientResult, ErrorData> {
-        match request {
-            ServerRequest::PingRequest(_) => Ok(ClientResult::empty(())),
-            _ => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client answers nothing but ping", None)),
-        }
+    /// None comes so far: they are answered where they come in (`tap`).
+    async fn handle_request(&self, _: ServerRequest, _: RequestContext<RoleClient>) -> Result<ClientResult, ErrorData> {
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client answers nothing but ping", None))
     }
 
     async fn handle_notification(

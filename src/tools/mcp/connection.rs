@@ -15,6 +15,7 @@ use rmcp::service::{Peer, PeerRequestOptions, RunningService};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::child::Child;
@@ -42,7 +43,9 @@ pub(super) struct Connection {
     is_watched: AtomicBool,
     /// Others may call over it: what one call leaves behind concerns them.
     is_shared: bool,
-    /// Why we ended it.
+    /// It takes no more calls.
+    retired: CancellationToken,
+    /// Why we have given it up.
     condemned: Mutex<Option<String>>,
     _subscription: Option<AbortOnDropHandle<()>>,
     // In this order: a server ends when its standard input does.
@@ -72,6 +75,7 @@ impl Connection {
             has_answered: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),
             is_shared,
+            retired: CancellationToken::new(),
             condemned: Mutex::default(),
             service,
             child,
@@ -86,7 +90,7 @@ impl Connection {
         arguments: &JsonObject,
         context: &ToolContext,
     ) -> Result<ToolResult, Failed> {
-        if self.line.over.is_cancelled() {
+        if self.line.over.is_cancelled() || self.retired.is_cancelled() {
             return Err(Failed::NotBegun("it has just gone".into()));
         }
         let listening = self.line.listen(context);
@@ -106,7 +110,8 @@ impl Connection {
         let answer = answer.map_err(|error| fault::of_call(&self.name, error));
         match &answer {
             Err(Failed::Lost) => {}
-            Err(Failed::NotBegun(why)) => self.condemn(why),
+            // What was sent before may still be answered.
+            Err(Failed::NotBegun(why)) => self.retire(why),
             Ok(_) | Err(Failed::Said(_)) => self.has_answered.store(true, Ordering::Relaxed),
         }
         result::of(&self.name, answer?).map_err(Failed::Said)
@@ -122,15 +127,30 @@ impl Connection {
         self.child.is_some()
     }
 
-    /// Ends it: all that wait for answers are told at once.
-    pub(super) fn condemn(&self, why: &str) {
+    /// Ends when no call should begin on it any more.
+    pub(super) async fn until_of_no_use(&self) {
+        tokio::select! {
+            () = self.line.over.cancelled() => {}
+            () = self.retired.cancelled() => {}
+        }
+    }
+
+    /// Takes no more calls. Those on it go on, and the last of them ends it.
+    fn retire(&self, why: &str) {
         self.condemned().get_or_insert_with(|| why.to_owned());
+        self.retired.cancel();
+    }
+
+    /// Ends it: all that wait for answers are told at once.
+    fn condemn(&self, why: &str) {
+        self.retire(why);
         self.service.cancellation_token().cancel();
     }
 
     /// Why it has ended: a part of a sentence whose subject is the server.
     pub(super) async fn why(&self) -> String {
-        if let Some(why) = self.condemned().clone() {
+        let given_up = self.condemned().clone();
+        if let Some(why) = given_up.or_else(|| self.line.fault.get().map(ToString::to_string)) {
             return why;
         }
         let ended = match &self.child {
@@ -140,10 +160,10 @@ impl Connection {
         ended.unwrap_or_else(|| "it closed its connection".into())
     }
 
-    /// Ends it and waits until its process is gone; calls that still hold it are not waited for.
+    /// Ends it and waits until its process is gone, even if calls still look at why. By URL what was sent goes on.
     pub(super) async fn end(self: Arc<Self>) {
-        if let Some(Self { service, child: Some(child), .. }) = Arc::into_inner(self) {
-            drop(service);
+        if let Some(child) = &self.child {
+            self.service.cancellation_token().cancel();
             child.end().await;
         }
     }

@@ -1,9 +1,11 @@
 //! How a server is connected to: its process or its URL, the handshake, its tools.
 
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use futures_util::FutureExt;
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
 use tokio::process::Command;
@@ -32,6 +34,8 @@ pub(super) struct Connector {
     pub surroundings: Surroundings,
     /// Whether it was spoken to in the version without sessions, the last time.
     was_modern: Mutex<Option<bool>>,
+    /// It has ended at either way of shaking hands: from then on each try is one start, one way after the other.
+    ends_anyway: AtomicBool,
     /// How its URL is asked, if it has one.
     remote: OnceCell<Remote>,
     /// The source and its runners hold it: nothing that runs by itself may, or nobody would wait for the end of that.
@@ -59,6 +63,7 @@ impl Connector {
             settings,
             surroundings,
             was_modern: Mutex::default(),
+            ends_anyway: AtomicBool::new(false),
             remote: OnceCell::new(),
             sweeps: Arc::downgrade(sweeps),
         }
@@ -95,8 +100,10 @@ impl Connector {
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let most = self.settings.start_timeout;
-        let result = match timeout(most, Box::pin(work)).await {
-            Ok(result) => result,
+        // Who keeps a connection must outlive whatever is wrong with making one.
+        let result = match timeout(most, Box::pin(AssertUnwindSafe(work).catch_unwind())).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err("it could not be connected to by a fault of this service; its log says more".to_owned()),
             Err(_) => Err(format!("it was not ready after {} (start_timeout)", humantime::format_duration(most))),
         };
         result.map_err(|fault| self.surroundings.redactor.text(&printable::text(&fault)).into_owned())
@@ -113,14 +120,18 @@ impl Connector {
     /// the handshake, is started once more and asked in that way.
     async fn connect(&self, told: &Told) -> Result<Arc<Connection>, String> {
         let is_known = self.was_modern().is_some();
-        match self.attempt(told).await {
-            Err(Refusal { is_gone: true, .. }) if !is_known => {
-                *self.was_modern() = Some(false);
-                self.attempt(told).await
+        let mut result = self.attempt(told).await;
+        if !is_known && matches!(result, Err(Refusal { is_gone: true, .. })) {
+            *self.was_modern() = Some(false);
+            if !self.ends_anyway.load(Ordering::Relaxed) {
+                result = self.attempt(told).await;
+                self.ends_anyway.store(result.is_err(), Ordering::Relaxed);
             }
-            result => result,
         }
-        .map_err(|refusal| refusal.why)
+        if result.is_ok() {
+            self.ends_anyway.store(false, Ordering::Relaxed);
+        }
+        result.map_err(|refusal| refusal.why)
     }
 
     fn was_modern(&self) -> MutexGuard<'_, Option<bool>> {
@@ -138,21 +149,27 @@ impl Connector {
                     None => return Err(String::from("nobody wants it any more").into()),
                 };
                 let (child, pipes) = spawned.map_err(|error| self.start_fault(argv, &error))?;
-                self.shake_hands(Pipes::new(pipes, gone, name, redactor), Some(child)).await
+                let line = Arc::new(Line::default());
+                let pipes = Pipes::new(pipes, gone, name, redactor, line.clone());
+                self.shake_hands(pipes, line, Some(child)).await
             }
             Reach::Url { url, headers } => {
                 told(format!("connecting to {}", host(url)));
                 let remote = self.remote.get_or_try_init(async || Remote::new(self.name.clone(), url)).await?;
-                self.shake_hands(remote.transport(headers)?, None).await
+                self.shake_hands(remote.transport(headers)?, Arc::default(), None).await
             }
         }
     }
 
-    async fn shake_hands<T>(&self, transport: T, child: Option<Child>) -> Result<Arc<Connection>, Refusal>
+    async fn shake_hands<T>(
+        &self,
+        transport: T,
+        line: Arc<Line>,
+        child: Option<Child>,
+    ) -> Result<Arc<Connection>, Refusal>
     where
         T: rmcp::transport::Transport<rmcp::RoleClient> + 'static,
     {
-        let line = Arc::new(Line::default());
         let was_modern = *self.was_modern();
         let (modern, initialize) = (ProtocolVersion::LATEST, ProtocolVersion::LATEST_WITH_INITIALIZE);
         let lifecycle = match was_modern {
@@ -177,10 +194,12 @@ impl Connector {
             Err(error) => {
                 // What it has said is the reason, if it has said anything: by now it may have ended because of us.
                 let ended = match &child {
+                    _ if line.fault.get().is_some() => None,
                     Some(child) if fault::is_loss(&error) => child.ended().await,
                     _ => None,
                 };
                 let is_gone = ended.is_some();
+                let ended = ended.or_else(|| line.fault.get().map(ToString::to_string));
                 Err(Refusal { why: ended.unwrap_or_else(|| fault::of_handshake(error)), is_gone })
             }
         }
@@ -218,5 +237,29 @@ impl Connector {
             }
             _ => format!("{} cannot be started: {error}", argv.first().map_or("", String::as_str)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::secrets::Redactor;
+
+    #[tokio::test]
+    async fn a_panic_on_the_way_to_a_connection_is_a_fault_like_any_other() {
+        let settings = ServerSettings {
+            name: "s".into(),
+            reach: Reach::Url { url: url::Url::parse("http://localhost/").unwrap(), headers: Default::default() },
+            mode: Mode::Persistent,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            start_timeout: Duration::from_secs(9),
+        };
+        let surroundings = Surroundings::of_this_process(Arc::new(Redactor::default()));
+        let connector = Connector::new(settings, surroundings, &Arc::new(Sweeps::new()));
+        let work = async { connector.name.parse::<u8>().map(drop).map_err(|_| -> String { panic!("at it") }) };
+        assert!(connector.in_time(work).await.unwrap_err().contains("a fault of this service"));
     }
 }

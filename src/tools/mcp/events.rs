@@ -20,20 +20,23 @@ enum Broken {
     TooLong,
 }
 
-/// How long the event at hand is.
+/// How long the event at hand is. Lines end with LF, CR or both (HTML, 9.2.5).
 #[derive(Default)]
 struct Size {
     event: usize,
     line: usize,
+    after_cr: bool,
 }
 
 impl Size {
     fn grows_beyond(&mut self, most: usize, chunk: &[u8]) -> bool {
         for byte in chunk {
+            let is_rest_of_end = self.after_cr && *byte == b'\n';
+            self.after_cr = *byte == b'\r';
             match byte {
-                b'\n' if self.line == 0 => self.event = 0,
-                b'\n' => self.line = 0,
-                b'\r' => {}
+                _ if is_rest_of_end => {}
+                b'\n' | b'\r' if self.line == 0 => self.event = 0,
+                b'\n' | b'\r' => self.line = 0,
                 _ => (self.line, self.event) = (self.line + 1, self.event + 1),
             }
             if self.event > most {
@@ -89,5 +92,9 @@ mod tests {
         assert!(!size.grows_beyond(9, b"data: abc\n\n: hi\n\ndata: abc\r\n\r\ndata:"));
         assert!(!size.grows_beyond(9, b" ab"));
         assert!(size.grows_beyond(9, b"c\ndata: d\n\n"));
+        let mut size = Size::default();
+        assert!(!size.grows_beyond(9, b"data: abc\r\rdata: def\r\n\r\ndata: g\r"));
+        assert!(!size.grows_beyond(9, b"\n"), "one end, in two pieces");
+        assert!(size.grows_beyond(9, b"data\r\r"));
     }
 }

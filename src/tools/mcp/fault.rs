@@ -10,7 +10,7 @@ use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::Value;
 
 use super::message::LONGEST;
-use crate::call::{ToolError, Violation};
+use crate::call::ToolError;
 
 /// Longest message of a server that is repeated, in bytes.
 const LONGEST_MESSAGE: usize = 4 << 10;
@@ -45,14 +45,14 @@ impl From<TooLong> for ErrorData {
 pub(super) fn of_call(name: &str, error: ServiceError) -> Failed {
     match error {
         ServiceError::McpError(error) => Failed::Said(answered(name, error)),
-        ServiceError::TransportSend(DynamicTransportError { error, .. }) => not_sent(&*error),
+        ServiceError::TransportSend(DynamicTransportError { error, .. }) => not_sent(name, &*error),
         ServiceError::TransportClosed | ServiceError::Cancelled { .. } => Failed::Lost,
         other => Failed::Said(bad_output(name, &other.to_string())),
     }
 }
 
 /// What kept a message from being sent, or answered.
-fn not_sent(error: &(dyn Error + 'static)) -> Failed {
+fn not_sent(name: &str, error: &(dyn Error + 'static)) -> Failed {
     match error.downcast_ref() {
         Some(StreamableHttpError::Client(HttpFault(error))) => match error {
             // Nobody is there.
@@ -64,6 +64,10 @@ fn not_sent(error: &(dyn Error + 'static)) -> Failed {
         Some(StreamableHttpError::ReinitializationFailed(error)) => {
             Failed::NotBegun(format!("its session has ended, and it gives no other: {}", cut(&error.message)))
         }
+        // It had the call, or may have had it, when somebody else's was told that the session has ended.
+        Some(StreamableHttpError::SessionRecoveryTimeout) => Failed::Said(ToolError::unavailable(format!(
+            "the MCP server {name} did not answer: its session has ended, and there was no other in time"
+        ))),
         _ => Failed::Lost,
     }
 }
@@ -75,24 +79,16 @@ fn answered(name: &str, error: ErrorData) -> ToolError {
         return too_long(name);
     }
     let message = cut(&message);
-    match ErrorCode(code) {
-        // The specification's code for arguments that do not fit, and for a tool that is not there.
-        ErrorCode::INVALID_PARAMS => ToolError::InvalidArguments(vec![Violation {
-            pointer: String::new(),
-            keyword: String::new(),
-            message: format!("The MCP server {name} refuses the call: {message}"),
-            schema_pointer: String::new(),
-        }]),
-        _ => {
+    // It had the call by then, so no code proves that nothing was run.
+    match code {
+        // The specification's code for arguments that do not fit, and for a tool that is not there: for the model to read.
+        -32602 => ToolError::Said(format!("The MCP server {name} refuses the call: {message}")),
+        // Internal errors, and those of implementations: as good as a status 500.
+        -32603 | -32019..=-32000 => {
             let message = format!("the MCP server {name} answered with error {code}: {message}");
-            match code {
-                // Internal errors, and those of implementations: as good as a status 500.
-                -32603 | -32099..=-32000 if code > -32020 || code == -32603 => {
-                    ToolError::Upstream { message, retryable: true, down: false, untouched: false, retry_after: None }
-                }
-                _ => ToolError::upstream_final(message),
-            }
+            ToolError::Upstream { message, retryable: true, down: false, untouched: false, retry_after: None }
         }
+        _ => ToolError::upstream_final(format!("the MCP server {name} answered with error {code}: {message}")),
     }
 }
 

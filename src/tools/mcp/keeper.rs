@@ -66,7 +66,7 @@ impl Keeper {
     ) -> Result<ToolResult, ToolError> {
         let mut before = None;
         for _ in 0..TRIES {
-            let connection = match timeout_at(begin_by, self.connection(before)).await {
+            let connection = match context.waiting(timeout_at(begin_by, self.connection(before))).await {
                 Ok(Some(connection)) => connection,
                 Ok(None) | Err(_) => break,
             };
@@ -174,7 +174,7 @@ impl Shared {
     async fn until_over(&self, connection: &Connection) {
         loop {
             tokio::select! {
-                () = connection.line.over.cancelled() => return,
+                () = connection.until_of_no_use() => return,
                 () = connection.line.changed.notified() => self.changed.notify_one(),
             }
         }

@@ -22,7 +22,7 @@ use crate::tools::{Offer, Runner};
 const MOST_TOOLS: usize = 1000;
 /// Most pages that they come in.
 const MOST_PAGES: usize = 100;
-/// Longest of all definitions together, in bytes of JSON.
+/// Longest of all that is kept of them together, in bytes: definitions as JSON, what is wrong with others, cursors.
 const LONGEST: usize = 16 << 20;
 /// Most words that are lost on one oddity.
 const SHOWN: usize = 200;
@@ -53,9 +53,13 @@ pub(super) async fn ask(peer: &Peer<RoleClient>, settings: &ServerSettings) -> R
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
         let page = page(peer.send_request(request).await.map_err(fault::of_listing)?)?;
         for tool in page.tools {
-            size += tool.as_ref().map_or(0, |tool| serde_json::to_vec(tool).map_or(0, |json| json.len()));
+            size += match &tool {
+                Ok(tool) => serde_json::to_vec(tool).map_or(0, |json| json.len()),
+                Err((name, why)) => name.len() + why.len(),
+            };
             tools.push(tool);
         }
+        size += page.next.as_ref().map_or(0, String::len);
         if tools.len() > MOST_TOOLS {
             return Err(format!("it lists more than {MOST_TOOLS} tools"));
         }

@@ -55,7 +55,7 @@ struct State {
 impl Server {
     /// A server that nothing is connected to yet.
     pub fn new(settings: ServerSettings, surroundings: &Surroundings) -> Self {
-        let sweeps = Arc::new(Sweeps::new());
+        let sweeps = surroundings.sweeps();
         let connector = Arc::new(Connector::new(settings, surroundings.clone(), &sweeps));
         Self { state: Mutex::default(), connector, sweeps }
     }

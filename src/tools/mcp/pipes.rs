@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::RoleClient;
-use rmcp::model::{ClientJsonRpcMessage, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ErrorData, JsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::fault;
 use super::message::{LONGEST, parse};
 use super::scan::Scan;
+use super::tap::Line;
 use crate::secrets::Redactor;
 use crate::tools::process::{Lines, clean};
 
@@ -25,6 +26,8 @@ const CHUNK: usize = 64 << 10;
 const KEPT: usize = 256 << 10;
 /// What a server wrote last is read at once after its end, unless a process that it left behind holds the pipe.
 const GRACE: Duration = Duration::from_millis(250);
+/// So many lines in a row that are too long and no message: whatever it answers is swallowed by them.
+const MOST_BABBLE: u32 = 3;
 /// Lines that are no messages are told so often each second.
 const SHOWN: u32 = 10;
 
@@ -35,10 +38,13 @@ pub(super) struct Pipes {
     line: Vec<u8>,
     /// In its place, when it is too long.
     long: Option<Scan>,
+    /// Lines that were too long and no message, since the last message.
+    babble: u32,
     to: Arc<Mutex<Option<ChildStdin>>>,
     /// The process has ended.
     gone: CancellationToken,
     odd: Lines<Tell>,
+    shared: Arc<Line>,
 }
 
 type Tell = Box<dyn FnMut(&str, u64) + Send>;
@@ -46,8 +52,8 @@ type Tell = Box<dyn FnMut(&str, u64) + Send>;
 enum Read {
     /// A line is there.
     Line,
-    /// One that was too long, and what it answers.
-    TooLong(Option<RequestId>),
+    /// One that was too long.
+    TooLong(Scan),
     Ended,
 }
 
@@ -58,6 +64,7 @@ impl Pipes {
         gone: CancellationToken,
         server: Arc<str>,
         redactor: Arc<Redactor>,
+        shared: Arc<Line>,
     ) -> Self {
         let tell = move |line: &str, missed: u64| {
             let line = clean(line, &redactor);
@@ -68,9 +75,11 @@ impl Pipes {
             from: BufReader::with_capacity(CHUNK, from),
             line: Vec::new(),
             long: None,
+            babble: 0,
             to: Arc::new(Mutex::new(Some(to))),
             gone,
             odd: Lines::new(SHOWN, Box::new(tell)),
+            shared,
         }
     }
 
@@ -108,7 +117,7 @@ impl Pipes {
             self.from.consume(read);
             if ends {
                 return match self.long.take() {
-                    Some(scan) => Read::TooLong(scan.answers()),
+                    Some(scan) => Read::TooLong(scan),
                     None => Read::Line,
                 };
             }
@@ -148,14 +157,20 @@ impl Transport<RoleClient> for Pipes {
             match self.read().await {
                 Read::Line => {
                     if let Some(message) = self.message() {
+                        self.babble = 0;
                         return Some(message);
                     }
                 }
-                Read::TooLong(Some(id)) => {
-                    return Some(JsonRpcMessage::error(ErrorData::from(fault::TooLong), Some(id)));
-                }
-                Read::TooLong(None) => {
-                    self.odd.push(b"[a message that is too long and answers no request]\n");
+                Read::TooLong(scan) => {
+                    self.babble += u32::from(!scan.is_whole());
+                    if self.babble == MOST_BABBLE {
+                        let _ = self.shared.fault.set("it writes lines without an end again and again");
+                        return None;
+                    }
+                    match scan.answers() {
+                        Some(id) => return Some(JsonRpcMessage::error(ErrorData::from(fault::TooLong), Some(id))),
+                        None => self.odd.push(b"[a message that is too long and answers no request]\n"),
+                    }
                 }
                 Read::Ended => {
                     self.odd.end();

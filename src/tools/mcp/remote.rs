@@ -115,8 +115,7 @@ impl Remote {
                 return fault(error);
             }
         };
-        // Nothing was run for a request that was not let in or not understood.
-        fault(ToolError::upstream_final(message).before_anything())
+        no(status.as_u16(), message)
     }
 
     /// The body, no further than that.
@@ -149,13 +148,12 @@ impl Remote {
             Some(JsonRpcMessage::Error(error)) => error.error,
             // An older server, or what stands before it: it knows nothing of discovery.
             _ if is_legacy => ErrorData::invalid_request(format!("HTTP {status}"), None),
-            _ if is_client_error => {
-                let message = format!("the MCP server {} answered HTTP {status}", self.name);
-                return Err(fault(ToolError::upstream_final(message).before_anything()));
-            }
             _ => {
                 let message = format!("the MCP server {} answered HTTP {status}", self.name);
-                return Err(fault(ToolError::upstream(message)));
+                return Err(match is_client_error {
+                    true => no(status.as_u16(), message),
+                    false => fault(ToolError::upstream(message)),
+                });
             }
         };
         Ok(StreamableHttpPostResponse::Json(JsonRpcMessage::error(error, Some(id)), None))
@@ -231,6 +229,16 @@ impl StreamableHttpClient for Remote {
 fn says(response: &Response, media_type: &str) -> bool {
     let said = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     said.trim_start().get(..media_type.len()).is_some_and(|start| start.eq_ignore_ascii_case(media_type))
+}
+
+/// A no to the request as it is. Nothing was run for one that was not let in, found or understood (RFC 9110, 15.5); any
+/// other no, such as that it took too long, may come from the middle of the work.
+fn no(status: u16, message: String) -> Fault {
+    let error = ToolError::upstream_final(message);
+    fault(match status {
+        400 | 401 | 403..=406 | 411 | 413..=415 | 421 => error.before_anything(),
+        _ => error,
+    })
 }
 
 fn fault(error: ToolError) -> Fault {

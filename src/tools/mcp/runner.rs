@@ -76,7 +76,7 @@ async fn on_demand(
 ) -> Result<ToolResult, ToolError> {
     let name = &connector.name;
     let down = |why: &str| ToolError::unavailable_before(format!("the MCP server {name} is down: {why}"), None);
-    let connection = match timeout_at(begin_by, connector.connected()).await {
+    let connection = match context.waiting(timeout_at(begin_by, connector.connected())).await {
         Ok(connection) => connection.map_err(|fault| down(&fault))?,
         Err(_) => return Err(down("it was not ready in half of the call's time")),
     };

@@ -1,4 +1,5 @@
-//! Finds out whose answer a message is that is too long to be kept: looks at each byte once and remembers only the id.
+//! Finds out whose answer a message is that is too long to be kept, and whether it is one: looks at each byte once and
+//! remembers only the id.
 
 use rmcp::model::RequestId;
 
@@ -18,6 +19,18 @@ pub(super) struct Scan {
     id: Option<RequestId>,
     /// It asks or tells something: its id, if it has one, is not one of ours.
     has_method: bool,
+    /// Where it is, going by its braces.
+    place: Place,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Before,
+    Within,
+    Behind,
+    /// There is something beside an object.
+    Off,
 }
 
 impl Scan {
@@ -31,7 +44,18 @@ impl Scan {
         self.id.filter(|_| !self.has_method)
     }
 
+    /// Whether it is one object, as far as braces say that: a message, and nothing that was only said before one.
+    pub(super) fn is_whole(&self) -> bool {
+        self.place == Place::Behind
+    }
+
     fn byte(&mut self, byte: u8) {
+        self.place = match self.place {
+            Place::Before if byte == b'{' => Place::Within,
+            Place::Before | Place::Behind if !byte.is_ascii_whitespace() => Place::Off,
+            Place::Within if !self.in_text && self.depth == 1 && byte == b'}' => Place::Behind,
+            _ => std::mem::take(&mut self.place),
+        };
         if self.in_text {
             match byte {
                 _ if self.escaped => self.escaped = false,
@@ -103,5 +127,20 @@ mod tests {
         assert_eq!(answers(r#"{"method":"ping","id":7}"#), None, "its own request");
         assert_eq!(answers(r#"{"id":7,"params":{},"method":"sampling/createMessage"}"#), None);
         assert_eq!(answers("no JSON at all, ] } :"), None);
+    }
+
+    #[test]
+    fn a_message_is_told_from_what_is_said_before_one() {
+        let is_whole = |message: &str| {
+            let mut scan = Scan::default();
+            message.as_bytes().chunks(3).for_each(|chunk| scan.feed(chunk));
+            scan.is_whole()
+        };
+        for message in [r#" {"id":7,"result":{"text":"}\"}{"}} "#, r#"{"id":7}"#] {
+            assert!(is_whole(message), "{message}");
+        }
+        for other in ["", "xxxx", r#"xx{"id":7}"#, r#"{"id":7}{"id":8}"#, r#"{"a":"xx{"id":7}"#, r#"{"a":{"id":7}"#] {
+            assert!(!is_whole(other), "{other}");
+        }
     }
 }

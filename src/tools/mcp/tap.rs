@@ -2,25 +2,37 @@
 //!
 //! - Progress is handed on in the order it came in, and before the answer that follows it: the SDK starts a task for each
 //!   notification. A request carries a progress token only if somebody listens; the SDK puts one on each.
+//! - What the server asks of us is answered here, a few answers at a time: the SDK starts a task for each request, and a
+//!   server that reads none of the answers would fill the memory with them.
 //! - The SDK gives up on `server/discover` after ten seconds and goes on with `initialize`. A server that was slow to start
 //!   then answers both, and the first answer would be taken for a wrong one to the second.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, NumberOrString,
-    ProgressNotificationParam, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage, ServerNotification,
-    ServerResult,
+    ClientJsonRpcMessage, ClientRequest, ClientResult, ErrorCode, ErrorData, GetExtensions, GetMeta, JsonRpcMessage,
+    NumberOrString, ProgressNotificationParam, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage,
+    ServerNotification, ServerRequest, ServerResult,
 };
 use rmcp::transport::Transport;
 use serde_json::json;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::call::{JsonObject, ToolContext};
+
+/// Answers to what a server asks that may be on their way at once. Until one has arrived nothing more is heard.
+const MOST_ANSWERS: usize = 64;
+/// A server that reads none of them for so long reads nothing.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest id of a server's own request that is repeated in an answer, in bytes.
+const LONGEST_ID: usize = 256;
 
 /// What a connection and its transport share.
 #[derive(Default)]
@@ -31,6 +43,8 @@ pub(super) struct Line {
     pub changed: Notify,
     /// Nothing will be said any more.
     pub over: CancellationToken,
+    /// Why that is so, if the transport has had enough: a part of a sentence whose subject is the server.
+    pub fault: OnceLock<&'static str>,
     /// It has answered `server/discover`, perhaps too late.
     pub is_modern: AtomicBool,
 }
@@ -93,14 +107,19 @@ pub(super) struct Tap<T> {
     discover: Option<RequestId>,
     /// It is not waited for any more.
     given_up: bool,
+    /// Answers on their way.
+    answers: JoinSet<()>,
+    /// When one of them must have arrived, while they are as many as may be.
+    due: Option<Instant>,
     _over: DropGuard,
 }
 
-impl<T> Tap<T> {
+impl<T: Transport<RoleClient>> Tap<T> {
     /// Around this transport.
     pub(super) fn new(inner: T, line: &std::sync::Arc<Line>) -> Self {
         let over = line.over.clone().drop_guard();
-        Self { inner, line: line.clone(), discover: None, given_up: false, _over: over }
+        let answers = JoinSet::new();
+        Self { inner, line: line.clone(), discover: None, given_up: false, answers, due: None, _over: over }
     }
 
     fn outgoing(&mut self, message: &mut ClientJsonRpcMessage) {
@@ -125,7 +144,7 @@ impl<T> Tap<T> {
     }
 
     /// What the SDK is to hear.
-    fn incoming(&self, message: ServerJsonRpcMessage) -> Option<ServerJsonRpcMessage> {
+    fn incoming(&mut self, message: ServerJsonRpcMessage) -> Option<ServerJsonRpcMessage> {
         match message {
             JsonRpcMessage::Notification(notification) => match notification.notification {
                 ServerNotification::ProgressNotification(progress) => {
@@ -147,8 +166,43 @@ impl<T> Tap<T> {
                 (!self.is_late(Some(&response.id))).then_some(JsonRpcMessage::Response(response))
             }
             JsonRpcMessage::Error(error) => (!self.is_late(error.id.as_ref())).then_some(JsonRpcMessage::Error(error)),
-            JsonRpcMessage::Request(_) => Some(message),
+            JsonRpcMessage::Request(asked) => {
+                self.answer(&asked.request, asked.id);
+                None
+            }
         }
+    }
+
+    /// Answers a ping. For sampling, elicitation and roots a server must not ask, since we offer none of them.
+    fn answer(&mut self, asked: &ServerRequest, id: RequestId) {
+        if matches!(&id, NumberOrString::String(id) if id.len() > LONGEST_ID) {
+            return;
+        }
+        let sent = self.inner.send(match asked {
+            ServerRequest::PingRequest(_) => JsonRpcMessage::response(ClientResult::empty(()), id),
+            _ => {
+                let no = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client answers nothing but ping", None);
+                JsonRpcMessage::error(no, Some(id))
+            }
+        });
+        self.answers.spawn(async move {
+            // Who is gone needs none.
+            let _ = sent.await;
+        });
+    }
+
+    /// Waits until one more answer may be on its way; false if the server does not read. Dropping the future loses
+    /// nothing.
+    async fn has_room(&mut self) -> bool {
+        while self.answers.try_join_next().is_some() {}
+        if self.answers.len() >= MOST_ANSWERS {
+            let due = *self.due.get_or_insert_with(|| Instant::now() + PATIENCE);
+            if timeout_at(due, self.answers.join_next()).await.is_err() {
+                return false;
+            }
+        }
+        self.due = None;
+        true
     }
 
     fn is_late(&self, id: Option<&RequestId>) -> bool {
@@ -169,6 +223,10 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tap<T> {
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
+            if !self.has_room().await {
+                let _ = self.line.fault.set("it asks again and again and reads no answer");
+                return None;
+            }
             let message = self.inner.receive().await?;
             if let Some(message) = self.incoming(message) {
                 return Some(message);

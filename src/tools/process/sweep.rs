@@ -88,7 +88,7 @@ fn is_becoming(pid: Pid) -> bool {
 /// When each killed process had started: an id alone might by now be another's.
 pub(super) type Killed = HashMap<Pid, u64>;
 
-/// The sweeps of one tool or module. Dropping it waits for them: a service that ends leaves nothing half swept.
+/// The sweeps of one tool or module, or of all MCP servers. Dropping it waits for them: a service that ends leaves nothing half swept.
 pub(in crate::tools) struct Sweeps {
     /// Every running sweep holds a copy.
     ticket: Option<SyncSender<()>>,

@@ -116,7 +116,8 @@ mod tests {
         std::fs::write(&file, script).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
         let path = BTreeMap::from([("PATH".into(), folder.path().into())]);
-        let surroundings = Surroundings { redactor: Arc::new(Redactor::new([])), variables: path };
+        let mut surroundings = Surroundings::of_this_process(Arc::new(Redactor::new([])));
+        surroundings.variables = path;
         let program = locate(Path::new("python3.8"), &surroundings)?;
         // Written a moment ago: another test's child may still hold it open for writing.
         for _ in 0..100 {

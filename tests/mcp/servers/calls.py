@@ -53,6 +53,12 @@ def refuses(server, message):
     raise Refused(-32602, "n must be even")
 
 
+def counts_and_refuses(server, message):
+    """Does its work, and then finds fault with what it was given."""
+    note("COUNTED", "done")
+    raise Refused(-32602, "n must be even")
+
+
 def breaks(server, message):
     raise Refused(-32603, "The disk is full")
 
@@ -268,7 +274,7 @@ def secret_step(server, message):
 
 SCHEMAS = {count: NUMBER, late: NUMBER, huge: NUMBER}
 OUTPUTS = {weather: WEATHER, wrong_shape: WEATHER, no_structure: WEATHER, no_structure_no: WEATHER}
-TOOLS = [echo, pid, count, environment, meta, says_no, refuses, breaks, blocks, weather, steps, dies, leaves_children, hangs, late, huge, endless,
+TOOLS = [echo, pid, count, environment, meta, says_no, refuses, counts_and_refuses, breaks, blocks, weather, steps, dies, leaves_children, hangs, late, huge, endless,
          wrong_shape, no_structure, no_structure_no, no_result, odd_block, bad_base64, garbage, garbage_half, wrong_id, twice, shadow, reverse,
          asks, flood, noisy, closes_stdout, secret, secret_error, secret_no, secret_step]
 

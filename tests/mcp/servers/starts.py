@@ -58,6 +58,8 @@ if WAY == "bleeds":  # every second start goes well
     if odd:
         note("STARTED", str(os.getpid()))
         sys.exit("not yet")
+if WAY == "slow_again" and os.path.exists(os.environ["STARTED"]):  # only the first start is quick
+    time.sleep(60)
 if WAY == "garbage":
     sys.stdout.write("Welcome to the server!\n\n{\"level\": \"info\"}\n[]\nnull\n")
     sys.stdout.flush()

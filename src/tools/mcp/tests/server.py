@@ -9,12 +9,15 @@ SESSIONS = set()
 CANCELLED = {}
 ANSWERS = {}
 EXTRA = []
+LISTENER = []
 
 
 def write(message):
     if getattr(REQUEST, "send", None):
         return REQUEST.send(message)
     with LOCK:
+        if "babble" in QUIRKS:
+            sys.stdout.write("x" * 5_000_000)
         sys.stdout.write(json.dumps(message, separators=(",", ":")) + "\n")
         sys.stdout.flush()
 
@@ -29,7 +32,7 @@ TOOLS = [
     tool("echo", {"text": TEXT}, title="Echo", annotations={"readOnlyHint": True}),
     tool("pid"), tool("die"), tool("hang"), tool("slow", {"seconds": NUMBER, "mark": TEXT}), tool("big", {"bytes": NUMBER}),
     tool("chatter"), tool("progress"), tool("refuse", {"code": NUMBER}), tool("helper"), tool("environment"),
-    tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("forget"), tool("headers"), tool("weather", outputSchema={
+    tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("forget"), tool("shut"), tool("pester"), tool("mum"), tool("babble"), tool("headers"), tool("weather", outputSchema={
         "type": "object", "properties": {"celsius": NUMBER}, "required": ["celsius"]}),
 ]
 
@@ -96,6 +99,15 @@ def call(name, arguments, id, meta):
     if name == "forget":
         SESSIONS.clear()
         return text("forgotten")
+    if name == "mum":
+        os.close(1)
+    if name == "babble":
+        QUIRKS.add("babble")
+    if name == "shut":
+        QUIRKS.add("shut")
+        LISTENER[0].shutdown()
+        LISTENER[0].server_close()
+        return text("nobody else is let in")
     if name == "headers":
         return text(json.dumps({key.lower(): value for key, value in REQUEST.headers.items()}))
     if name == "weather":
@@ -109,6 +121,10 @@ def tools(cursor):
     if "spoiled" in QUIRKS:
         return {"tools": [tool("good"), {"name": "no_schema", "inputSchema": 7}, tool("good"), {
             "name": "odd_root", "inputSchema": {"type": "string"}}, tool("bad_pattern", {"a": {"pattern": "("}}), tool("also_good")]}
+    if "wordy" in QUIRKS:
+        return {"tools": [{"name": "n" * 1_000_000, "inputSchema": 7}], "nextCursor": str(int(cursor or 0) + 1)}
+    if "windy" in QUIRKS:
+        return {"tools": [], "nextCursor": str(int((cursor or "0").split()[0]) + 1) + " " * 1_000_000}
     if "crowd" in QUIRKS:
         return {"tools": [tool(f"t{n}") for n in range(2000)]}
     every = TOOLS + EXTRA + ([tool("late")] if os.path.exists("late") else [])
@@ -149,6 +165,8 @@ class Http(http.server.BaseHTTPRequestHandler):
 
     def reply(self, status, body=b"", **headers):
         self.send_response(status)
+        if "shut" in QUIRKS:
+            headers["connection"] = "close"
         for name, value in {"content-length": str(len(body)), **headers}.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
@@ -204,12 +222,15 @@ def main():
     if "late" in QUIRKS:
         time.sleep(11)
     if "stillborn" in QUIRKS:
+        open("starts", "a").write("x")
         print("no licence found", file=sys.stderr, flush=True)
         sys.exit(4)
     if "http" in QUIRKS:
         port = next(int(quirk[5:]) for quirk in QUIRKS if quirk.startswith("port="))
         Http.protocol_version = "HTTP/1.1"
-        http.server.ThreadingHTTPServer(("127.0.0.1", port), Http).serve_forever()
+        LISTENER.append(http.server.ThreadingHTTPServer(("127.0.0.1", port), Http))
+        LISTENER[0].serve_forever(0.02)
+        time.sleep(600)
     for line in sys.stdin:
         message = json.loads(line)
         method, id, params = message.get("method"), message.get("id"), message.get("params") or {}
@@ -226,6 +247,9 @@ def main():
                    "params": {"notifications": {"toolsListChanged": True}, **key}})
         elif method == "tools/call" and params["name"] == "hang":
             time.sleep(600)
+        elif method == "tools/call" and params["name"] == "pester":
+            while True:
+                write({"jsonrpc": "2.0", "id": "p" * 200, "method": "ping"})
         else:
             threading.Thread(target=answer, args=(id, method, params), daemon=True).start()
     if "stubborn" in QUIRKS:
