@@ -41,6 +41,7 @@ pub mod file_handles;
 pub mod formats;
 pub mod http;
 pub mod init;
+mod json_rpc;
 pub mod ledger;
 pub mod live;
 pub mod log;

@@ -289,7 +289,10 @@ def test_one_that_takes_too_long_is_told_of_when_it_comes(pipe, tmp_path):
         (b'{"id": "x", "method": "tools/list"}', -32600, "x"),
         (b'{"jsonrpc": "2.0", "id": 8, "method": "no/such"}', -32602, 8),  # without _meta, before any session
         (b'{"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": 5}}', -32602, 9),
-        (b'{"jsonrpc": "2.0", "id": 10, "method": "tools/list", "params": {"pad": "' + b"x" * (1 << 20) + b'"}}', -32600, None),
+        (b'{"jsonrpc": "2.0", "id": 10, "method": "tools/list", "params": {"pad": "' + b"x" * (1 << 20) + b'"}}', -32600, 10),
+        (b'{"method": "tools/list", "params": {"pad": "' + b"x" * (1 << 20) + b'"}, "jsonrpc": "2.0", "id": 11}', -32600, 11),
+        (b'{"method": "tools/call", "params": {"name": "sum", "name": "nap"}, "jsonrpc": "2.0", "id": "k"}', -32700, "k"),
+        (b'{"id": 12, "method": "tools/call", "params": ' + b"[" * 200 + b"]" * 200 + b"}", -32700, 12),
     ],
 )
 def test_what_cannot_be_used_is_answered_and_the_next_is_read(pipe, line, code, number):

@@ -1,14 +1,17 @@
 //! Lines of bytes, each up to a length.
 
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+
+use crate::json_rpc::Scan;
 
 /// Reads them. What has come of a line is kept when a read is given up, and the next goes on there.
 pub(super) struct LineReader<R> {
     read: BufReader<R>,
     line: Vec<u8>,
     longest: usize,
-    /// The line that is read is too long: what comes of it is not kept.
-    skips: bool,
+    /// The line that is read is too long: what comes of it is only looked at.
+    long: Option<Scan>,
 }
 
 /// What was read.
@@ -16,15 +19,15 @@ pub(super) struct LineReader<R> {
 pub(super) enum Line {
     /// Without its end.
     Whole(Vec<u8>),
-    /// It was longer than a line may be.
-    TooLong,
+    /// It was longer than a line may be; the id of the request that it was.
+    TooLong(Option<Value>),
     /// There is no more.
     End,
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
     pub(super) fn new(read: R, longest: usize) -> Self {
-        Self { read: BufReader::new(read), line: Vec::new(), longest, skips: false }
+        Self { read: BufReader::new(read), line: Vec::new(), longest, long: None }
     }
 
     /// The next line; the last one need not have an end.
@@ -38,15 +41,19 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 }
             };
             if come.is_empty() {
-                return if self.line.is_empty() && !self.skips { Line::End } else { self.ended() };
+                return if self.line.is_empty() && self.long.is_none() { Line::End } else { self.ended() };
             }
             let end = come.iter().position(|byte| *byte == b'\n');
             let part = &come[..end.unwrap_or(come.len())];
-            self.skips |= self.line.len() + part.len() > self.longest;
-            if self.skips {
-                self.line = Vec::new();
-            } else {
-                self.line.extend_from_slice(part);
+            match &mut self.long {
+                Some(scan) => scan.feed(part),
+                None if self.line.len() + part.len() > self.longest => {
+                    let mut scan = Scan::default();
+                    scan.feed(&std::mem::take(&mut self.line));
+                    scan.feed(part);
+                    self.long = Some(scan);
+                }
+                None => self.line.extend_from_slice(part),
             }
             let used = part.len() + usize::from(end.is_some());
             self.read.consume(used);
@@ -57,8 +64,10 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 
     fn ended(&mut self) -> Line {
-        let line = std::mem::take(&mut self.line);
-        if std::mem::take(&mut self.skips) { Line::TooLong } else { Line::Whole(line) }
+        match self.long.take() {
+            Some(scan) => Line::TooLong(scan.asks()),
+            None => Line::Whole(std::mem::take(&mut self.line)),
+        }
     }
 }
 
@@ -95,7 +104,7 @@ mod tests {
     async fn one_that_is_too_long_is_left_out_and_the_next_is_read() {
         assert_eq!(
             all(b"12345\n123456\n1\n1234567", 5).await,
-            [whole("12345"), Line::TooLong, whole("1"), Line::TooLong]
+            [whole("12345"), Line::TooLong(None), whole("1"), Line::TooLong(None)]
         );
     }
 

@@ -13,7 +13,7 @@ use rmcp::model::{
 };
 use rmcp::service::RoleServer;
 use rmcp::transport::Transport;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -23,6 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::lines::{Line, LineReader};
 use super::pending::Pending;
 use crate::call::json::parse_strict;
+use crate::json_rpc::Scan;
 use crate::mcp::VERSIONS;
 
 /// Answers that wait for the one before them to be written.
@@ -117,20 +118,23 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         let line = match line {
             Line::Whole(line) if line.trim_ascii().is_empty() => return Ok(None),
             Line::Whole(line) => line,
-            Line::TooLong => {
-                let most = self.longest;
-                return Err(refused(ErrorCode::INVALID_REQUEST, format!("a message has {most} bytes at most"), None));
+            Line::TooLong(id) => {
+                let (most, id) = (self.longest, id.clone().and_then(request_id));
+                return Err(refused(ErrorCode::INVALID_REQUEST, format!("a message has {most} bytes at most"), id));
             }
             Line::End => return Ok(None),
         };
-        let value =
-            parse_strict(line).map_err(|error| refused(ErrorCode::PARSE_ERROR, format!("not JSON: {error}"), None))?;
+        let value = parse_strict(line).map_err(|error| {
+            let mut scan = Scan::default();
+            scan.feed(line);
+            refused(ErrorCode::PARSE_ERROR, format!("not JSON: {error}"), scan.asks().and_then(request_id))
+        })?;
         if value.is_array() {
             let words = "batches are not taken: send each message on a line of its own";
             return Err(refused(ErrorCode::INVALID_REQUEST, words.into(), None));
         }
         let has = |name: &str| value.get(name).is_some();
-        let id = value.get("id").and_then(|id| serde_json::from_value::<RequestId>(id.clone()).ok());
+        let id = value.get("id").cloned().and_then(request_id);
         // Nobody waits for an answer to a notification, or to an answer.
         let is_awaited = has("id") && !has("result") && !has("error") || !value.is_object();
         serde_json::from_value(value).map(Some).map_err(|_| {
@@ -138,6 +142,10 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             is_awaited.then(|| refused(ErrorCode::INVALID_REQUEST, words.into(), id)).flatten()
         })
     }
+}
+
+fn request_id(id: Value) -> Option<RequestId> {
+    serde_json::from_value(id).ok()
 }
 
 fn refused(code: ErrorCode, words: String, id: Option<RequestId>) -> Option<Said> {

@@ -19,7 +19,6 @@ mod pipes;
 mod remote;
 mod result;
 mod runner;
-mod scan;
 mod subscription;
 mod tap;
 

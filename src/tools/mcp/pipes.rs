@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::fault;
 use super::message::{LONGEST, parse};
-use super::scan::Scan;
 use super::tap::Line;
+use crate::json_rpc::Scan;
 use crate::secrets::Redactor;
 use crate::tools::process::{Lines, clean};
 
@@ -167,7 +167,7 @@ impl Transport<RoleClient> for Pipes {
                         let _ = self.shared.fault.set("it writes lines without an end again and again");
                         return None;
                     }
-                    match scan.answers() {
+                    match scan.answers().and_then(|id| serde_json::from_value(id).ok()) {
                         Some(id) => return Some(JsonRpcMessage::error(ErrorData::from(fault::TooLong), Some(id))),
                         None => self.odd.push(b"[a message that is too long and answers no request]\n"),
                     }

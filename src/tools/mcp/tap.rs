@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rmcp::RoleClient;
@@ -20,7 +20,7 @@ use rmcp::model::{
 };
 use rmcp::transport::Transport;
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OnceCell};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -44,7 +44,7 @@ pub(super) struct Line {
     /// Nothing will be said any more.
     pub over: CancellationToken,
     /// Why that is so, if the transport has had enough: a part of a sentence whose subject is the server.
-    pub fault: OnceLock<&'static str>,
+    pub fault: OnceCell<&'static str>,
     /// It has answered `server/discover`, perhaps too late.
     pub is_modern: AtomicBool,
 }

@@ -1,14 +1,14 @@
-//! Finds out whose answer a message is that is too long to be kept, and whether it is one: looks at each byte once and
-//! remembers only the id.
+//! JSON-RPC messages that cannot be read whole, because they are too long or broken: finds their id, looking at each byte once and remembering
+//! nothing else.
 
-use rmcp::model::RequestId;
+use serde_json::Value;
 
 /// Longest id and longest name of a member that are looked at, in bytes.
 const LONGEST: usize = 64;
 
 /// Reads a JSON object as its bytes come and keeps the value of its own member `id`.
 #[derive(Default)]
-pub(super) struct Scan {
+pub(crate) struct Scan {
     depth: usize,
     in_text: bool,
     escaped: bool,
@@ -16,8 +16,8 @@ pub(super) struct Scan {
     word: Vec<u8>,
     was_text: bool,
     is_id: bool,
-    id: Option<RequestId>,
-    /// It asks or tells something: its id, if it has one, is not one of ours.
+    id: Option<Value>,
+    /// It asks or tells something.
     has_method: bool,
     /// Where it is, going by its braces.
     place: Place,
@@ -35,17 +35,22 @@ enum Place {
 
 impl Scan {
     /// More of the message.
-    pub(super) fn feed(&mut self, bytes: &[u8]) {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|&byte| self.byte(byte));
     }
 
-    /// The request that it answers, as far as that was found.
-    pub(super) fn answers(self) -> Option<RequestId> {
+    /// The id of the request that it answers, a text or a whole number, as far as that was found.
+    pub(crate) fn answers(self) -> Option<Value> {
         self.id.filter(|_| !self.has_method)
     }
 
+    /// Its own id, if it is a request.
+    pub(crate) fn asks(self) -> Option<Value> {
+        self.id.filter(|_| self.has_method && matches!(self.place, Place::Within | Place::Behind))
+    }
+
     /// Whether it is one object, as far as braces say that: a message, and nothing that was only said before one.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.place == Place::Behind
     }
 
@@ -59,7 +64,10 @@ impl Scan {
         if self.in_text {
             match byte {
                 _ if self.escaped => self.escaped = false,
-                b'\\' => self.escaped = true,
+                b'\\' => {
+                    self.escaped = true;
+                    self.spoil();
+                }
                 b'"' => self.in_text = false,
                 _ => self.keep(byte),
             }
@@ -85,8 +93,15 @@ impl Scan {
     }
 
     fn keep(&mut self, byte: u8) {
-        if self.depth == 1 && self.word.len() < LONGEST {
+        if self.depth == 1 && self.word.len() <= LONGEST {
             self.word.push(byte);
+        }
+    }
+
+    /// The word at hand is none that is known as it stands.
+    fn spoil(&mut self) {
+        if self.depth == 1 {
+            self.word.resize(LONGEST + 1, b' ');
         }
     }
 
@@ -96,11 +111,13 @@ impl Scan {
         }
         let word = std::mem::take(&mut self.word);
         if self.is_id
+            && word.len() <= LONGEST
             && let Ok(word) = String::from_utf8(word)
         {
-            self.id = match word.parse() {
-                Ok(number) if !self.was_text => Some(RequestId::Number(number)),
-                _ => Some(RequestId::String(word.into())),
+            self.id = match word.parse::<i64>() {
+                _ if self.was_text => Some(Value::from(word)),
+                Ok(number) => Some(Value::from(number)),
+                Err(_) => None,
             };
         }
         (self.is_id, self.was_text) = (false, false);
@@ -111,7 +128,7 @@ impl Scan {
 mod tests {
     use super::*;
 
-    fn answers(message: &str) -> Option<RequestId> {
+    fn answers(message: &str) -> Option<Value> {
         let mut scan = Scan::default();
         message.as_bytes().chunks(3).for_each(|chunk| scan.feed(chunk));
         scan.answers()
@@ -119,14 +136,38 @@ mod tests {
 
     #[test]
     fn the_id_is_found_wherever_it_stands() {
-        let seven = Some(RequestId::Number(7));
+        let seven = Some(Value::from(7));
         assert_eq!(answers(r#"{"jsonrpc":"2.0","id":7,"result":{"id":9,"x":[{"id":8}]}}"#), seven);
         assert_eq!(answers(r#"{ "result" : {"text":"\",\"id\":1,{[", "id": 2}, "jsonrpc":"2.0", "id" : 7 }"#), seven);
-        assert_eq!(answers(r#"{"id":"7"}"#), Some(RequestId::String("7".into())));
+        assert_eq!(answers(r#"{"id":"7"}"#), Some(Value::from("7")));
         assert_eq!(answers(r#"{"result":["id",7],"n":"id"}"#), None);
         assert_eq!(answers(r#"{"method":"ping","id":7}"#), None, "its own request");
         assert_eq!(answers(r#"{"id":7,"params":{},"method":"sampling/createMessage"}"#), None);
         assert_eq!(answers("no JSON at all, ] } :"), None);
+    }
+
+    #[test]
+    fn a_request_is_known_by_its_id_unless_that_is_in_doubt() {
+        let asks = |message: &str| {
+            let mut scan = Scan::default();
+            scan.feed(message.as_bytes());
+            scan.asks()
+        };
+        assert_eq!(
+            asks(r#"{"method":"tools/call","params":{"a":1,"a":2},"jsonrpc":"2.0","id":7}"#),
+            Some(Value::from(7))
+        );
+        assert_eq!(asks(r#"{"id":"x","method":"tools/call","params":{"#), Some(Value::from("x")), "cut off");
+        let long = "x".repeat(65);
+        let doubtful = [
+            r#"{"id":"a\n","method":"m"}"#,
+            r#"{"id":1.5,"method":"m"}"#,
+            r#"say {"id":1,"method":"m"}"#,
+            r#"{"id":1,"result":2}"#,
+        ];
+        for message in doubtful.into_iter().map(str::to_owned).chain([format!(r#"{{"id":"{long}","method":"m"}}"#)]) {
+            assert_eq!(asks(&message), None, "{message}");
+        }
     }
 
     #[test]
