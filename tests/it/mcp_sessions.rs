@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use toolcrib::{Effect, Tool};
 
 use crate::support::TestApp;
-use crate::support::mcp::{last, messages, next, posted, rpc};
+use crate::support::mcp::{last, messages, modern, next, posted, rpc};
 
 const VERSIONS: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-03-26"];
 const OLD: &str = "2025-11-25";
@@ -192,6 +192,65 @@ async fn a_session_hears_when_its_tools_have_changed() {
     assert!(nothing.is_err(), "{nothing:?}");
     assert_eq!(session.send("DELETE").await.status(), 202);
     assert_eq!(next(&mut stream).await, None, "it ends with its session");
+}
+
+#[tokio::test]
+async fn a_session_listens_on_one_stream_and_the_newest_is_it() {
+    let manifest = |description: &str| format!("tools:\n  calculator: {{kind: native, description: {description}}}\n");
+    let app = TestApp::with_manifest(&manifest("one"), []).await;
+    let session = app.session(OLD, None).await;
+    let mut lost = session.send("GET").await.into_body();
+    session.ask("ping", json!({})).await;
+    let mut kept = session.send("GET").await.into_body();
+    assert_eq!(next(&mut lost).await, None);
+    app.write("toolcrib.yaml", &manifest("two"));
+    assert_eq!(app.reload().await, None);
+    assert_eq!(next(&mut kept).await.unwrap()["method"], "notifications/tools/list_changed");
+}
+
+#[tokio::test]
+async fn streams_without_a_call_are_bounded_and_one_caller_cannot_have_them_all() {
+    let manifest = "callers:\n  - {name: ann, key: key-of-ann}\n  - {name: bob, key: key-of-bob}\n";
+    let app = TestApp::with_manifest(manifest, [echo()]).await;
+    let listen = async |key| {
+        let listen = modern("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}), Some(key));
+        app.respond(listen).await
+    };
+    let session = app.session(OLD, Some("key-of-ann")).await;
+    let mut open = vec![session.send("GET").await];
+    let refused = loop {
+        let response = listen("key-of-ann").await;
+        if response.status() != 200 || open.len() > 1000 {
+            break response;
+        }
+        open.push(response);
+    };
+    assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"5".parse().unwrap()));
+    let (_, problem) = last(refused).await;
+    assert_eq!(problem["kind"], "overloaded");
+    assert!(problem["detail"].as_str().unwrap().contains("of `ann`"), "{problem}");
+    assert!(open.len() <= 64, "{} of one caller", open.len());
+    // Its own stream may be opened anew all the same, and calls are no such streams.
+    open.push(session.send("GET").await);
+    assert_eq!(open.last().unwrap().status(), 200);
+    assert_eq!(session.call("echo", json!({"text": "hi"})).await["isError"], false);
+    assert_eq!(listen("key-of-bob").await.status(), 200);
+    open.pop();
+    open.remove(1);
+    assert_eq!(listen("key-of-ann").await.status(), 200, "a stream that was closed makes room");
+}
+
+#[tokio::test]
+async fn the_sessions_of_one_caller_shut_no_other_out() {
+    let manifest = "callers:\n  - {name: ann, key: key-of-ann}\n  - {name: bob, key: key-of-bob}\n";
+    let app = TestApp::with_manifest(manifest, [echo()]).await;
+    let client = json!({"name": "test", "version": "1"});
+    let params = json!({"protocolVersion": OLD, "capabilities": {}, "clientInfo": client});
+    let open = async |key| app.respond(posted(&rpc("initialize", params.clone()), Some(key), &[])).await.status();
+    for _ in 0..250 {
+        assert_eq!(open("key-of-ann").await, 200);
+    }
+    assert_eq!((open("key-of-ann").await.as_u16(), open("key-of-bob").await.as_u16()), (503, 200));
 }
 
 #[tokio::test]

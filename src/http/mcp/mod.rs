@@ -1,13 +1,14 @@
 //! `/mcp`: the tools as an MCP server over streamable HTTP, in both of its eras.
 //!
 //! rmcp speaks the protocol. Here is what it leaves to its host: who asks and who owns a session (`sessions`), messages that are
-//! none (`message`), and the end of the service. The plain call of 2026-07-28, which most calls are, is
+//! none (`message`), how many streams may be open (`streams`), and the end of the service. The plain call of 2026-07-28, which most calls are, is
 //! answered without it (`plain`), by the same code below; whatever else comes goes to rmcp, which says what is wrong with it.
 
 mod message;
 mod plain;
 mod routes;
 mod sessions;
+mod streams;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use self::routes::{__path_delete, __path_get, __path_post, delete, get, post};
 use self::sessions::Sessions;
+use self::streams::Streams;
 use crate::mcp::{Guest, Handler};
 use crate::registry::Registry;
 
@@ -37,6 +39,7 @@ const MODERN: &str = "2026-07-28";
 pub(super) struct Face {
     handler: Handler,
     sessions: Sessions,
+    streams: Streams,
     rmcp: StreamableHttpService<Handler, LocalSessionManager>,
 }
 
@@ -54,7 +57,7 @@ impl Face {
             .with_cancellation_token(ending.clone());
         let each = handler.clone();
         let rmcp = StreamableHttpService::new(move || Ok(each.clone()), sessions.manager(), config);
-        Self { handler, sessions, rmcp }
+        Self { handler, sessions, streams: Streams::new(), rmcp }
     }
 
     async fn ask(&self, mut parts: Parts, body: Bytes, guest: Guest) -> Response {

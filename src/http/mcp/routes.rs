@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 use tower_http::request_id::RequestId;
 
 use super::message::{self, Message};
@@ -25,8 +25,25 @@ fn named(headers: &HeaderMap) -> Option<&str> {
     headers.get(SESSION).map(|id| id.to_str().unwrap_or_default())
 }
 
+/// The request whose answer is a stream that lasts (2026-07-28).
+const LISTEN: &str = "subscriptions/listen";
+
 fn is_modern(headers: &HeaderMap) -> bool {
     headers.get(VERSION).is_some_and(|version| version == MODERN)
+}
+
+/// The stream of a call that broke off, which ends with that call: rmcp's ids of such events have two parts.
+fn takes_up_a_call(headers: &HeaderMap) -> bool {
+    headers.get("last-event-id").is_some_and(|id| id.as_bytes().contains(&b'/'))
+}
+
+/// An answer with something that is given up at its end.
+fn holding(response: Response, held: impl Send + 'static) -> Response {
+    response.map(|body| {
+        Body::from_stream(body.into_data_stream().inspect(move |_| {
+            let _ = &held;
+        }))
+    })
 }
 
 /// Speak MCP.
@@ -70,13 +87,19 @@ pub(in crate::http) async fn post(
     guest.leaves_by_stream = false;
     let Some(id) = named(&parts.headers) else {
         guest.leaves_by_stream = !opens;
-        let place = if opens { Some(face.sessions.place()?) } else { None };
-        let caller = guest.caller.name.clone();
+        let place = if opens { Some(face.sessions.place(&guest.caller)?) } else { None };
+        let listens = match message.method() {
+            Some(LISTEN) => Some(face.streams.place(&guest.caller)?),
+            _ => None,
+        };
         let response = face.ask(parts, body, guest).await;
         if let (Some(id), Some(place)) = (named(response.headers()), place) {
-            place.take(id, caller);
+            place.take(id);
         }
-        return Ok(response);
+        return Ok(match listens {
+            Some(place) => holding(response, place),
+            None => response,
+        });
     };
     let Some(session) = face.sessions.get(id, &guest.caller) else { return Ok(message::no_session(message.id)) };
     let held = match &message.id {
@@ -102,14 +125,19 @@ pub(in crate::http) async fn get(
     State(AppState { mcp: face, .. }): State<AppState>,
     Visit { caller, .. }: Visit,
     request: Request,
-) -> Response {
+) -> Result<Response, ApiError> {
     let (parts, _) = request.into_parts();
     let guest = Guest { caller, ..Guest::operator() };
     let id = named(&parts.headers).filter(|_| !is_modern(&parts.headers));
-    let Some(id) = id else { return face.ask(parts, Bytes::new(), guest).await };
-    let Some(session) = face.sessions.get(id, &guest.caller) else { return message::no_session(None) };
+    let Some(id) = id else { return Ok(face.ask(parts, Bytes::new(), guest).await) };
+    let Some(session) = face.sessions.get(id, &guest.caller) else { return Ok(message::no_session(None)) };
+    let listens = match takes_up_a_call(&parts.headers) {
+        true => None,
+        false => Some(face.sessions.listen(&session, &face.streams, &guest.caller).await?),
+    };
     let response = face.ask(parts, Bytes::new(), guest).await;
-    in_session(&face, session, response)
+    let place = listens.map(|listens| listens.place.clone());
+    Ok(in_session(&face, session.clone(), holding(response, place)))
 }
 
 /// End a session.
@@ -143,12 +171,6 @@ fn in_session(face: &Face, session: Arc<Session>, response: Response) -> Respons
         return response;
     }
     let left = session.left().clone();
-    let open = session.visit();
-    response.map(|body| {
-        let frames = body.into_data_stream().map_ok(move |bytes| {
-            let _ = &open;
-            bytes
-        });
-        Body::from_stream(frames.take_until(left.cancelled_owned()))
-    })
+    let response = holding(response, session.visit());
+    response.map(|body| Body::from_stream(body.into_data_stream().take_until(left.cancelled_owned())))
 }
