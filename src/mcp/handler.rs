@@ -43,6 +43,8 @@ pub struct Handler {
     registry: Arc<Registry>,
     lists: Arc<Lists>,
     guest: fn(&Extensions) -> Option<Guest>,
+    /// Who asks, for what rmcp wants to know before it hands over a message.
+    asks: Arc<Caller>,
 }
 
 type Called = Result<Answer, CallError>;
@@ -55,12 +57,19 @@ impl Handler {
 
     /// For a transport that knows who asks: `guest` finds it among what the transport put beside a message.
     pub fn for_guests(registry: Arc<Registry>, guest: fn(&Extensions) -> Option<Guest>) -> Self {
-        Self { registry, lists: Arc::default(), guest }
+        Self { registry, lists: Arc::default(), guest, asks: Arc::new(Caller::anonymous()) }
     }
 
-    /// Whether parameters of this tool stand in headers too, which are then to be held against the arguments.
-    pub fn has_parameters_in_header(&self, catalog: &Arc<Catalog>, name: &str) -> bool {
-        self.lists.in_header(catalog, name).is_some()
+    /// The same server for a message of this caller's.
+    #[must_use]
+    pub fn asked_by(self, caller: Arc<Caller>) -> Self {
+        Self { asks: caller, ..self }
+    }
+
+    /// Whether parameters of the tool that this caller means stand in headers too, which are then to be held against the
+    /// arguments.
+    pub fn has_parameters_in_header(&self, catalog: &Arc<Catalog>, name: &str, caller: &Caller) -> bool {
+        self.lists.in_header(catalog, name, caller).is_some()
     }
 
     fn guest(&self, extensions: &Extensions) -> Guest {
@@ -148,7 +157,7 @@ impl ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.lists.in_header(&self.registry.catalog(), name)
+        self.lists.in_header(&self.registry.catalog(), name, &self.asks)
     }
 
     async fn list_tools(

@@ -17,7 +17,6 @@ use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::response::Response;
 use rmcp::model::Extensions;
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +39,7 @@ pub(super) struct Face {
     handler: Handler,
     sessions: Sessions,
     streams: Streams,
-    rmcp: StreamableHttpService<Handler, LocalSessionManager>,
+    config: StreamableHttpServerConfig,
 }
 
 impl Face {
@@ -55,15 +54,17 @@ impl Face {
             .with_json_response(true)
             .with_max_request_body_bytes(max_body)
             .with_cancellation_token(ending.clone());
-        let each = handler.clone();
-        let rmcp = StreamableHttpService::new(move || Ok(each.clone()), sessions.manager(), config);
-        Self { handler, sessions, streams: Streams::new(), rmcp }
+        Self { handler, sessions, streams: Streams::new(), config }
     }
 
     async fn ask(&self, mut parts: Parts, body: Bytes, guest: Guest) -> Response {
+        // rmcp's service is nothing but these three; its sessions are in the manager.
+        let handler = self.handler.clone().asked_by(guest.caller.clone());
+        let rmcp =
+            StreamableHttpService::new(move || Ok(handler.clone()), self.sessions.manager(), self.config.clone());
         parts.extensions.insert(guest);
         let request = Request::from_parts(parts, Body::from(body));
-        message::said(Box::pin(self.rmcp.handle(request)).await.map(Body::new)).await
+        message::said(Box::pin(rmcp.handle(request)).await.map(Body::new)).await
     }
 }
 

@@ -74,7 +74,8 @@ pub(in crate::http) async fn post(
         leaves_by_stream: true,
         ..Guest::operator()
     };
-    let message = match plain::Call::of(&parts.headers, message, &face.handler, &catalog) {
+    let call = plain::Call::of(&parts.headers, message, &face.handler, &catalog, &guest.caller);
+    let message = match call {
         Ok(call) => return Ok(call.answer(&registry, catalog, &guest).await),
         Err(message) => message,
     };
