@@ -539,3 +539,29 @@ async fn what_the_protocol_refuses_is_refused_on_the_short_way_too() {
         assert_eq!(answer["error"]["code"], -32602, "{odd}: {answer}");
     }
 }
+
+#[tokio::test]
+async fn a_key_that_is_taken_back_keeps_no_stream() {
+    let manifest = |key: &str| {
+        format!("callers:\n  - {{name: ann, key: {key}}}\n  - {{name: bob, key: key-of-bob, deny: [nothing]}}\n")
+    };
+    let app = TestApp::with_manifest(&manifest("key-of-ann"), [add()]).await;
+    let listen = |key| modern("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}), Some(key));
+    let mut streams = Vec::new();
+    for key in ["key-of-ann", "key-of-bob"] {
+        let session = app.session("2025-11-25", Some(key)).await;
+        streams.push(session.send("GET").await.into_body());
+        let mut listens = app.respond(listen(key)).await.into_body();
+        assert_eq!(next(&mut listens).await.unwrap()["method"], "notifications/subscriptions/acknowledged");
+        streams.push(listens);
+    }
+    // The same callers; ann's key is another, and bob may not use `add` any more.
+    app.write("toolcrib.yaml", &manifest("key-of-ann-2").replace("nothing", "add"));
+    assert_eq!(app.reload().await, None);
+    for stream in &mut streams[..2] {
+        assert_eq!(next(stream).await, None);
+    }
+    for stream in &mut streams[2..] {
+        assert_eq!(next(stream).await.unwrap()["method"], "notifications/tools/list_changed");
+    }
+}

@@ -254,6 +254,39 @@ async fn the_sessions_of_one_caller_shut_no_other_out() {
 }
 
 #[tokio::test]
+async fn a_session_that_says_twice_that_it_is_ready_hears_of_a_change_once() {
+    let manifest = |description: &str| format!("tools:\n  calculator: {{kind: native, description: {description}}}\n");
+    let app = TestApp::with_manifest(&manifest("one"), []).await;
+    let session = app.session(OLD, None).await;
+    let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert_eq!(session.post(&ready).await.status(), 202);
+    let mut stream = session.send("GET").await.into_body();
+    session.ask("ping", json!({})).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    app.write("toolcrib.yaml", &manifest("two"));
+    assert_eq!(app.reload().await, None);
+    assert_eq!(next(&mut stream).await.unwrap()["method"], "notifications/tools/list_changed");
+    let nothing = tokio::time::timeout(Duration::from_millis(100), next(&mut stream)).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_asked_while_a_session_ends_is_answered_or_finds_none() {
+    let app = TestApp::new([echo()]).await;
+    for round in 0..200 {
+        let session = app.session(OLD, None).await;
+        let asked = async {
+            tokio::time::sleep(Duration::from_micros(round * 5)).await;
+            session.post(&rpc("ping", json!({}))).await.status().as_u16()
+        };
+        let listens = async { session.send("GET").await.status().as_u16() };
+        let (asked, listens, ended) = tokio::join!(asked, listens, session.send("DELETE"));
+        assert!([200, 404].contains(&asked) && [200, 404].contains(&listens), "{asked}, {listens}");
+        assert_eq!(ended.status(), 202);
+    }
+}
+
+#[tokio::test]
 async fn sessions_end_with_the_service() {
     let app = TestApp::new([echo()]).await;
     let mut stream = {

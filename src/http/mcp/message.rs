@@ -102,7 +102,9 @@ pub(super) async fn said(response: Response) -> Response {
     let words = String::from_utf8_lossy(&words).into_owned();
     let error = match status.is_server_error() {
         true => {
-            tracing::error!(%status, words, "an MCP message could not be answered");
+            // What comes behind may name a session, which is a secret.
+            let what = words.split(':').next().unwrap_or_default();
+            tracing::error!(%status, what, "an MCP message could not be answered");
             ErrorData::internal_error("the service failed; its log says why", None)
         }
         false => ErrorData::invalid_request(words, None),

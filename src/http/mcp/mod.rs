@@ -18,7 +18,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use rmcp::model::Extensions;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(super) use self::routes::{__path_delete, __path_get, __path_post, delete, get, post};
 use self::sessions::Sessions;
@@ -40,21 +40,27 @@ pub(super) struct Face {
     sessions: Sessions,
     streams: Streams,
     config: StreamableHttpServerConfig,
+    /// Tripped when streams without a call end.
+    ending: CancellationToken,
+    /// Sessions end, and what is answered in them, when nobody can ask any more.
+    _over: Arc<DropGuard>,
 }
 
 impl Face {
-    /// Its streams and sessions end with `ending`.
+    /// Its streams without a call end with `ending`. Answers are given all the time that their connections have.
     pub(super) fn new(registry: Arc<Registry>, max_body: usize, ending: &CancellationToken) -> Self {
         let handler = Handler::for_guests(registry, guest_beside);
-        let sessions = Sessions::new(ending.clone());
+        let over = CancellationToken::new();
+        let sessions = Sessions::new(over.clone());
         // Host and Origin are looked at on every route (`guard.rs`).
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .disable_allowed_origins()
             .with_json_response(true)
             .with_max_request_body_bytes(max_body)
-            .with_cancellation_token(ending.clone());
-        Self { handler, sessions, streams: Streams::new(), config }
+            .with_cancellation_token(over.clone());
+        let _over = Arc::new(over.drop_guard());
+        Self { handler, sessions, streams: Streams::new(), config, ending: ending.clone(), _over }
     }
 
     async fn ask(&self, mut parts: Parts, body: Bytes, guest: Guest) -> Response {

@@ -1,24 +1,32 @@
 //! What is done with a request before rmcp has it, and with the answer after.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
+use serde_json::Value;
+use tokio::sync::oneshot;
 use tower_http::request_id::RequestId;
 
 use super::message::{self, Message};
-use super::sessions::Session;
+use super::sessions::{Refused, Session};
+use super::streams::turned_away;
 use super::{Face, MODERN, SESSION, VERSION, plain};
+use crate::call::Caller;
 use crate::http::auth::Visit;
 use crate::http::problem::ApiError;
 use crate::http::responses::{Always, Keyed, Reading, Sitting};
 use crate::http::state::AppState;
 use crate::http::{body, request_id};
 use crate::mcp::Guest;
+use crate::registry::Registry;
 
 /// The session that a request names; without one, or in the version that has none, there is nothing to find.
 fn named(headers: &HeaderMap) -> Option<&str> {
@@ -35,15 +43,6 @@ fn is_modern(headers: &HeaderMap) -> bool {
 /// The stream of a call that broke off, which ends with that call: rmcp's ids of such events have two parts.
 fn takes_up_a_call(headers: &HeaderMap) -> bool {
     headers.get("last-event-id").is_some_and(|id| id.as_bytes().contains(&b'/'))
-}
-
-/// An answer with something that is given up at its end.
-fn holding(response: Response, held: impl Send + 'static) -> Response {
-    response.map(|body| {
-        Body::from_stream(body.into_data_stream().inspect(move |_| {
-            let _ = &held;
-        }))
-    })
 }
 
 /// Speak MCP.
@@ -85,35 +84,34 @@ pub(in crate::http) async fn post(
     if is_modern(&parts.headers) && !opens {
         parts.headers.remove(SESSION);
     }
-    guest.leaves_by_stream = false;
     let Some(id) = named(&parts.headers) else {
-        guest.leaves_by_stream = !opens;
-        let place = if opens { Some(face.sessions.place(&guest.caller)?) } else { None };
-        let listens = match message.method() {
-            Some(LISTEN) => Some(face.streams.place(&guest.caller)?),
-            _ => None,
+        return match message.method() {
+            Some("initialize") => {
+                guest.leaves_by_stream = false;
+                open(face, parts, body, guest).await
+            }
+            Some(LISTEN) => {
+                let place = face.streams.place(&guest.caller)?;
+                let end = end(&face, registry, &parts.headers, &guest.caller);
+                let response = face.ask(parts, body, guest).await;
+                Ok(until(end, place, response))
+            }
+            _ => Ok(face.ask(parts, body, guest).await),
         };
-        let response = face.ask(parts, body, guest).await;
-        if let (Some(id), Some(place)) = (named(response.headers()), place) {
-            place.take(id);
-        }
-        return Ok(match listens {
-            Some(place) => holding(response, place),
-            None => response,
-        });
     };
+    guest.leaves_by_stream = false;
     let Some(session) = face.sessions.get(id, &guest.caller) else { return Ok(message::no_session(message.id)) };
-    let held = match &message.id {
-        Some(id) if message.method().is_some() => match session.begin(id) {
-            Some(held) => held,
-            None => return Ok(message::id_in_use(id)),
-        },
+    let begun = match &message.id {
+        Some(id) if message.method().is_some() => session.begin(id),
         _ => session.visit(),
+    };
+    let held = match begun {
+        Ok(held) => held,
+        Err(refused) => return Ok(refusal(refused, message.id)),
     };
     (guest.left, guest.told) = (session.left().clone(), session.told().clone());
     guest.held = Some(Arc::new(held));
-    let response = face.ask(parts, body, guest).await;
-    Ok(in_session(&face, session, response))
+    Ok(in_session(&face, &session, message.id, face.ask(parts, body, guest)).await)
 }
 
 /// Listen to what the server says on its own.
@@ -123,7 +121,7 @@ pub(in crate::http) async fn post(
 #[utoipa::path(get, operation_id = "mcp_stream", path = "/mcp", tag = "mcp", responses(
     (status = 200, description = "The stream", body = String, content_type = "text/event-stream"), Always, Keyed, Sitting))]
 pub(in crate::http) async fn get(
-    State(AppState { mcp: face, .. }): State<AppState>,
+    State(AppState { mcp: face, registry, .. }): State<AppState>,
     Visit { caller, .. }: Visit,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -136,9 +134,10 @@ pub(in crate::http) async fn get(
         true => None,
         false => Some(face.sessions.listen(&session, &face.streams, &guest.caller).await?),
     };
-    let response = face.ask(parts, Bytes::new(), guest).await;
+    let end = end(&face, registry, &parts.headers, &guest.caller);
+    let response = in_session(&face, &session, None, face.ask(parts, Bytes::new(), guest)).await;
     let place = listens.map(|listens| listens.place.clone());
-    Ok(in_session(&face, session.clone(), holding(response, place)))
+    Ok(until(end, place, response))
 }
 
 /// End a session.
@@ -158,20 +157,127 @@ pub(in crate::http) async fn delete(
         return face.ask(parts, Bytes::new(), guest).await;
     };
     match face.sessions.get(id, &caller) {
-        Some(session) => face.sessions.end(&session),
-        None => return message::no_session(None),
+        Some(session) if face.sessions.end(&session) => StatusCode::ACCEPTED.into_response(),
+        _ => message::no_session(None),
     }
-    StatusCode::ACCEPTED.into_response()
+}
+
+/// Opens a session, in a task of its own: dropped half-way, it would leave one at rmcp that nobody knows of.
+async fn open(face: Face, parts: Parts, body: Bytes, guest: Guest) -> Result<Response, ApiError> {
+    let place = face.sessions.place(&guest.caller)?;
+    let (opened, answer) = oneshot::channel();
+    tokio::spawn(async move {
+        let response = face.ask(parts, body, guest).await;
+        let session = named(response.headers()).map(|id| place.take(id));
+        if let (Err(_), Some(session)) = (opened.send(response), session) {
+            // Its client has left, and does not know it either.
+            face.sessions.end(&session);
+        }
+    });
+    answer.await.map_err(|_| ApiError::Internal)
 }
 
 /// An answer inside a session: its stream counts as use, and ends with it.
-fn in_session(face: &Face, session: Arc<Session>, response: Response) -> Response {
-    if response.status() == StatusCode::NOT_FOUND {
-        // rmcp has ended it.
-        face.sessions.end(&session);
+async fn in_session(
+    face: &Face,
+    session: &Session,
+    id: Option<Value>,
+    asked: impl Future<Output = Response>,
+) -> Response {
+    let visit = match session.visit() {
+        Ok(visit) => visit,
+        Err(refused) => return refusal(refused, id),
+    };
+    let response = match session.answer(asked).await {
+        Ok(response) => response,
+        Err(refused) => return refusal(refused, id),
+    };
+    let failed = response.status() == StatusCode::NOT_FOUND || response.status().is_server_error();
+    if failed && face.sessions.end_if_lost(session).await {
+        return message::no_session(id);
+    }
+    until(session.left().clone().cancelled_owned(), visit, response)
+}
+
+fn refusal(refused: Refused, id: Option<Value>) -> Response {
+    match refused {
+        Refused::Gone => message::no_session(id),
+        Refused::IdInUse => message::id_in_use(&id.unwrap_or_default()),
+    }
+}
+
+/// Returns when a stream without a call has to end.
+fn end(
+    face: &Face,
+    registry: Arc<Registry>,
+    headers: &HeaderMap,
+    caller: &Arc<Caller>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let (ending, headers, caller) = (face.ending.clone(), headers.clone(), caller.clone());
+    async move {
+        tokio::select! {
+            () = ending.cancelled() => {}
+            () = turned_away(registry, headers, caller) => {}
+        }
+    }
+}
+
+/// A stream that is cut off at this end, and gives up `held` at its own.
+fn until(end: impl Future<Output = ()> + Send + 'static, held: impl Send + 'static, response: Response) -> Response {
+    let kind = response.headers().get(CONTENT_TYPE);
+    if kind.is_none_or(|kind| kind != "text/event-stream") {
         return response;
     }
-    let left = session.left().clone();
-    let response = holding(response, session.visit());
-    response.map(|body| Body::from_stream(body.into_data_stream().take_until(left.cancelled_owned())))
+    response.map(|body| {
+        let frames = body.into_data_stream().inspect(move |_| {
+            let _ = &held;
+        });
+        Body::from_stream(frames.take_until(Box::pin(end)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::task::{Context, Waker};
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::App;
+
+    /// rmcp's table cannot be seen from without.
+    #[tokio::test]
+    async fn whoever_leaves_while_a_session_opens_leaves_none_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
+        let app = App::builder().ledger(ledger).build().await.unwrap();
+        let face = Face::new(app.registry().clone(), 1 << 20, &CancellationToken::new());
+        let manager = face.sessions.manager();
+        let body = r#"{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
+            "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}"#;
+        let ask = || {
+            let request = Request::post("/mcp").header("host", "localhost").header("content-type", "application/json");
+            let request = request.header("accept", "application/json, text/event-stream");
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            Box::pin(open(face.clone(), parts, Bytes::from(body), Guest::operator()))
+        };
+        for polls in 1..20 {
+            let mut asked = ask();
+            for poll in 0..polls {
+                if poll > 0 {
+                    tokio::task::yield_now().await;
+                }
+                if asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+                    break;
+                }
+            }
+        }
+        let kept = ask().await.unwrap();
+        assert_eq!(kept.status(), StatusCode::OK);
+        while manager.sessions.read().await.len() != face.sessions.len() {
+            tokio::task::yield_now().await;
+        }
+        assert!(face.sessions.len() < 20);
+    }
 }

@@ -3,6 +3,7 @@
 //! rmcp keeps them; it knows neither callers nor bounds, and its own idle time ends a session under a running call.
 
 use std::collections::{HashMap, HashSet};
+use std::future::Future;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use serde_json::Value;
+use tokio::sync::RwLock;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +54,8 @@ pub(super) struct Session {
     left: CancellationToken,
     told: Arc<AtomicBool>,
     uses: Arc<Mutex<Uses>>,
+    /// Held by who asks rmcp for something in it: nobody may find it gone there.
+    asking: Arc<RwLock<()>>,
     /// The place of the stream that listens, while there is one.
     listening: tokio::sync::Mutex<Weak<streams::Place>>,
 }
@@ -62,6 +66,16 @@ struct Uses {
     /// How many hold it: requests and streams.
     open: usize,
     last: Instant,
+    /// No use begins any more.
+    ended: bool,
+}
+
+/// Why nothing can be asked in a session.
+pub(super) enum Refused {
+    /// It has ended.
+    Gone,
+    /// A request with this id is under way.
+    IdInUse,
 }
 
 /// A place for a session that is being opened.
@@ -102,6 +116,11 @@ impl Sessions {
         self.0.manager.clone()
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        lock(&self.0.table).by_id.len()
+    }
+
     /// The session of that id, if it is this caller's.
     pub(super) fn get(&self, id: &str, caller: &Caller) -> Option<Arc<Session>> {
         lock(&self.0.table).by_id.get(id).filter(|session| session.owner == caller.name).cloned()
@@ -127,7 +146,8 @@ impl Sessions {
         }
         table.opening.push(caller.name.clone());
         drop(table);
-        idlest.iter().for_each(|session| self.end(session));
+        // One that is used again just now stays: then there is one too many for a while.
+        idlest.iter().for_each(|session| _ = self.end_if(session, |idle| idle.is_some()));
         Ok(Place { sessions: self.clone(), owner: caller.name.clone() })
     }
 
@@ -156,13 +176,36 @@ impl Sessions {
         Ok(Listening { place, _alone: listening })
     }
 
-    /// Ends a session, and with it what is under way in it.
-    pub(super) fn end(&self, session: &Session) {
-        lock(&self.0.table).by_id.remove(&session.id);
-        session.left.cancel();
-        let (manager, id) = (self.0.manager.clone(), session.id.clone());
-        // It may wait for a client that reads slowly.
-        tokio::spawn(async move { manager.close_session(&id).await });
+    /// Ends a session, and with it what is under way in it. `false`: it has ended before.
+    pub(super) fn end(&self, session: &Session) -> bool {
+        self.end_if(session, |_| true)
+    }
+
+    /// The same, if that is right with how long nobody has used it (`None`: somebody does).
+    fn end_if(&self, session: &Session, right: impl FnOnce(Option<Duration>) -> bool) -> bool {
+        let ends = {
+            let mut uses = lock(&session.uses);
+            let ends = !uses.ended && right(uses.idle());
+            uses.ended |= ends;
+            ends
+        };
+        if ends {
+            lock(&self.0.table).by_id.remove(&session.id);
+            session.left.cancel();
+            let (manager, id, asking) = (self.0.manager.clone(), session.id.clone(), session.asking.clone());
+            // It may wait for a client that reads slowly.
+            tokio::spawn(async move {
+                let _nobody_asks = asking.write().await;
+                manager.close_session(&id).await
+            });
+        }
+        ends
+    }
+
+    /// Ends a session that rmcp has ended, if it has.
+    pub(super) async fn end_if_lost(&self, session: &Session) -> bool {
+        let is_there = self.0.manager.has_session(&session.id).await;
+        !is_there.unwrap_or_default() && self.end_if(session, |_| true)
     }
 
     async fn end_when_idle(self, session: Arc<Session>) {
@@ -172,9 +215,8 @@ impl Sessions {
                 () = session.left.cancelled() => return,
                 () = sleep_until(due) => {}
             }
-            if session.idle().is_some_and(|idle| idle >= IDLE) {
-                tracing::debug!(caller = %session.owner, "an MCP session ends: nobody used it");
-                return self.end(&session);
+            if self.end_if(&session, |idle| idle.is_some_and(|idle| idle >= IDLE)) {
+                return tracing::debug!(caller = %session.owner, "an MCP session has ended: nobody used it");
             }
         }
     }
@@ -182,19 +224,21 @@ impl Sessions {
 
 impl Place {
     /// The session has this id.
-    pub(super) fn take(self, id: &str) {
+    pub(super) fn take(self, id: &str) -> Arc<Session> {
         let Self { sessions, owner } = &self;
-        let uses = Uses { requests: HashSet::new(), open: 0, last: Instant::now() };
+        let uses = Uses { requests: HashSet::new(), open: 0, last: Instant::now(), ended: false };
         let session = Arc::new(Session {
             id: id.into(),
             owner: owner.clone(),
             left: sessions.0.ending.child_token(),
             told: Arc::default(),
             uses: Arc::new(Mutex::new(uses)),
+            asking: Arc::default(),
             listening: tokio::sync::Mutex::default(),
         });
         lock(&sessions.0.table).by_id.insert(session.id.clone(), session.clone());
-        tokio::spawn(sessions.clone().end_when_idle(session));
+        tokio::spawn(sessions.clone().end_when_idle(session.clone()));
+        session
     }
 }
 
@@ -216,26 +260,45 @@ impl Session {
         &self.told
     }
 
-    /// Begins a request; `None` while another with this id is under way.
-    pub(super) fn begin(&self, id: &Value) -> Option<Use> {
-        let is_new = lock(&self.uses).requests.insert(id.clone());
-        is_new.then(|| {
-            let mut visit = self.visit();
-            visit.request = Some(id.clone());
-            visit
-        })
+    /// Begins a request.
+    pub(super) fn begin(&self, id: &Value) -> Result<Use, Refused> {
+        let mut visit = self.visit()?;
+        if !lock(&self.uses).requests.insert(id.clone()) {
+            return Err(Refused::IdInUse);
+        }
+        visit.request = Some(id.clone());
+        Ok(visit)
     }
 
     /// Anything else that holds it open.
-    pub(super) fn visit(&self) -> Use {
-        lock(&self.uses).open += 1;
-        Use { uses: self.uses.clone(), request: None }
+    pub(super) fn visit(&self) -> Result<Use, Refused> {
+        let mut uses = lock(&self.uses);
+        if uses.ended {
+            return Err(Refused::Gone);
+        }
+        uses.open += 1;
+        Ok(Use { uses: self.uses.clone(), request: None })
+    }
+
+    /// What rmcp answers in it, unless it ends before.
+    pub(super) async fn answer<T>(&self, asked: impl Future<Output = T>) -> Result<T, Refused> {
+        let _asking = self.asking.read().await;
+        tokio::select! {
+            biased;
+            () = self.left.cancelled() => Err(Refused::Gone),
+            answer = asked => Ok(answer),
+        }
     }
 
     /// For how long nobody has used it; `None` while somebody does.
     fn idle(&self) -> Option<Duration> {
-        let uses = lock(&self.uses);
-        (uses.open == 0).then(|| uses.last.elapsed())
+        lock(&self.uses).idle()
+    }
+}
+
+impl Uses {
+    fn idle(&self) -> Option<Duration> {
+        (self.open == 0).then(|| self.last.elapsed())
     }
 }
 
@@ -273,7 +336,7 @@ mod tests {
     async fn a_session_ends_when_nobody_has_used_it_for_long() {
         let sessions = Sessions::with_most(2, 2, CancellationToken::new());
         let (used, unused) = (opened(&sessions, "used"), opened(&sessions, "unused"));
-        let stream = used.visit();
+        let stream = used.visit().ok();
         sleep_until(Instant::now() + IDLE + Duration::from_secs(1)).await;
         assert!(is_there(&sessions, "used") && !is_there(&sessions, "unused"));
         assert!(unused.left().is_cancelled());
@@ -288,7 +351,7 @@ mod tests {
     async fn where_there_are_too_many_the_one_unused_longest_makes_room() {
         let sessions = Sessions::with_most(3, 3, CancellationToken::new());
         let busy = opened(&sessions, "busy");
-        let call = busy.begin(&Value::from(1)).unwrap();
+        let call = busy.begin(&Value::from(1)).ok();
         opened(&sessions, "old");
         advance(Duration::from_secs(30)).await;
         opened(&sessions, "young");
@@ -310,12 +373,25 @@ mod tests {
         opened_by(&sessions, "a1", &ann);
         let opening = sessions.place(&ann).unwrap();
         assert!(sessions.place(&ann).is_err(), "one that is being opened counts");
+        advance(Duration::from_secs(1)).await;
         opening.take("a2");
         opened_by(&sessions, "b2", &bob);
         advance(SPARED).await;
         opened_by(&sessions, "a3", &ann);
         let there = |id, caller| sessions.get(id, caller).is_some();
         assert!(!there("a1", &ann) && there("a2", &ann) && there("a3", &ann) && there("b1", &bob));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_has_ended_is_not_used_and_one_that_is_used_does_not_end() {
+        let sessions = Sessions::with_most(1, 1, CancellationToken::new());
+        let used = opened(&sessions, "used");
+        let visit = used.visit().ok();
+        assert!(!sessions.end_if(&used, |idle| idle.is_some()), "it was chosen before it was used");
+        drop(visit);
+        assert!(sessions.end(&used) && !sessions.end(&used));
+        assert!(matches!(used.begin(&Value::from(1)), Err(Refused::Gone)));
+        assert!(matches!(used.answer(async {}).await, Err(Refused::Gone)));
     }
 
     #[tokio::test]

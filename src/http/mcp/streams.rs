@@ -6,9 +6,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::http::HeaderMap;
+
 use crate::call::{CallError, Caller, Failure};
+use crate::http::auth::authenticate;
 use crate::http::problem::ApiError;
 use crate::http::settings::connections;
+use crate::registry::Registry;
 
 /// One connection in so many may be such a stream, and one of these in so many that of one caller.
 const SHARE: usize = 4;
@@ -66,6 +70,17 @@ impl Drop for Place {
             if *own == 0 {
                 open.remove(&self.caller);
             }
+        }
+    }
+}
+
+/// Returns when who showed this key is not let in with it any more, or as somebody else. (What it may use is another matter:
+/// that its list has changed it is told.)
+pub(super) async fn turned_away(registry: Arc<Registry>, headers: HeaderMap, caller: Arc<Caller>) {
+    let mut changes = registry.changes();
+    while authenticate(registry.catalog().callers(), &headers).is_ok_and(|known| known == caller) {
+        if changes.changed().await.is_err() {
+            return std::future::pending().await;
         }
     }
 }
