@@ -35,6 +35,9 @@ pub const VERSIONS: [ProtocolVersion; 4] = [
 /// A list may be kept for so long, in milliseconds; who listens is told sooner.
 const LIST_TTL: u64 = 60_000;
 
+/// What an `initialize` that cannot be read should be.
+pub const INITIALIZE: &str = "params has protocolVersion, capabilities and clientInfo with name and version";
+
 const INSTRUCTIONS: &str = "Call the tools that are listed. A result with isError says what to do next.";
 
 /// The tools of one registry as an MCP server. Clones are the same server.
@@ -235,9 +238,7 @@ impl ServerHandler for Handler {
             "tools/call" => "params has a name, which is a text, and arguments, which is an object",
             "tools/list" => "params has nothing but a cursor, which is a text",
             // 2026-07-28 has no such method.
-            "initialize" if !is_modern(&context) => {
-                "params has protocolVersion, capabilities and clientInfo with name and version"
-            }
+            "initialize" if !is_modern(&context) => INITIALIZE,
             "subscriptions/listen" => "params has notifications, which is an object",
             method => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)),
         };

@@ -287,6 +287,66 @@ async fn what_is_asked_while_a_session_ends_is_answered_or_finds_none() {
 }
 
 #[tokio::test]
+async fn a_request_that_opens_no_stream_takes_none_away() {
+    let manifest = |description: &str| format!("tools:\n  calculator: {{kind: native, description: {description}}}\n");
+    let app = TestApp::with_manifest(&manifest("one"), []).await;
+    let session = app.session(OLD, None).await;
+    let mut stream = session.send("GET").await.into_body();
+    assert_eq!(session.send("HEAD").await.status(), 405);
+    let mut unwanted = session.posted(&json!({}));
+    *unwanted.method_mut() = axum::http::Method::GET;
+    unwanted.headers_mut().insert("accept", "application/json".parse().unwrap());
+    assert_eq!(app.respond(unwanted).await.status(), 406);
+    session.ask("ping", json!({})).await;
+    app.write("toolcrib.yaml", &manifest("two"));
+    assert_eq!(app.reload().await, None);
+    assert_eq!(next(&mut stream).await.unwrap()["method"], "notifications/tools/list_changed");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused_with_what_would_be_right() {
+    let app = TestApp::new([echo()]).await;
+    let session = app.session(OLD, None).await;
+    let answer = |body: Value| {
+        json!({"jsonrpc": "2.0", "id": 9})
+            .as_object()
+            .unwrap()
+            .clone()
+            .into_iter()
+            .chain(body.as_object().unwrap().clone())
+            .collect::<Value>()
+    };
+    for (body, code, words) in [
+        (rpc("tools/call", json!([1])), -32600, "params is an object"),
+        (rpc("tools/call", json!({"name": "echo", "_meta": "x"})), -32600, "and so is its _meta"),
+        (rpc("tools/list", json!({"cursor": 5})), -32602, "a cursor is a text"),
+        (answer(json!({"error": "x"})), -32600, "no message of MCP"),
+    ] {
+        let (status, refused) = last(session.post(&body).await).await;
+        assert_eq!((status.as_u16(), &refused["error"]["code"]), (400, &json!(code)), "{refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains(words), "{refused}");
+    }
+    let lacking = rpc("initialize", json!({"protocolVersion": OLD, "capabilities": {}}));
+    let (status, refused) = last(app.respond(posted(&lacking, None, &[])).await).await;
+    assert_eq!((status.as_u16(), &refused["error"]["code"], &refused["id"]), (400, &json!(-32602), &json!(1)));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("clientInfo with name"), "{refused}");
+    let (status, refused) = last(app.respond(modern("initialize", json!({}), None)).await).await;
+    assert_eq!((status.as_u16(), &refused["error"]["code"]), (404, &json!(-32601)), "gone since: {refused}");
+}
+
+#[tokio::test]
+async fn a_header_that_says_two_things_is_refused() {
+    let app = TestApp::new([echo()]).await;
+    let session = app.session(OLD, None).await;
+    for (name, value) in [("mcp-session-id", "another"), ("mcp-protocol-version", "2025-06-18")] {
+        let mut twice = session.posted(&rpc("ping", json!({})));
+        twice.headers_mut().append(name, value.parse().unwrap());
+        let (status, refused) = last(app.respond(twice).await).await;
+        assert_eq!((status.as_u16(), &refused["error"]["code"], &refused["id"]), (400, &json!(-32020), &json!(1)));
+    }
+}
+
+#[tokio::test]
 async fn sessions_end_with_the_service() {
     let app = TestApp::new([echo()]).await;
     let mut stream = {

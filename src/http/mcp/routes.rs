@@ -6,11 +6,13 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
+use rmcp::model::InitializeRequestParams;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tower_http::request_id::RequestId;
@@ -40,9 +42,25 @@ fn is_modern(headers: &HeaderMap) -> bool {
     headers.get(VERSION).is_some_and(|version| version == MODERN)
 }
 
-/// The stream of a call that broke off, which ends with that call: rmcp's ids of such events have two parts.
-fn takes_up_a_call(headers: &HeaderMap) -> bool {
-    headers.get("last-event-id").is_some_and(|id| id.as_bytes().contains(&b'/'))
+/// Whether a GET opens the stream that a session listens on. None does that rmcp refuses (axum gives HEAD too), nor one that takes
+/// up a call whose stream broke off and ends with that call: ids of such events have two parts.
+fn listens(parts: &Parts) -> bool {
+    let accepts = |value: &HeaderValue| {
+        let value = value.to_str().unwrap_or_default().to_ascii_lowercase();
+        value.contains("text/event-stream")
+    };
+    let takes_up_a_call = parts.headers.get("last-event-id").is_some_and(|id| id.as_bytes().contains(&b'/'));
+    parts.method == Method::GET && parts.headers.get_all(ACCEPT).iter().any(accepts) && !takes_up_a_call
+}
+
+/// A header that says two things.
+fn doubled(headers: &HeaderMap) -> Option<&'static str> {
+    [VERSION, SESSION].into_iter().find(|name| headers.get_all(*name).iter().count() > 1)
+}
+
+/// Whether an `initialize` can be read. rmcp would take it for a message that lacks its session.
+fn begins(message: &Message) -> bool {
+    message.fields.get("params").is_some_and(|params| InitializeRequestParams::deserialize(params).is_ok())
 }
 
 /// Speak MCP.
@@ -66,6 +84,9 @@ pub(in crate::http) async fn post(
         Ok(message) => message,
         Err(wrong) => return Ok(wrong.into_response()),
     };
+    if let Some(header) = doubled(&parts.headers) {
+        return Ok(message::doubled(header, message.id));
+    }
     let mut guest = Guest {
         caller,
         request_id: request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into())),
@@ -86,6 +107,9 @@ pub(in crate::http) async fn post(
     }
     let Some(id) = named(&parts.headers) else {
         return match message.method() {
+            Some("initialize") if !is_modern(&parts.headers) && !begins(&message) => {
+                Ok(message::no_initialize(message.id))
+            }
             Some("initialize") => {
                 guest.leaves_by_stream = false;
                 open(face, parts, body, guest).await
@@ -126,13 +150,16 @@ pub(in crate::http) async fn get(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, _) = request.into_parts();
+    if let Some(header) = doubled(&parts.headers) {
+        return Ok(message::doubled(header, None));
+    }
     let guest = Guest { caller, ..Guest::operator() };
     let id = named(&parts.headers).filter(|_| !is_modern(&parts.headers));
     let Some(id) = id else { return Ok(face.ask(parts, Bytes::new(), guest).await) };
     let Some(session) = face.sessions.get(id, &guest.caller) else { return Ok(message::no_session(None)) };
-    let listens = match takes_up_a_call(&parts.headers) {
-        true => None,
-        false => Some(face.sessions.listen(&session, &face.streams, &guest.caller).await?),
+    let listens = match listens(&parts) {
+        true => Some(face.sessions.listen(&session, &face.streams, &guest.caller).await?),
+        false => None,
     };
     let end = end(&face, registry, &parts.headers, &guest.caller);
     let response = in_session(&face, &session, None, face.ask(parts, Bytes::new(), guest)).await;
@@ -151,6 +178,9 @@ pub(in crate::http) async fn delete(
     request: Request,
 ) -> Response {
     let (parts, _) = request.into_parts();
+    if let Some(header) = doubled(&parts.headers) {
+        return message::doubled(header, None);
+    }
     let id = named(&parts.headers).filter(|_| !is_modern(&parts.headers));
     let Some(id) = id else {
         let guest = Guest { caller, ..Guest::operator() };
