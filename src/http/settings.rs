@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::file_handles;
+
 /// `server:` of the manifest.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
@@ -57,4 +59,9 @@ pub(super) const BODY_IDLE_TIME: Duration = Duration::from_secs(10);
 pub(super) const LINGER_BYTES: u64 = 16 << 20;
 pub(super) const LINGER_TIME: Duration = Duration::from_secs(1);
 /// Connections at once, where there are file handles for them.
-pub(super) const CONNECTIONS: usize = 1024;
+const CONNECTIONS: usize = 1024;
+
+/// Connections at once. A file handle in two is for them; the ledger, tools and their programs need the others.
+pub(super) fn connections() -> usize {
+    file_handles::limit().map_or(CONNECTIONS, |handles| (handles / 2).clamp(8, CONNECTIONS))
+}

@@ -122,15 +122,16 @@ fn notes(answer: &Answer) -> JsonObject {
     notes
 }
 
-/// A file has text or bytes: one that has neither is empty text.
+/// A file has text or bytes: of one that has both its text is said, which models read, and one that has neither is empty text.
 fn whole(blocks: Cow<'_, [Content]>) -> Cow<'_, [Content]> {
-    let is_bare = |block: &Content| matches!(block, Content::Resource { resource } if resource.text.is_none() && resource.blob.is_none());
-    if !blocks.iter().any(is_bare) {
+    let is_odd = |block: &Content| matches!(block, Content::Resource { resource } if resource.text.is_some() == resource.blob.is_some());
+    if !blocks.iter().any(is_odd) {
         return blocks;
     }
     let mend = |block: Content| match block {
-        Content::Resource { resource } if resource.text.is_none() && resource.blob.is_none() => {
-            Content::Resource { resource: Resource { text: Some(String::new()), ..resource } }
+        Content::Resource { resource } if resource.text.is_some() == resource.blob.is_some() => {
+            let text = Some(resource.text.unwrap_or_default());
+            Content::Resource { resource: Resource { text, blob: None, ..resource } }
         }
         block => block,
     };

@@ -35,6 +35,9 @@ pub const VERSIONS: [ProtocolVersion; 4] = [
 /// A list may be kept for so long, in milliseconds; who listens is told sooner.
 const LIST_TTL: u64 = 60_000;
 
+/// What an `initialize` that cannot be read should be.
+pub const INITIALIZE: &str = "params has protocolVersion, capabilities and clientInfo with name and version";
+
 const INSTRUCTIONS: &str = "Call the tools that are listed. A result with isError says what to do next.";
 
 /// The tools of one registry as an MCP server. Clones are the same server.
@@ -45,6 +48,8 @@ pub struct Handler {
     guest: fn(&Extensions) -> Option<Guest>,
     /// Whoever is not named by the transport.
     operator: Guest,
+    /// Who asks, for what rmcp wants to know before it hands over a message.
+    asks: Arc<Caller>,
 }
 
 type Called = Result<Answer, CallError>;
@@ -57,12 +62,21 @@ impl Handler {
 
     /// For a transport that knows who asks: `guest` finds it among what the transport put beside a message.
     pub fn for_guests(registry: Arc<Registry>, guest: fn(&Extensions) -> Option<Guest>) -> Self {
-        Self { registry, lists: Arc::default(), guest, operator: Guest::operator() }
+        let operator = Guest::operator();
+        let asks = operator.caller.clone();
+        Self { registry, lists: Arc::default(), guest, operator, asks }
     }
 
-    /// Whether parameters of this tool stand in headers too, which are then to be held against the arguments.
-    pub fn has_parameters_in_header(&self, catalog: &Arc<Catalog>, name: &str) -> bool {
-        self.lists.in_header(catalog, name).is_some()
+    /// The same server for a message of this caller's.
+    #[must_use]
+    pub fn asked_by(self, caller: Arc<Caller>) -> Self {
+        Self { asks: caller, ..self }
+    }
+
+    /// Whether parameters of the tool that this caller means stand in headers too, which are then to be held against the
+    /// arguments.
+    pub fn has_parameters_in_header(&self, catalog: &Arc<Catalog>, name: &str, caller: &Caller) -> bool {
+        self.lists.in_header(catalog, name, caller).is_some()
     }
 
     fn guest(&self, extensions: &Extensions) -> Guest {
@@ -150,7 +164,7 @@ impl ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.lists.in_header(&self.registry.catalog(), name)
+        self.lists.in_header(&self.registry.catalog(), name, &self.asks)
     }
 
     async fn list_tools(
@@ -228,9 +242,7 @@ impl ServerHandler for Handler {
             "tools/call" => "params has a name, which is a text, and arguments, which is an object",
             "tools/list" => "params has nothing but a cursor, which is a text",
             // 2026-07-28 has no such method.
-            "initialize" if !is_modern(&context) => {
-                "params has protocolVersion, capabilities and clientInfo with name and version"
-            }
+            "initialize" if !is_modern(&context) => INITIALIZE,
             "subscriptions/listen" => "params has notifications, which is an object",
             method => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)),
         };

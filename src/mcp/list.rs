@@ -94,13 +94,13 @@ impl Lists {
         all.finish()
     }
 
-    /// The tool that a name means, if some of its parameters stand in headers too.
-    pub(super) fn in_header(&self, catalog: &Arc<Catalog>, name: &str) -> Option<Tool> {
+    /// The tool that a caller means by a name, if some of its parameters stand in headers too.
+    pub(super) fn in_header(&self, catalog: &Arc<Catalog>, name: &str, caller: &Caller) -> Option<Tool> {
         let rendered = self.of(catalog);
         if !rendered.any_in_header {
             return None;
         }
-        let (entry, _) = catalog.resolve(name, &Caller::anonymous()).ok()?;
+        let (entry, _) = catalog.resolve(name, caller).ok()?;
         let shown = rendered.tools.get(&entry.definition.name)?;
         shown.in_header.then(|| shown.tool.clone())
     }

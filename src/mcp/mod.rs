@@ -18,4 +18,4 @@ mod subscribers;
 pub use call::{Asked, prepare};
 pub use content::Reply;
 pub use guest::Guest;
-pub use handler::{Handler, VERSIONS};
+pub use handler::{Handler, INITIALIZE, VERSIONS};

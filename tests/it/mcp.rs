@@ -117,6 +117,7 @@ async fn content_is_mcps_own_on_the_short_way_and_on_the_long_one() {
     let tool = Tool::new("all", "…").effect(Effect::Read).call(|_, _| async {
         let resource = Resource { uri: "test://r".into(), mime_type: Some("text/plain".into()), ..Resource::default() };
         let blob = Resource { uri: "test://b".into(), blob: Some("aGk=".into()), ..Resource::default() };
+        let both = Resource { text: Some("hi".into()), ..blob.clone() };
         Ok(ToolResult {
             content: vec![
                 Content::text("x"),
@@ -124,6 +125,7 @@ async fn content_is_mcps_own_on_the_short_way_and_on_the_long_one() {
                 Content::Audio { data: "aGk=".into(), mime_type: "audio/wav".into() },
                 Content::Resource { resource },
                 Content::Resource { resource: blob },
+                Content::Resource { resource: both },
             ],
             structured_content: Some(json!([1, 2])),
             is_error: false,
@@ -137,7 +139,8 @@ async fn content_is_mcps_own_on_the_short_way_and_on_the_long_one() {
         json!([{"type": "text", "text": "x"}, {"type": "image", "data": "aGk=", "mimeType": "image/png"},
             {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"},
             {"type": "resource", "resource": {"uri": "test://r", "mimeType": "text/plain", "text": ""}},
-            {"type": "resource", "resource": {"uri": "test://b", "blob": "aGk="}}])
+            {"type": "resource", "resource": {"uri": "test://b", "blob": "aGk="}},
+            {"type": "resource", "resource": {"uri": "test://b", "text": "hi"}}])
     );
     assert_eq!(short["structuredContent"], json!([1, 2]), "any data since this version");
     let fields = |result: &Value| result.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
@@ -488,5 +491,77 @@ async fn parameters_that_stand_in_headers_are_held_against_the_arguments() {
     for header in [None, Some("us")] {
         let (status, answer) = last(app.respond(call(header)).await).await;
         assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!(-32020)), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn parameters_in_headers_are_those_of_the_tool_that_the_caller_means() {
+    let manifest = "callers:\n  - {name: ann, key: key-of-ann, deny: [RUN-IT]}\n";
+    let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+    let tool = |name: &str| {
+        Tool::new(name, "…").effect(Effect::Read).input_schema(schema.clone()).call(|_, _| async { Ok("ran") })
+    };
+    // To whoever may use both, `Run_It` means neither.
+    let app = TestApp::with_manifest(manifest, [tool("run_it"), tool("RUN-IT")]).await;
+    for said in [json!({}), json!({"progressToken": 1})] {
+        let call = |region: &str| {
+            let params = json!({"name": "Run_It", "arguments": {"region": "eu"}, "_meta": said});
+            let mut request = modern("tools/call", params, Some("key-of-ann"));
+            request.headers_mut().insert("mcp-param-region", region.parse().unwrap());
+            request
+        };
+        let (status, answer) = last(app.respond(call("us")).await).await;
+        assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!(-32020)), "{answer}");
+        let (status, answer) = last(app.respond(call("eu")).await).await;
+        assert_eq!((status.as_u16(), &answer["result"]["content"][0]["text"]), (200, &json!("ran")), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_protocol_refuses_is_refused_on_the_short_way_too() {
+    let app = TestApp::new([add()]).await;
+    let call = || modern("tools/call", json!({"name": "add", "arguments": {"a": 1, "b": 2}}), None);
+    for (header, value, refused) in [
+        ("content-type", "application/foo+json", 415),
+        ("accept", "application/json-seq, text/event-stream", 406),
+        ("accept", "application/json, text/event-streams", 406),
+    ] {
+        let mut request = call();
+        request.headers_mut().insert(header, value.parse().unwrap());
+        assert_eq!(app.respond(request).await.status(), refused, "{header}: {value}");
+    }
+    let mut request = call();
+    request.headers_mut().insert("content-type", "application/json; charset=utf-8".parse().unwrap());
+    assert_eq!(last(app.respond(request).await).await.1["result"]["structuredContent"]["sum"], 3);
+    for odd in [json!({"requestState": 5}), json!({"inputResponses": "x"})] {
+        let params = with(json!({"name": "add", "arguments": {"a": 1, "b": 2}}), odd.clone());
+        let (_, answer) = app.mcp("tools/call", params).await;
+        assert_eq!(answer["error"]["code"], -32602, "{odd}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_taken_back_keeps_no_stream() {
+    let manifest = |key: &str| {
+        format!("callers:\n  - {{name: ann, key: {key}}}\n  - {{name: bob, key: key-of-bob, deny: [nothing]}}\n")
+    };
+    let app = TestApp::with_manifest(&manifest("key-of-ann"), [add()]).await;
+    let listen = |key| modern("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}), Some(key));
+    let mut streams = Vec::new();
+    for key in ["key-of-ann", "key-of-bob"] {
+        let session = app.session("2025-11-25", Some(key)).await;
+        streams.push(session.send("GET").await.into_body());
+        let mut listens = app.respond(listen(key)).await.into_body();
+        assert_eq!(next(&mut listens).await.unwrap()["method"], "notifications/subscriptions/acknowledged");
+        streams.push(listens);
+    }
+    // The same callers; ann's key is another, and bob may not use `add` any more.
+    app.write("toolcrib.yaml", &manifest("key-of-ann-2").replace("nothing", "add"));
+    assert_eq!(app.reload().await, None);
+    for stream in &mut streams[..2] {
+        assert_eq!(next(stream).await, None);
+    }
+    for stream in &mut streams[2..] {
+        assert_eq!(next(stream).await.unwrap()["method"], "notifications/tools/list_changed");
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use toolcrib::{Effect, Tool};
 
 use crate::support::TestApp;
-use crate::support::mcp::{last, messages, next, posted, rpc};
+use crate::support::mcp::{last, messages, modern, next, posted, rpc};
 
 const VERSIONS: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-03-26"];
 const OLD: &str = "2025-11-25";
@@ -192,6 +192,158 @@ async fn a_session_hears_when_its_tools_have_changed() {
     assert!(nothing.is_err(), "{nothing:?}");
     assert_eq!(session.send("DELETE").await.status(), 202);
     assert_eq!(next(&mut stream).await, None, "it ends with its session");
+}
+
+#[tokio::test]
+async fn a_session_listens_on_one_stream_and_the_newest_is_it() {
+    let manifest = |description: &str| format!("tools:\n  calculator: {{kind: native, description: {description}}}\n");
+    let app = TestApp::with_manifest(&manifest("one"), []).await;
+    let session = app.session(OLD, None).await;
+    let mut lost = session.send("GET").await.into_body();
+    session.ask("ping", json!({})).await;
+    let mut kept = session.send("GET").await.into_body();
+    assert_eq!(next(&mut lost).await, None);
+    app.write("toolcrib.yaml", &manifest("two"));
+    assert_eq!(app.reload().await, None);
+    assert_eq!(next(&mut kept).await.unwrap()["method"], "notifications/tools/list_changed");
+}
+
+#[tokio::test]
+async fn streams_without_a_call_are_bounded_and_one_caller_cannot_have_them_all() {
+    let manifest = "callers:\n  - {name: ann, key: key-of-ann}\n  - {name: bob, key: key-of-bob}\n";
+    let app = TestApp::with_manifest(manifest, [echo()]).await;
+    let listen = async |key| {
+        let listen = modern("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}), Some(key));
+        app.respond(listen).await
+    };
+    let session = app.session(OLD, Some("key-of-ann")).await;
+    let mut open = vec![session.send("GET").await];
+    let refused = loop {
+        let response = listen("key-of-ann").await;
+        if response.status() != 200 || open.len() > 1000 {
+            break response;
+        }
+        open.push(response);
+    };
+    assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"5".parse().unwrap()));
+    let (_, problem) = last(refused).await;
+    assert_eq!(problem["kind"], "overloaded");
+    assert!(problem["detail"].as_str().unwrap().contains("of `ann`"), "{problem}");
+    assert!(open.len() <= 64, "{} of one caller", open.len());
+    // Its own stream may be opened anew all the same, and calls are no such streams.
+    open.push(session.send("GET").await);
+    assert_eq!(open.last().unwrap().status(), 200);
+    assert_eq!(session.call("echo", json!({"text": "hi"})).await["isError"], false);
+    assert_eq!(listen("key-of-bob").await.status(), 200);
+    open.pop();
+    open.remove(1);
+    assert_eq!(listen("key-of-ann").await.status(), 200, "a stream that was closed makes room");
+}
+
+#[tokio::test]
+async fn the_sessions_of_one_caller_shut_no_other_out() {
+    let manifest = "callers:\n  - {name: ann, key: key-of-ann}\n  - {name: bob, key: key-of-bob}\n";
+    let app = TestApp::with_manifest(manifest, [echo()]).await;
+    let client = json!({"name": "test", "version": "1"});
+    let params = json!({"protocolVersion": OLD, "capabilities": {}, "clientInfo": client});
+    let open = async |key| app.respond(posted(&rpc("initialize", params.clone()), Some(key), &[])).await.status();
+    for _ in 0..250 {
+        assert_eq!(open("key-of-ann").await, 200);
+    }
+    assert_eq!((open("key-of-ann").await.as_u16(), open("key-of-bob").await.as_u16()), (503, 200));
+}
+
+#[tokio::test]
+async fn a_session_that_says_twice_that_it_is_ready_hears_of_a_change_once() {
+    let manifest = |description: &str| format!("tools:\n  calculator: {{kind: native, description: {description}}}\n");
+    let app = TestApp::with_manifest(&manifest("one"), []).await;
+    let session = app.session(OLD, None).await;
+    let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert_eq!(session.post(&ready).await.status(), 202);
+    let mut stream = session.send("GET").await.into_body();
+    session.ask("ping", json!({})).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    app.write("toolcrib.yaml", &manifest("two"));
+    assert_eq!(app.reload().await, None);
+    assert_eq!(next(&mut stream).await.unwrap()["method"], "notifications/tools/list_changed");
+    let nothing = tokio::time::timeout(Duration::from_millis(100), next(&mut stream)).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_asked_while_a_session_ends_is_answered_or_finds_none() {
+    let app = TestApp::new([echo()]).await;
+    for round in 0..200 {
+        let session = app.session(OLD, None).await;
+        let asked = async {
+            tokio::time::sleep(Duration::from_micros(round * 5)).await;
+            session.post(&rpc("ping", json!({}))).await.status().as_u16()
+        };
+        let listens = async { session.send("GET").await.status().as_u16() };
+        let (asked, listens, ended) = tokio::join!(asked, listens, session.send("DELETE"));
+        assert!([200, 404].contains(&asked) && [200, 404].contains(&listens), "{asked}, {listens}");
+        assert_eq!(ended.status(), 202);
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_opens_no_stream_takes_none_away() {
+    let manifest = |description: &str| format!("tools:\n  calculator: {{kind: native, description: {description}}}\n");
+    let app = TestApp::with_manifest(&manifest("one"), []).await;
+    let session = app.session(OLD, None).await;
+    let mut stream = session.send("GET").await.into_body();
+    assert_eq!(session.send("HEAD").await.status(), 405);
+    let mut unwanted = session.posted(&json!({}));
+    *unwanted.method_mut() = axum::http::Method::GET;
+    unwanted.headers_mut().insert("accept", "application/json".parse().unwrap());
+    assert_eq!(app.respond(unwanted).await.status(), 406);
+    session.ask("ping", json!({})).await;
+    app.write("toolcrib.yaml", &manifest("two"));
+    assert_eq!(app.reload().await, None);
+    assert_eq!(next(&mut stream).await.unwrap()["method"], "notifications/tools/list_changed");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused_with_what_would_be_right() {
+    let app = TestApp::new([echo()]).await;
+    let session = app.session(OLD, None).await;
+    let answer = |body: Value| {
+        json!({"jsonrpc": "2.0", "id": 9})
+            .as_object()
+            .unwrap()
+            .clone()
+            .into_iter()
+            .chain(body.as_object().unwrap().clone())
+            .collect::<Value>()
+    };
+    for (body, code, words) in [
+        (rpc("tools/call", json!([1])), -32600, "params is an object"),
+        (rpc("tools/call", json!({"name": "echo", "_meta": "x"})), -32600, "and so is its _meta"),
+        (rpc("tools/list", json!({"cursor": 5})), -32602, "a cursor is a text"),
+        (answer(json!({"error": "x"})), -32600, "no message of MCP"),
+    ] {
+        let (status, refused) = last(session.post(&body).await).await;
+        assert_eq!((status.as_u16(), &refused["error"]["code"]), (400, &json!(code)), "{refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains(words), "{refused}");
+    }
+    let lacking = rpc("initialize", json!({"protocolVersion": OLD, "capabilities": {}}));
+    let (status, refused) = last(app.respond(posted(&lacking, None, &[])).await).await;
+    assert_eq!((status.as_u16(), &refused["error"]["code"], &refused["id"]), (400, &json!(-32602), &json!(1)));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("clientInfo with name"), "{refused}");
+    let (status, refused) = last(app.respond(modern("initialize", json!({}), None)).await).await;
+    assert_eq!((status.as_u16(), &refused["error"]["code"]), (404, &json!(-32601)), "gone since: {refused}");
+}
+
+#[tokio::test]
+async fn a_header_that_says_two_things_is_refused() {
+    let app = TestApp::new([echo()]).await;
+    let session = app.session(OLD, None).await;
+    for (name, value) in [("mcp-session-id", "another"), ("mcp-protocol-version", "2025-06-18")] {
+        let mut twice = session.posted(&rpc("ping", json!({})));
+        twice.headers_mut().append(name, value.parse().unwrap());
+        let (status, refused) = last(app.respond(twice).await).await;
+        assert_eq!((status.as_u16(), &refused["error"]["code"], &refused["id"]), (400, &json!(-32020), &json!(1)));
+    }
 }
 
 #[tokio::test]

@@ -2,11 +2,12 @@
 
 import http.client
 import json
+import socket
 import threading
 import time
 
-from harness import later, lines_in, poll
-from recipes import sh
+from harness import later, lines_in, poll, read_all
+from recipes import module, sh
 
 BOTH = "application/json, text/event-stream"
 MODERN = "2026-07-28"
@@ -72,6 +73,50 @@ def test_sigterm_answers_running_calls_then_ends_open_streams(start, tmp_path):
     assert time.monotonic() - began < 5, "open streams keep nobody waiting"
     crib.start()
     assert not crib.rows("state=unknown")
+
+
+TALKER = """
+from toolcrib import tool
+
+@tool
+def talk():
+    \"\"\"Tells more than a client takes at once.\"\"\"
+    for n in range(600):
+        yield {"n": n, "words": ["x" * 3000] * 4}
+    yield "done"
+"""
+
+
+def test_an_answer_that_is_still_being_read_is_read_to_its_end_after_sigterm(start, tmp_path):
+    """The call has ended, what it told has not all left: the client has the second that every answer has."""
+    file = tmp_path / "talker.py"
+    file.write_text(TALKER)
+    crib = start({"python_modules": {"t": module(file)}}).ready()
+    session = open_session(crib)
+    call = {"name": "talk", "arguments": {}, "_meta": {"progressToken": 1}}
+    meta = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
+    wires = []
+    for fields, params in [
+        ({"mcp-session-id": session["mcp_session_id"], "mcp-protocol-version": "2025-11-25"}, call),
+        ({"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "talk"},
+         {**call, "_meta": {**meta, **call["_meta"]}}),
+    ]:
+        body = json.dumps(rpc("tools/call", params, id=7))
+        head = {"host": f"127.0.0.1:{crib.port}", "accept": BOTH, "content-type": "application/json", "content-length": len(body), **fields}
+        wire = socket.socket()
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        wire.settimeout(10)
+        wire.connect(("127.0.0.1", crib.port))
+        wire.sendall(("POST /mcp HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in head.items()) + "\r\n" + body).encode())
+        wires.append(wire)
+    poll(lambda: len(crib.rows("state=succeeded")) == 2, 20, "both calls have ended")
+    crib.terminate()
+    time.sleep(0.4)
+    answers = [later(lambda wire=wire: read_all(wire)) for wire in wires]
+    for answer in answers:
+        text = answer()
+        assert b'"text":"done"' in text and text.endswith(b"0\r\n\r\n"), text[-300:]
+    crib.stop()
 
 
 def test_a_client_that_does_not_read_its_stream_takes_no_memory_and_its_tools_go_on(start):

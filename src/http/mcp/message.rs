@@ -9,9 +9,13 @@ use rmcp::ErrorData;
 use serde_json::{Value, json};
 
 use crate::call::{JsonObject, json as strict};
+use crate::mcp::INITIALIZE;
 
 /// Longest words of rmcp's that are said again.
 const WORDS: usize = 4 << 10;
+
+/// Begins what rmcp says, with 415, of JSON that is no message.
+const UNREADABLE: &str = "fail to deserialize";
 
 /// One message: a request, a notification (without id) or an answer (without method).
 pub(super) struct Message {
@@ -58,6 +62,17 @@ impl Message {
             None if fields.contains_key("result") || fields.contains_key("error") => {}
             None => return Err(invalid("a JSON-RPC message has a method, a result or an error")),
         }
+        let is_object = |value: Option<&Value>| value.is_none_or(|value| value.is_object() || value.is_null());
+        let params = fields.get("params");
+        if !is_object(params) || !is_object(params.and_then(|params| params.get("_meta"))) {
+            return Err(invalid("params is an object, and so is its _meta"));
+        }
+        // rmcp would take a cursor that it cannot read for none, and who pages would begin anew for ever.
+        let cursor = params.and_then(|params| params.get("cursor"));
+        if cursor.is_some_and(|cursor| !cursor.is_string() && !cursor.is_null()) {
+            let error = ErrorData::invalid_params("a cursor is a text: nextCursor of the page before as it came", None);
+            return Err(Wrong { id: known, error });
+        }
         Ok(Self { id, fields })
     }
 
@@ -89,9 +104,21 @@ pub(super) fn id_in_use(id: &Value) -> Response {
     refused(StatusCode::BAD_REQUEST, id, &ErrorData::invalid_request(words, None))
 }
 
+/// What `initialize` begins with cannot be read.
+pub(super) fn no_initialize(id: Option<Value>) -> Response {
+    let error = ErrorData::invalid_params(format!("initialize cannot be read: {INITIALIZE}"), None);
+    refused(StatusCode::BAD_REQUEST, &id.unwrap_or_default(), &error)
+}
+
+/// Somebody on the way may have read the other one.
+pub(super) fn doubled(header: &str, id: Option<Value>) -> Response {
+    let error = ErrorData::header_mismatch(format!("there is more than one {header} header"), None);
+    refused(StatusCode::BAD_REQUEST, &id.unwrap_or_default(), &error)
+}
+
 /// What rmcp refuses in plain text is said as an error of JSON-RPC.
 pub(super) async fn said(response: Response) -> Response {
-    let status = response.status();
+    let mut status = response.status();
     if !status.is_client_error() && !status.is_server_error()
         || response.headers().contains_key(CONTENT_TYPE) && is_json(&response)
     {
@@ -102,8 +129,15 @@ pub(super) async fn said(response: Response) -> Response {
     let words = String::from_utf8_lossy(&words).into_owned();
     let error = match status.is_server_error() {
         true => {
-            tracing::error!(%status, words, "an MCP message could not be answered");
+            // What comes behind may name a session, which is a secret.
+            let what = words.split(':').next().unwrap_or_default();
+            tracing::error!(%status, what, "an MCP message could not be answered");
             ErrorData::internal_error("the service failed; its log says why", None)
+        }
+        // Its type is right, or else it would not say this.
+        false if status == StatusCode::UNSUPPORTED_MEDIA_TYPE && words.starts_with(UNREADABLE) => {
+            status = StatusCode::BAD_REQUEST;
+            ErrorData::invalid_request("this is no message of MCP: its method, result or error cannot be read", None)
         }
         false => ErrorData::invalid_request(words, None),
     };

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::http::header::ACCEPT;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use rmcp::ErrorData;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::message::{Message, refused};
 use super::{MODERN, VERSION};
-use crate::call::JsonObject;
+use crate::call::{Caller, JsonObject};
 use crate::mcp::{Asked, Guest, Handler, Reply, prepare};
 use crate::registry::{Catalog, Registry};
 
@@ -46,8 +46,9 @@ impl Call {
         mut message: Message,
         handler: &Handler,
         catalog: &Arc<Catalog>,
+        caller: &Caller,
     ) -> Result<Self, Message> {
-        if !fits(headers, &message, handler, catalog) {
+        if !fits(headers, &message, handler, catalog, caller) {
             return Err(message);
         }
         let (id, params) = (message.id.take().unwrap_or_default(), message.fields.remove("params"));
@@ -88,29 +89,34 @@ fn object(value: Option<Value>) -> JsonObject {
     }
 }
 
-fn fits(headers: &HeaderMap, message: &Message, handler: &Handler, catalog: &Arc<Catalog>) -> bool {
-    let says = |name: &str, value: &str| {
+fn fits(headers: &HeaderMap, message: &Message, handler: &Handler, catalog: &Arc<Catalog>, caller: &Caller) -> bool {
+    let only = |name: &str| {
         let mut all = headers.get_all(name).iter();
-        all.next().is_some_and(|said| said == value) && all.next().is_none()
+        all.next().filter(|_| all.next().is_none())?.to_str().ok()
     };
+    let says = |name: &str, value: &str| only(name) == Some(value);
     let accepts = || {
-        let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-        accept.contains("application/json") && accept.contains("text/event-stream") && !accept.contains(";")
+        let kinds = || only(ACCEPT.as_str()).unwrap_or_default().split(',').map(str::trim);
+        ["application/json", "text/event-stream"].iter().all(|wanted| kinds().any(|kind| kind == *wanted))
     };
+    let has_only = |fields: &JsonObject, known: &[&str]| fields.keys().all(|key| known.contains(&key.as_str()));
     let params = message.fields.get("params").and_then(Value::as_object);
     let is_call = message.id.is_some()
         && message.method() == Some("tools/call")
+        && has_only(&message.fields, &["jsonrpc", "id", "method", "params"])
+        && says(CONTENT_TYPE.as_str(), "application/json")
         && says(VERSION, MODERN)
         && says("mcp-method", "tools/call")
         && accepts();
     let Some(params) = params.filter(|_| is_call) else { return false };
     let Some(name) = params.get("name").and_then(Value::as_str) else { return false };
     let Some(meta) = params.get("_meta").and_then(Value::as_object) else { return false };
-    says("mcp-name", name)
+    has_only(params, &["name", "arguments", "_meta"])
+        && says("mcp-name", name)
         && !name.starts_with("=?")
         && params.get("arguments").is_none_or(Value::is_object)
         && meta.get(META_VERSION).and_then(Value::as_str) == Some(MODERN)
         && meta.get(META_CAPABILITIES).is_some_and(|of_client| ClientCapabilities::deserialize(of_client).is_ok())
         && !meta.contains_key("progressToken")
-        && !handler.has_parameters_in_header(catalog, name)
+        && !handler.has_parameters_in_header(catalog, name, caller)
 }

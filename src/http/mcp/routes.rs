@@ -1,32 +1,66 @@
 //! What is done with a request before rmcp has it, and with the answer after.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
+use rmcp::model::InitializeRequestParams;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::oneshot;
 use tower_http::request_id::RequestId;
 
 use super::message::{self, Message};
-use super::sessions::Session;
+use super::sessions::{Refused, Session};
+use super::streams::turned_away;
 use super::{Face, MODERN, SESSION, VERSION, plain};
+use crate::call::Caller;
 use crate::http::auth::Visit;
 use crate::http::problem::ApiError;
 use crate::http::responses::{Always, Keyed, Reading, Sitting};
 use crate::http::state::AppState;
 use crate::http::{body, request_id};
 use crate::mcp::Guest;
+use crate::registry::Registry;
 
 /// The session that a request names; without one, or in the version that has none, there is nothing to find.
 fn named(headers: &HeaderMap) -> Option<&str> {
     headers.get(SESSION).map(|id| id.to_str().unwrap_or_default())
 }
 
+/// The request whose answer is a stream that lasts (2026-07-28).
+const LISTEN: &str = "subscriptions/listen";
+
 fn is_modern(headers: &HeaderMap) -> bool {
     headers.get(VERSION).is_some_and(|version| version == MODERN)
+}
+
+/// Whether a GET opens the stream that a session listens on. None does that rmcp refuses (axum gives HEAD too), nor one that takes
+/// up a call whose stream broke off and ends with that call: ids of such events have two parts.
+fn listens(parts: &Parts) -> bool {
+    let accepts = |value: &HeaderValue| {
+        let value = value.to_str().unwrap_or_default().to_ascii_lowercase();
+        value.contains("text/event-stream")
+    };
+    let takes_up_a_call = parts.headers.get("last-event-id").is_some_and(|id| id.as_bytes().contains(&b'/'));
+    parts.method == Method::GET && parts.headers.get_all(ACCEPT).iter().any(accepts) && !takes_up_a_call
+}
+
+/// A header that says two things.
+fn doubled(headers: &HeaderMap) -> Option<&'static str> {
+    [VERSION, SESSION].into_iter().find(|name| headers.get_all(*name).iter().count() > 1)
+}
+
+/// Whether an `initialize` can be read. rmcp would take it for a message that lacks its session.
+fn begins(message: &Message) -> bool {
+    message.fields.get("params").is_some_and(|params| InitializeRequestParams::deserialize(params).is_ok())
 }
 
 /// Speak MCP.
@@ -50,6 +84,9 @@ pub(in crate::http) async fn post(
         Ok(message) => message,
         Err(wrong) => return Ok(wrong.into_response()),
     };
+    if let Some(header) = doubled(&parts.headers) {
+        return Ok(message::doubled(header, message.id));
+    }
     let mut guest = Guest {
         caller,
         request_id: request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into())),
@@ -57,7 +94,8 @@ pub(in crate::http) async fn post(
         leaves_by_stream: true,
         ..Guest::operator()
     };
-    let message = match plain::Call::of(&parts.headers, message, &face.handler, &catalog) {
+    let call = plain::Call::of(&parts.headers, message, &face.handler, &catalog, &guest.caller);
+    let message = match call {
         Ok(call) => return Ok(call.answer(&registry, catalog, &guest).await),
         Err(message) => message,
     };
@@ -67,29 +105,37 @@ pub(in crate::http) async fn post(
     if is_modern(&parts.headers) && !opens {
         parts.headers.remove(SESSION);
     }
-    guest.leaves_by_stream = false;
     let Some(id) = named(&parts.headers) else {
-        guest.leaves_by_stream = !opens;
-        let place = if opens { Some(face.sessions.place()?) } else { None };
-        let caller = guest.caller.name.clone();
-        let response = face.ask(parts, body, guest).await;
-        if let (Some(id), Some(place)) = (named(response.headers()), place) {
-            place.take(id, caller);
-        }
-        return Ok(response);
+        return match message.method() {
+            Some("initialize") if !is_modern(&parts.headers) && !begins(&message) => {
+                Ok(message::no_initialize(message.id))
+            }
+            Some("initialize") => {
+                guest.leaves_by_stream = false;
+                open(face, parts, body, guest).await
+            }
+            Some(LISTEN) => {
+                let place = face.streams.place(&guest.caller)?;
+                let end = end(&face, registry, &parts.headers, &guest.caller);
+                let response = face.ask(parts, body, guest).await;
+                Ok(until(end, place, response))
+            }
+            _ => Ok(face.ask(parts, body, guest).await),
+        };
     };
+    guest.leaves_by_stream = false;
     let Some(session) = face.sessions.get(id, &guest.caller) else { return Ok(message::no_session(message.id)) };
-    let held = match &message.id {
-        Some(id) if message.method().is_some() => match session.begin(id) {
-            Some(held) => held,
-            None => return Ok(message::id_in_use(id)),
-        },
+    let begun = match &message.id {
+        Some(id) if message.method().is_some() => session.begin(id),
         _ => session.visit(),
+    };
+    let held = match begun {
+        Ok(held) => held,
+        Err(refused) => return Ok(refusal(refused, message.id)),
     };
     (guest.left, guest.told) = (session.left().clone(), session.told().clone());
     guest.held = Some(Arc::new(held));
-    let response = face.ask(parts, body, guest).await;
-    Ok(in_session(&face, session, response))
+    Ok(in_session(&face, &session, message.id, face.ask(parts, body, guest)).await)
 }
 
 /// Listen to what the server says on its own.
@@ -99,17 +145,26 @@ pub(in crate::http) async fn post(
 #[utoipa::path(get, operation_id = "mcp_stream", path = "/mcp", tag = "mcp", responses(
     (status = 200, description = "The stream", body = String, content_type = "text/event-stream"), Always, Keyed, Sitting))]
 pub(in crate::http) async fn get(
-    State(AppState { mcp: face, .. }): State<AppState>,
+    State(AppState { mcp: face, registry, .. }): State<AppState>,
     Visit { caller, .. }: Visit,
     request: Request,
-) -> Response {
+) -> Result<Response, ApiError> {
     let (parts, _) = request.into_parts();
+    if let Some(header) = doubled(&parts.headers) {
+        return Ok(message::doubled(header, None));
+    }
     let guest = Guest { caller, ..Guest::operator() };
     let id = named(&parts.headers).filter(|_| !is_modern(&parts.headers));
-    let Some(id) = id else { return face.ask(parts, Bytes::new(), guest).await };
-    let Some(session) = face.sessions.get(id, &guest.caller) else { return message::no_session(None) };
-    let response = face.ask(parts, Bytes::new(), guest).await;
-    in_session(&face, session, response)
+    let Some(id) = id else { return Ok(face.ask(parts, Bytes::new(), guest).await) };
+    let Some(session) = face.sessions.get(id, &guest.caller) else { return Ok(message::no_session(None)) };
+    let listens = match listens(&parts) {
+        true => Some(face.sessions.listen(&session, &face.streams, &guest.caller).await?),
+        false => None,
+    };
+    let end = end(&face, registry, &parts.headers, &guest.caller);
+    let response = in_session(&face, &session, None, face.ask(parts, Bytes::new(), guest)).await;
+    let place = listens.map(|listens| listens.place.clone());
+    Ok(until(end, place, response))
 }
 
 /// End a session.
@@ -123,32 +178,136 @@ pub(in crate::http) async fn delete(
     request: Request,
 ) -> Response {
     let (parts, _) = request.into_parts();
+    if let Some(header) = doubled(&parts.headers) {
+        return message::doubled(header, None);
+    }
     let id = named(&parts.headers).filter(|_| !is_modern(&parts.headers));
     let Some(id) = id else {
         let guest = Guest { caller, ..Guest::operator() };
         return face.ask(parts, Bytes::new(), guest).await;
     };
     match face.sessions.get(id, &caller) {
-        Some(session) => face.sessions.end(&session),
-        None => return message::no_session(None),
+        Some(session) if face.sessions.end(&session) => StatusCode::ACCEPTED.into_response(),
+        _ => message::no_session(None),
     }
-    StatusCode::ACCEPTED.into_response()
+}
+
+/// Opens a session, in a task of its own: dropped half-way, it would leave one at rmcp that nobody knows of.
+async fn open(face: Face, parts: Parts, body: Bytes, guest: Guest) -> Result<Response, ApiError> {
+    let place = face.sessions.place(&guest.caller)?;
+    let (opened, answer) = oneshot::channel();
+    tokio::spawn(async move {
+        let response = face.ask(parts, body, guest).await;
+        let session = named(response.headers()).map(|id| place.take(id));
+        if let (Err(_), Some(session)) = (opened.send(response), session) {
+            // Its client has left, and does not know it either.
+            face.sessions.end(&session);
+        }
+    });
+    answer.await.map_err(|_| ApiError::Internal)
 }
 
 /// An answer inside a session: its stream counts as use, and ends with it.
-fn in_session(face: &Face, session: Arc<Session>, response: Response) -> Response {
-    if response.status() == StatusCode::NOT_FOUND {
-        // rmcp has ended it.
-        face.sessions.end(&session);
+async fn in_session(
+    face: &Face,
+    session: &Session,
+    id: Option<Value>,
+    asked: impl Future<Output = Response>,
+) -> Response {
+    let visit = match session.visit() {
+        Ok(visit) => visit,
+        Err(refused) => return refusal(refused, id),
+    };
+    let response = match session.answer(asked).await {
+        Ok(response) => response,
+        Err(refused) => return refusal(refused, id),
+    };
+    let failed = response.status() == StatusCode::NOT_FOUND || response.status().is_server_error();
+    if failed && face.sessions.end_if_lost(session).await {
+        return message::no_session(id);
+    }
+    until(session.left().clone().cancelled_owned(), visit, response)
+}
+
+fn refusal(refused: Refused, id: Option<Value>) -> Response {
+    match refused {
+        Refused::Gone => message::no_session(id),
+        Refused::IdInUse => message::id_in_use(&id.unwrap_or_default()),
+    }
+}
+
+/// Returns when a stream without a call has to end.
+fn end(
+    face: &Face,
+    registry: Arc<Registry>,
+    headers: &HeaderMap,
+    caller: &Arc<Caller>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let (ending, headers, caller) = (face.ending.clone(), headers.clone(), caller.clone());
+    async move {
+        tokio::select! {
+            () = ending.cancelled() => {}
+            () = turned_away(registry, headers, caller) => {}
+        }
+    }
+}
+
+/// A stream that is cut off at this end, and gives up `held` at its own.
+fn until(end: impl Future<Output = ()> + Send + 'static, held: impl Send + 'static, response: Response) -> Response {
+    let kind = response.headers().get(CONTENT_TYPE);
+    if kind.is_none_or(|kind| kind != "text/event-stream") {
         return response;
     }
-    let left = session.left().clone();
-    let open = session.visit();
     response.map(|body| {
-        let frames = body.into_data_stream().map_ok(move |bytes| {
-            let _ = &open;
-            bytes
+        let frames = body.into_data_stream().inspect(move |_| {
+            let _ = &held;
         });
-        Body::from_stream(frames.take_until(left.cancelled_owned()))
+        Body::from_stream(frames.take_until(Box::pin(end)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::task::{Context, Waker};
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::App;
+
+    /// rmcp's table cannot be seen from without.
+    #[tokio::test]
+    async fn whoever_leaves_while_a_session_opens_leaves_none_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
+        let app = App::builder().ledger(ledger).build().await.unwrap();
+        let face = Face::new(app.registry().clone(), 1 << 20, &CancellationToken::new());
+        let manager = face.sessions.manager();
+        let body = r#"{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
+            "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}"#;
+        let ask = || {
+            let request = Request::post("/mcp").header("host", "localhost").header("content-type", "application/json");
+            let request = request.header("accept", "application/json, text/event-stream");
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            Box::pin(open(face.clone(), parts, Bytes::from(body), Guest::operator()))
+        };
+        for polls in 1..20 {
+            let mut asked = ask();
+            for poll in 0..polls {
+                if poll > 0 {
+                    tokio::task::yield_now().await;
+                }
+                if asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+                    break;
+                }
+            }
+        }
+        let kept = ask().await.unwrap();
+        assert_eq!(kept.status(), StatusCode::OK);
+        while manager.sessions.read().await.len() != face.sessions.len() {
+            tokio::task::yield_now().await;
+        }
+        assert!(face.sessions.len() < 20);
+    }
 }

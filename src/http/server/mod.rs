@@ -20,8 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::connections::Connections;
 use self::door::Door;
 use self::tally::Tally;
-use super::settings::{CONNECTIONS, ServerSettings};
-use crate::file_handles;
+use super::settings::{ServerSettings, connections};
 use crate::running::Running;
 
 /// For requests that come on open connections when the calls have ended: refused, but answered.
@@ -46,7 +45,7 @@ pub async fn serve(
     hurry: impl Future<Output = ()>,
     ending: CancellationToken,
 ) {
-    let connections = Connections::new(places());
+    let connections = Connections::new(connections());
     let _sweep = AbortOnDropHandle::new(tokio::spawn(connections.clone().sweep()));
     let mut server = Server { door: Door::new(listener), router, connections, crowds: Tally::default() };
     tokio::select! {
@@ -60,11 +59,6 @@ pub async fn serve(
         () = running.end(settings.linger, settings.drain, hurry) => {}
     }
     server.close(ending).await;
-}
-
-/// A file handle in two is for connections; the ledger, tools and their programs need the others.
-fn places() -> usize {
-    file_handles::limit().map_or(CONNECTIONS, |handles| (handles / 2).clamp(8, CONNECTIONS))
 }
 
 struct Server {
