@@ -175,4 +175,14 @@ mod tests {
         let unknown = "unknown-tool mcp_servers.near.tools.get_weather 5".to_owned();
         assert_eq!(lints(Some(pinned(&["npx", "server"], &["get_wether"]))), [unknown, far]);
     }
+
+    #[test]
+    fn a_pinned_tool_whose_name_is_another_tools_is_told() {
+        let text = format!("tools: {{near_more: {{kind: native, use: calculator}}}}\n{MANIFEST}");
+        let lock = pinned(&["npx", "server"], &["get_weather", "more"]);
+        let loaded = load(Path::new("t.yaml"), &Files(text, Some(lock)), &HashMap::new());
+        let warnings: Vec<String> = loaded.unwrap().warnings.iter().map(ToString::to_string).collect();
+        let says = "t.yaml:3:3: warning: mcp_servers.near: its tool `more` is pinned, and `near_more` is another tool's name: t.yaml:1:9";
+        assert!(warnings.len() == 1 && warnings[0].starts_with(says), "{warnings:?}");
+    }
 }

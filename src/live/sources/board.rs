@@ -89,6 +89,8 @@ struct Facts {
     tools: usize,
     warnings: Vec<String>,
     stopped: Vec<Stopped>,
+    /// Why tools of it have no place.
+    left_out: Vec<String>,
     doing: Option<String>,
     fault: Option<(String, Timestamp)>,
     /// A moment that the source has told, by the clock, so that it reads the same each time.
@@ -131,13 +133,13 @@ impl Board {
             name: self.name.clone(),
             kind: self.kind,
             state,
-            tools: facts.tools,
+            tools: facts.tools.saturating_sub(facts.left_out.len()),
             workers: status.workers,
             replaced: facts.replaced + status.replaced,
             doing: facts.doing.clone(),
             fault,
             fault_at,
-            warnings: facts.warnings.clone(),
+            warnings: facts.warnings.iter().chain(&facts.left_out).cloned().collect(),
             stopped: facts.stopped.clone(),
         }
     }
@@ -227,6 +229,12 @@ impl Board {
         let were_stopped = std::mem::replace(&mut facts.stopped, stopped.clone());
         let odd = warnings.iter().filter(|warning| !before.contains(warning)).cloned().collect();
         (odd, stopped.iter().filter(|one| !were_stopped.contains(one)).cloned().collect())
+    }
+
+    /// These tools of it have no place; those that had one before.
+    pub(super) fn leave_out(&self, why: Vec<String>) -> Vec<String> {
+        let before = std::mem::replace(&mut self.facts().left_out, why.clone());
+        why.into_iter().filter(|why| !before.contains(why)).collect()
     }
 
     /// Nothing of it is served.

@@ -142,10 +142,11 @@ impl Live {
         start: Option<Start>,
         watching: Option<Watching>,
     ) -> Kept {
-        let Draft { declared, files, board, mut candidates, fault, is_new, mut listed } = draft;
-        let refused = fault.or(seated.refused.into_iter().next()).map(|why| self.clean(&why));
-        let (there_were, is_first) = (!candidates.is_empty(), seated.choice == Some(0));
-        let serving = seated.choice.map(|at| candidates.swap_remove(at));
+        let Draft { declared, files, board, mut candidates, fault, is_new, mut listed, .. } = draft;
+        let Seated { choice, refused, left_out } = seated;
+        let refused = fault.or(refused.into_iter().next()).map(|why| self.clean(&why));
+        let (there_were, is_first) = (!candidates.is_empty(), choice == Some(0));
+        let serving = choice.map(|at| candidates.swap_remove(at));
         match &serving {
             // As it was, and as it was said to be.
             Some(_) if is_first && !is_new => {}
@@ -161,11 +162,13 @@ impl Live {
             }
             None => {}
         }
+        let odd = board.leave_out(left_out.iter().map(|out| out.why.clone()).collect());
+        self.say_what_is_odd(&board.name, &odd, &[]);
         let watching = serving.as_ref().map(|serving| {
             let same = watching.filter(|watching| watching.is_of(&serving.source));
             same.unwrap_or_else(|| Watching::new(self, &board, &serving.source))
         });
-        Kept { declared, files, board, serving, refused, listed, start, watching }
+        Kept { declared, files, board, serving, refused, left_out, listed, start, watching }
     }
 
     fn say_what_is_odd(&self, source: &str, odd: &[String], stopped: &[Stopped]) {
@@ -243,6 +246,7 @@ impl Live {
             Ok(aside) => warn_of(&aside),
             Err(error) => return Came::Refused(error.to_string()),
         }
+        self.seat_left_out(state).await;
         // This listing may have taken the names of another source, which was listed and rests.
         for kept in state.sources.0.iter_mut().filter(|kept| kept.serving.is_none() && !kept.is_starting()) {
             self.begin(kept, true);
@@ -254,6 +258,17 @@ impl Live {
         }
         tracing::info!(source = name, tools = listing.offers.len(), "a source was listed");
         Came::Served
+    }
+
+    /// A name that a tool was left out for may be free now.
+    async fn seat_left_out(self: &Arc<Self>, state: &mut State) {
+        if state.sources.0.iter().any(|kept| !kept.left_out.is_empty()) {
+            let drafts = state.sources.0.iter().map(Draft::of).collect();
+            // What is set aside was told just before.
+            if let Err(error) = self.renew(&mut state.sources, &state.world, drafts).await {
+                tracing::error!(%error, "what was left out cannot be looked at again");
+            }
+        }
     }
 
     /// A start has failed; it is tried again after `pause`.

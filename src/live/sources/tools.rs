@@ -173,6 +173,13 @@ fn origin(tool: &mut Tool, declared: &DeclaredSource, own: &str, files: &Seen) {
     tool.settings.generation = digest([declared.generation.as_slice()]);
 }
 
+/// Names of its tools by the operator's word: in the manifest, or approved.
+pub(super) fn known(declared: &DeclaredSource) -> Vec<ToolName> {
+    let rules = &declared.rules;
+    let names = rules.known().filter_map(|own| ToolName::parse(&format!("{}{own}", rules.prefix)).ok());
+    names.chain(rules.tools.values().flat_map(|said| said.aliases.iter().cloned())).collect()
+}
+
 /// What stands for the tools whose names are known, while there is nothing to run them.
 pub(super) fn stand_ins(declared: &DeclaredSource, listed: &[String], board: &Arc<Board>) -> Vec<Tool> {
     let rules = &declared.rules;
