@@ -172,9 +172,7 @@ impl Registry {
                 next.insert(entry)?;
             }
             let mut seats = Seats::new(&groups, &registered, &before);
-            let sources: Vec<Arc<str>> = groups.iter().map(|group| group.source.clone()).collect();
-            let seat = |(at, group)| seats.seat(at, group, &mut next, &bench);
-            let mut seated: Vec<Seated> = groups.into_iter().enumerate().map(seat).collect();
+            let mut seated = seats.seat(groups, &mut next, &bench);
             let mut aside = Vec::new();
             for tool in registered {
                 let name = tool.name().to_owned();
@@ -184,7 +182,7 @@ impl Registry {
                 });
                 aside.extend(kept.err().map(|error| Aside { name, why: error.to_string() }));
             }
-            seats.seat_last(&mut seated, &sources, &mut next, &bench);
+            seats.seat_last(&mut seated, &mut next, &bench);
             registry.serve(next);
             Ok(Replaced { seated, aside })
         };

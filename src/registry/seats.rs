@@ -54,7 +54,7 @@ pub(super) struct Seats {
     /// Registered tools that are served, by all that is taken for their names.
     registered: HashMap<String, ToolName>,
     /// Tools that nobody may call, of these groups: they get what nobody else wants.
-    last: Vec<(usize, Tool)>,
+    last: Vec<(usize, Arc<str>, Tool)>,
 }
 
 impl Seats {
@@ -81,9 +81,19 @@ impl Seats {
         Self { owners: HashMap::new(), claims, registered, last: Vec::new() }
     }
 
+    /// Gives each group its place, the operator's own before those of which somebody else says what they bring.
+    pub(super) fn seat(&mut self, groups: Vec<Group>, next: &mut Catalog, bench: &Bench<'_>) -> Vec<Seated> {
+        let mut order: Vec<(usize, Group)> = groups.into_iter().enumerate().collect();
+        order.sort_by_key(|(_, group)| !group.whole);
+        let mut seated: Vec<(usize, Seated)> =
+            order.into_iter().map(|(at, group)| (at, self.seat_one(at, group, next, bench))).collect();
+        seated.sort_by_key(|(at, _)| *at);
+        seated.into_iter().map(|(_, seated)| seated).collect()
+    }
+
     /// Puts the first of a group's choices into the catalog that has a place there, else what stands for them. `at`: which
     /// of the groups it is.
-    pub(super) fn seat(&mut self, at: usize, group: Group, next: &mut Catalog, bench: &Bench<'_>) -> Seated {
+    fn seat_one(&mut self, at: usize, group: Group, next: &mut Catalog, bench: &Bench<'_>) -> Seated {
         let Group { source, choices, otherwise, whole, known, .. } = group;
         let mut refused = Vec::new();
         for (choice, tools) in choices.into_iter().enumerate() {
@@ -97,7 +107,7 @@ impl Seats {
             let known: HashSet<ToolName> = known.into_iter().collect();
             let is_last = |tool: &Tool| tool.stopped && !known.contains(&tool.definition.name);
             let (last, tools): (Vec<Tool>, Vec<Tool>) = tools.into_iter().partition(is_last);
-            self.last.extend(last.into_iter().map(|tool| (at, tool)));
+            self.last.extend(last.into_iter().map(|tool| (at, source.clone(), tool)));
             let left_out = tools.into_iter().filter_map(|tool| {
                 // The operator's word comes before what was registered.
                 let yields = !known.contains(&tool.definition.name);
@@ -108,7 +118,7 @@ impl Seats {
         for tool in otherwise {
             let entry = next.build(tool, bench);
             if let Ok(entry) = entry.inspect_err(|error| tracing::debug!(%error, "nothing stands for a tool"))
-                && self.taken(&entry, &source, next).is_none()
+                && self.taken(&entry, &source, !whole, next).is_none()
             {
                 self.owners.extend(entry.names().map(|name| (name.clone(), source.clone())));
                 // Its names are free, and its own were looked at when they were declared.
@@ -119,16 +129,10 @@ impl Seats {
     }
 
     /// Tools that nobody may call, where names are left when all others have theirs.
-    pub(super) fn seat_last(
-        &mut self,
-        seated: &mut [Seated],
-        sources: &[Arc<str>],
-        next: &mut Catalog,
-        bench: &Bench<'_>,
-    ) {
-        for (at, tool) in std::mem::take(&mut self.last) {
-            if let (Some(seated), Some(source)) = (seated.get_mut(at), sources.get(at)) {
-                seated.left_out.extend(self.apart(tool, source, true, next, bench));
+    pub(super) fn seat_last(&mut self, seated: &mut [Seated], next: &mut Catalog, bench: &Bench<'_>) {
+        for (at, source, tool) in std::mem::take(&mut self.last) {
+            if let Some(seated) = seated.get_mut(at) {
+                seated.left_out.extend(self.apart(tool, &source, true, next, bench));
             }
         }
     }
@@ -145,7 +149,7 @@ impl Seats {
         let name = tool.definition.name.clone();
         let placed = next.build(tool, bench).map_err(|error| error.to_string()).and_then(|entry| {
             let registered = yields.then(|| self.registered_like(&entry)).flatten();
-            if let Some(why) = registered.or_else(|| self.taken(&entry, source, next)) {
+            if let Some(why) = registered.or_else(|| self.taken(&entry, source, true, next)) {
                 return Err(format!("{why}; {}", way_out(entry.kind)));
             }
             let names: Vec<ToolName> = entry.names().cloned().collect();
@@ -167,7 +171,7 @@ impl Seats {
         let (mut next, mut names) = (catalog.clone(), Vec::new());
         for tool in tools {
             let entry = next.build(tool, bench).map_err(|error| error.to_string())?;
-            if let Some(why) = self.taken(&entry, source, catalog) {
+            if let Some(why) = self.taken(&entry, source, false, catalog) {
                 return Err(format!("its tool `{}`: {why}; {}", entry.definition.name, way_out(entry.kind)));
             }
             names.extend(entry.names().map(|name| (name.clone(), source.clone())));
@@ -178,8 +182,8 @@ impl Seats {
         Ok(())
     }
 
-    /// Whose one of a tool's names is already.
-    fn taken(&self, entry: &Entry, source: &Arc<str>, next: &Catalog) -> Option<String> {
+    /// Whose one of a tool's names is already; `foreign`: or will be.
+    fn taken(&self, entry: &Entry, source: &Arc<str>, foreign: bool, next: &Catalog) -> Option<String> {
         entry.names().find_map(|name| {
             let of_source = |source: &Arc<str>| format!("`{name}` is a tool of source `{source}` already");
             if let Some(holder) = next.get(name.as_str()) {
@@ -190,7 +194,7 @@ impl Seats {
                     (None, Origin::Manifest) => format!("`{name}` is a tool of the manifest already"),
                 });
             }
-            self.claims.get(name).filter(|owner| *owner != source).map(of_source)
+            self.claims.get(name).filter(|owner| foreign && *owner != source).map(of_source)
         })
     }
 

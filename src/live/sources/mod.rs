@@ -35,7 +35,8 @@ use crate::manifest::DeclaredSource;
 use crate::registry::LeftOut;
 use crate::tools::{Source, Tool};
 
-/// All sources, the program's first, then as the manifest has them: of two that want one name the first gets it.
+/// All sources, the program's first, then as the manifest has them: of two that want one name the first gets it, but none from
+/// one that is the operator's own, and no foreign one a name that is served.
 #[derive(Default)]
 pub(super) struct Sources(Vec<Kept>);
 
