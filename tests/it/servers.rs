@@ -137,6 +137,50 @@ async fn a_tool_that_is_not_what_was_pinned_is_stopped_until_that_is_approved() 
 }
 
 #[tokio::test]
+async fn a_server_that_is_asked_for_each_call_says_each_time_what_the_tool_is() {
+    let manifest = "mcp_servers:\n  s: {command: [python3, mcp_server.py], mode: on_demand}\n";
+    let (before, now) =
+        (json!([tool("get", "Gets it."), tool("same", "…")]), json!([tool("get", "Gets more."), tool("same", "…")]));
+    let command = ["python3", "mcp_server.py"];
+    let app = app(manifest, &before, &[("toolcrib.lock", &lock(&command, &before))]).await;
+    assert_eq!(said(&app.invoke("s_get", json!({})).await), "get {}");
+    app.write("tools.json", &now.to_string());
+    let (status, problem) = app.invoke("s_get", json!({})).await;
+    assert_eq!((status.as_u16(), &problem["kind"]), (503, &json!("definition_changed")), "{problem}");
+    assert_eq!(said(&app.invoke("s_same", json!({})).await), "same {}");
+    let view = until(&app, |view| view["stopped"] != json!([])).await;
+    assert_eq!(view["stopped"], json!([{"tool": "s_get", "why": "changed since it was pinned: description"}]));
+    app.write("toolcrib.lock", &lock(&command, &now));
+    assert_eq!(app.reload().await, None);
+    assert_eq!(said(&app.invoke("s_get", json!({})).await), "get {}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_to_be_replaced_is_what_it_was_declared_as_until_the_other_is_up() {
+    let manifest = |file: &str, timeout: &str| {
+        format!("mcp_servers:\n  s: {{command: [python3, {file}], tools: {{get: {{timeout: {timeout}}}}}}}\n")
+    };
+    let before = json!([tool("get", "Gets it.")]);
+    let locked = |file: &str, tools: &Value| lock(&["python3", file], tools);
+    let files = [("toolcrib.lock", &*locked("mcp_server.py", &before))];
+    let app = app(&manifest("mcp_server.py", "9s"), &before, &files).await;
+    // Both are approved by then: what the old server says now is approved of the new one only.
+    let now = json!([tool("get", "Gets more."), tool("more", "More.")]);
+    app.write("toolcrib.yaml", &manifest("nowhere.py", "3s"));
+    app.write("toolcrib.lock", &locked("nowhere.py", &now));
+    assert_eq!(app.reload().await, None);
+    app.write("tools.json", &now.to_string());
+    let view = until(&app, |view| view["tools"] == 2).await;
+    assert_eq!(
+        view["stopped"],
+        json!([{"tool": "s_get", "why": "changed since it was pinned: description"},
+            {"tool": "s_more", "why": "it is new since its server was pinned"}])
+    );
+    assert_eq!(app.get("/tools/s_get").await.1["policy"]["timeout"], "9s");
+    assert_eq!(app.invoke("s_get", json!({})).await.1["kind"], "definition_changed");
+}
+
+#[tokio::test]
 async fn a_server_that_is_reached_in_another_way_has_no_tool_that_was_approved() {
     let tools = json!([tool("get", "Gets it.")]);
     let app = app(MANIFEST, &tools, &[("toolcrib.lock", &lock(&["python3", "other.py"], &tools))]).await;

@@ -89,6 +89,8 @@ struct Facts {
     tools: usize,
     warnings: Vec<String>,
     stopped: Vec<Stopped>,
+    /// Its tools are called only while they are what was approved.
+    is_pinned: bool,
     /// Why tools of it have no place.
     left_out: Vec<String>,
     doing: Option<String>,
@@ -200,7 +202,12 @@ impl Board {
 
     /// It was asked what its tools are now and gave no good answer.
     pub(super) fn failed_again(&self, fault: (String, Timestamp)) {
-        self.facts().fail(fault);
+        let mut facts = self.facts();
+        facts.fail(fault);
+        let is_pinned = facts.is_pinned;
+        if let Some((why, _)) = facts.fault.as_mut().filter(|_| is_pinned) {
+            why.push_str(", what is pinned of it only while its server says the same");
+        }
     }
 
     /// It was asked what its tools are now, and they are what they were.
@@ -216,8 +223,9 @@ impl Board {
     /// This is served from now on; `fault` says why it is not what was wanted. What is new of what is odd about it, so
     /// that nothing is told twice.
     pub(super) fn serve(&self, serving: &Serving, fault: Option<(String, Timestamp)>) -> (Vec<String>, Vec<Stopped>) {
-        let Serving { source, tools, warnings, stopped, .. } = serving;
+        let Serving { declared, source, tools, warnings, stopped, .. } = serving;
         let mut facts = self.facts();
+        facts.is_pinned = declared.rules.pins.is_some();
         if let Some(before) = facts.serving.take().filter(|before| !Arc::ptr_eq(before, source)) {
             facts.replaced += before.status().replaced;
         }

@@ -198,7 +198,8 @@ impl Live {
         let is_stale = |kept: &Kept| kept.start.as_ref().is_none_or(|start| start.number != number);
         let Some(kept) = state.sources.get(name).filter(|kept| !is_stale(kept)) else { return Came::Stale };
         let listing = Arc::new(Listing::of(&kept.declared, listed));
-        let came = self.swap_in(state, name, source, listing).await;
+        let declared = (kept.declared.clone(), kept.files.clone());
+        let came = self.swap_in(state, name, declared, source, listing).await;
         if let (Came::Served, Some(kept)) = (&came, state.sources.get(name)) {
             kept.board.end(number, None, None);
             self.told.send_replace(());
@@ -221,7 +222,12 @@ impl Live {
             return Came::Served;
         }
         listing.keep_runners(&serving.listing);
-        self.swap_in(state, name, source.clone(), Arc::new(listing)).await
+        // While another that is wanted in its place does not come up, it is still what it was declared as.
+        let declared = match serving.is_of(&kept.declared, &kept.files) {
+            true => (kept.declared.clone(), kept.files.clone()),
+            false => (serving.declared.clone(), serving.files.clone()),
+        };
+        self.swap_in(state, name, declared, source.clone(), Arc::new(listing)).await
     }
 
     /// Puts a listing in the place of what is served of this source.
@@ -229,11 +235,12 @@ impl Live {
         self: &Arc<Self>,
         state: &mut State,
         name: &str,
+        (declared, files): (Arc<DeclaredSource>, Seen),
         source: Arc<dyn Source>,
         listing: Arc<Listing>,
     ) -> Came {
         let Some(kept) = state.sources.get(name) else { return Came::Stale };
-        let fresh = match Serving::new(&kept.declared, &kept.files, source, listing.clone(), &kept.listed) {
+        let fresh = match Serving::new(&declared, &files, source, listing.clone(), &kept.listed) {
             Ok(fresh) => fresh,
             Err(why) => return Came::Refused(why),
         };

@@ -88,7 +88,11 @@ fn one(declared: &DeclaredSource, offer: &Offer, files: &Seen, warnings: &mut Ve
     let rules = &declared.rules;
     let said = rules.tools.get(&offer.name);
     let description = said.and_then(|said| said.description.clone()).unwrap_or_else(|| offer.description.clone());
-    let mut tool = Tool::new(name_of(declared, &offer.name)?, description).with_runner(offer.runner.clone());
+    let runner = match &offer.said {
+        Some(said) if rules.pins.is_some() => &said.runner,
+        _ => &offer.runner,
+    };
+    let mut tool = Tool::new(name_of(declared, &offer.name)?, description).with_runner(runner.clone());
     tool.definition.input_schema = Arc::new(offer.input_schema.clone());
     tool.definition.output_schema = offer.output_schema.clone().map(Arc::new);
     tool.definition.annotations = offer.annotations.clone();
@@ -215,7 +219,7 @@ mod tests {
     use crate::call::JsonObject;
     use crate::manifest::{SourceRules, load};
     use crate::pins::ServerPins;
-    use crate::tools::Listed;
+    use crate::tools::{Listed, Prints, Said};
 
     struct Text(String);
 
@@ -245,8 +249,12 @@ mod tests {
             annotations: JsonObject::new(),
             result_as_answer: false,
             runner: Arc::new(StandIn::new(|| (String::new(), None))),
+            said: None,
         };
         change(&mut offer);
+        let parts =
+            [("description", Some(json!(offer.description))), ("inputSchema", Some(offer.input_schema.clone()))];
+        offer.said = Some(Said { prints: Arc::new(Prints::of(&offer.name, parts)), runner: offer.runner.clone() });
         offer
     }
 

@@ -21,6 +21,7 @@ use super::child::Child;
 use super::client::Client;
 use super::fault::{self, Failed};
 use super::result;
+use super::said::SaidOf;
 use super::tap::Line;
 use crate::call::{Effect, ToolContext, ToolResult};
 
@@ -36,6 +37,7 @@ pub(super) struct Connection {
     /// It speaks the version without sessions, and without `ping`.
     pub(super) is_modern: bool,
     pub(super) born: Instant,
+    pub(super) said: SaidOf,
     name: Arc<str>,
     has_answered: AtomicBool,
     /// Somebody is finding out whether it still says anything.
@@ -68,6 +70,7 @@ impl Connection {
             line,
             is_modern,
             born: Instant::now(),
+            said: SaidOf::default(),
             name,
             has_answered: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),

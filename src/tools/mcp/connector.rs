@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
 use tokio::process::Command;
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +19,9 @@ use super::fault;
 use super::listing::{self, Listing};
 use super::pipes::Pipes;
 use super::remote::Remote;
+use super::said::Doubt;
 use super::tap::{Line, Tap};
+use crate::call::ToolError;
 use crate::printable;
 use crate::tools::http::client::host;
 use crate::tools::process::{Sweeps, along, is_program};
@@ -30,6 +32,8 @@ pub(super) struct Connector {
     pub settings: ServerSettings,
     pub name: Arc<str>,
     pub surroundings: Surroundings,
+    /// A call over a connection of its own has found other tools than were offered.
+    pub changed: Notify,
     /// Whether it was spoken to in the version without sessions, the last time.
     was_modern: Mutex<Option<bool>>,
     /// How its URL is asked, if it has one.
@@ -58,6 +62,7 @@ impl Connector {
             name: settings.name.as_str().into(),
             settings,
             surroundings,
+            changed: Notify::new(),
             was_modern: Mutex::default(),
             remote: OnceCell::new(),
             sweeps: Arc::downgrade(sweeps),
@@ -71,8 +76,10 @@ impl Connector {
     pub(super) async fn listed(&self, told: &Told) -> Result<(Arc<Connection>, Listing), String> {
         let both = async {
             let connection = self.connect(told).await?;
-            let listing = self.list(&connection).await?;
-            Ok((connection, listing))
+            let begun = connection.said.moment();
+            let listing = self.list(&connection).await;
+            connection.said.heard(begun, &listing);
+            Ok((connection, listing?))
         };
         self.in_time(both).await
     }
@@ -90,7 +97,27 @@ impl Connector {
     /// # Errors
     /// As above.
     pub(super) async fn relisted(&self, connection: &Connection) -> Result<Listing, String> {
-        self.in_time(self.list(connection)).await
+        let begun = connection.said.moment();
+        let listing = self.in_time(self.list(connection)).await;
+        connection.said.heard(begun, &listing);
+        listing
+    }
+
+    /// What a call is told of a tool that must not be called; `changed` hears of another definition.
+    pub(super) fn refuses(&self, doubt: Doubt, changed: &Notify) -> ToolError {
+        match doubt {
+            Doubt::Changed => {
+                changed.notify_one();
+                ToolError::Changed
+            }
+            Doubt::Unlisted(why) => {
+                let name = &self.name;
+                let message = format!(
+                    "the MCP server {name} says that its tools have changed, and what they are now is not known: {why}"
+                );
+                ToolError::unavailable_before(message, None)
+            }
+        }
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
