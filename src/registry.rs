@@ -1,7 +1,5 @@
 //! Which catalog is current, and how it changes. Readers never wait; a change puts a whole new catalog in its place.
 
-mod seats;
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,9 +8,6 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use self::seats::Seats;
-pub(crate) use self::seats::way_out;
-pub use self::seats::{Group, LeftOut, Seated};
 use crate::blocking;
 use crate::call::{
     Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, Services, StoredResults, SubCalls,
@@ -22,6 +17,9 @@ use crate::catalog::Bench;
 pub use crate::catalog::{Catalog, Entry, How, NotFound};
 use crate::formats::Format;
 use crate::ledger::{Error, Registered, Switch};
+use crate::seats::Seats;
+pub(crate) use crate::seats::way_out;
+pub use crate::seats::{Group, LeftOut, Seated};
 use crate::stack::Shared;
 use crate::stored::Shelves;
 use crate::subcalls::Others;

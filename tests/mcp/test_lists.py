@@ -81,7 +81,7 @@ def test_names_that_meet(start, tmp_path):
     file = tmp_path / "both.yaml"
     file.write_text(to_yaml({"mcp_servers": {"a": script("lists", "left"), "a_b": script("lists", "right")}}))
     for command in ("check", "tools", "pin"):
-        done = cli(command, "--manifest", str(file))
+        done = cli(command, "--manifest", str(file), cwd=tmp_path)
         assert done.returncode == 64 and "mcp_servers.a_b: the name runs together with that of server `a`" in done.stderr, done
 
 

@@ -45,7 +45,7 @@ pub(crate) async fn once(
                 match fit(&tool, &names) {
                     Ok(()) => fitted.push(tool),
                     Err(why) if declared.settings.is_foreign() => {
-                        brought.faults.push(format!("source `{}`: {why}", declared.name()))
+                        brought.faults.push(format!("source `{}`: {why}", declared.name()));
                     }
                     Err(why) => return Err(why),
                 }

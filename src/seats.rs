@@ -46,7 +46,7 @@ pub struct LeftOut {
 }
 
 /// See the module.
-pub(super) struct Seats {
+pub(crate) struct Seats {
     /// Whose the names in the catalog are that are of sources.
     owners: HashMap<ToolName, Arc<str>>,
     /// Whose a name is before anybody else gets it: who has it now, then who has it by the operator's word.
@@ -59,7 +59,7 @@ pub(super) struct Seats {
 
 impl Seats {
     /// Before any of these groups is seated. `before` is the catalog that is replaced.
-    pub(super) fn new(groups: &[Group], registered: &[Tool], before: &Catalog) -> Self {
+    pub(crate) fn new(groups: &[Group], registered: &[Tool], before: &Catalog) -> Self {
         let mut claims = HashMap::new();
         for names in [|group: &Group| group.has.clone(), |group: &Group| group.known.clone()] {
             for group in groups {
@@ -82,7 +82,7 @@ impl Seats {
     }
 
     /// Gives each group its place, the operator's own before those of which somebody else says what they bring.
-    pub(super) fn seat(&mut self, groups: Vec<Group>, next: &mut Catalog, bench: &Bench<'_>) -> Vec<Seated> {
+    pub(crate) fn seat(&mut self, groups: Vec<Group>, next: &mut Catalog, bench: &Bench<'_>) -> Vec<Seated> {
         let mut order: Vec<(usize, Group)> = groups.into_iter().enumerate().collect();
         order.sort_by_key(|(_, group)| !group.whole);
         let mut seated: Vec<(usize, Seated)> =
@@ -129,7 +129,7 @@ impl Seats {
     }
 
     /// Tools that nobody may call, where names are left when all others have theirs.
-    pub(super) fn seat_last(&mut self, seated: &mut [Seated], next: &mut Catalog, bench: &Bench<'_>) {
+    pub(crate) fn seat_last(&mut self, seated: &mut [Seated], next: &mut Catalog, bench: &Bench<'_>) {
         for (at, source, tool) in std::mem::take(&mut self.last) {
             if let Some(seated) = seated.get_mut(at) {
                 seated.left_out.extend(self.apart(tool, &source, true, next, bench));
