@@ -57,6 +57,7 @@ pub mod registry;
 pub mod running;
 pub mod runs;
 pub mod schema;
+mod seats;
 pub mod secrets;
 pub mod similar;
 pub mod stack;

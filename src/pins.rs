@@ -9,11 +9,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::call::json::canonical;
-use crate::tools::Offer;
+use crate::tools::{Offer, Prints};
 
 /// The shape of the file that is written and read here.
 pub const VERSION: u64 = 1;
@@ -34,10 +34,13 @@ pub struct Pins {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerPins {
-    /// Over its command line or its URL, as the manifest writes it: values of references do not count.
+    /// Over its command line and environment, or its URL, as the manifest writes them: values of references do not count.
     pub reach: Hash,
     /// By the server's own names.
     pub tools: BTreeMap<String, ToolPin>,
+    /// There is a file, and nothing of the server in it: nobody has approved anything of it.
+    #[serde(skip)]
+    pub is_missing: bool,
 }
 
 /// What was approved of one tool.
@@ -80,6 +83,8 @@ impl TryFrom<String> for Hash {
 pub enum Mismatch {
     /// Its server is reached in another way.
     Reach,
+    /// Its server is not in the file.
+    Unpinned,
     /// It was not there.
     New,
     /// These of it are others.
@@ -90,6 +95,7 @@ impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reach => f.write_str("its server is reached in another way than when it was pinned"),
+            Self::Unpinned => f.write_str("its server is not pinned, though the manifest has pins"),
             Self::New => f.write_str("it is new since its server was pinned"),
             Self::Changed(parts) => write!(f, "changed since it was pinned: {}", parts.join(", ")),
         }
@@ -108,8 +114,14 @@ pub fn file_of(manifest: &Path) -> PathBuf {
 impl ServerPins {
     /// What there is now. `written` is how the manifest says that the server is reached.
     pub fn of(written: &Value, offers: &[Offer]) -> Self {
-        let tools = offers.iter().map(|offer| (offer.name.clone(), ToolPin::of(offer))).collect();
-        Self { reach: reach_of(written), tools }
+        let pin = |offer: &Offer| Some((offer.name.clone(), ToolPin::of(&offer.said.as_ref()?.prints)));
+        let tools = offers.iter().filter_map(pin).collect();
+        Self { reach: reach_of(written), tools, is_missing: false }
+    }
+
+    /// Of a server that the file does not have.
+    pub fn missing(written: &Value) -> Self {
+        Self { is_missing: true, ..Self::of(written, &[]) }
     }
 
     /// Whether the server is still reached in that way.
@@ -119,43 +131,33 @@ impl ServerPins {
 
     /// Why this tool is not the one that was approved.
     pub fn mismatch(&self, written: &Value, offer: &Offer) -> Option<Mismatch> {
+        if self.is_missing {
+            return Some(Mismatch::Unpinned);
+        }
         if !self.has_reach(written) {
             return Some(Mismatch::Reach);
         }
         let Some(pinned) = self.tools.get(&offer.name) else { return Some(Mismatch::New) };
-        let now = ToolPin::of(offer);
+        let Some(now) = offer.said.as_ref().map(|said| ToolPin::of(&said.prints)) else {
+            return Some(Mismatch::Changed(vec!["definition".into()]));
+        };
         (pinned.sha256 != now.sha256).then(|| Mismatch::Changed(pinned.changed(&now)))
     }
 }
 
-/// A hash of `command` or `url` as they are written.
+/// A hash of what is written of `command` and `environment`, or of `url`. A variable may decide what runs as well as the
+/// command: along PATH the program is looked for, and interpreters and package managers have theirs.
 fn reach_of(written: &Value) -> Hash {
-    let part = |name: &str| written.get(name).map(|value| (name.to_owned(), value.clone()));
-    Hash::of(&part("command").into_iter().chain(part("url")).collect())
+    let part = |name: &&str| Some(((*name).to_owned(), written.get(*name)?.clone()));
+    Hash::of(&["command", "environment", "url"].iter().filter_map(part).collect())
 }
 
 impl ToolPin {
-    /// What this tool is now.
-    pub fn of(offer: &Offer) -> Self {
-        let Offer { name, description, input_schema, output_schema, annotations, .. } = offer;
-        // Where a server has its title depends on the protocol's version; it comes among the annotations here.
-        let mut annotations = annotations.clone();
-        let title = annotations.remove("title");
-        let parts: serde_json::Map<String, Value> = [
-            ("title", title),
-            ("description", Some(json!(description))),
-            ("inputSchema", Some(input_schema.clone())),
-            ("outputSchema", output_schema.clone()),
-            ("annotations", (!annotations.is_empty()).then(|| json!(annotations))),
-        ]
-        .into_iter()
-        .filter_map(|(part, value)| Some((part.to_owned(), value?)))
-        .collect();
-        let short = |value: &Value| Hash::of(value).0[..SHORT].to_owned();
-        let hashes = parts.iter().map(|(part, value)| (part.clone(), short(value))).collect();
-        let mut whole = parts;
-        whole.insert("name".into(), json!(name));
-        Self { sha256: Hash::of(&whole.into()), parts: hashes }
+    /// What a tool with these hashes is.
+    pub fn of(prints: &Prints) -> Self {
+        let short = |hash: &[u8; 32]| hex::encode(hash)[..SHORT].to_owned();
+        let parts = prints.parts.iter().map(|(part, hash)| ((*part).to_owned(), short(hash))).collect();
+        Self { sha256: Hash(hex::encode(prints.whole)), parts }
     }
 
     /// Which parts are others in `now`.
@@ -171,8 +173,10 @@ impl ToolPin {
 mod tests {
     use std::sync::Arc;
 
+    use serde_json::json;
+
     use super::*;
-    use crate::tools::StandIn;
+    use crate::tools::{Said, StandIn};
 
     fn offer(change: impl Fn(&mut Offer)) -> Offer {
         let mut offer = Offer {
@@ -183,8 +187,18 @@ mod tests {
             annotations: serde_json::Map::new(),
             result_as_answer: false,
             runner: Arc::new(StandIn::new(|| (String::new(), None))),
+            said: None,
         };
         change(&mut offer);
+        let annotations = (!offer.annotations.is_empty()).then(|| json!(offer.annotations));
+        let parts = [
+            ("description", Some(json!(offer.description))),
+            ("inputSchema", Some(offer.input_schema.clone())),
+            ("outputSchema", offer.output_schema.clone()),
+            ("annotations", annotations),
+        ];
+        let prints = Arc::new(Prints::of(&offer.name, parts));
+        offer.said = Some(Said { prints, runner: offer.runner.clone() });
         offer
     }
 
@@ -192,7 +206,8 @@ mod tests {
     fn the_hash_can_be_worked_out_by_anybody() {
         // printf '%s' '{"description":"Weather for a city.","inputSchema":{…},"name":"get_weather"}' | sha256sum
         let text = r#"{"description":"Weather for a city.","inputSchema":{"properties":{"city":{"type":"string"}},"type":"object"},"name":"get_weather"}"#;
-        assert_eq!(ToolPin::of(&offer(|_| {})).sha256.0, hex::encode(Sha256::digest(text)));
+        let said = offer(|_| {}).said.unwrap();
+        assert_eq!(ToolPin::of(&said.prints).sha256.0, hex::encode(Sha256::digest(text)));
     }
 
     #[test]
@@ -213,16 +228,27 @@ mod tests {
             offer.annotations.insert("title".into(), json!("Weather"));
             offer.description.clear();
         };
-        assert_eq!(changed(both), ["description", "title"]);
+        assert_eq!(changed(both), ["annotations", "description"]);
         let other = offer(|offer| offer.name = "get_more".into());
         assert_eq!(pins.mismatch(&written, &other), Some(Mismatch::New));
     }
 
     #[test]
-    fn how_a_server_is_reached_is_its_command_or_its_url_as_written() {
-        let pins = ServerPins::of(&json!({"command": ["npx", "server@1"], "environment": {"A": "1"}}), &[]);
-        assert!(pins.has_reach(&json!({"command": ["npx", "server@1"], "environment": {"A": "2"}})));
-        for other in [json!({"command": ["npx", "server@2"]}), json!({"url": "https://e.example"}), json!({})] {
+    fn how_a_server_is_reached_is_its_command_with_its_environment_or_its_url_as_written() {
+        let pins =
+            ServerPins::of(&json!({"command": ["npx", "server@1"], "environment": {"PATH": "/a"}, "headers": {}}), &[]);
+        assert!(
+            pins.has_reach(
+                &json!({"command": ["npx", "server@1"], "environment": {"PATH": "/a"}, "headers": {"a": "b"}})
+            )
+        );
+        for other in [
+            json!({"command": ["npx", "server@2"], "environment": {"PATH": "/a"}}),
+            json!({"command": ["npx", "server@1"], "environment": {"PATH": "/b:/a"}}),
+            json!({"command": ["npx", "server@1"]}),
+            json!({"url": "https://e.example"}),
+            json!({}),
+        ] {
             assert!(!pins.has_reach(&other), "{other}");
             assert_eq!(pins.mismatch(&other, &offer(|_| {})), Some(Mismatch::Reach));
         }

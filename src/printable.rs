@@ -58,6 +58,7 @@ pub fn error(error: &mut ToolError) -> Vec<&'static str> {
             texts([words])
         }
         ToolError::Upstream { message, .. } => texts([message]),
+        ToolError::Changed => Vec::new(),
         ToolError::InvalidArguments(violations) => texts(violations.iter_mut().map(|one| &mut one.message)),
     }
 }

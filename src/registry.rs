@@ -10,14 +10,16 @@ use tower::ServiceExt;
 
 use crate::blocking;
 use crate::call::{
-    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Kind, Origin, Services, StoredResults,
-    SubCalls, ToolName,
+    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, Services, StoredResults, SubCalls,
 };
 use crate::callers::Callers;
 use crate::catalog::Bench;
 pub use crate::catalog::{Catalog, Entry, How, NotFound};
 use crate::formats::Format;
 use crate::ledger::{Error, Registered, Switch};
+use crate::seats::Seats;
+pub(crate) use crate::seats::way_out;
+pub use crate::seats::{Group, LeftOut, Seated};
 use crate::stack::Shared;
 use crate::stored::Shelves;
 use crate::subcalls::Others;
@@ -79,25 +81,6 @@ pub struct World {
     pub groups: Vec<Group>,
     /// Tools that came over HTTP.
     pub registered: Vec<Tool>,
-}
-
-/// Tools of one source, served together or not at all.
-pub struct Group {
-    /// The source's name.
-    pub source: Arc<str>,
-    /// The first of these that has a place is served.
-    pub choices: Vec<Vec<Tool>>,
-    /// Served when none has: each by itself, if its name is free.
-    pub otherwise: Vec<Tool>,
-}
-
-/// What became of a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seated {
-    /// Which of its choices is served.
-    pub choice: Option<usize>,
-    /// Why each one before was not.
-    pub refused: Vec<String>,
 }
 
 /// What became of a new world besides its own tools.
@@ -186,8 +169,8 @@ impl Registry {
                 let entry = next.build(tool, &bench)?;
                 next.insert(entry)?;
             }
-            let mut owners = HashMap::new();
-            let seated = groups.into_iter().map(|group| seat(group, &mut next, &mut owners, &bench)).collect();
+            let mut seats = Seats::new(&groups, &registered, &before);
+            let mut seated = seats.seat(groups, &mut next, &bench);
             let mut aside = Vec::new();
             for tool in registered {
                 let name = tool.name().to_owned();
@@ -197,6 +180,7 @@ impl Registry {
                 });
                 aside.extend(kept.err().map(|error| Aside { name, why: error.to_string() }));
             }
+            seats.seat_last(&mut seated, &mut next, &bench);
             registry.serve(next);
             Ok(Replaced { seated, aside })
         };
@@ -321,68 +305,6 @@ impl Registry {
     pub async fn used(&self, entry: &Entry, caller: &Caller) -> Result<Vec<Charged>, Error> {
         let charges = entry.tariff.charges(&caller.name, None);
         self.shared.ledger.used(&charges, self.shared.clock.now()).await
-    }
-}
-
-/// Puts the first of a group's choices into the catalog that has a place there, else what stands for them. `owners`
-/// says which names are sources' own.
-fn seat(group: Group, next: &mut Catalog, owners: &mut HashMap<ToolName, Arc<str>>, bench: &Bench<'_>) -> Seated {
-    let Group { source, choices, otherwise } = group;
-    let mut refused = Vec::new();
-    for (at, tools) in choices.into_iter().enumerate() {
-        match together(tools, next, owners, bench) {
-            Ok(with_them) => {
-                let new = with_them.entries().flat_map(Entry::names).filter(|name| next.get(name.as_str()).is_none());
-                owners.extend(new.map(|name| (name.clone(), source.clone())));
-                *next = with_them;
-                return Seated { choice: Some(at), refused };
-            }
-            Err(why) => refused.push(why),
-        }
-    }
-    for tool in otherwise {
-        let entry = next.build(tool, bench);
-        if let Ok(entry) = entry.inspect_err(|error| tracing::debug!(%error, "nothing stands for a tool"))
-            && entry.names().all(|name| next.get(name.as_str()).is_none())
-        {
-            owners.extend(entry.names().map(|name| (name.clone(), source.clone())));
-            // Its names are free, and its own were looked at when they were declared.
-            let _ = next.insert(entry);
-        }
-    }
-    Seated { choice: None, refused }
-}
-
-/// The catalog with all of these in it, or why one of them has no place.
-fn together(
-    tools: Vec<Tool>,
-    catalog: &Catalog,
-    owners: &HashMap<ToolName, Arc<str>>,
-    bench: &Bench<'_>,
-) -> Result<Catalog, String> {
-    let mut next = catalog.clone();
-    for tool in tools {
-        let entry = next.build(tool, bench).map_err(|error| error.to_string())?;
-        let holder = entry.names().find_map(|name| Some((name, catalog.get(name.as_str())?)));
-        if let Some((name, holder)) = holder {
-            let whose = match (owners.get(name), holder.origin) {
-                (Some(source), _) => format!("of source `{source}`"),
-                (None, Origin::Program) => "of the program".into(),
-                (None, _) => "of the manifest".into(),
-            };
-            let own = &entry.definition.name;
-            return Err(format!("its tool `{own}`: `{name}` is a tool {whose} already; {}", way_out(entry.kind)));
-        }
-        next.insert(entry).map_err(|error| error.to_string())?;
-    }
-    Ok(next)
-}
-
-/// What helps against a clash of a source's tool with another.
-pub(crate) fn way_out(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Mcp => "give the server another name, or exclude the tool",
-        _ => "give the source a prefix",
     }
 }
 

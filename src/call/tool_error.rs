@@ -42,6 +42,9 @@ pub enum ToolError {
     /// The output is not what the tool promised.
     #[error("{0}")]
     BadOutput(String),
+    /// What would run is not what was approved; nothing was started.
+    #[error("it is not what was approved")]
+    Changed,
 }
 
 impl ToolError {

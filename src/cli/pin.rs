@@ -77,6 +77,10 @@ pub(super) async fn pin(args: PinArgs) -> Result<(), Failure> {
         next.servers.remove(&name);
         said.push(format!("{name}: gone from the manifest, and from the pins"));
     }
+    for server in servers.iter().filter(|server| !is_chosen(server.name()) && !next.servers.contains_key(server.name()))
+    {
+        said.push(format!("{}: not pinned, so its tools are stopped until it is", server.name()));
+    }
     let file = pins::file_of(&path);
     said.push(if next.servers == before.servers {
         format!("{}: nothing to write", file.display())

@@ -46,8 +46,8 @@ pub(super) async fn get(State(live): State<Arc<Live>>, Visit { caller, catalog }
 }
 
 fn level(source: SourceView) -> SourceLevel {
-    let SourceView { name, state, replaced, .. } = source;
-    SourceLevel { name, up: state == SourceState::Up, replaced }
+    let SourceView { name, state, replaced, stopped, .. } = source;
+    SourceLevel { name, up: state == SourceState::Up, replaced, stopped: stopped.len() }
 }
 
 /// Whether this caller may read what names every tool.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
+use super::clashes;
 use super::decode::{Findings, fields, join};
 use super::finding::{Finding, Place, Severity};
 use super::lock;
@@ -229,6 +230,7 @@ impl Loader<'_> {
             lock::pin(&mut manifest, &pins);
             self.written.pins = Some(pins);
         }
+        clashes::look(&manifest, &self.sources, &self.seen, &mut self.findings.0);
         manifest.defaults = Defaults(defaults);
         Some(manifest)
     }

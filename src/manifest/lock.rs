@@ -1,7 +1,7 @@
 //! The pins of MCP servers, in the file beside the manifest.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use wildmatch::WildMatch;
@@ -9,6 +9,7 @@ use wildmatch::WildMatch;
 use super::Manifest;
 use super::decode::Findings;
 use super::finding::{Finding, Place};
+use super::load::SERVERS;
 use super::node::Node;
 use super::references::Source;
 use super::rule::Rule;
@@ -24,6 +25,15 @@ pub(super) fn read(path: &Path, source: &dyn Source, findings: &mut Findings) ->
     let file = pins::file_of(path);
     let at =
         |line: usize, column: usize| Place { file: file.as_path().into(), line: line.max(1), column: column.max(1) };
+    if let Some(other) = shared_with(path, source) {
+        let message = format!(
+            "{} has servers too, and its pins would be in the same {}; give one of the manifests another name",
+            other.display(),
+            file.display()
+        );
+        findings.0.push(Finding::error(Place { file: path.into(), line: 1, column: 1 }, "", message));
+        return None;
+    }
     let text = match source.file(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
@@ -60,11 +70,24 @@ pub(super) fn read(path: &Path, source: &dyn Source, findings: &mut Findings) ->
     }
 }
 
+/// Another manifest with servers whose pins would be in the same file.
+fn shared_with(path: &Path, source: &dyn Source) -> Option<PathBuf> {
+    let others = ["yaml", "yml", "json"].map(|extension| path.with_extension(extension));
+    others.into_iter().filter(|other| other != path && pins::file_of(other) == pins::file_of(path)).find(|other| {
+        let text = source.is_file(other).then(|| source.file(other).ok()).flatten();
+        text.and_then(|text| Node::parse(other, &text).ok()).is_some_and(|root| root.get(SERVERS).is_some())
+    })
+}
+
 /// Gives each server its pins. The names that it had then are known before it is listed.
 pub(super) fn pin(manifest: &mut Manifest, pins: &Pins) {
     for declared in &mut manifest.sources {
         let SourceSettings::Mcp(settings) = &declared.settings else { continue };
-        let Some(server) = pins.servers.get(&settings.name) else { continue };
+        let Some(server) = pins.servers.get(&settings.name) else {
+            // Who has pinned the others does not mean to have this one served as it comes.
+            declared.rules.pins = Some(Arc::new(ServerPins::missing(&declared.written)));
+            continue;
+        };
         let is_name = |own: &&String| ToolName::parse(&format!("{}{own}", declared.rules.prefix)).is_ok();
         let known = server.tools.keys().filter(|own| takes(settings, own)).filter(is_name);
         declared.rules.asked = known.cloned().collect();
@@ -99,8 +122,14 @@ mod tests {
             match path.to_str() {
                 Some("t.yaml") => Ok(self.0.clone()),
                 Some("t.lock") => self.1.clone().ok_or_else(|| ErrorKind::NotFound.into()),
+                Some("t.yml") => Ok("tools: {}".into()),
+                Some("u.json" | "u.yaml") => Ok("mcp_servers: {near: {command: [npx]}}".into()),
                 _ => panic!("{path:?} is asked for"),
             }
+        }
+
+        fn is_file(&self, path: &Path) -> bool {
+            path == Path::new("t.yml") || self.0.is_empty() && path == Path::new("u.yaml")
         }
     }
 
@@ -133,7 +162,8 @@ mod tests {
     fn each_server_has_its_pins_and_its_tools_are_known_by_name() {
         let manifest = read(Some(pinned(&["npx", "server"], &["get_weather", "more", "x_out", "no name"]))).unwrap();
         let [near, far] = &manifest.sources[..] else { panic!("two servers") };
-        assert!(near.rules.pins.as_ref().unwrap().has_reach(&near.written) && far.rules.pins.is_none());
+        assert!(near.rules.pins.as_ref().unwrap().has_reach(&near.written));
+        assert!(far.rules.pins.as_ref().unwrap().is_missing, "nobody has approved anything of it");
         assert_eq!(near.rules.known().collect::<Vec<_>>(), ["get_weather", "more"]);
         let without = read(None).unwrap();
         assert!(without.pins.is_none() && without.sources.iter().all(|source| source.rules.pins.is_none()));
@@ -174,5 +204,24 @@ mod tests {
         );
         let unknown = "unknown-tool mcp_servers.near.tools.get_weather 5".to_owned();
         assert_eq!(lints(Some(pinned(&["npx", "server"], &["get_wether"]))), [unknown, far]);
+    }
+
+    #[test]
+    fn a_pinned_tool_whose_name_is_another_tools_is_told() {
+        let text = format!("tools: {{near_more: {{kind: native, use: calculator}}}}\n{MANIFEST}");
+        let lock = pinned(&["npx", "server"], &["get_weather", "more"]);
+        let loaded = load(Path::new("t.yaml"), &Files(text, Some(lock)), &HashMap::new());
+        let warnings: Vec<String> = loaded.unwrap().warnings.iter().map(ToString::to_string).collect();
+        let says = "t.yaml:3:3: warning: mcp_servers.near: its tool `more` is pinned, and `near_more` is another tool's name: t.yaml:1:9";
+        assert!(warnings.len() == 1 && warnings[0].starts_with(says), "{warnings:?}");
+    }
+
+    #[test]
+    fn two_manifests_with_servers_do_not_share_a_file_of_pins() {
+        let loaded = load(Path::new("u.json"), &Files(String::new(), None), &HashMap::new());
+        let errors: Vec<String> = loaded.err().unwrap_or_default().iter().map(ToString::to_string).collect();
+        let says = "u.json:1:1: u.yaml has servers too, and its pins would be in the same u.lock; give one of the manifests another name";
+        assert_eq!(errors, [says]);
+        assert!(read(None).is_ok(), "t.yml is there, and has no servers");
     }
 }

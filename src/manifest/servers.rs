@@ -442,4 +442,21 @@ mod tests {
             assert!(found.contains(&expected.to_owned()), "{expected}: {found:?}");
         }
     }
+
+    #[test]
+    fn names_of_servers_that_run_together_are_refused_and_those_that_only_look_alike_are_not() {
+        let two = |one: &str, other: &str| {
+            read(&format!("mcp_servers:\n  {one}: {{command: [s]}}\n  {other}: {{command: [s]}}\n"))
+        };
+        for (one, other) in [("a", "a_b"), ("a_b", "a"), ("a", "a_"), ("a_b_c", "a_b")] {
+            let errors = two(one, other).err().unwrap_or_default();
+            let says = format!(
+                "3:3: mcp_servers.{other}: the name runs together with that of server `{one}` (/etc/crib/t.yaml:2:3)"
+            );
+            assert!(errors.iter().any(|error| error.starts_with(&says.replace("/etc/crib/t.yaml:", ""))), "{errors:?}");
+        }
+        for (one, other) in [("a", "ab"), ("a", "a-b"), ("a_b", "a_c"), ("a", "b_a")] {
+            assert!(two(one, other).is_ok(), "{one} {other}");
+        }
+    }
 }

@@ -32,6 +32,8 @@ pub struct SourceLevel {
     pub up: bool,
     /// Processes that were replaced since the start.
     pub replaced: u64,
+    /// Tools that are stopped, since they are not what was pinned.
+    pub stopped: usize,
 }
 
 pub(super) struct Levels {
@@ -42,6 +44,7 @@ pub(super) struct Levels {
     lines_lost: IntCounter,
     source_up: IntGaugeVec,
     source_replaced: IntCounterVec,
+    source_stopped: IntGaugeVec,
 }
 
 impl Levels {
@@ -68,6 +71,11 @@ impl Levels {
                 "Processes of a source that died or were killed and have been replaced.",
                 &["source"],
             )?,
+            source_stopped: families.gauges(
+                "toolcrib_source_stopped_tools",
+                "Tools of an MCP server that are stopped, since they are not what was pinned.",
+                &["source"],
+            )?,
         })
     }
 
@@ -81,9 +89,11 @@ impl Levels {
         // Sources that are gone have no series any more.
         self.source_up.reset();
         self.source_replaced.reset();
-        for SourceLevel { name, up, replaced } in &now.sources {
+        self.source_stopped.reset();
+        for SourceLevel { name, up, replaced, stopped } in &now.sources {
             self.source_up.with_label_values(&[&**name]).set((*up).into());
             self.source_replaced.with_label_values(&[&**name]).inc_by(*replaced);
+            self.source_stopped.with_label_values(&[&**name]).set(level(*stopped as u64));
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tower::Service;
 
 use super::{CallFuture, Outcome};
-use crate::call::{CallError, Clean, Invocation, Reporter, ToolContext, ToolError, ToolResult, ToolSettings};
+use crate::call::{CallError, Clean, Invocation, Reporter, ToolContext, ToolError, ToolName, ToolResult, ToolSettings};
 use crate::printable;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
@@ -74,7 +74,7 @@ impl Service<Invocation> for Run {
                 };
                 warnings.extend(unseen.into_iter().map(str::to_owned));
             }
-            inner.judge(said)
+            inner.judge(said, &invocation.tool)
         }
         .boxed()
     }
@@ -87,8 +87,8 @@ impl Inner {
         Box::new(move |data| redactor.progress(data))
     }
 
-    fn judge(&self, said: Result<ToolResult, ToolError>) -> Outcome {
-        let outcome = said.or_else(said_or_failed);
+    fn judge(&self, said: Result<ToolResult, ToolError>, tool: &ToolName) -> Outcome {
+        let outcome = said.or_else(|error| said_or_failed(error, tool));
         match outcome {
             Ok(mut result) => {
                 self.redactor.result(&mut result);
@@ -116,7 +116,7 @@ impl Inner {
 }
 
 /// A tool that says no has answered; anything else is a failure of the call.
-fn said_or_failed(error: ToolError) -> Result<ToolResult, CallError> {
+fn said_or_failed(error: ToolError, tool: &ToolName) -> Result<ToolResult, CallError> {
     Err(match error {
         ToolError::Said(text) => return Ok(ToolResult::error(text)),
         ToolError::InvalidArguments(violations) => CallError::InvalidArguments(violations),
@@ -127,5 +127,6 @@ fn said_or_failed(error: ToolError) -> Result<ToolResult, CallError> {
             CallError::UpstreamFailed { message, retryable, down, untouched, retry_after }
         }
         ToolError::BadOutput(message) => CallError::BadOutput(message),
+        ToolError::Changed => CallError::DefinitionChanged { tool: tool.to_string() },
     })
 }

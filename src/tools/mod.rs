@@ -28,7 +28,7 @@ use async_trait::async_trait;
 
 pub use config::{BuildContext, ConfigFault, ParameterUse};
 pub use http::Clients;
-pub use source::{Listed, Offer, Source, SourceFault, SourceStatus, Told};
+pub use source::{Listed, Offer, Prints, Said, Source, SourceFault, SourceStatus, Told};
 pub use sources::SourceSettings;
 pub use sql::Databases;
 pub use stand_in::StandIn;

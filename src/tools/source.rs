@@ -1,14 +1,17 @@
 //! Something outside that brings tools: how it is asked for them, and what it says.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::Runner;
 use crate::call::JsonObject;
+use crate::call::json::canonical;
 use crate::secrets::Redactor;
 
 /// Something outside that brings tools of its own, such as a Python module or an MCP server. Dropping it and the runners it gave ends
@@ -60,6 +63,39 @@ pub struct Offer {
     pub result_as_answer: bool,
     /// Runs it.
     pub runner: Arc<dyn Runner>,
+    /// How it can be approved as it is, where somebody else decides what it is.
+    pub said: Option<Said>,
+}
+
+/// A tool as its source defines it.
+#[derive(Clone)]
+pub struct Said {
+    /// Of the definition, before anything was taken out of it.
+    pub prints: Arc<Prints>,
+    /// Runs it as long as the source says just that of it, and otherwise fails with [`ToolError::Changed`](crate::call::ToolError).
+    pub runner: Arc<dyn Runner>,
+}
+
+/// Hashes of a definition: SHA-256 over canonical JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prints {
+    /// Over all parts and the name.
+    pub whole: [u8; 32],
+    /// Over each part.
+    pub parts: BTreeMap<&'static str, [u8; 32]>,
+}
+
+impl Prints {
+    /// Of a tool of that name and those of its parts that it has.
+    pub fn of(name: &str, parts: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Self {
+        let parts: BTreeMap<&str, Value> = parts.into_iter().filter_map(|(part, value)| Some((part, value?))).collect();
+        let hash = |bytes: Vec<u8>| -> [u8; 32] { Sha256::digest(bytes).into() };
+        let whole: BTreeMap<&str, Value> = parts.clone().into_iter().chain([("name", Value::from(name))]).collect();
+        Self {
+            whole: hash(canonical(&whole)),
+            parts: parts.iter().map(|(part, value)| (*part, hash(canonical(value)))).collect(),
+        }
+    }
 }
 
 impl Offer {
@@ -67,6 +103,7 @@ impl Offer {
     /// would be filled in, and the source has the default itself.
     pub(crate) fn clean(&mut self, redactor: &Redactor) {
         redactor.string(&mut self.description);
+        self.annotations.values_mut().for_each(|value| redactor.progress(value));
         let schemas = std::iter::once(&mut self.input_schema).chain(&mut self.output_schema);
         for schema in schemas {
             drop_secret_defaults(schema, redactor);
@@ -135,12 +172,13 @@ mod tests {
             description: "Uses very-secret.".into(),
             input_schema: schema,
             output_schema: None,
-            annotations: JsonObject::new(),
+            annotations: JsonObject::from_iter([("title".to_owned(), json!("very-secret tool"))]),
             result_as_answer: false,
             runner: Arc::new(StandIn::new(|| (String::new(), None))),
+            said: None,
         };
         offer.clean(&Redactor::new(["very-secret"]));
-        let all = format!("{} {}", offer.description, offer.input_schema);
+        let all = format!("{} {} {:?}", offer.description, offer.input_schema, offer.annotations);
         assert!(!all.contains("very-secret"), "{all}");
         let properties = &offer.input_schema["properties"];
         assert_eq!((properties["key"].get("default"), &properties["n"]["default"]), (None, &json!(1)));

@@ -137,6 +137,50 @@ async fn a_tool_that_is_not_what_was_pinned_is_stopped_until_that_is_approved() 
 }
 
 #[tokio::test]
+async fn a_server_that_is_asked_for_each_call_says_each_time_what_the_tool_is() {
+    let manifest = "mcp_servers:\n  s: {command: [python3, mcp_server.py], mode: on_demand}\n";
+    let (before, now) =
+        (json!([tool("get", "Gets it."), tool("same", "…")]), json!([tool("get", "Gets more."), tool("same", "…")]));
+    let command = ["python3", "mcp_server.py"];
+    let app = app(manifest, &before, &[("toolcrib.lock", &lock(&command, &before))]).await;
+    assert_eq!(said(&app.invoke("s_get", json!({})).await), "get {}");
+    app.write("tools.json", &now.to_string());
+    let (status, problem) = app.invoke("s_get", json!({})).await;
+    assert_eq!((status.as_u16(), &problem["kind"]), (503, &json!("definition_changed")), "{problem}");
+    assert_eq!(said(&app.invoke("s_same", json!({})).await), "same {}");
+    let view = until(&app, |view| view["stopped"] != json!([])).await;
+    assert_eq!(view["stopped"], json!([{"tool": "s_get", "why": "changed since it was pinned: description"}]));
+    app.write("toolcrib.lock", &lock(&command, &now));
+    assert_eq!(app.reload().await, None);
+    assert_eq!(said(&app.invoke("s_get", json!({})).await), "get {}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_to_be_replaced_is_what_it_was_declared_as_until_the_other_is_up() {
+    let manifest = |file: &str, timeout: &str| {
+        format!("mcp_servers:\n  s: {{command: [python3, {file}], tools: {{get: {{timeout: {timeout}}}}}}}\n")
+    };
+    let before = json!([tool("get", "Gets it.")]);
+    let locked = |file: &str, tools: &Value| lock(&["python3", file], tools);
+    let files = [("toolcrib.lock", &*locked("mcp_server.py", &before))];
+    let app = app(&manifest("mcp_server.py", "9s"), &before, &files).await;
+    // Both are approved by then: what the old server says now is approved of the new one only.
+    let now = json!([tool("get", "Gets more."), tool("more", "More.")]);
+    app.write("toolcrib.yaml", &manifest("nowhere.py", "3s"));
+    app.write("toolcrib.lock", &locked("nowhere.py", &now));
+    assert_eq!(app.reload().await, None);
+    app.write("tools.json", &now.to_string());
+    let view = until(&app, |view| view["tools"] == 2).await;
+    assert_eq!(
+        view["stopped"],
+        json!([{"tool": "s_get", "why": "changed since it was pinned: description"},
+            {"tool": "s_more", "why": "it is new since its server was pinned"}])
+    );
+    assert_eq!(app.get("/tools/s_get").await.1["policy"]["timeout"], "9s");
+    assert_eq!(app.invoke("s_get", json!({})).await.1["kind"], "definition_changed");
+}
+
+#[tokio::test]
 async fn a_server_that_is_reached_in_another_way_has_no_tool_that_was_approved() {
     let tools = json!([tool("get", "Gets it.")]);
     let app = app(MANIFEST, &tools, &[("toolcrib.lock", &lock(&["python3", "other.py"], &tools))]).await;
@@ -185,17 +229,66 @@ async fn a_servers_own_word_makes_an_effect_stricter_and_never_looser() {
     assert!(mcp["tools"].as_array().unwrap().iter().all(|tool| tool["annotations"]["readOnlyHint"] == false), "{mcp}");
 }
 
-#[tokio::test]
-async fn two_servers_whose_names_run_together_do_not_share_a_tool() {
-    let manifest = "mcp_servers:\n  s: {command: [python3, mcp_server.py], include: [x_get]}\n  \
-        s_x: {command: [python3, mcp_server.py], include: [get]}\n";
-    let app = app(manifest, &json!([tool("x_get", "Gets it."), tool("get", "Gets it.")]), &[]).await;
+/// Two servers, each in a folder of its own, and further lines of the manifest.
+fn two(more: &str) -> String {
+    format!(
+        "mcp_servers:\n  s: {{command: [python3, mcp_server.py]}}\n  other: {{command: [/bin/sh, -c, \
+        \"cd two && exec python3 ../mcp_server.py\"], tools: {{get: {{aliases: [s_late]}}}}}}\n{more}"
+    )
+}
+
+async fn warnings(app: &TestApp, name: &str) -> (Value, String) {
     let (_, list) = app.get("/sources").await;
-    let failed = list["sources"].as_array().unwrap().iter().find(|source| source["state"] == "failed").unwrap();
-    let other = if failed["name"] == "s" { "s_x" } else { "s" };
-    let says = format!(
-        "its tool `s_x_get`: `s_x_get` is a tool of source `{other}` already; give the server another name, or exclude the tool"
+    let view = list["sources"].as_array().unwrap().iter().find(|source| source["name"] == name).unwrap().clone();
+    (view.clone(), view["warnings"].to_string())
+}
+
+#[tokio::test]
+async fn a_name_that_another_tool_has_costs_that_tool_and_not_its_server() {
+    let manifest = two("tools: {s_own: {kind: native, use: calculator, description: Works out a sum.}}\n");
+    let tools = json!([tool("own", "Not the manifest's."), tool("get", "Gets it.")]).to_string();
+    let files = [("two/tools.json", &*json!([tool("get", "Gets it.")]).to_string())];
+    let app = app(&manifest, &serde_json::from_str(&tools).unwrap(), &files).await;
+    let (view, said_of_it) = warnings(&app, "s").await;
+    assert_eq!((&view["state"], &view["tools"], &view["fault"]), (&json!("up"), &json!(1), &json!(null)), "{view}");
+    let says = "the tool `s_own` is left out: `s_own` is a tool of the manifest already; give the server another name, or \
+                exclude the tool";
+    assert!(said_of_it.contains(says), "{said_of_it}");
+    assert_eq!(app.get("/tools/s_own").await.1["kind"], "native");
+    assert_eq!(said(&app.invoke("s_get", json!({})).await), "get {}");
+}
+
+#[tokio::test]
+async fn no_server_takes_a_tool_over_that_is_served() {
+    // It comes before the other in the manifest, and would once have had the name for that.
+    let files = [("two/tools.json", &*json!([tool("get", "Gets it.")]).to_string())];
+    let app = app(&two(""), &json!([tool("get", "Gets it.")]), &files).await;
+    let entry =
+        json!({"kind": "http", "description": "Works out a sum.", "request": {"url": "http://nowhere.invalid/"}});
+    assert_eq!(app.put("/tools/s_sum", entry).await.0, 201);
+    app.write(
+        "tools.json",
+        &json!([tool("get", "…"), tool("late", "Taken."), tool("sum", "Taken."), tool("Sum", "…")]).to_string(),
     );
-    assert_eq!(failed["fault"], says);
-    assert_eq!(app.invoke("s_x_get", json!({})).await.0, 200);
+    let mut view = Value::Null;
+    for _ in 0..5000 {
+        view = warnings(&app, "s").await.0;
+        if view["warnings"].to_string().contains("s_late") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(4)).await;
+    }
+    let warnings_now = view["warnings"].to_string();
+    for says in [
+        "`s_late` is left out: `s_late` is a tool of source `other` already",
+        "`s_sum` is left out: `s_sum` is a tool that is registered already",
+        "`s_Sum` is left out: `s_Sum` is another spelling of `s_sum`, a tool that is registered already",
+    ] {
+        assert!(warnings_now.contains(says), "{says}: {warnings_now}");
+    }
+    assert_eq!((&view["tools"], &view["state"]), (&json!(1), &json!("up")));
+    assert_eq!(said(&app.invoke("s_late", json!({})).await), "get {}", "the other's, by its alias");
+    assert_eq!(app.get("/tools/s_sum").await.1["kind"], "http");
+    let other = warnings(&app, "other").await.0;
+    assert_eq!((&other["state"], &other["tools"]), (&json!("up"), &json!(1)));
 }

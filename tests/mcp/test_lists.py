@@ -73,16 +73,16 @@ def test_names_that_are_none(begin):
     assert "clear" in warnings(crib) and "\x1b" not in crib.stderr + warnings(crib), "a name that obeys a terminal is shown without that"
 
 
-def test_names_that_meet(start):
-    """Two servers and the manifest's own: a name is one tool, and who comes with one that is taken says so."""
-    crib = start({"tools": {"s_fine": {"kind": "native", "use": "calculator"}},
-                  "mcp_servers": {"s": script("lists", "plain"), "a": script("lists", "left"), "a_b": script("lists", "right")}}).ready()
+def test_names_that_meet(start, tmp_path):
+    """A server whose tool has the name of one of the manifest's own goes without that one; servers whose names run together are refused."""
+    crib = start({"tools": {"s_fine": {"kind": "native", "use": "calculator"}}, "mcp_servers": {"s": script("lists", "plain")}}).ready()
     assert crib.get("/tools/s_fine").json["kind"] == "native"
-    said = "".join(warnings(crib, name) + (source(crib, name)["fault"] or "") for name in ("s", "a", "a_b"))
-    assert "s_fine" in said and "a_b_c" in said, said
-    assert sum(tool["name"] == "a_b_c" for tool in crib.get("/tools").json["tools"]) <= 1
-    reply = crib.invoke("a_b_c")
-    assert reply.status in (200, 404, 503), reply
+    assert source(crib)["state"] == "up" and "s_fine" in warnings(crib), source(crib)
+    file = tmp_path / "both.yaml"
+    file.write_text(to_yaml({"mcp_servers": {"a": script("lists", "left"), "a_b": script("lists", "right")}}))
+    for command in ("check", "tools", "pin"):
+        done = cli(command, "--manifest", str(file), cwd=tmp_path)
+        assert done.returncode == 64 and "mcp_servers.a_b: the name runs together with that of server `a`" in done.stderr, done
 
 
 def test_what_nobody_sees_in_a_description(begin):

@@ -89,6 +89,10 @@ struct Facts {
     tools: usize,
     warnings: Vec<String>,
     stopped: Vec<Stopped>,
+    /// Its tools are called only while they are what was approved.
+    is_pinned: bool,
+    /// Why tools of it have no place.
+    left_out: Vec<String>,
     doing: Option<String>,
     fault: Option<(String, Timestamp)>,
     /// A moment that the source has told, by the clock, so that it reads the same each time.
@@ -131,13 +135,13 @@ impl Board {
             name: self.name.clone(),
             kind: self.kind,
             state,
-            tools: facts.tools,
+            tools: facts.tools.saturating_sub(facts.left_out.len()),
             workers: status.workers,
             replaced: facts.replaced + status.replaced,
             doing: facts.doing.clone(),
             fault,
             fault_at,
-            warnings: facts.warnings.clone(),
+            warnings: facts.warnings.iter().chain(&facts.left_out).cloned().collect(),
             stopped: facts.stopped.clone(),
         }
     }
@@ -198,7 +202,12 @@ impl Board {
 
     /// It was asked what its tools are now and gave no good answer.
     pub(super) fn failed_again(&self, fault: (String, Timestamp)) {
-        self.facts().fail(fault);
+        let mut facts = self.facts();
+        facts.fail(fault);
+        let is_pinned = facts.is_pinned;
+        if let Some((why, _)) = facts.fault.as_mut().filter(|_| is_pinned) {
+            why.push_str(", what is pinned of it only while its server says the same");
+        }
     }
 
     /// It was asked what its tools are now, and they are what they were.
@@ -214,8 +223,9 @@ impl Board {
     /// This is served from now on; `fault` says why it is not what was wanted. What is new of what is odd about it, so
     /// that nothing is told twice.
     pub(super) fn serve(&self, serving: &Serving, fault: Option<(String, Timestamp)>) -> (Vec<String>, Vec<Stopped>) {
-        let Serving { source, tools, warnings, stopped, .. } = serving;
+        let Serving { declared, source, tools, warnings, stopped, .. } = serving;
         let mut facts = self.facts();
+        facts.is_pinned = declared.rules.pins.is_some();
         if let Some(before) = facts.serving.take().filter(|before| !Arc::ptr_eq(before, source)) {
             facts.replaced += before.status().replaced;
         }
@@ -227,6 +237,12 @@ impl Board {
         let were_stopped = std::mem::replace(&mut facts.stopped, stopped.clone());
         let odd = warnings.iter().filter(|warning| !before.contains(warning)).cloned().collect();
         (odd, stopped.iter().filter(|one| !were_stopped.contains(one)).cloned().collect())
+    }
+
+    /// These tools of it have no place; those that had one before.
+    pub(super) fn leave_out(&self, why: Vec<String>) -> Vec<String> {
+        let before = std::mem::replace(&mut self.facts().left_out, why.clone());
+        why.into_iter().filter(|why| !before.contains(why)).collect()
     }
 
     /// Nothing of it is served.

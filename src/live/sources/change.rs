@@ -142,10 +142,11 @@ impl Live {
         start: Option<Start>,
         watching: Option<Watching>,
     ) -> Kept {
-        let Draft { declared, files, board, mut candidates, fault, is_new, mut listed } = draft;
-        let refused = fault.or(seated.refused.into_iter().next()).map(|why| self.clean(&why));
-        let (there_were, is_first) = (!candidates.is_empty(), seated.choice == Some(0));
-        let serving = seated.choice.map(|at| candidates.swap_remove(at));
+        let Draft { declared, files, board, mut candidates, fault, is_new, mut listed, .. } = draft;
+        let Seated { choice, refused, left_out } = seated;
+        let refused = fault.or(refused.into_iter().next()).map(|why| self.clean(&why));
+        let (there_were, is_first) = (!candidates.is_empty(), choice == Some(0));
+        let serving = choice.map(|at| candidates.swap_remove(at));
         match &serving {
             // As it was, and as it was said to be.
             Some(_) if is_first && !is_new => {}
@@ -161,11 +162,13 @@ impl Live {
             }
             None => {}
         }
+        let odd = board.leave_out(left_out.iter().map(|out| out.why.clone()).collect());
+        self.say_what_is_odd(&board.name, &odd, &[]);
         let watching = serving.as_ref().map(|serving| {
             let same = watching.filter(|watching| watching.is_of(&serving.source));
             same.unwrap_or_else(|| Watching::new(self, &board, &serving.source))
         });
-        Kept { declared, files, board, serving, refused, listed, start, watching }
+        Kept { declared, files, board, serving, refused, left_out, listed, start, watching }
     }
 
     fn say_what_is_odd(&self, source: &str, odd: &[String], stopped: &[Stopped]) {
@@ -195,7 +198,8 @@ impl Live {
         let is_stale = |kept: &Kept| kept.start.as_ref().is_none_or(|start| start.number != number);
         let Some(kept) = state.sources.get(name).filter(|kept| !is_stale(kept)) else { return Came::Stale };
         let listing = Arc::new(Listing::of(&kept.declared, listed));
-        let came = self.swap_in(state, name, source, listing).await;
+        let declared = (kept.declared.clone(), kept.files.clone());
+        let came = self.swap_in(state, name, declared, source, listing).await;
         if let (Came::Served, Some(kept)) = (&came, state.sources.get(name)) {
             kept.board.end(number, None, None);
             self.told.send_replace(());
@@ -218,7 +222,12 @@ impl Live {
             return Came::Served;
         }
         listing.keep_runners(&serving.listing);
-        self.swap_in(state, name, source.clone(), Arc::new(listing)).await
+        // While another that is wanted in its place does not come up, it is still what it was declared as.
+        let declared = match serving.is_of(&kept.declared, &kept.files) {
+            true => (kept.declared.clone(), kept.files.clone()),
+            false => (serving.declared.clone(), serving.files.clone()),
+        };
+        self.swap_in(state, name, declared, source.clone(), Arc::new(listing)).await
     }
 
     /// Puts a listing in the place of what is served of this source.
@@ -226,11 +235,12 @@ impl Live {
         self: &Arc<Self>,
         state: &mut State,
         name: &str,
+        (declared, files): (Arc<DeclaredSource>, Seen),
         source: Arc<dyn Source>,
         listing: Arc<Listing>,
     ) -> Came {
         let Some(kept) = state.sources.get(name) else { return Came::Stale };
-        let fresh = match Serving::new(&kept.declared, &kept.files, source, listing.clone(), &kept.listed) {
+        let fresh = match Serving::new(&declared, &files, source, listing.clone(), &kept.listed) {
             Ok(fresh) => fresh,
             Err(why) => return Came::Refused(why),
         };
@@ -243,6 +253,7 @@ impl Live {
             Ok(aside) => warn_of(&aside),
             Err(error) => return Came::Refused(error.to_string()),
         }
+        self.seat_left_out(state).await;
         // This listing may have taken the names of another source, which was listed and rests.
         for kept in state.sources.0.iter_mut().filter(|kept| kept.serving.is_none() && !kept.is_starting()) {
             self.begin(kept, true);
@@ -254,6 +265,17 @@ impl Live {
         }
         tracing::info!(source = name, tools = listing.offers.len(), "a source was listed");
         Came::Served
+    }
+
+    /// A name that a tool was left out for may be free now.
+    async fn seat_left_out(self: &Arc<Self>, state: &mut State) {
+        if state.sources.0.iter().any(|kept| !kept.left_out.is_empty()) {
+            let drafts = state.sources.0.iter().map(Draft::of).collect();
+            // What is set aside was told just before.
+            if let Err(error) = self.renew(&mut state.sources, &state.world, drafts).await {
+                tracing::error!(%error, "what was left out cannot be looked at again");
+            }
+        }
     }
 
     /// A start has failed; it is tried again after `pause`.

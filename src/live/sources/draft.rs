@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::board::Board;
 use super::{Kept, Serving, tools};
+use crate::call::ToolName;
 use crate::live::seen::Seen;
 use crate::manifest::DeclaredSource;
 use crate::registry::Group;
@@ -20,6 +21,8 @@ pub(super) struct Draft {
     /// There is something new among them, or not among them, or to be said of them.
     pub(super) is_new: bool,
     pub(super) listed: Vec<String>,
+    /// Names of tools that it serves.
+    has: Vec<ToolName>,
 }
 
 impl Draft {
@@ -43,7 +46,8 @@ impl Draft {
             candidates.push(serving.clone());
         }
         let is_new = was_refused || fault.is_some() || candidates.len() > 1;
-        Self { declared, files, board, candidates, fault, is_new, listed }
+        let has = before.map(Kept::has).unwrap_or_default();
+        Self { declared, files, board, candidates, fault, is_new, listed, has }
     }
 
     /// The same source, unchanged.
@@ -56,6 +60,9 @@ impl Draft {
             source: self.board.name.clone(),
             choices: self.candidates.iter().map(|serving| serving.tools.clone()).collect(),
             otherwise: tools::stand_ins(&self.declared, &self.listed, &self.board),
+            whole: !self.declared.settings.is_foreign(),
+            has: self.has.clone(),
+            known: tools::known(&self.declared),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::call::ToolName;
 use crate::manifest::DeclaredSource;
-use crate::tools::{Listed, Offer};
+use crate::tools::{Listed, Offer, Said};
 
 /// See the module.
 #[derive(Default)]
@@ -50,14 +50,18 @@ impl Listing {
         for offer in &mut self.offers {
             if let Some(same) = before.offers.iter().find(|before| is_the_same(before, offer)) {
                 offer.runner = same.runner.clone();
+                offer.said.clone_from(&same.said);
             }
         }
     }
 }
 
 fn is_the_same(one: &Offer, other: &Offer) -> bool {
-    let Offer { name, description, input_schema, output_schema, annotations, result_as_answer, runner: _ } = one;
+    let Offer { name, description, input_schema, output_schema, annotations, result_as_answer, runner: _, said } = one;
+    let prints = |said: &Option<Said>| said.as_ref().map(|said| said.prints.clone());
     (name, description, input_schema) == (&other.name, &other.description, &other.input_schema)
         && (output_schema, annotations) == (&other.output_schema, &other.annotations)
         && *result_as_answer == other.result_as_answer
+        // What was taken out of a definition may be all that has changed in it.
+        && prints(said) == prints(&other.said)
 }

@@ -30,10 +30,13 @@ use self::listing::Listing;
 use self::tools::Offered;
 use self::watching::Watching;
 use super::seen::Seen;
+use crate::call::ToolName;
 use crate::manifest::DeclaredSource;
+use crate::registry::LeftOut;
 use crate::tools::{Source, Tool};
 
-/// All sources, the program's first, then as the manifest has them: of two that want one name the first gets it.
+/// All sources, the program's first, then as the manifest has them: of two that want one name the first gets it, but none from
+/// one that is the operator's own, and no foreign one a name that is served.
 #[derive(Default)]
 pub(super) struct Sources(Vec<Kept>);
 
@@ -48,6 +51,8 @@ struct Kept {
     serving: Option<Serving>,
     /// Why what is wanted is not served, though it could be listed.
     refused: Option<String>,
+    /// Tools of what is served whose names are others'.
+    left_out: Vec<LeftOut>,
     /// Own names of the last good listing.
     listed: Vec<String>,
     start: Option<Start>,
@@ -56,6 +61,14 @@ struct Kept {
 }
 
 impl Kept {
+    /// Names of its tools that can be called.
+    fn has(&self) -> Vec<ToolName> {
+        let tools = self.serving.iter().flat_map(|serving| &serving.tools).filter(|tool| !tool.stopped);
+        let served = tools.filter(|tool| self.left_out.iter().all(|out| out.tool != tool.definition.name));
+        let names = served.flat_map(|tool| std::iter::once(&tool.definition.name).chain(&tool.definition.aliases));
+        names.cloned().collect()
+    }
+
     /// It is being started or listed again, or waits to be.
     fn is_starting(&self) -> bool {
         self.start.as_ref().is_some_and(Start::is_under_way) || self.watching.as_ref().is_some_and(Watching::is_listing)

@@ -39,10 +39,23 @@ pub(crate) async fn once(
     let mut names: HashSet<String> = taken.iter().flat_map(names_of).collect();
     let mut brought = Brought { tools: Vec::new(), faults: Vec::new() };
     for ((declared, _), listed) in looked.iter().zip(listed) {
-        match listed.and_then(|tools| fit(tools, &names)) {
-            Ok(tools) => {
-                names.extend(tools.iter().flat_map(names_of));
-                brought.tools.extend(tools);
+        let mut fitted = Vec::new();
+        let fits = listed.and_then(|tools| {
+            for tool in tools {
+                match fit(&tool, &names) {
+                    Ok(()) => fitted.push(tool),
+                    Err(why) if declared.settings.is_foreign() => {
+                        brought.faults.push(format!("source `{}`: {why}", declared.name()));
+                    }
+                    Err(why) => return Err(why),
+                }
+            }
+            Ok(())
+        });
+        match fits {
+            Ok(()) => {
+                names.extend(fitted.iter().flat_map(names_of));
+                brought.tools.append(&mut fitted);
             }
             Err(why) => brought.faults.push(format!("source `{}` failed: {why}", declared.name())),
         }
@@ -55,17 +68,15 @@ fn names_of(tool: &Tool) -> Vec<String> {
     std::iter::once(tool.name().to_owned()).chain(aliases).collect()
 }
 
-fn fit(tools: Vec<Tool>, taken: &HashSet<String>) -> Result<Vec<Tool>, String> {
-    for tool in &tools {
-        let own = tool.name();
-        if let Some(name) = names_of(tool).iter().find(|name| taken.contains(*name)) {
-            return Err(format!("its tool `{own}`: `{name}` is there already; {}", way_out(tool.kind)));
-        }
-        let input = Schema::compile_input(tool.definition.input_schema.clone()).map(drop);
-        input.map_err(|fault| format!("its tool `{own}`: input_schema: {fault}"))?;
-        if let Some(output) = &tool.definition.output_schema {
-            Schema::compile(output.clone()).map_err(|fault| format!("its tool `{own}`: output_schema: {fault}"))?;
-        }
+fn fit(tool: &Tool, taken: &HashSet<String>) -> Result<(), String> {
+    let own = tool.name();
+    if let Some(name) = names_of(tool).iter().find(|name| taken.contains(*name)) {
+        return Err(format!("its tool `{own}`: `{name}` is there already; {}", way_out(tool.kind)));
     }
-    Ok(tools)
+    let input = Schema::compile_input(tool.definition.input_schema.clone()).map(drop);
+    input.map_err(|fault| format!("its tool `{own}`: input_schema: {fault}"))?;
+    if let Some(output) = &tool.definition.output_schema {
+        Schema::compile(output.clone()).map_err(|fault| format!("its tool `{own}`: output_schema: {fault}"))?;
+    }
+    Ok(())
 }

@@ -88,7 +88,11 @@ fn one(declared: &DeclaredSource, offer: &Offer, files: &Seen, warnings: &mut Ve
     let rules = &declared.rules;
     let said = rules.tools.get(&offer.name);
     let description = said.and_then(|said| said.description.clone()).unwrap_or_else(|| offer.description.clone());
-    let mut tool = Tool::new(name_of(declared, &offer.name)?, description).with_runner(offer.runner.clone());
+    let runner = match &offer.said {
+        Some(said) if rules.pins.is_some() => &said.runner,
+        _ => &offer.runner,
+    };
+    let mut tool = Tool::new(name_of(declared, &offer.name)?, description).with_runner(runner.clone());
     tool.definition.input_schema = Arc::new(offer.input_schema.clone());
     tool.definition.output_schema = offer.output_schema.clone().map(Arc::new);
     tool.definition.annotations = offer.annotations.clone();
@@ -173,6 +177,13 @@ fn origin(tool: &mut Tool, declared: &DeclaredSource, own: &str, files: &Seen) {
     tool.settings.generation = digest([declared.generation.as_slice()]);
 }
 
+/// Names of its tools by the operator's word: in the manifest, or approved.
+pub(super) fn known(declared: &DeclaredSource) -> Vec<ToolName> {
+    let rules = &declared.rules;
+    let names = rules.known().filter_map(|own| ToolName::parse(&format!("{}{own}", rules.prefix)).ok());
+    names.chain(rules.tools.values().flat_map(|said| said.aliases.iter().cloned())).collect()
+}
+
 /// What stands for the tools whose names are known, while there is nothing to run them.
 pub(super) fn stand_ins(declared: &DeclaredSource, listed: &[String], board: &Arc<Board>) -> Vec<Tool> {
     let rules = &declared.rules;
@@ -208,7 +219,7 @@ mod tests {
     use crate::call::JsonObject;
     use crate::manifest::{SourceRules, load};
     use crate::pins::ServerPins;
-    use crate::tools::Listed;
+    use crate::tools::{Listed, Prints, Said};
 
     struct Text(String);
 
@@ -238,8 +249,12 @@ mod tests {
             annotations: JsonObject::new(),
             result_as_answer: false,
             runner: Arc::new(StandIn::new(|| (String::new(), None))),
+            said: None,
         };
         change(&mut offer);
+        let parts =
+            [("description", Some(json!(offer.description))), ("inputSchema", Some(offer.input_schema.clone()))];
+        offer.said = Some(Said { prints: Arc::new(Prints::of(&offer.name, parts)), runner: offer.runner.clone() });
         offer
     }
 

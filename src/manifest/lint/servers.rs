@@ -7,7 +7,7 @@ use super::Lints;
 use crate::manifest::decode::join;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
-use crate::pins::ServerPins;
+use crate::pins::Pins;
 use crate::similar;
 
 /// `url` of an entry of `mcp_servers:`.
@@ -23,10 +23,15 @@ pub(super) fn look(entry: &Node, under: &str, lints: &mut Lints) {
 }
 
 /// What was approved of the server of this entry.
-pub(super) fn pinned(entry: &Node, under: &str, pins: Option<&ServerPins>, lints: &mut Lints) {
+pub(super) fn pinned(name: &str, entry: &Node, under: &str, pins: Option<&Pins>, lints: &mut Lints) {
     let Some(pins) = pins else {
         let message = "is not pinned: whatever the server says of its tools is taken as it is; `toolcrib pin` keeps what \
                        they are now, and what is another then is stopped";
+        return lints.warn(Rule::UnpinnedServer, &entry.place, under, message);
+    };
+    let Some(pins) = pins.servers.get(name) else {
+        let message =
+            "is not pinned, though the manifest has pins, so all its tools are stopped; `toolcrib pin` approves it";
         return lints.warn(Rule::UnpinnedServer, &entry.place, under, message);
     };
     if !pins.has_reach(&entry.to_json()) {

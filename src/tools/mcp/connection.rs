@@ -22,6 +22,7 @@ use super::child::Child;
 use super::client::Client;
 use super::fault::{self, Failed};
 use super::result;
+use super::said::SaidOf;
 use super::tap::Line;
 use crate::call::{Effect, ToolContext, ToolResult};
 
@@ -37,6 +38,7 @@ pub(super) struct Connection {
     /// It speaks the version without sessions, and without `ping`.
     pub(super) is_modern: bool,
     pub(super) born: Instant,
+    pub(super) said: SaidOf,
     name: Arc<str>,
     has_answered: AtomicBool,
     /// Somebody is finding out whether it still says anything.
@@ -71,6 +73,7 @@ impl Connection {
             line,
             is_modern,
             born: Instant::now(),
+            said: SaidOf::default(),
             name,
             has_answered: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
 use tokio::process::Command;
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +21,9 @@ use super::fault;
 use super::listing::{self, Listing};
 use super::pipes::Pipes;
 use super::remote::Remote;
+use super::said::Doubt;
 use super::tap::{Line, Tap};
+use crate::call::ToolError;
 use crate::printable;
 use crate::tools::http::client::host;
 use crate::tools::process::{Sweeps, along, is_program};
@@ -32,6 +34,8 @@ pub(super) struct Connector {
     pub settings: ServerSettings,
     pub name: Arc<str>,
     pub surroundings: Surroundings,
+    /// A call over a connection of its own has found other tools than were offered.
+    pub changed: Notify,
     /// Whether it was spoken to in the version without sessions, the last time.
     was_modern: Mutex<Option<bool>>,
     /// It has ended at either way of shaking hands: from then on each try is one start, one way after the other.
@@ -62,6 +66,7 @@ impl Connector {
             name: settings.name.as_str().into(),
             settings,
             surroundings,
+            changed: Notify::new(),
             was_modern: Mutex::default(),
             ends_anyway: AtomicBool::new(false),
             remote: OnceCell::new(),
@@ -76,8 +81,10 @@ impl Connector {
     pub(super) async fn listed(&self, told: &Told) -> Result<(Arc<Connection>, Listing), String> {
         let both = async {
             let connection = self.connect(told).await?;
-            let listing = self.list(&connection).await?;
-            Ok((connection, listing))
+            let begun = connection.said.moment();
+            let listing = self.list(&connection).await;
+            connection.said.heard(begun, &listing);
+            Ok((connection, listing?))
         };
         self.in_time(both).await
     }
@@ -95,7 +102,27 @@ impl Connector {
     /// # Errors
     /// As above.
     pub(super) async fn relisted(&self, connection: &Connection) -> Result<Listing, String> {
-        self.in_time(self.list(connection)).await
+        let begun = connection.said.moment();
+        let listing = self.in_time(self.list(connection)).await;
+        connection.said.heard(begun, &listing);
+        listing
+    }
+
+    /// What a call is told of a tool that must not be called; `changed` hears of another definition.
+    pub(super) fn refuses(&self, doubt: Doubt, changed: &Notify) -> ToolError {
+        match doubt {
+            Doubt::Changed => {
+                changed.notify_one();
+                ToolError::Changed
+            }
+            Doubt::Unlisted(why) => {
+                let name = &self.name;
+                let message = format!(
+                    "the MCP server {name} says that its tools have changed, and what they are now is not known: {why}"
+                );
+                ToolError::unavailable_before(message, None)
+            }
+        }
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {

@@ -10,9 +10,10 @@ use super::connection::Connection;
 use super::connector::Connector;
 use super::fault::Failed;
 use super::listing::Listing;
+use super::said::says;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
-use crate::tools::SourceStatus;
 use crate::tools::health::Health;
+use crate::tools::{Prints, SourceStatus};
 
 /// A call is handed to so many connections, one after the other, as long as it has not begun.
 const TRIES: usize = 3;
@@ -60,6 +61,7 @@ impl Keeper {
     pub(super) async fn call(
         &self,
         tool: &str,
+        prints: Option<&Prints>,
         arguments: &JsonObject,
         context: &ToolContext,
         begin_by: Instant,
@@ -70,6 +72,19 @@ impl Keeper {
                 Ok(Some(connection)) => connection,
                 Ok(None) | Err(_) => break,
             };
+            if let Some(prints) = prints {
+                let connector = &self.shared.connector;
+                let says = context.waiting(timeout_at(begin_by, says(connector, &connection, tool, prints)));
+                match says.await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) if connection.line.over.is_cancelled() => {
+                        before = Some(connection);
+                        continue;
+                    }
+                    Ok(Err(doubt)) => return Err(connector.refuses(doubt, &self.shared.changed)),
+                    Err(_) => break,
+                }
+            }
             match connection.call(tool, arguments, context).await {
                 Ok(result) => return Ok(result),
                 Err(Failed::Said(error)) => return Err(error),
@@ -175,7 +190,10 @@ impl Shared {
         loop {
             tokio::select! {
                 () = connection.until_of_no_use() => return,
-                () = connection.line.changed.notified() => self.changed.notify_one(),
+                () = connection.line.changed.notified() => {
+                    connection.said.has_changed();
+                    self.changed.notify_one();
+                }
             }
         }
     }

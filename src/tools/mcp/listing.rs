@@ -12,11 +12,13 @@ use wildmatch::WildMatch;
 
 use super::config::ServerSettings;
 use super::fault;
+use super::runner::{ToolRunner, Way};
 use crate::call::JsonObject;
 use crate::printable;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
-use crate::tools::{Offer, Runner};
+use crate::tools::process::Sweeps;
+use crate::tools::{Offer, Prints, Runner, Said};
 
 /// Most tools of a server.
 const MOST_TOOLS: usize = 1000;
@@ -30,10 +32,17 @@ const SHOWN: usize = 200;
 /// A server's tools as it defines them, those that are wanted, and what is odd about the others.
 #[derive(Clone, PartialEq)]
 pub(super) struct Listing {
-    pub tools: Vec<Tool>,
+    pub tools: Vec<Defined>,
     pub warnings: Vec<String>,
     /// Names of those that are wanted and cannot be used.
     pub left_out: Vec<String>,
+}
+
+/// A tool, and the hashes of its definition before anything was taken out of that.
+#[derive(Clone, PartialEq)]
+pub(super) struct Defined {
+    pub tool: Tool,
+    pub prints: Arc<Prints>,
 }
 
 /// One page, before each of its tools is looked at.
@@ -119,11 +128,12 @@ fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings)
             .and_then(|tool| if names.insert(name.clone()) { usable(tool) } else { Err("it is there twice".into()) });
         match checked {
             Ok(mut tool) => {
+                let prints = Arc::new(prints(&tool));
                 let odd = clean(&mut tool);
                 warnings.extend(
                     odd.into_iter().map(|odd| format!("what the tool `{}` says of itself: {odd}", short(&name))),
                 );
-                chosen.push(tool);
+                chosen.push(Defined { tool, prints });
             }
             Err(why) => {
                 warnings.push(format!("the tool `{}` is left out: {}", short(&name), short(&why)));
@@ -132,6 +142,19 @@ fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings)
         }
     }
     Listing { tools: chosen, warnings, left_out }
+}
+
+/// Of what the server says, before anything is taken out of it.
+pub(super) fn prints(tool: &Tool) -> Prints {
+    let json = |value: serde_json::Result<Value>| value.ok().filter(|value| !value.is_null());
+    let parts = [
+        ("title", json(serde_json::to_value(&tool.title))),
+        ("description", json(serde_json::to_value(&tool.description))),
+        ("inputSchema", json(serde_json::to_value(&*tool.input_schema))),
+        ("outputSchema", json(serde_json::to_value(tool.output_schema.as_deref()))),
+        ("annotations", json(serde_json::to_value(&tool.annotations))),
+    ];
+    Prints::of(&tool.name, parts)
 }
 
 fn short(text: &str) -> String {
@@ -178,7 +201,9 @@ fn collect_words<'s>(schema: &'s mut JsonObject, words: &mut Vec<&'s mut String>
 }
 
 /// A tool as it is offered to the manifest.
-pub(super) fn offer(tool: &Tool, runner: Arc<dyn Runner>, redactor: &Redactor) -> Offer {
+pub(super) fn offer(Defined { tool, prints }: &Defined, way: &Way, sweeps: &Arc<Sweeps>, redactor: &Redactor) -> Offer {
+    let runner =
+        |prints| -> Arc<dyn Runner> { Arc::new(ToolRunner::new(&tool.name, prints, way.clone(), sweeps.clone())) };
     let annotations = tool.annotations.as_ref().and_then(|annotations| serde_json::to_value(annotations).ok());
     let mut annotations = match annotations {
         Some(Value::Object(annotations)) => annotations,
@@ -195,7 +220,8 @@ pub(super) fn offer(tool: &Tool, runner: Arc<dyn Runner>, redactor: &Redactor) -
         output_schema: tool.output_schema.as_ref().map(|schema| Value::Object(JsonObject::clone(schema))),
         annotations,
         result_as_answer: false,
-        runner,
+        runner: runner(None),
+        said: Some(Said { prints: prints.clone(), runner: runner(Some(prints.clone())) }),
     };
     offer.clean(redactor);
     offer

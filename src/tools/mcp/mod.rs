@@ -3,7 +3,7 @@
 //! `connector` makes a connection: it starts a process (`child`, spoken to over `pipes`) or asks a URL (`remote`, `events`), has
 //! the SDK shake hands, and asks for the tools (`listing`). `connection` carries calls, side by side; `tap` stands between the SDK and what
 //! it sends over. `keeper` has one for all calls of a persistent server, and another when it breaks; with `on_demand` each
-//! call has its own (`runner`). `result` and `fault` say what an answer, or none, comes to.
+//! call has its own (`runner`). `said` holds pinned tools against what is listed. `result` and `fault` say what an answer, or none, comes to.
 
 mod child;
 mod client;
@@ -19,6 +19,7 @@ mod pipes;
 mod remote;
 mod result;
 mod runner;
+mod said;
 mod subscription;
 mod tap;
 
@@ -31,7 +32,7 @@ pub use self::config::{Mode, Reach, ServerSettings};
 use self::connector::Connector;
 use self::keeper::Keeper;
 use self::listing::Listing;
-use self::runner::{ToolRunner, Way};
+use self::runner::Way;
 use super::process::Sweeps;
 use super::{Listed, Source, SourceFault, SourceStatus, Surroundings, Told};
 
@@ -83,11 +84,8 @@ impl Source for Server {
         let keeper = self.state().keeper.clone();
         let (state, result) = match self.start(told, keeper.clone()).await {
             Ok((Listing { tools, warnings, left_out }, way)) => {
-                let offer = |tool: &rmcp::model::Tool| {
-                    let runner = ToolRunner::new(&tool.name, way.clone(), self.sweeps.clone());
-                    listing::offer(tool, Arc::new(runner), &self.connector.surroundings.redactor)
-                };
-                let tools = tools.iter().map(offer).collect();
+                let redactor = &self.connector.surroundings.redactor;
+                let tools = tools.iter().map(|one| listing::offer(one, &way, &self.sweeps, redactor)).collect();
                 (State { keeper: way.keeper(), up: true, fault: None }, Ok(Listed { tools, warnings, left_out }))
             }
             Err(fault) => {
@@ -110,8 +108,10 @@ impl Source for Server {
 
     async fn changed(&self) {
         let keeper = self.state().keeper.clone();
-        let Some(keeper) = keeper else { return std::future::pending().await };
-        keeper.changed().await;
+        match keeper {
+            Some(keeper) => keeper.changed().await,
+            None => self.connector.changed.notified().await,
+        }
     }
 }
 

@@ -8,14 +8,17 @@ use tokio::time::{Instant, timeout_at};
 use super::connector::Connector;
 use super::fault::Failed;
 use super::keeper::Keeper;
+use super::said::says;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
-use crate::tools::Runner;
 use crate::tools::process::Sweeps;
+use crate::tools::{Prints, Runner};
 
 /// A tool and how its server is reached.
 pub(super) struct ToolRunner {
     /// The server's own name for it.
     tool: String,
+    /// What it has to be; `None`: whatever the server says of it.
+    prints: Option<Arc<Prints>>,
     way: Way,
     /// Waits for the ends of processes, behind all that may still call.
     _sweeps: Arc<Sweeps>,
@@ -23,8 +26,8 @@ pub(super) struct ToolRunner {
 
 impl ToolRunner {
     /// The tool that the server calls so.
-    pub(super) fn new(tool: &str, way: Way, sweeps: Arc<Sweeps>) -> Self {
-        Self { tool: tool.to_owned(), way, _sweeps: sweeps }
+    pub(super) fn new(tool: &str, prints: Option<Arc<Prints>>, way: Way, sweeps: Arc<Sweeps>) -> Self {
+        Self { tool: tool.to_owned(), prints, way, _sweeps: sweeps }
     }
 }
 
@@ -53,9 +56,10 @@ impl Runner for ToolRunner {
         // Half of the time is for waiting, at most: who waited longer would be ended in the middle.
         let now = Instant::now();
         let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
+        let (tool, prints) = (&*self.tool, self.prints.as_deref());
         match &self.way {
-            Way::Persistent(keeper) => keeper.call(&self.tool, &arguments, &context, begin_by).await,
-            Way::OnDemand(connector) => on_demand(connector, &self.tool, &arguments, &context, begin_by).await,
+            Way::Persistent(keeper) => keeper.call(tool, prints, &arguments, &context, begin_by).await,
+            Way::OnDemand(connector) => on_demand(connector, tool, prints, &arguments, &context, begin_by).await,
         }
     }
 
@@ -70,14 +74,22 @@ impl Runner for ToolRunner {
 async fn on_demand(
     connector: &Connector,
     tool: &str,
+    prints: Option<&Prints>,
     arguments: &JsonObject,
     context: &ToolContext,
     begin_by: Instant,
 ) -> Result<ToolResult, ToolError> {
     let name = &connector.name;
     let down = |why: &str| ToolError::unavailable_before(format!("the MCP server {name} is down: {why}"), None);
-    let connection = match context.waiting(timeout_at(begin_by, connector.connected())).await {
-        Ok(connection) => connection.map_err(|fault| down(&fault))?,
+    let connecting = async {
+        let Some(prints) = prints else { return connector.connected().await.map_err(|fault| down(&fault)) };
+        // Nobody hears from it between calls, so it says each time what the tool is.
+        let (connection, _) = connector.listed(&|_| {}).await.map_err(|fault| down(&fault))?;
+        let says = says(connector, &connection, tool, prints).await;
+        says.map_err(|doubt| connector.refuses(doubt, &connector.changed)).map(|()| connection)
+    };
+    let connection = match context.waiting(timeout_at(begin_by, connecting)).await {
+        Ok(connection) => connection?,
         Err(_) => return Err(down("it was not ready in half of the call's time")),
     };
     match connection.call(tool, arguments, context).await {

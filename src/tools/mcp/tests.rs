@@ -504,6 +504,69 @@ async fn a_server_that_comes_back_with_other_tools_has_changed_and_one_with_the_
 }
 
 #[tokio::test]
+async fn a_tool_that_was_approved_is_not_called_when_it_is_another_by_then() {
+    if no_python() {
+        return;
+    }
+    for mode in [Mode::Persistent, Mode::OnDemand] {
+        let crib = Crib::try_new(&[], |settings| settings.mode = mode).await.unwrap();
+        let pinned = |name: &str| {
+            let said = crib.offers.iter().find(|offer| offer.name == name).unwrap().said.clone().unwrap();
+            let context = context(&invocation(), Effect::Write, PATIENCE);
+            async move { said.runner.call(object(json!({"text": "hello"})), context).await }
+        };
+        pid(&pinned("pid").await.unwrap().as_text());
+        std::fs::write(crib.file("other"), "").unwrap();
+        // A persistent one comes back with another definition, and nobody has listed it for the source yet.
+        crib.call("die", json!({})).await.unwrap_err();
+        assert!(matches!(pinned("pid").await, Err(ToolError::Changed)), "{mode:?}");
+        assert_eq!(pinned("echo").await.unwrap().as_text(), "hello", "that is the same");
+        crib.process().await;
+        tokio::time::timeout(PATIENCE, crib.server.changed()).await.unwrap();
+        std::fs::remove_file(crib.file("other")).unwrap();
+        crib.call("die", json!({})).await.unwrap_err();
+        pid(&pinned("pid").await.unwrap().as_text());
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_was_approved_is_not_called_while_nobody_knows_what_it_is_now() {
+    if no_python() {
+        return;
+    }
+    let crib = Crib::new(&[]).await;
+    let said = crib.offers[0].said.clone().unwrap();
+    let pinned = || said.runner.call(object(json!({"text": "hello"})), context(&invocation(), Effect::Read, PATIENCE));
+    std::fs::write(crib.file("endless"), "").unwrap();
+    crib.text("grow", json!({})).await;
+    tokio::time::timeout(PATIENCE, crib.server.changed()).await.unwrap();
+    for _ in 0..2 {
+        let error = pinned().await.unwrap_err();
+        let ToolError::Unavailable { message, started: false, .. } = error else { panic!("{error:?}") };
+        let says = "the MCP server probe says that its tools have changed, and what they are now is not known: its list of tools has no end";
+        assert!(message.starts_with(says), "{message}");
+    }
+    assert_eq!(crib.text("echo", json!({"text": "hello"})).await, "hello", "nobody has approved it");
+    std::fs::remove_file(crib.file("endless")).unwrap();
+    crib.server.list(&|_| {}).await.unwrap();
+    assert_eq!(pinned().await.unwrap().as_text(), "hello", "it is the same");
+    // Told of another change, it is asked before the call.
+    crib.text("grow", json!({})).await;
+    tokio::time::timeout(PATIENCE, crib.server.changed()).await.unwrap();
+    assert_eq!(pinned().await.unwrap().as_text(), "hello");
+}
+
+#[tokio::test]
+async fn hashes_are_of_what_a_server_says_before_secrets_are_taken_out() {
+    let tool = |words: &str| {
+        let json = json!({"name": "t", "description": words, "inputSchema": {"type": "object"}, "annotations": {"title": words}});
+        listing::prints(&serde_json::from_value(json).unwrap())
+    };
+    let (one, other) = (tool("Reads hunter2-hunter2."), tool("Reads [redacted]."));
+    assert!(one.whole != other.whole && one.parts["description"] != other.parts["description"]);
+}
+
+#[tokio::test]
 async fn a_listing_that_fails_leaves_what_is_there() {
     if no_python() {
         return;

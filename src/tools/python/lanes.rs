@@ -52,6 +52,7 @@ impl Lanes {
             annotations: JsonObject::new(),
             result_as_answer: function.result_as_answer,
             runner: Arc::new(FunctionRunner { function, lane }),
+            said: None,
         })
     }
 

@@ -59,7 +59,9 @@ impl TestApp {
     pub(crate) async fn with_files(manifest: &str, files: &[(&str, &str)]) -> Self {
         let (builder, folder) = Self::prepare(App::builder(), Some(manifest));
         for (file, text) in files {
-            std::fs::write(folder.path().join(file), text).unwrap();
+            let file = folder.path().join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
         }
         Self::begin(builder, folder).await
     }

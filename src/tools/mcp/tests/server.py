@@ -128,6 +128,8 @@ def tools(cursor):
     if "crowd" in QUIRKS:
         return {"tools": [tool(f"t{n}") for n in range(2000)]}
     every = TOOLS + EXTRA + ([tool("late")] if os.path.exists("late") else [])
+    if os.path.exists("other"):
+        every = [dict(one, description="Does something else.") if one["name"] == "pid" else one for one in every]
     at = int(cursor or 0)
     return {"tools": every[at:at + 5], **({"nextCursor": str(at + 5)} if at + 5 < len(every) else {})}
 

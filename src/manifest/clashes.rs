@@ -1,0 +1,61 @@
+//! Names that two sources' tools could have, or a server's pinned tool and another: what can be known of them before any
+//! server is started.
+
+use std::collections::HashMap;
+
+use super::decode::join;
+use super::finding::{Finding, Place};
+use super::load::SERVERS;
+use super::rule::Rule;
+use super::{DeclaredSource, Manifest};
+use crate::call::Kind;
+
+/// Says what is wrong with the names of servers. `servers` are the places of their keys, `tools` those of all names that
+/// the manifest gives to tools.
+pub(super) fn look(
+    manifest: &Manifest,
+    servers: &HashMap<String, Place>,
+    tools: &HashMap<String, Place>,
+    findings: &mut Vec<Finding>,
+) {
+    let declared: Vec<(&DeclaredSource, &Place)> = manifest
+        .sources
+        .iter()
+        .filter(|source| source.settings.kind() == Kind::Mcp)
+        .filter_map(|source| Some((source, servers.get(source.name())?)))
+        .collect();
+    for (at, (server, place)) in declared.iter().enumerate() {
+        let under = join(SERVERS, &[server.name().to_owned()]);
+        let prefix = &server.rules.prefix;
+        let overlaps = |(other, _): &&(&DeclaredSource, &Place)| {
+            let other = &other.rules.prefix;
+            prefix.starts_with(other.as_str()) || other.starts_with(prefix.as_str())
+        };
+        if let Some((other, first)) = declared.iter().take(at).find(overlaps) {
+            let longer = std::cmp::max_by_key(prefix, &other.rules.prefix, |prefix| prefix.len());
+            let message = format!(
+                "the name runs together with that of server `{}` ({}): `{longer}…` could be a tool of either, and whoever \
+                 names a tool so would get what is the other's; give one of them another name",
+                other.name(),
+                at_place(first)
+            );
+            findings.push(Finding::error((*place).clone(), &under, message).rule(Rule::DuplicateName));
+        }
+        let rules = &server.rules;
+        for own in rules.asked.iter().filter(|own| !rules.tools.contains_key(*own)) {
+            let name = format!("{prefix}{own}");
+            if let Some(taken) = tools.get(&name) {
+                let message = format!(
+                    "its tool `{own}` is pinned, and `{name}` is another tool's name: {}; it is left out until the server has \
+                     another name, or `exclude` names the tool",
+                    at_place(taken)
+                );
+                findings.push(Finding::warning((*place).clone(), &under, message).rule(Rule::DuplicateName));
+            }
+        }
+    }
+}
+
+fn at_place(place: &Place) -> String {
+    format!("{}:{}:{}", place.file.display(), place.line, place.column)
+}
