@@ -850,9 +850,9 @@ mod starts {
         let exit = fault("import os, sys\nprint('no licence: hunter2-hunter2')\nos._exit(5)\n", |_| {}).await;
         assert_eq!(exit, "its worker process ended with exit status 5, saying: no licence: [redacted]");
         let late = fault("import time\ntime.sleep(3600)\n", |settings| {
-            settings.start_timeout = Duration::from_millis(500);
+            settings.start_timeout = Duration::from_secs(4); // the interpreter is asked first, which takes some of it
         });
-        assert_eq!(late.await, "it was not ready after 500ms");
+        assert_eq!(late.await, "it was not ready after 4s");
         let missing = fault("", |settings| settings.interpreter = Interpreter::Program("python2.99".into())).await;
         assert_eq!(missing, "there is no interpreter `python2.99` along the service's PATH");
         let nowhere = fault("", |settings| settings.workdir = "/no/such/folder".into()).await;
