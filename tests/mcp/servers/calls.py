@@ -160,7 +160,18 @@ def odd_block(server, message):
 
 
 def bad_base64(server, message):
-    return {"content": [{"type": "image", "data": "not base64!", "mimeType": "image/png"}]}
+    """Data that is none, in every place, and a picture whose lines are broken as in mail."""
+    return {"content": [
+        {"type": "image", "data": "not base64!", "mimeType": "image/png"},
+        {"type": "audio", "data": "UklGRg=?", "mimeType": "audio/wav"},
+        {"type": "resource", "resource": {"uri": "test://bytes", "blob": "JVBERi0==="}},
+        {"type": "image", "data": "\n".join([PIXEL[:60], PIXEL[60:]]).rstrip("="), "mimeType": "image/png"},
+        {"type": "text", "text": "the rest"},
+    ]}
+
+
+def secret_bytes(server, message):
+    return {"content": [{"type": "image", "data": base64.b64encode(b"key" + os.environ["TOKEN"].encode()).decode(), "mimeType": "image/png"}]}
 
 
 def garbage(server, message):
@@ -276,7 +287,7 @@ SCHEMAS = {count: NUMBER, late: NUMBER, huge: NUMBER}
 OUTPUTS = {weather: WEATHER, wrong_shape: WEATHER, no_structure: WEATHER, no_structure_no: WEATHER}
 TOOLS = [echo, pid, count, environment, meta, says_no, refuses, counts_and_refuses, breaks, blocks, weather, steps, dies, leaves_children, hangs, late, huge, endless,
          wrong_shape, no_structure, no_structure_no, no_result, odd_block, bad_base64, garbage, garbage_half, wrong_id, twice, shadow, reverse,
-         asks, flood, noisy, closes_stdout, secret, secret_error, secret_no, secret_step]
+         asks, flood, noisy, closes_stdout, secret, secret_error, secret_no, secret_step, secret_bytes]
 
 
 def definition(function):
