@@ -45,6 +45,7 @@ pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Sourc
         secrets::literal_in_source(entry, &under, &mut lints);
         if *section == SERVERS {
             servers::look(entry, &under, &mut lints);
+            servers::starts(entry, &under, &mut lints);
             let pinned = written.pins.as_ref().and_then(|pins| pins.servers.get(name));
             servers::pinned(entry, &under, pinned, &mut lints);
         }

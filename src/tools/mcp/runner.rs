@@ -12,12 +12,16 @@ use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::Runner;
 use crate::tools::process::Sweeps;
 
+/// Tenths of a call's time that a server may take to start for it. What begins later would be ended in the middle, and of
+/// a write nobody would know whether it was done.
+const START: u32 = 9;
+
 /// A tool and how its server is reached.
 pub(super) struct ToolRunner {
     /// The server's own name for it.
     tool: String,
     way: Way,
-    /// Waits for the ends of processes, behind all that may still call.
+    /// Waits for the ends of processes, behind all that may still call, if the service does not (`Ends`).
     _sweeps: Arc<Sweeps>,
 }
 
@@ -50,12 +54,14 @@ impl Way {
 #[async_trait]
 impl Runner for ToolRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        // Half of the time is for waiting, at most: who waited longer would be ended in the middle.
-        let now = Instant::now();
-        let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
         match &self.way {
-            Way::Persistent(keeper) => keeper.call(&self.tool, &arguments, &context, begin_by).await,
-            Way::OnDemand(connector) => on_demand(connector, &self.tool, &arguments, &context, begin_by).await,
+            Way::Persistent(keeper) => {
+                // Half of the time is for waiting, at most: who waited longer would be ended in the middle.
+                let now = Instant::now();
+                let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
+                keeper.call(&self.tool, &arguments, &context, begin_by).await
+            }
+            Way::OnDemand(connector) => on_demand(connector, &self.tool, &arguments, &context).await,
         }
     }
 
@@ -72,13 +78,20 @@ async fn on_demand(
     tool: &str,
     arguments: &JsonObject,
     context: &ToolContext,
-    begin_by: Instant,
 ) -> Result<ToolResult, ToolError> {
     let name = &connector.name;
+    let now = Instant::now();
+    let most = context.deadline.saturating_duration_since(now) * START / 10;
     let down = |why: &str| ToolError::unavailable_before(format!("the MCP server {name} is down: {why}"), None);
-    let connection = match context.waiting(timeout_at(begin_by, connector.connected())).await {
+    let connection = match context.waiting(timeout_at(now + most, connector.connected())).await {
         Ok(connection) => connection.map_err(|fault| down(&fault))?,
-        Err(_) => return Err(down("it was not ready in half of the call's time")),
+        Err(_) => {
+            let message = format!(
+                "the MCP server {name} was not ready within {most:.1?}, which leaves a tenth of the call's time for the tool: if \
+                 it takes so long to start, raise the tool's `timeout`"
+            );
+            return Err(ToolError::unavailable_before(message, None));
+        }
     };
     match connection.call(tool, arguments, context).await {
         Ok(result) => Ok(result),
