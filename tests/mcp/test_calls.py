@@ -296,11 +296,22 @@ def test_garbage_between_messages(crib):
 
 
 def test_half_a_line_before_an_answer(crib):
-    """The answer cannot be read: the call fails in its time, and the server goes on."""
+    """An answer that cannot be read: the call fails at once, and the server goes on."""
     began = time.monotonic()
-    problem(crib.invoke("s_garbage_half", timeout="2s"), {502, 504})
+    for tool in ("garbage_half", "bare", "not_text"):
+        said = problem(crib.invoke(f"s_{tool}", timeout="10s"), 502, "bad_output")
+        assert "no JSON-RPC message" in said["detail"], said
     assert time.monotonic() - began < 5
     fine(crib)
+
+
+def test_a_line_that_is_no_message_is_in_the_log_by_its_length_only(crib):
+    assert text_of(ok(crib.invoke("s_log_lines"))) == "after the log"
+    problem(crib.invoke("s_not_text"), 502, "bad_output")
+    ok(crib.invoke("s_garbage"))
+    crib.logged("no message: a line of", 5)
+    poll(lambda: "not UTF-8" in crib.stderr and "not JSON-RPC" in crib.stderr, 5, crib.stderr)
+    assert "secret-result" not in crib.stderr and "Loading model" not in crib.stderr, crib.stderr
 
 
 def test_answers_to_others_and_answers_twice(crib):

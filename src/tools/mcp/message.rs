@@ -6,6 +6,8 @@ use rmcp::model::{
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::json_rpc::Scan;
+
 /// Longest message, in bytes. Results of any kind are read up to as much, and no further.
 pub(super) const LONGEST: usize = 4 << 20;
 
@@ -24,6 +26,17 @@ pub(super) fn parse(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
         response.result = ServerResult::CustomResult(CustomResult(answer.result));
     }
     Some(message)
+}
+
+/// The request that these bytes answer, though they are no message: words before or within it, or no result.
+pub(super) fn spoilt(bytes: &[u8]) -> Option<RequestId> {
+    if parse(bytes).is_some() {
+        return None;
+    }
+    let mut scan = Scan::default();
+    scan.feed(bytes);
+    let id = scan.is_answer().then(|| scan.answers()).flatten()?;
+    serde_json::from_value(id).ok()
 }
 
 /// What an answer must be one to.

@@ -187,6 +187,23 @@ def garbage_half(server, message):
     return text("behind half a line")
 
 
+def bare(server, message):
+    """An answer that says nothing."""
+    server.send({"id": message["id"]})
+
+
+def not_text(server, message):
+    """An answer whose bytes are no text."""
+    server.raw(b'{"jsonrpc": "2.0", "id": %s, "result": {"content": [{"type": "text", "text": "secret-result-\xff"}]}}\n'
+               % json.dumps(message["id"]).encode())
+
+
+def log_lines(server, message):
+    """A log on standard output, whose objects have ids of their own."""
+    server.raw(json.dumps({"level": "info", "id": message["id"], "msg": "secret-result"}) + "\n")
+    return text("after the log")
+
+
 def wrong_id(server, message):
     """An answer to a question that nobody has asked, then its own."""
     server.answer(987654321, text("of another"))
@@ -286,7 +303,7 @@ def secret_step(server, message):
 SCHEMAS = {count: NUMBER, late: NUMBER, huge: NUMBER}
 OUTPUTS = {weather: WEATHER, wrong_shape: WEATHER, no_structure: WEATHER, no_structure_no: WEATHER}
 TOOLS = [echo, pid, count, environment, meta, says_no, refuses, counts_and_refuses, breaks, blocks, weather, steps, dies, leaves_children, hangs, late, huge, endless,
-         wrong_shape, no_structure, no_structure_no, no_result, odd_block, bad_base64, garbage, garbage_half, wrong_id, twice, shadow, reverse,
+         wrong_shape, no_structure, no_structure_no, no_result, odd_block, bad_base64, garbage, garbage_half, bare, not_text, log_lines, wrong_id, twice, shadow, reverse,
          asks, flood, noisy, closes_stdout, secret, secret_error, secret_no, secret_step, secret_bytes]
 
 
