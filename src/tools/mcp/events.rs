@@ -9,7 +9,7 @@ use rmcp_sse_stream::{Sse, SseStream};
 use serde_json::Value;
 
 use super::fault::Spoilt;
-use super::message::{Asked, LONGEST, spoilt};
+use super::message::{Asked, LONGEST, mark_tasks, spoilt};
 
 /// Why a stream has ended early.
 #[derive(Debug, thiserror::Error)]
@@ -85,8 +85,12 @@ fn in_its_place(spoilt: Spoilt, id: &RequestId) -> String {
 /// A list with one tool that cannot be read would be taken for the bare notice that something is complete, and lost.
 fn untyped(data: String) -> String {
     let Ok(mut message) = serde_json::from_str::<Value>(&data) else { return data };
-    match message.get_mut("result").and_then(Value::as_object_mut).and_then(|result| result.remove("resultType")) {
+    let Some(result) = message.get_mut("result").filter(|result| result.is_object()) else { return data };
+    let has_marks = mark_tasks(result);
+    let kind = result.as_object_mut().and_then(|result| result.remove("resultType"));
+    match kind {
         Some(kind) if kind == "complete" => message.to_string(),
+        None if has_marks => message.to_string(),
         _ => data,
     }
 }
