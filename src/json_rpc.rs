@@ -19,6 +19,8 @@ pub(crate) struct Scan {
     id: Option<Value>,
     /// It asks or tells something.
     has_method: bool,
+    /// It has a member of JSON-RPC's.
+    is_answer: bool,
     /// Where it is, going by its braces.
     place: Place,
 }
@@ -47,6 +49,11 @@ impl Scan {
     /// Its own id, if it is a request.
     pub(crate) fn asks(self) -> Option<Value> {
         self.id.filter(|_| self.has_method && matches!(self.place, Place::Within | Place::Behind))
+    }
+
+    /// Whether it looks like an answer, and not like another object that has an id.
+    pub(crate) fn is_answer(&self) -> bool {
+        self.is_answer
     }
 
     /// Whether it is one object, as far as braces say that: a message, and nothing that was only said before one.
@@ -83,6 +90,7 @@ impl Scan {
             b':' if self.depth == 1 => {
                 self.is_id = self.word == b"id";
                 self.has_method |= self.word == b"method";
+                self.is_answer |= matches!(&*self.word, b"jsonrpc" | b"result" | b"error");
                 self.word.clear();
                 self.was_text = false;
             }
@@ -167,6 +175,23 @@ mod tests {
         ];
         for message in doubtful.into_iter().map(str::to_owned).chain([format!(r#"{{"id":"{long}","method":"m"}}"#)]) {
             assert_eq!(asks(&message), None, "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_told_from_an_answer() {
+        let is_answer = |message: &str| {
+            let mut scan = Scan::default();
+            scan.feed(message.as_bytes());
+            scan.is_answer() && scan.answers() == Some(Value::from(7))
+        };
+        for answer in [r#"40% {"id":7,"result":{}}"#, r#"{"jsonrpc":"2.0","id":7}"#, r#"{"error":1,"id":7,"#] {
+            assert!(is_answer(answer), "{answer}");
+        }
+        for other in
+            [r#"{"id":7,"level":"info"}"#, r#"{"id":7,"log":{"result":1}}"#, r#"{"jsonrpc":"2.0","result":{"id":7}"#]
+        {
+            assert!(!is_answer(other), "{other}");
         }
     }
 

@@ -32,7 +32,7 @@ use crate::callers::Callers;
 use crate::ledger;
 use crate::manifest::{Defaults, Finding};
 use crate::registry::{ChangeError, Registry};
-use crate::tools::{BuildError, Surroundings, Tool};
+use crate::tools::{BuildError, Ends, Surroundings, Tool};
 
 /// See the module.
 pub struct Live {
@@ -47,6 +47,8 @@ pub struct Live {
     /// Told when something of that changes.
     told: Sender<()>,
     has_started: AtomicBool,
+    // Behind the sources: it waits for the ends of all.
+    _ends: Ends,
 }
 
 struct State {

@@ -31,8 +31,10 @@ impl Live {
         seen: Seen,
     ) -> Result<Arc<Self>, Error> {
         let (world, sources) = (Remembered::default(), Sources::default());
+        let surroundings = Surroundings::of_this_process(registry.shared().redactor.clone());
         let live = Arc::new(Self {
-            surroundings: Surroundings::of_this_process(registry.shared().redactor.clone()),
+            _ends: surroundings.ends(),
+            surroundings,
             registry,
             plan: Arc::new(plan),
             state: State { world, sources, fixed: Fixed::of(&manifest), seen }.into(),

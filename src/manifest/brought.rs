@@ -129,7 +129,9 @@ impl Checks<'_> {
         if exists(&path) {
             return Some(path);
         }
-        self.error(key, &format!("there is no file {}", base.join(file).display()));
+        // Without the `.` between: a folder `.` and `./program` make one.
+        let shown: PathBuf = base.join(file).components().collect();
+        self.error(key, &format!("there is no file {}", shown.display()));
         None
     }
 }

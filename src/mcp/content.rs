@@ -70,13 +70,22 @@ impl<'a> Reply<'a> {
             Some(content) => Cow::Owned(content),
             None => Cow::Borrowed(&*result.content),
         };
-        // An object until 2025-11-25; other data stands in a text block anyway.
-        let structured_content = result.structured_content.as_ref().filter(|data| modern || data.is_object());
         let mut meta = notes(answer);
+        // An object until 2025-11-25; other data is words there.
+        let (structured_content, other) = match &result.structured_content {
+            Some(data) if modern || data.is_object() => (Some(data), None),
+            other => (None, other.as_ref()),
+        };
+        let mut content = whole(content);
+        if let Some(data) = other.filter(|data| !is_said(&content, data)) {
+            content.to_mut().push(Content::text(data.to_string()));
+            if let Some(told) = meta.entry("toolcrib/warnings").or_insert_with(|| json!([])).as_array_mut() {
+                told.push("structured content that is no object is a text block here".into());
+            }
+        }
         if entry.definition.result_as_answer && !result.is_error {
             meta.insert("toolcrib/resultAsAnswer".into(), true.into());
         }
-        let content = whole(content);
         Self { result_type: None, content, structured_content, is_error: result.is_error, meta }
     }
 
@@ -120,6 +129,14 @@ fn notes(answer: &Answer) -> JsonObject {
         note("replayed", true.into());
     }
     notes
+}
+
+/// Whether one of the texts is this data as JSON.
+fn is_said(content: &[Content], data: &Value) -> bool {
+    content.iter().any(|block| match block {
+        Content::Text { text } => serde_json::from_str::<Value>(text).is_ok_and(|said| said == *data),
+        Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => false,
+    })
 }
 
 /// A file has text or bytes: of one that has both its text is said, which models read, and one that has neither is empty text.

@@ -63,7 +63,7 @@ impl Levels {
             )?)?,
             source_up: families.gauges(
                 "toolcrib_source_up",
-                "1 while the tools of a source (a Python module) can be called.",
+                "1 while the tools of a source can be called.",
                 &["source"],
             )?,
             source_replaced: families.counters(

@@ -12,6 +12,7 @@ pub mod circuit_breaker;
 pub mod concurrency;
 pub mod deadline;
 pub mod further_page;
+mod media;
 pub mod record;
 pub mod repeat_guard;
 pub mod replay;

@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use tokio::time::Instant;
 use tower::Service;
 
-use super::{CallFuture, Outcome};
+use super::{CallFuture, Outcome, media};
 use crate::call::{CallError, Clean, Invocation, Reporter, ToolContext, ToolError, ToolName, ToolResult, ToolSettings};
 use crate::printable;
 use crate::schema::Schema;
@@ -69,12 +69,16 @@ impl Service<Invocation> for Run {
                     inner.redactor.string(warning);
                 }
                 let unseen = match &mut said {
-                    Ok(result) => printable::result(result),
+                    Ok(result) => {
+                        // Before secrets are looked for: a line end inside base64 must not hide one.
+                        warnings.extend(media::standardize(result));
+                        printable::result(result)
+                    }
                     Err(error) => printable::error(error),
                 };
                 warnings.extend(unseen.into_iter().map(str::to_owned));
+                inner.judge(said, &invocation.tool, warnings)
             }
-            inner.judge(said, &invocation.tool)
         }
         .boxed()
     }
@@ -87,11 +91,12 @@ impl Inner {
         Box::new(move |data| redactor.progress(data))
     }
 
-    fn judge(&self, said: Result<ToolResult, ToolError>, tool: &ToolName) -> Outcome {
+    fn judge(&self, said: Result<ToolResult, ToolError>, tool: &ToolName, warnings: &mut Vec<String>) -> Outcome {
         let outcome = said.or_else(|error| said_or_failed(error, tool));
         match outcome {
             Ok(mut result) => {
                 self.redactor.result(&mut result);
+                warnings.extend(media::spoilt(&mut result));
                 self.check_output(&result)?;
                 Ok(Arc::new(result))
             }

@@ -32,7 +32,7 @@ pub use source::{Listed, Offer, Prints, Said, Source, SourceFault, SourceStatus,
 pub use sources::SourceSettings;
 pub use sql::Databases;
 pub use stand_in::StandIn;
-pub use surroundings::Surroundings;
+pub use surroundings::{Ends, Surroundings};
 pub(crate) use tool::Settings;
 pub use tool::{BuildError, Tool};
 

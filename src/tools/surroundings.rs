@@ -20,6 +20,11 @@ pub struct Surroundings {
     sweeps: Arc<Mutex<Weak<Sweeps>>>,
 }
 
+/// Whoever holds this last waits until all MCP servers have ended.
+pub struct Ends {
+    _sweeps: Arc<Sweeps>,
+}
+
 /// Variables of the service that are told to what finds an interpreter, to pip, and to MCP servers.
 const PASSED_ON: [&str; 16] = [
     "PATH",
@@ -60,6 +65,12 @@ impl Surroundings {
         let secrets: Vec<String> = texts.flat_map(|(name, value)| secrets(name, value)).collect();
         redactor.learn(secrets.iter().map(String::as_str));
         Self { redactor, variables, sweeps: Arc::default() }
+    }
+
+    /// To be held as long as the service runs: the end of a server that was taken out of it is waited for with the others,
+    /// at the end of all, and not by the last call on it.
+    pub fn ends(&self) -> Ends {
+        Ends { _sweeps: self.sweeps() }
     }
 
     /// One for all MCP servers that are there together: the last of them to go waits, when all were asked to end.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use toolcrib::{Effect, Tool};
+use toolcrib::{Effect, Tool, ToolResult};
 
 use crate::support::TestApp;
 use crate::support::mcp::{last, messages, modern, next, posted, rpc};
@@ -46,7 +46,10 @@ async fn a_session_lists_and_calls_in_every_version() {
         .effect(Effect::Read)
         .output_schema(json!({"type": "array"}))
         .call(|_, _| async { Ok(json!([1])) });
-    let app = TestApp::new([echo(), list]).await;
+    let other = Tool::new("other", "…").effect(Effect::Read).call(|_, _| async {
+        Ok(ToolResult { structured_content: Some(json!([1, 2])), ..ToolResult::text("Two numbers.") })
+    });
+    let app = TestApp::new([echo(), list, other]).await;
     for version in VERSIONS {
         let session = app.session(version, None).await;
         assert_eq!(session.server["serverInfo"]["name"], "toolcrib");
@@ -68,6 +71,14 @@ async fn a_session_lists_and_calls_in_every_version() {
             (None, &json!("[1]")),
             "an object until then"
         );
+        assert!(listed["content"][1].is_null() && listed["_meta"]["toolcrib/warnings"].is_null(), "{listed}");
+        let told = session.call("other", json!({})).await;
+        assert_eq!(
+            (told.get("structuredContent"), &told["content"][1]["text"]),
+            (None, &json!("[1,2]")),
+            "what no text says is one"
+        );
+        assert!(told["_meta"]["toolcrib/warnings"][0].is_string(), "{told}");
         let wrong = session.call("echo", json!({})).await;
         assert_eq!(wrong["_meta"]["toolcrib/problem"]["kind"], "invalid_arguments");
         let unknown = session.ask("tools/call", json!({"name": "ech"})).await;

@@ -272,9 +272,21 @@ def test_results_that_are_none(crib):
         assert "still here" in text_of(reply), reply
     else:
         problem(reply, 502, "bad_output")
-    reply = crib.invoke("s_bad_base64")
-    assert reply.status in (200, 502), reply
     fine(crib)
+
+
+def test_data_that_is_no_base64_is_told_and_the_rest_comes(crib):
+    answer = ok(crib.invoke("s_bad_base64"))
+    assert [block["type"] for block in answer["content"]] == ["text", "text", "text", "image", "text"], answer
+    assert answer["content"][0]["text"] == "[image: left out, its data is not base64]"
+    assert [warning.split(":")[0] for warning in answer["meta"]["warnings"]] == ["content.0", "content.1", "content.2"], answer
+    assert base64.b64decode(answer["content"][3]["data"], validate=True).startswith(b"\x89PNG")
+
+
+def test_data_that_held_a_secret_is_told(crib):
+    answer = ok(crib.invoke("s_secret_bytes"))
+    assert text_of(answer) == "[image: left out, a secret was taken out of its data]", answer
+    assert "secret" in answer["meta"]["warnings"][0]
 
 
 def test_garbage_between_messages(crib):
@@ -284,11 +296,22 @@ def test_garbage_between_messages(crib):
 
 
 def test_half_a_line_before_an_answer(crib):
-    """The answer cannot be read: the call fails in its time, and the server goes on."""
+    """An answer that cannot be read: the call fails at once, and the server goes on."""
     began = time.monotonic()
-    problem(crib.invoke("s_garbage_half", timeout="2s"), {502, 504})
+    for tool in ("garbage_half", "bare", "not_text"):
+        said = problem(crib.invoke(f"s_{tool}", timeout="10s"), 502, "bad_output")
+        assert "no JSON-RPC message" in said["detail"], said
     assert time.monotonic() - began < 5
     fine(crib)
+
+
+def test_a_line_that_is_no_message_is_in_the_log_by_its_length_only(crib):
+    assert text_of(ok(crib.invoke("s_log_lines"))) == "after the log"
+    problem(crib.invoke("s_not_text"), 502, "bad_output")
+    ok(crib.invoke("s_garbage"))
+    crib.logged("no message: a line of", 5)
+    poll(lambda: "not UTF-8" in crib.stderr and "not JSON-RPC" in crib.stderr, 5, crib.stderr)
+    assert "secret-result" not in crib.stderr and "Loading model" not in crib.stderr, crib.stderr
 
 
 def test_answers_to_others_and_answers_twice(crib):

@@ -57,6 +57,20 @@ def test_no_tools_at_all(begin):
     assert source(crib)["tools"] == 0 and source(crib)["state"] == "up", source(crib)
 
 
+def test_patterns_that_are_no_tools_name(begin):
+    crib = begin("pages", include=["tool_1", "get_*"])
+    assert tools(crib) == {"tool_1"}
+    assert "`include`: `get_*` is the name of none of its tools" in warnings(crib) and "tool_1" not in warnings(crib), source(crib)
+    assert "get_*" in crib.stderr
+
+
+def test_tools_that_run_only_as_tasks(begin):
+    """They can never be called here; those that need not be tasks can."""
+    crib = begin("tasks")
+    assert tools(crib) == {"either", "fine"}
+    assert "the tool `as_task` is left out: it runs only as a task" in warnings(crib), source(crib)
+
+
 def test_two_of_one_name(begin):
     """The first is served, and the other is said to be left out."""
     crib = begin("duplicates")

@@ -2,10 +2,11 @@
 
 import json
 import os
+import time
 
 import pytest
 
-from conftest import MODES, descendants, names, reads, script, served, source
+from conftest import MODES, descendants, living, names, reads, script, served, source
 from harness import cli, later, lines_in, ok, parallel, poll, problem, text_of
 from recipes import CALLERS, KEYS, to_yaml
 
@@ -44,6 +45,23 @@ def test_limits_and_stored_results_are_toolcribs(start, mode, tmp_path):
     assert lines_in(tmp_path / "counted") == 1 and lines_in(tmp_path / "started") == began, "nothing is asked, nothing is started"
     ok(crib.invoke("s_pid")), ok(crib.invoke("s_pid"))
     problem(crib.invoke("s_pid"), 429, "usage_limit_reached")
+
+
+def test_a_server_that_is_taken_out_keeps_no_answer_back(start, mode):
+    """Its call's answer goes when it is there; that its process takes its time to end is nobody's business."""
+    slow = script("calls", mode=mode, tools=reads("late"))
+    slow["command"] = ["/bin/sh", "-c", "trap '' TERM; \"$@\"; sleep 20", "sh", *slow["command"]]
+    crib = served(start, s=slow)
+    began = time.monotonic()
+    call = later(lambda: crib.invoke("s_late", {"n": 2}))
+    crib.wait_row("tool=s_late&state=running")
+    crib.manifest.write_text(to_yaml({"mcp_servers": {}}))
+    poll(lambda: "s_late" not in names(crib), 15, "it is taken out")
+    assert text_of(ok(call(10))) == "too late"
+    assert time.monotonic() - began < 3.4
+    below = descendants(crib.pid)
+    crib.stop()
+    poll(lambda: not living(below), 2, "what was left of it ends with the service")
 
 
 def test_a_reload_of_the_manifest(start, mode, tmp_path):

@@ -188,6 +188,16 @@ def test_a_hundred_kills_leave_nothing_behind(start, mark):
     poll(lambda: all(now <= then for now, then in zip(after(), before)), 10, f"as before: {before}, now {after()}")
 
 
+def test_a_start_for_one_call_has_nearly_all_of_its_time(start):
+    entry = dict(mode="on_demand", start_timeout="60s")
+    crib = served(start, s=script("starts", "takes", 1.8, timeout="3s", **entry), late=script("starts", "takes", 1.8, timeout="1s", **entry))
+    assert text_of(ok(crib.invoke("s_pid")))
+    said = problem(crib.invoke("late_pid"), 503, "tool_unavailable")
+    assert "was not ready within 900" in said["detail"] and "raise the tool's `timeout`" in said["detail"] and "down" not in said["detail"], said
+    told = cli("check", "--manifest", str(crib.manifest), cwd=crib.manifest.parent)
+    assert "mcp_servers.s.start_timeout: a server on_demand starts within its call" in told.stdout + told.stderr, told
+
+
 def test_a_hundred_calls_on_demand_leave_nothing_behind(start, mark):
     crib = served(start, s=script("calls", mode="on_demand", tools=reads("pid", "dies")))
     ok(crib.invoke("s_pid"))

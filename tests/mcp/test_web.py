@@ -109,6 +109,30 @@ def test_a_call_that_is_turned_away(start, web, era, status):
     poll(lambda: crib.invoke("s_echo").status == 200, 15, "the next one is let in")
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/json"])
+def test_when_to_come_again_and_where_to_go(start, web, era, kind):
+    one = web(era)
+    crib = served(start, s=entry(one, tools={"echo": {"effect": "read", "timeout": "3s"}}))
+    after(one, "tools/call", lambda exchange, _: exchange.status(503, b"busy", kind, Retry_After="3"))
+    said = problem(crib.invoke("s_echo", timeout="2s"), 502, "upstream_failed")
+    assert said["retryable"] and 2000 <= said["retry_after_ms"] <= 3000, said
+    assert len(one.asked("tools/call")) == 1, "not before"
+    after(one, "tools/call", lambda exchange, _: exchange.status(302, b"", kind, Location="http://127.0.0.1:1/"))
+    said = problem(crib.invoke("s_echo", {"a": 1}), 502, "upstream_failed")
+    assert not said["retryable"] and len(one.asked("tools/call")) == 2, said
+
+
+def test_a_call_that_is_taken_and_not_answered(start, web, era):
+    one = web(era)
+    crib = served(start, s=entry(one))
+    for answer in (lambda exchange, _: exchange.status(202), lambda exchange, message: exchange.json({"jsonrpc": "2.0", "id": message["id"]}),
+                   lambda exchange, message: (exchange.sse(), exchange.event({"jsonrpc": "2.0", "id": message["id"]}), time.sleep(5))):
+        after(one, "tools/call", answer)
+        began = time.monotonic()
+        problem(crib.invoke("s_echo"), 502, "bad_output")
+        assert time.monotonic() - began < 2
+
+
 @pytest.mark.parametrize(("status", "kept"), [(400, 0), (403, 0), (415, 0), (408, 1), (409, 1), (424, 1), (499, 1), (502, 1)])
 def test_a_no_that_may_come_from_the_middle_of_the_work_keeps_the_key(start, web, status, kept):
     """Only a request that was not let in, found or understood has surely run nothing."""

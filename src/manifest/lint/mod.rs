@@ -46,6 +46,7 @@ pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Sourc
         if *section == SERVERS {
             servers::look(entry, &under, &mut lints);
             servers::pinned(name, entry, &under, written.pins.as_ref(), &mut lints);
+            servers::starts(entry, &under, &mut lints);
         }
     }
     // Which tools a source has is not known before it is listed.

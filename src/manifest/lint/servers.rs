@@ -4,6 +4,7 @@ use serde_json::Value;
 use url::{Host, Url};
 
 use super::Lints;
+use crate::call::units::Time;
 use crate::manifest::decode::join;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
@@ -19,6 +20,20 @@ pub(super) fn look(entry: &Node, under: &str, lints: &mut Lints) {
         let message = "without TLS whoever is on the way reads arguments, results and headers, and may change them; \
                        write https";
         lints.warn(Rule::PlainHttp, place, join(under, &["url".into()]), message);
+    }
+}
+
+/// A server that is started for each call has no more time for that than the call has.
+pub(super) fn starts(entry: &Node, under: &str, lints: &mut Lints) {
+    let said = |key: &str| entry.get(key).and_then(|node| Some((node, node.to_json().as_str()?.to_owned())));
+    let time = |key: &str| said(key).and_then(|(node, text)| Some((node, Time::parse(&text).ok()?.0)));
+    if said("mode").is_some_and(|(_, mode)| mode == "on_demand")
+        && let (Some((node, start)), Some((_, call))) = (time("start_timeout"), time("timeout"))
+        && start > call
+    {
+        let message = "a server on_demand starts within its call, so `timeout` ends a start that takes this long; only the \
+                       start that lists its tools may take it";
+        lints.warn(Rule::Ineffective, &node.place, join(under, &["start_timeout".into()]), message);
     }
 }
 
@@ -65,6 +80,20 @@ fn is_near(url: &Url) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::testing::found;
+
+    #[test]
+    fn a_start_within_a_call_is_held_against_its_timeout() {
+        for (entry, says) in [
+            ("mode: on_demand, start_timeout: 60s, timeout: 4s", true),
+            ("mode: on_demand, start_timeout: 4s, timeout: 4s", false),
+            ("mode: on_demand, timeout: 4s", false),
+            ("start_timeout: 60s, timeout: 4s", false),
+        ] {
+            let found = found(&format!("mcp_servers:\n  s: {{command: [x], {entry}}}\n"), &[]);
+            let warned = found.contains(&"warning ineffective mcp_servers.s.start_timeout 2".to_owned());
+            assert_eq!(warned, says, "{entry}: {found:?}");
+        }
+    }
 
     #[test]
     fn a_server_far_away_is_reached_with_tls() {

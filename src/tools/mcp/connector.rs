@@ -172,12 +172,12 @@ impl Connector {
                 let gone = CancellationToken::new();
                 let (redactor, name) = (self.surroundings.redactor.clone(), self.name.clone());
                 let spawned = match self.sweeps.upgrade() {
-                    Some(sweeps) => Child::spawn(self.command(argv)?, &sweeps, name.clone(), redactor.clone(), &gone),
+                    Some(sweeps) => Child::spawn(self.command(argv)?, &sweeps, name.clone(), redactor, &gone),
                     None => return Err(String::from("nobody wants it any more").into()),
                 };
                 let (child, pipes) = spawned.map_err(|error| self.start_fault(argv, &error))?;
                 let line = Arc::new(Line::default());
-                let pipes = Pipes::new(pipes, gone, name, redactor, line.clone());
+                let pipes = Pipes::new(pipes, gone, name, line.clone());
                 self.shake_hands(pipes, line, Some(child)).await
             }
             Reach::Url { url, headers } => {

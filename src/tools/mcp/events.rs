@@ -3,13 +3,13 @@
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
 use reqwest::Response;
-use rmcp::model::{ErrorData, JsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::{ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::SseError;
 use rmcp_sse_stream::{Sse, SseStream};
 use serde_json::Value;
 
-use super::fault;
-use super::message::{Asked, LONGEST};
+use super::fault::Spoilt;
+use super::message::{Asked, LONGEST, mark_tasks, spoilt};
 
 /// Why a stream has ended early.
 #[derive(Debug, thiserror::Error)]
@@ -58,26 +58,39 @@ pub(super) fn of(response: Response, asked: Asked) -> BoxStream<'static, Result<
     });
     let events = SseStream::from_bytes_stream(chunks.into_stream());
     let events = events.map(move |event| match (event, &asked.id) {
-        (Ok(mut event), _) => {
+        (Ok(mut event), id) => {
             if asked.is_list {
                 event.data = event.data.map(untyped);
+            }
+            // One that it cannot read the SDK passes over, and waits on.
+            let is_spoilt = |data: &String| id.is_some() && spoilt(data.as_bytes()).as_ref() == id.as_ref();
+            if event.data.as_ref().is_some_and(is_spoilt) {
+                event.data = id.as_ref().map(|id| in_its_place(Spoilt::Unreadable, id));
             }
             Ok(event)
         }
         (Err(SseError::Body(error)), Some(id)) if matches!(error.downcast_ref(), Some(Broken::TooLong)) => {
-            let answer: ServerJsonRpcMessage = JsonRpcMessage::error(ErrorData::from(fault::TooLong), Some(id.clone()));
-            Ok(Sse::default().data(serde_json::to_string(&answer).unwrap_or_default()))
+            Ok(Sse::default().data(in_its_place(Spoilt::TooLong, id)))
         }
         (Err(error), _) => Err(error),
     });
     events.boxed()
 }
 
+fn in_its_place(spoilt: Spoilt, id: &RequestId) -> String {
+    let answer: ServerJsonRpcMessage = JsonRpcMessage::error(ErrorData::from(spoilt), Some(id.clone()));
+    serde_json::to_string(&answer).unwrap_or_default()
+}
+
 /// A list with one tool that cannot be read would be taken for the bare notice that something is complete, and lost.
 fn untyped(data: String) -> String {
     let Ok(mut message) = serde_json::from_str::<Value>(&data) else { return data };
-    match message.get_mut("result").and_then(Value::as_object_mut).and_then(|result| result.remove("resultType")) {
+    let Some(result) = message.get_mut("result").filter(|result| result.is_object()) else { return data };
+    let has_marks = mark_tasks(result);
+    let kind = result.as_object_mut().and_then(|result| result.remove("resultType"));
+    match kind {
         Some(kind) if kind == "complete" => message.to_string(),
+        None if has_marks => message.to_string(),
         _ => data,
     }
 }

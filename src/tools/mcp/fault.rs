@@ -14,8 +14,9 @@ use crate::call::ToolError;
 
 /// Longest message of a server that is repeated, in bytes.
 const LONGEST_MESSAGE: usize = 4 << 10;
-/// On what we say in a server's place: its answer was too long.
+/// On what we say in a server's place.
 const TOO_LONG: &str = "toolcrib: too long";
+const UNREADABLE: &str = "toolcrib: unreadable";
 
 /// A call that did not come to a result.
 pub(super) enum Failed {
@@ -32,12 +33,21 @@ pub(super) enum Failed {
 #[error(transparent)]
 pub(super) struct HttpFault(pub ToolError);
 
-/// An answer that was too long to be kept.
-pub(super) struct TooLong;
+/// An answer that cannot be handed on.
+pub(super) enum Spoilt {
+    /// It was too long to be kept.
+    TooLong,
+    /// It is no message.
+    Unreadable,
+}
 
-impl From<TooLong> for ErrorData {
-    fn from(_: TooLong) -> Self {
-        Self::new(ErrorCode::PARSE_ERROR, "", Some(Value::from(TOO_LONG)))
+impl From<Spoilt> for ErrorData {
+    fn from(spoilt: Spoilt) -> Self {
+        let (mark, message) = match spoilt {
+            Spoilt::TooLong => (TOO_LONG, ""),
+            Spoilt::Unreadable => (UNREADABLE, "what it answered is no JSON-RPC message"),
+        };
+        Self::new(ErrorCode::PARSE_ERROR, message, Some(Value::from(mark)))
     }
 }
 
@@ -77,6 +87,9 @@ fn answered(name: &str, error: ErrorData) -> ToolError {
     let ErrorData { code: ErrorCode(code), message, data } = error;
     if data.as_ref().is_some_and(|data| data == TOO_LONG) {
         return too_long(name);
+    }
+    if data.as_ref().is_some_and(|data| data == UNREADABLE) {
+        return bad_output(name, &message);
     }
     let message = cut(&message);
     // It had the call by then, so no code proves that nothing was run.

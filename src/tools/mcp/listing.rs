@@ -12,6 +12,7 @@ use wildmatch::WildMatch;
 
 use super::config::ServerSettings;
 use super::fault;
+use super::message::AS_TASK;
 use super::runner::{ToolRunner, Way};
 use crate::call::JsonObject;
 use crate::printable;
@@ -115,7 +116,12 @@ fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings)
     let (include, exclude) = (patterns(&settings.include), patterns(&settings.exclude));
     let fits = |patterns: &[WildMatch], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
     let is_wanted = |name: &str| (include.is_empty() || fits(&include, name)) && !fits(&exclude, name);
-    let (mut chosen, mut warnings, mut left_out, mut names) = (Vec::new(), Vec::new(), Vec::new(), HashSet::new());
+    let (mut chosen, mut left_out, mut names) = (Vec::new(), Vec::new(), HashSet::new());
+    let all = || tools.iter().map(|tool| tool.as_ref().map_or_else(|(name, _)| name.as_str(), |tool| &*tool.name));
+    let is_idle = |text: &&String| !all().any(|name| WildMatch::new(text).matches(name));
+    let idle = settings.include.iter().filter(is_idle);
+    let mut warnings: Vec<String> =
+        idle.map(|text| format!("`include`: `{}` is the name of none of its tools", short(text))).collect();
     for tool in tools {
         let (name, checked) = match tool {
             Ok(tool) => (tool.name.to_string(), Ok(tool)),
@@ -163,6 +169,9 @@ fn short(text: &str) -> String {
 
 /// A tool whose schemas can be held against what is said.
 fn usable(tool: Tool) -> Result<Tool, String> {
+    if tool.meta.as_ref().is_some_and(|meta| meta.0.contains_key(AS_TASK)) {
+        return Err("it runs only as a task (`taskSupport: required`), which is not supported here".into());
+    }
     let schema = |schema: &Arc<JsonObject>| Arc::new(Value::Object(JsonObject::clone(schema)));
     let fault = |which: &str, fault: crate::schema::SchemaFault| format!("{which}{}: {}", fault.pointer, fault.message);
     Schema::compile_input(schema(&tool.input_schema)).map_err(|error| fault("inputSchema", error))?;

@@ -4,10 +4,15 @@ use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, CustomResult, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
 };
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::json_rpc::Scan;
 
 /// Longest message, in bytes. Results of any kind are read up to as much, and no further.
 pub(super) const LONGEST: usize = 4 << 20;
+
+/// In `_meta` of a tool that runs only as a task.
+pub(super) const AS_TASK: &str = "toolcrib/asTask";
 
 /// A message, if it is one. The SDK tries the results of all methods in turn; where none fits, it would keep nothing but
 /// that there was one.
@@ -18,12 +23,46 @@ pub(super) fn parse(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     }
     let mut message: ServerJsonRpcMessage = serde_json::from_slice(bytes).ok()?;
     if let JsonRpcMessage::Response(response) = &mut message
-        && matches!(response.result, ServerResult::TaskAckResult(_) | ServerResult::EmptyResult(_))
-        && let Ok(answer) = serde_json::from_slice::<Answer>(bytes)
+        && matches!(response.result, ServerResult::ListToolsResult(_))
+        && let Ok(Answer { mut result }) = serde_json::from_slice::<Answer>(bytes)
+        && mark_tasks(&mut result)
     {
-        response.result = ServerResult::CustomResult(CustomResult(answer.result));
+        response.result = ServerResult::CustomResult(CustomResult(result));
+    }
+    if let JsonRpcMessage::Response(response) = &mut message
+        && matches!(response.result, ServerResult::TaskAckResult(_) | ServerResult::EmptyResult(_))
+        && let Ok(Answer { mut result }) = serde_json::from_slice::<Answer>(bytes)
+    {
+        mark_tasks(&mut result);
+        response.result = ServerResult::CustomResult(CustomResult(result));
     }
     Some(message)
+}
+
+/// Marks those tools of a list that run only as tasks: the SDK's type has no place for what they say of that. Whether there
+/// are any.
+pub(super) fn mark_tasks(result: &mut Value) -> bool {
+    let mut any = false;
+    for tool in result.get_mut("tools").and_then(Value::as_array_mut).into_iter().flatten() {
+        if tool.pointer("/execution/taskSupport").is_some_and(|support| support == "required")
+            && let Some(tool) = tool.as_object_mut()
+        {
+            tool.insert("_meta".into(), json!({AS_TASK: true}));
+            any = true;
+        }
+    }
+    any
+}
+
+/// The request that these bytes answer, though they are no message: words before or within it, or no result.
+pub(super) fn spoilt(bytes: &[u8]) -> Option<RequestId> {
+    if parse(bytes).is_some() {
+        return None;
+    }
+    let mut scan = Scan::default();
+    scan.feed(bytes);
+    let id = scan.is_answer().then(|| scan.answers()).flatten()?;
+    serde_json::from_value(id).ok()
 }
 
 /// What an answer must be one to.

@@ -7,18 +7,18 @@ use std::time::Duration;
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ErrorData, JsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
+use serde::de::IgnoredAny;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::fault;
-use super::message::{LONGEST, parse};
+use super::fault::Spoilt;
+use super::message::{LONGEST, parse, spoilt};
 use super::tap::Line;
 use crate::json_rpc::Scan;
-use crate::secrets::Redactor;
-use crate::tools::process::{Lines, clean};
+use crate::tools::process::Lines;
 
 /// Room for each read.
 const CHUNK: usize = 64 << 10;
@@ -63,13 +63,11 @@ impl Pipes {
         (to, from): (ChildStdin, ChildStdout),
         gone: CancellationToken,
         server: Arc<str>,
-        redactor: Arc<Redactor>,
         shared: Arc<Line>,
     ) -> Self {
         let tell = move |line: &str, missed: u64| {
-            let line = clean(line, &redactor);
             let missed = Some(missed).filter(|missed| *missed > 0);
-            tracing::warn!(target: "toolcrib::mcp", server = &*server, missed, "no message, passed over: {line}");
+            tracing::warn!(target: "toolcrib::mcp", server = &*server, missed, "no message: {line}");
         };
         Self {
             from: BufReader::with_capacity(CHUNK, from),
@@ -124,16 +122,27 @@ impl Pipes {
         }
     }
 
-    /// The message of the line that was read; what is none is told to the log.
+    /// The message of the line that was read. That it is none is told to the log, not what it says: it may be a result.
     fn message(&mut self) -> Option<ServerJsonRpcMessage> {
-        let message = parse(&self.line);
+        let mut message = parse(&self.line);
         if message.is_none() {
-            self.odd.push(&self.line);
-            self.odd.push(b"\n");
+            if !self.line.trim_ascii().is_empty() {
+                self.odd.push(format!("a line of {} bytes, {}\n", self.line.len(), kind(&self.line)).as_bytes());
+            }
+            let id = spoilt(&self.line);
+            message = id.map(|id| JsonRpcMessage::error(ErrorData::from(Spoilt::Unreadable), Some(id)));
         }
         self.line.clear();
         self.line.shrink_to(KEPT);
         message
+    }
+}
+
+fn kind(line: &[u8]) -> &'static str {
+    match serde_json::from_slice::<IgnoredAny>(line) {
+        Ok(_) => "JSON but not JSON-RPC",
+        Err(_) if std::str::from_utf8(line).is_err() => "not UTF-8",
+        Err(_) => "not JSON",
     }
 }
 
@@ -168,8 +177,8 @@ impl Transport<RoleClient> for Pipes {
                         return None;
                     }
                     match scan.answers().and_then(|id| serde_json::from_value(id).ok()) {
-                        Some(id) => return Some(JsonRpcMessage::error(ErrorData::from(fault::TooLong), Some(id))),
-                        None => self.odd.push(b"[a message that is too long and answers no request]\n"),
+                        Some(id) => return Some(JsonRpcMessage::error(ErrorData::from(Spoilt::TooLong), Some(id))),
+                        None => self.odd.push(b"one that is too long and answers no request\n"),
                     }
                 }
                 Read::Ended => {

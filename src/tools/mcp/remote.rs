@@ -22,7 +22,7 @@ use crate::call::ToolError;
 use crate::tools::http::Clients;
 use crate::tools::http::client::{Client, failure, host};
 use crate::tools::http::gate::Gate;
-use crate::tools::http::response::accepted;
+use crate::tools::http::response::{accepted, retry_after};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
@@ -140,7 +140,12 @@ impl Remote {
         let is_client_error = (400..=499).contains(&status.as_u16());
         let Asked { id: Some(id), is_discover, .. } = asked else { return Err(self.refusal(response).await) };
         let is_legacy = is_discover && is_client_error;
-        if matches!(status.as_u16(), 401 | 403 | 429) || !(is_json || is_legacy) {
+        // Of these the status says all; so does an answer that says when to come again, or where to go.
+        let speaks = match status.as_u16() {
+            401 | 403 | 429 | 300..=399 => true,
+            _ => !is_client_error && retry_after(&response).is_some(),
+        };
+        if speaks || !(is_json || is_legacy) {
             return Err(self.refusal(response).await);
         }
         let body = self.read(response, LONGEST_NO).await.unwrap_or_default();
@@ -176,7 +181,12 @@ impl StreamableHttpClient for Remote {
         let (asked, body) = (Asked::of(&message), serde_json::to_vec(&message)?);
         let response = self.send(Method::POST, session.as_deref(), headers, Some(body)).await?;
         match response.status().as_u16() {
-            202 | 204 => return Ok(Accepted),
+            // The SDK falls back to `initialize` from a discovery that nobody answers.
+            202 | 204 if asked.id.is_none() || asked.is_discover => return Ok(Accepted),
+            202 | 204 => {
+                let status = response.status();
+                return Err(fault(fault::bad_output(&self.name, &format!("HTTP {status}, and no answer"))));
+            }
             404 if session.is_some() => return Err(Fault::SessionExpired),
             200..=299 => {}
             _ => return self.said_no(response, asked).await,

@@ -13,6 +13,10 @@ use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::process::Sweeps;
 use crate::tools::{Prints, Runner};
 
+/// Tenths of a call's time that a server may take to start for it. What begins later would be ended in the middle, and of
+/// a write nobody would know whether it was done.
+const START: u32 = 9;
+
 /// A tool and how its server is reached.
 pub(super) struct ToolRunner {
     /// The server's own name for it.
@@ -20,7 +24,7 @@ pub(super) struct ToolRunner {
     /// What it has to be; `None`: whatever the server says of it.
     prints: Option<Arc<Prints>>,
     way: Way,
-    /// Waits for the ends of processes, behind all that may still call.
+    /// Waits for the ends of processes, behind all that may still call, if the service does not (`Ends`).
     _sweeps: Arc<Sweeps>,
 }
 
@@ -53,13 +57,15 @@ impl Way {
 #[async_trait]
 impl Runner for ToolRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        // Half of the time is for waiting, at most: who waited longer would be ended in the middle.
-        let now = Instant::now();
-        let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
         let (tool, prints) = (&*self.tool, self.prints.as_deref());
         match &self.way {
-            Way::Persistent(keeper) => keeper.call(tool, prints, &arguments, &context, begin_by).await,
-            Way::OnDemand(connector) => on_demand(connector, tool, prints, &arguments, &context, begin_by).await,
+            Way::Persistent(keeper) => {
+                // Half of the time is for waiting, at most: who waited longer would be ended in the middle.
+                let now = Instant::now();
+                let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
+                keeper.call(tool, prints, &arguments, &context, begin_by).await
+            }
+            Way::OnDemand(connector) => on_demand(connector, tool, prints, &arguments, &context).await,
         }
     }
 
@@ -77,9 +83,10 @@ async fn on_demand(
     prints: Option<&Prints>,
     arguments: &JsonObject,
     context: &ToolContext,
-    begin_by: Instant,
 ) -> Result<ToolResult, ToolError> {
     let name = &connector.name;
+    let now = Instant::now();
+    let most = context.deadline.saturating_duration_since(now) * START / 10;
     let down = |why: &str| ToolError::unavailable_before(format!("the MCP server {name} is down: {why}"), None);
     let connecting = async {
         let Some(prints) = prints else { return connector.connected().await.map_err(|fault| down(&fault)) };
@@ -88,9 +95,15 @@ async fn on_demand(
         let says = says(connector, &connection, tool, prints).await;
         says.map_err(|doubt| connector.refuses(doubt, &connector.changed)).map(|()| connection)
     };
-    let connection = match context.waiting(timeout_at(begin_by, connecting)).await {
+    let connection = match context.waiting(timeout_at(now + most, connecting)).await {
         Ok(connection) => connection?,
-        Err(_) => return Err(down("it was not ready in half of the call's time")),
+        Err(_) => {
+            let message = format!(
+                "the MCP server {name} was not ready within {most:.1?}, which leaves a tenth of the call's time for the tool: if \
+                 it takes so long to start, raise the tool's `timeout`"
+            );
+            return Err(ToolError::unavailable_before(message, None));
+        }
     };
     match connection.call(tool, arguments, context).await {
         Ok(result) => Ok(result),

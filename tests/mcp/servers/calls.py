@@ -160,7 +160,18 @@ def odd_block(server, message):
 
 
 def bad_base64(server, message):
-    return {"content": [{"type": "image", "data": "not base64!", "mimeType": "image/png"}]}
+    """Data that is none, in every place, and a picture whose lines are broken as in mail."""
+    return {"content": [
+        {"type": "image", "data": "not base64!", "mimeType": "image/png"},
+        {"type": "audio", "data": "UklGRg=?", "mimeType": "audio/wav"},
+        {"type": "resource", "resource": {"uri": "test://bytes", "blob": "JVBERi0==="}},
+        {"type": "image", "data": "\n".join([PIXEL[:60], PIXEL[60:]]).rstrip("="), "mimeType": "image/png"},
+        {"type": "text", "text": "the rest"},
+    ]}
+
+
+def secret_bytes(server, message):
+    return {"content": [{"type": "image", "data": base64.b64encode(b"key" + os.environ["TOKEN"].encode()).decode(), "mimeType": "image/png"}]}
 
 
 def garbage(server, message):
@@ -174,6 +185,23 @@ def garbage_half(server, message):
     """The answer, with a print that ended without its newline before it."""
     server.raw("progress: 40% ")
     return text("behind half a line")
+
+
+def bare(server, message):
+    """An answer that says nothing."""
+    server.send({"id": message["id"]})
+
+
+def not_text(server, message):
+    """An answer whose bytes are no text."""
+    server.raw(b'{"jsonrpc": "2.0", "id": %s, "result": {"content": [{"type": "text", "text": "secret-result-\xff"}]}}\n'
+               % json.dumps(message["id"]).encode())
+
+
+def log_lines(server, message):
+    """A log on standard output, whose objects have ids of their own."""
+    server.raw(json.dumps({"level": "info", "id": message["id"], "msg": "secret-result"}) + "\n")
+    return text("after the log")
 
 
 def wrong_id(server, message):
@@ -275,8 +303,8 @@ def secret_step(server, message):
 SCHEMAS = {count: NUMBER, late: NUMBER, huge: NUMBER}
 OUTPUTS = {weather: WEATHER, wrong_shape: WEATHER, no_structure: WEATHER, no_structure_no: WEATHER}
 TOOLS = [echo, pid, count, environment, meta, says_no, refuses, counts_and_refuses, breaks, blocks, weather, steps, dies, leaves_children, hangs, late, huge, endless,
-         wrong_shape, no_structure, no_structure_no, no_result, odd_block, bad_base64, garbage, garbage_half, wrong_id, twice, shadow, reverse,
-         asks, flood, noisy, closes_stdout, secret, secret_error, secret_no, secret_step]
+         wrong_shape, no_structure, no_structure_no, no_result, odd_block, bad_base64, garbage, garbage_half, bare, not_text, log_lines, wrong_id, twice, shadow, reverse,
+         asks, flood, noisy, closes_stdout, secret, secret_error, secret_no, secret_step, secret_bytes]
 
 
 def definition(function):

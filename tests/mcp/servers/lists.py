@@ -83,6 +83,7 @@ TOOLS = {
     "very_deep": [tool("very_deep", schema=deep(3000)), tool("fine")],
     "bad_output": [tool("bad_output", outputSchema={"type": "strin"}), tool("fine")],
     "half": [{"name": "no_schema"}, {"description": "no name", "inputSchema": OBJECT}, "words", None, tool("fine")],
+    "tasks": [tool("as_task", execution={"taskSupport": "required"}), tool("either", execution={"taskSupport": "optional"}), tool("fine")],
     "none": [],
     "left": [tool("b_c"), tool("own")],
     "right": [tool("c")],

@@ -60,6 +60,8 @@ if WAY == "bleeds":  # every second start goes well
         sys.exit("not yet")
 if WAY == "slow_again" and os.path.exists(os.environ["STARTED"]):  # only the first start is quick
     time.sleep(60)
+if WAY == "takes":  # so many seconds for every start
+    time.sleep(float(sys.argv[2]))
 if WAY == "garbage":
     sys.stdout.write("Welcome to the server!\n\n{\"level\": \"info\"}\n[]\nnull\n")
     sys.stdout.flush()

@@ -1,0 +1,100 @@
+//! The data of pictures, sound and files in a result: base64, or not passed on. One block that is not makes a whole result
+//! unreadable for MCP clients, and for models' providers, which refuse all of it.
+
+use std::io;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use base64::read::DecoderReader;
+use data_url::forgiving_base64;
+
+use crate::call::{Content, Resource, ToolResult};
+use crate::secrets::REDACTED;
+
+/// Brings data into the standard's form (RFC 4648, section 4): with padding and without line ends. Blocks whose data is no
+/// base64 become words. Says which, one sentence each.
+pub(super) fn standardize(result: &mut ToolResult) -> Vec<String> {
+    replace(result, |data| {
+        let is_standard = io::copy(&mut DecoderReader::new(data.as_bytes(), &BASE64), &mut io::sink()).is_ok();
+        if !is_standard {
+            let bytes = forgiving_base64::decode_to_vec(data.as_bytes());
+            *data = BASE64.encode(bytes.map_err(|_| "its data is not base64")?);
+        }
+        Ok(())
+    })
+}
+
+/// Turns blocks into words that held a secret: without it their data means nothing. Says which, one sentence each.
+pub(super) fn spoilt(result: &mut ToolResult) -> Vec<String> {
+    replace(result, |data| match data.contains(REDACTED) {
+        true => Err("a secret was taken out of its data"),
+        false => Ok(()),
+    })
+}
+
+fn replace(result: &mut ToolResult, check: impl Fn(&mut String) -> Result<(), &'static str>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (at, block) in result.content.iter_mut().enumerate() {
+        let (kind, data) = match block {
+            Content::Text { .. } | Content::Resource { resource: Resource { blob: None, .. } } => continue,
+            Content::Image { data, .. } => ("image", data),
+            Content::Audio { data, .. } => ("audio", data),
+            Content::Resource { resource: Resource { blob: Some(blob), .. } } => ("resource", blob),
+        };
+        let Err(why) = check(data) else { continue };
+        warnings.push(format!("content.{at}: the {kind} block is left out: {why}"));
+        *block = Content::text(format!("[{kind}: left out, {why}]"));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secrets::Redactor;
+
+    fn blocks(data: &str) -> ToolResult {
+        let (data, mime_type) = (|| data.to_owned(), || "x/y".to_owned());
+        let resource = Resource { uri: "f:///a".into(), blob: Some(data()), ..Resource::default() };
+        let content = vec![
+            Content::text("words"),
+            Content::Image { data: data(), mime_type: mime_type() },
+            Content::Audio { data: data(), mime_type: mime_type() },
+            Content::Resource { resource },
+        ];
+        ToolResult { content, ..ToolResult::default() }
+    }
+
+    #[test]
+    fn base64_is_brought_into_one_form() {
+        let long = BASE64.encode(vec![7; 5000]);
+        for (data, standard) in
+            [("", ""), ("aGk=", "aGk="), ("aGk", "aGk="), ("a\nG k=\r\n", "aGk="), ("aGl=", "aGk="), (&long, &long)]
+        {
+            let mut result = blocks(data);
+            assert_eq!(standardize(&mut result), Vec::<String>::new(), "{data}");
+            assert_eq!(result, blocks(standard));
+        }
+    }
+
+    #[test]
+    fn what_is_no_base64_is_words_and_the_rest_stays() {
+        for data in ["not base64!!", "a", "aGk=aGk=", "data:image/png;base64,aGk=", "_-_-"] {
+            let mut result = blocks(data);
+            assert_eq!(standardize(&mut result).len(), 3, "{data}");
+            let words = ["words", "[image: left out,", "[audio: left out,", "[resource: left out,"];
+            let said = result.as_text();
+            assert!(said.lines().zip(words).all(|(line, start)| line.starts_with(start)), "{said}");
+        }
+    }
+
+    #[test]
+    fn so_is_what_held_a_secret() {
+        let redactor = Redactor::new(["top-secret-word"]);
+        let mut result = blocks(&BASE64.encode("top-secret-word"));
+        redactor.result(&mut result);
+        let warnings = spoilt(&mut result);
+        assert_eq!(warnings[0], "content.1: the image block is left out: a secret was taken out of its data");
+        assert_eq!((warnings.len(), result.as_text().lines().count()), (3, 4));
+    }
+}
