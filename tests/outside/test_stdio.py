@@ -342,6 +342,27 @@ def test_an_id_in_use_is_refused_and_its_first_call_goes_on(pipe, mark):
     assert [(row["tool"], row["state"]) for row in crib.rows()] == [("nap", "succeeded")]
 
 
+def test_an_id_in_use_is_not_answered_for_another_message(pipe, mark):
+    crib = pipe()
+    number = crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": f"0.7{mark}"}})
+    crib.raw(f'{{"jsonrpc": "2.0", "id": {number}, "method": "tools/call", "params": {{"name": "nap", "name": "sum"}}}}\n'.encode())
+    first, second = crib.hear(), crib.hear()
+    assert (first["error"]["code"], first["id"]) == (-32700, None)
+    assert second["id"] == number and "result" in second
+    crib.hang_up()
+
+
+def test_subscriptions_do_not_take_the_room_of_calls(pipe):
+    crib = pipe()
+    asked = [crib.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}}) for _ in range(65)]
+    said = [crib.hear() for _ in asked]
+    assert sum(one.get("method") == "notifications/subscriptions/acknowledged" for one in said) == 64
+    refused = [one for one in said if "error" in one]
+    assert [(one["id"], one["error"]["code"]) for one in refused] == [(asked[-1], -32600)] and "64" in refused[0]["error"]["message"]
+    assert crib.call("sum", {"expression": "6*7"})["content"][0]["text"] == "42"
+    crib.hang_up()
+
+
 def test_a_client_that_says_again_that_it_is_ready_is_told_once(pipe):
     crib = pipe()
     crib.hello()

@@ -1,7 +1,6 @@
 //! Requests whose answers have not been written.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use rmcp::model::{CancelledNotification, ClientJsonRpcMessage, ClientNotification, ClientRequest, RequestId};
@@ -9,6 +8,8 @@ use tokio::sync::watch;
 
 /// Most of them. A client that asks on without reading answers is read no further.
 const MOST: usize = 1024;
+/// Most subscriptions among them: they stay, and must not take the room of what ends by itself.
+const MOST_SUBSCRIPTIONS: usize = 64;
 
 /// See the module. Clones share it.
 #[derive(Clone)]
@@ -40,21 +41,35 @@ impl Pending {
         let _ = self.0.subscribe().wait_for(|pending| !pending.values().any(|ends| *ends == Ends::ByItself)).await;
     }
 
-    /// A message came. `false`: it is a request with the id of one that has not been answered.
-    pub(super) fn came(&self, message: &ClientJsonRpcMessage) -> bool {
+    /// Whether a request with this id has not been answered.
+    pub(super) fn has(&self, id: &RequestId) -> bool {
+        self.0.borrow().contains_key(id)
+    }
+
+    /// A message came.
+    ///
+    /// # Errors
+    /// Why it is a request that must not be made.
+    pub(super) fn came(&self, message: &ClientJsonRpcMessage) -> Result<(), &'static str> {
         match message {
             ClientJsonRpcMessage::Request(asked) => {
                 let ends = match asked.request {
                     ClientRequest::SubscriptionsListenRequest(_) => Ends::WhenTold,
                     _ => Ends::ByItself,
                 };
-                self.0.send_if_modified(|pending| match pending.entry(asked.id.clone()) {
-                    Entry::Occupied(_) => false,
-                    Entry::Vacant(place) => {
-                        place.insert(ends);
-                        true
+                let mut refused = None;
+                self.0.send_if_modified(|pending| {
+                    let subscriptions = || pending.values().filter(|ends| **ends == Ends::WhenTold).count();
+                    if pending.contains_key(&asked.id) {
+                        refused = Some("a request with this id has not been answered yet: each has an id of its own");
+                    } else if ends == Ends::WhenTold && subscriptions() >= MOST_SUBSCRIPTIONS {
+                        refused = Some("64 subscriptions are open: cancel one first");
+                    } else {
+                        pending.insert(asked.id.clone(), ends);
                     }
-                })
+                    refused.is_none()
+                });
+                refused.map_or(Ok(()), Err)
             }
             ClientJsonRpcMessage::Notification(said) => {
                 // Such a request is not answered any more.
@@ -64,9 +79,9 @@ impl Pending {
                 {
                     self.gone(id);
                 }
-                true
+                Ok(())
             }
-            ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_) => true,
+            ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_) => Ok(()),
         }
     }
 

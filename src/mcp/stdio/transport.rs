@@ -113,13 +113,22 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
+    /// The id that a refusal bears; none if it is that of another request, whose answer it would be taken for.
+    fn blamed(&self, id: Value) -> Option<RequestId> {
+        serde_json::from_value(id).ok().and_then(|id| self.not_pending(id))
+    }
+
+    fn not_pending(&self, id: RequestId) -> Option<RequestId> {
+        Some(id).filter(|id| !self.pending.has(id))
+    }
+
     /// What a line says, or what is to be answered to it.
     fn read(&self, line: &Line) -> Result<Option<ClientJsonRpcMessage>, Option<Said>> {
         let line = match line {
             Line::Whole(line) if line.trim_ascii().is_empty() => return Ok(None),
             Line::Whole(line) => line,
             Line::TooLong(id) => {
-                let (most, id) = (self.longest, id.clone().and_then(request_id));
+                let (most, id) = (self.longest, id.clone().and_then(|id| self.blamed(id)));
                 return Err(refused(ErrorCode::INVALID_REQUEST, format!("a message has {most} bytes at most"), id));
             }
             Line::End => return Ok(None),
@@ -127,14 +136,14 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         let value = parse_strict(line).map_err(|error| {
             let mut scan = Scan::default();
             scan.feed(line);
-            refused(ErrorCode::PARSE_ERROR, format!("not JSON: {error}"), scan.asks().and_then(request_id))
+            refused(ErrorCode::PARSE_ERROR, format!("not JSON: {error}"), scan.asks().and_then(|id| self.blamed(id)))
         })?;
         if value.is_array() {
             let words = "batches are not taken: send each message on a line of its own";
             return Err(refused(ErrorCode::INVALID_REQUEST, words.into(), None));
         }
         let has = |name: &str| value.get(name).is_some();
-        let id = value.get("id").cloned().and_then(request_id);
+        let id = value.get("id").cloned().and_then(|id| self.blamed(id));
         // Nobody waits for an answer to a notification, or to an answer.
         let is_awaited = has("id") && !has("result") && !has("error") || !value.is_object();
         serde_json::from_value(value).map(Some).map_err(|_| {
@@ -142,10 +151,6 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             is_awaited.then(|| refused(ErrorCode::INVALID_REQUEST, words.into(), id)).flatten()
         })
     }
-}
-
-fn request_id(id: Value) -> Option<RequestId> {
-    serde_json::from_value(id).ok()
 }
 
 fn refused(code: ErrorCode, words: String, id: Option<RequestId>) -> Option<Said> {
@@ -175,9 +180,12 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
             {
                 place.send(refusal);
             }
-            self.pending.room().await;
+            let next = async {
+                self.pending.room().await;
+                self.lines.next().await
+            };
             let line = tokio::select! {
-                line = self.lines.next() => line,
+                line = next => line,
                 () = self.left.cancelled() => Line::End,
             };
             if line == Line::End {
@@ -192,11 +200,12 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
                     if !is_request && !self.is_met {
                         continue;
                     }
-                    if self.pending.came(&message) {
-                        return Some(message);
-                    }
-                    let words = "a request with this id has not been answered yet: each has an id of its own";
-                    self.refusal = refused(ErrorCode::INVALID_REQUEST, words.into(), None);
+                    let Err(words) = self.pending.came(&message) else { return Some(message) };
+                    let id = match message {
+                        ClientJsonRpcMessage::Request(asked) => self.not_pending(asked.id),
+                        _ => None,
+                    };
+                    self.refusal = refused(ErrorCode::INVALID_REQUEST, words.into(), id);
                 }
                 Ok(None) => {}
                 Err(refusal) => self.refusal = refusal,

@@ -22,7 +22,6 @@ use super::child::Child;
 use super::client::Client;
 use super::fault::{self, Failed};
 use super::result;
-use super::said::SaidOf;
 use super::tap::Line;
 use crate::call::{Effect, ToolContext, ToolResult};
 
@@ -38,7 +37,6 @@ pub(super) struct Connection {
     /// It speaks the version without sessions, and without `ping`.
     pub(super) is_modern: bool,
     pub(super) born: Instant,
-    pub(super) said: SaidOf,
     name: Arc<str>,
     has_answered: AtomicBool,
     /// Somebody is finding out whether it still says anything.
@@ -73,7 +71,6 @@ impl Connection {
             line,
             is_modern,
             born: Instant::now(),
-            said: SaidOf::default(),
             name,
             has_answered: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),
@@ -136,6 +133,10 @@ impl Connection {
             () = self.line.over.cancelled() => {}
             () = self.retired.cancelled() => {}
         }
+    }
+
+    pub(super) fn is_of_no_use(&self) -> bool {
+        self.line.over.is_cancelled() || self.retired.is_cancelled()
     }
 
     /// Takes no more calls. Those on it go on, and the last of them ends it.

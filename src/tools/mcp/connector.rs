@@ -81,9 +81,9 @@ impl Connector {
     pub(super) async fn listed(&self, told: &Told) -> Result<(Arc<Connection>, Listing), String> {
         let both = async {
             let connection = self.connect(told).await?;
-            let begun = connection.said.moment();
+            let begun = connection.line.said.moment();
             let listing = self.list(&connection).await;
-            connection.said.heard(begun, &listing);
+            connection.line.said.heard(begun, &listing);
             Ok((connection, listing?))
         };
         self.in_time(both).await
@@ -102,9 +102,9 @@ impl Connector {
     /// # Errors
     /// As above.
     pub(super) async fn relisted(&self, connection: &Connection) -> Result<Listing, String> {
-        let begun = connection.said.moment();
+        let begun = connection.line.said.moment();
         let listing = self.in_time(self.list(connection)).await;
-        connection.said.heard(begun, &listing);
+        connection.line.said.heard(begun, &listing);
         listing
     }
 

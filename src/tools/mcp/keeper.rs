@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::connector::Connector;
 use super::fault::Failed;
 use super::listing::Listing;
-use super::said::says;
+use super::said::{Doubt, says};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::health::Health;
 use crate::tools::{Prints, SourceStatus};
@@ -77,12 +77,15 @@ impl Keeper {
                 let says = context.waiting(timeout_at(begin_by, says(connector, &connection, tool, prints)));
                 match says.await {
                     Ok(Ok(())) => {}
-                    Ok(Err(_)) if connection.line.over.is_cancelled() => {
+                    Ok(Err(_)) if connection.is_of_no_use() => {
                         before = Some(connection);
                         continue;
                     }
                     Ok(Err(doubt)) => return Err(connector.refuses(doubt, &self.shared.changed)),
-                    Err(_) => break,
+                    Err(_) => {
+                        let late = "it has not listed them in half of the call's time".to_owned();
+                        return Err(connector.refuses(Doubt::Unlisted(late), &self.shared.changed));
+                    }
                 }
             }
             match connection.call(tool, arguments, context).await {
@@ -190,10 +193,7 @@ impl Shared {
         loop {
             tokio::select! {
                 () = connection.until_of_no_use() => return,
-                () = connection.line.changed.notified() => {
-                    connection.said.has_changed();
-                    self.changed.notify_one();
-                }
+                () = connection.line.changed.notified() => self.changed.notify_one(),
             }
         }
     }

@@ -30,7 +30,7 @@ pub(super) fn follow(peer: &Peer<RoleClient>, line: &Arc<Line>, is_modern: bool)
             while let Ok(Some(_)) = changes.next().await {}
             sleep(PAUSE).await;
             // What happened meanwhile nobody has told.
-            line.changed.notify_one();
+            line.has_changed();
         }
     })))
 }

@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::said::SaidOf;
 use crate::call::{JsonObject, ToolContext};
 
 /// Answers to what a server asks that may be on their way at once. Until one has arrived nothing more is heard.
@@ -39,8 +40,10 @@ const LONGEST_ID: usize = 256;
 pub(super) struct Line {
     listeners: Mutex<HashMap<i64, ToolContext>>,
     last: AtomicI64,
-    /// The server says that its tools are others.
+    /// The server says that its tools are others, or may have said it.
     pub changed: Notify,
+    /// What it has said that they are.
+    pub said: SaidOf,
     /// Nothing will be said any more.
     pub over: CancellationToken,
     /// Why that is so, if the transport has had enough: a part of a sentence whose subject is the server.
@@ -60,6 +63,12 @@ pub(super) struct Listening<'a> {
 }
 
 impl Line {
+    /// Its tools are others, or may be: from here on no call is judged by what it has said before.
+    pub(super) fn has_changed(&self) {
+        self.said.has_changed();
+        self.changed.notify_one();
+    }
+
     fn listeners(&self) -> MutexGuard<'_, HashMap<i64, ToolContext>> {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,7 +163,7 @@ impl<T: Transport<RoleClient>> Tap<T> {
                 // What it logs it says on its standard error as well, or to its own operator.
                 ServerNotification::LoggingMessageNotification(_) => None,
                 ServerNotification::ToolListChangedNotification(_) => {
-                    self.line.changed.notify_one();
+                    self.line.has_changed();
                     Some(JsonRpcMessage::Notification(notification))
                 }
                 _ => Some(JsonRpcMessage::Notification(notification)),
