@@ -294,3 +294,75 @@ def test_another_path_is_another_program(tmp_path):
     pin(tmp_path)
     manifest(tmp_path, {"one": dict(one, environment={"PATH": f"{tmp_path}:/usr/bin:/bin:/usr/local/bin"})})
     assert pin(tmp_path).stdout.splitlines()[0] == "one: 1 tool, reached in another way than when it was pinned"
+
+
+def waiting(folder, *tools):
+    """A server that says nothing before there is a file `go`."""
+    server(folder, *tools)
+    return {"command": ["/bin/sh", "-c", f"cd '{folder}' && while [ ! -e go ]; do sleep 0.05; done; exec python3 server.py"]}
+
+
+def told_over_mcp(crib, name):
+    """What an MCP client of 2026-07-28 is answered."""
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream",
+               "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": name}
+    ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": {}, "_meta": meta}}
+    return crib.post("/mcp", json.dumps(ask), headers=headers).json
+
+
+def test_a_tool_of_a_server_that_is_not_up_is_unavailable_and_not_unknown(start, tmp_path):
+    late = waiting(tmp_path / "h", tool("t"))
+    broken = {"command": ["/bin/sh", "-c", "exit 3"]}
+    callers = [{"name": "ann", "key": "key-of-ann-0123456789", "deny": ["h_*"]},
+               {"name": "root", "key": "key-of-root-0123456789", "admin": True}]
+    root, ann = "key-of-root-0123456789", "key-of-ann-0123456789"
+    crib = start({"mcp_servers": {"h": late, "broken": broken, "ho": server(tmp_path / "ho", tool("t"))}, "callers": callers,
+                  "calls": {"name_matching": "similar"}})
+    poll(lambda: {one["name"]: one["state"] for one in crib.get("/sources", key=root).json["sources"]} == {
+        "h": "starting", "broken": "failed", "ho": "up"}, 20, "one of each")
+    said = problem(crib.invoke("h_t", {}, key=root), 503, "tool_unavailable")
+    assert said["detail"] == "the tool is unavailable: the MCP server `h` is still being listed", said
+    assert said["retryable"] is True and said["retry_after_ms"] >= 1000 and "did_you_mean" not in said, said
+    assert "still being listed" in text_of(said)
+    said = problem(crib.invoke("broken_t", {}, key=root), 503, "tool_unavailable")
+    assert "the MCP server `broken` could not be listed" in said["detail"] and said["retryable"] is True, said
+    # Another's name, none at all, and one that this caller could not use anyway.
+    ok(crib.invoke("ho_t", {}, key=root))
+    for name, key in (("ho_x", root), ("h_", root), ("x_t", root), ("h_t", ann)):
+        problem(crib.invoke(name, {}, key=key), 404, "unknown_tool")
+    message = {"tool_calls": [{"id": "c1", "type": "function", "function": {"name": "h_t", "arguments": "{}"}}], "role": "assistant"}
+    turn = crib.post("/calls", json.dumps(message), key=root).json
+    assert turn["results"][0]["kind"] == "tool_unavailable" and "still being listed" in json.dumps(turn["messages"]), turn
+    (tmp_path / "h" / "go").touch()
+    poll(lambda: source_as(crib, "h", root)["state"] == "up", 20, "the late one")
+    ok(crib.invoke("h_t", {}, key=root))
+    problem(crib.invoke("h_x", {}, key=root), 404, "unknown_tool")
+
+
+def source_as(crib, name, key):
+    return {one["name"]: one for one in crib.get("/sources", key=key).json["sources"]}[name]
+
+
+def test_over_mcp_such_a_tool_is_an_error_of_the_tool(start, tmp_path):
+    late = waiting(tmp_path / "h", tool("t"))
+    crib = start({"mcp_servers": {"h": late}})
+    result = told_over_mcp(crib, "h_t")["result"]
+    assert result["isError"] is True and "the MCP server `h` is still being listed" in text_of(result), result
+    told = result["_meta"]["toolcrib/problem"]
+    assert (told["kind"], told["retryable"]) == ("tool_unavailable", True) and told["retry_after_ms"] >= 1000, told
+    assert "toolcrib/invocationId" not in result["_meta"], "no call began"
+    assert told_over_mcp(crib, "x_t")["error"]["code"] == -32602
+    # The long way, as sessions and stdio go it.
+    asks = [{"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "h_t", "arguments": {}}}]
+    session, answers = None, []
+    for ask in asks:
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        headers.update({"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"} if session else {})
+        reply = crib.post("/mcp", json.dumps(ask), headers=headers)
+        session = session or reply.headers.get("mcp-session-id")
+        answers.append(reply.body.decode())
+    assert '"isError":true' in answers[-1] and "is still being listed" in answers[-1], answers
