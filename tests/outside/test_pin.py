@@ -366,3 +366,35 @@ def test_over_mcp_such_a_tool_is_an_error_of_the_tool(start, tmp_path):
         session = session or reply.headers.get("mcp-session-id")
         answers.append(reply.body.decode())
     assert '"isError":true' in answers[-1] and "is still being listed" in answers[-1], answers
+
+
+def test_a_dry_run_shows_the_words_that_would_be_approved_and_writes_nothing(tmp_path):
+    secret = "swordfish-9000"
+    one = dict(server(tmp_path / "one", tool("a"), tool("b"), tool("c")), environment={"TOKEN": "${env:TOKEN}"})
+    manifest(tmp_path, {"one": one})
+    def dry(code):
+        done = cli("pin", "--dry-run", cwd=tmp_path, env={"TOKEN": secret})
+        assert done.returncode == code, done
+        return done.stdout
+    said = dry(1)
+    assert said.startswith("one: 3 tools, pinned for the first time\n    reached by\n") and "${env:TOKEN}" in said, said
+    assert "toolcrib.lock: not written, since this is a dry run" in said and not (tmp_path / "toolcrib.lock").exists()
+    assert cli("pin", cwd=tmp_path, env={"TOKEN": secret}).returncode == 0
+    before = (tmp_path / "toolcrib.lock").read_text()
+    assert dry(0).splitlines() == ["one: 3 tools, as it was pinned", "toolcrib.lock: nothing to write"]
+    evil = tool("a", f"Does more with {secret}.\n  new      z\n\u001b[2Jand \u202eless", annotations={"title": "A"})
+    evil["inputSchema"]["properties"]["city"]["enum"] = ["\u001b[31mred\u009b1m", secret]
+    tell(tmp_path / "one", evil, tool("c"), tool("d", outputSchema={"type": "object"}), tool("e\n\u001b[2Jf"))
+    said = dry(1)
+    assert (tmp_path / "toolcrib.lock").read_text() == before
+    ours = [line for line in said.splitlines() if not line.startswith("      | ")]
+    assert ours == [
+        "one: 4 tools, other than it was pinned", "  changed  a: annotations, description, inputSchema", "    description",
+        "    input schema", "    annotations", "  new      d", "    description", "    input schema", "    output schema",
+        "  new      e\\n\\u{1b}[2Jf", "    description", "    input schema",
+        "  gone     b", "toolcrib.lock: not written, since this is a dry run"], said
+    assert "      | Does more with [redacted].\n      |   new      z\n" in said and "\\u{202e}less" in said, said
+    assert '"type": "string"' in said and "\\u{9b}1m" in said, said
+    assert secret not in said and not any(odd in said for odd in "\u001b\u009b\u202e"), said
+    (tmp_path / "one" / "server.py").write_text("import sys; sys.exit('no licence')")
+    assert "could not be listed" in cli("pin", "--dry-run", cwd=tmp_path, env={"TOKEN": secret}).stderr
