@@ -398,3 +398,26 @@ def test_a_dry_run_shows_the_words_that_would_be_approved_and_writes_nothing(tmp
     assert secret not in said and not any(odd in said for odd in "\u001b\u009b\u202e"), said
     (tmp_path / "one" / "server.py").write_text("import sys; sys.exit('no licence')")
     assert "could not be listed" in cli("pin", "--dry-run", cwd=tmp_path, env={"TOKEN": secret}).stderr
+
+
+def test_a_service_does_not_mount_itself(tmp_path, start):
+    import socket
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    itself = {"self": {"url": f"http://localhost:{port}/mcp"}}
+    file = tmp_path / "toolcrib.yaml"
+    file.write_text(json.dumps({"server": {"listen": f"127.0.0.1:{port}"}, "mcp_servers": itself}))
+    for command in ("check", "tools", "pin", "serve"):
+        done = cli(command, cwd=tmp_path)
+        said = done.stdout + done.stderr
+        assert done.returncode == 64 and "mcp_servers.self.url: this is the service itself" in said, done
+        assert f"which listens at 127.0.0.1:{port}" in said, done
+    # Where it listens may be said elsewhere.
+    manifest(tmp_path, itself)
+    done = cli("serve", "--listen", f"127.0.0.1:{port}", cwd=tmp_path)
+    assert done.returncode == 64 and "this is the service itself" in done.stderr, done
+    # Another service is mounted as any server is.
+    other = start({"tools": {"now": {"kind": "native", "use": "current_time"}}})
+    crib = start({"mcp_servers": {"other": {"url": f"{other.base}/mcp"}}}).ready()
+    ok(crib.invoke("other_now", {}))
