@@ -421,3 +421,30 @@ def test_a_service_does_not_mount_itself(tmp_path, start):
     other = start({"tools": {"now": {"kind": "native", "use": "current_time"}}})
     crib = start({"mcp_servers": {"other": {"url": f"{other.base}/mcp"}}}).ready()
     ok(crib.invoke("other_now", {}))
+
+
+def test_no_secret_stands_in_what_a_server_says_of_its_tools(start, tmp_path):
+    secret = "swordfish-9000"
+    told = tool("a", f"Uses {secret}.", title=f"Title {secret}", annotations={"title": f"Hint {secret}"})
+    told["inputSchema"]["properties"]["city"].update({"title": secret, "enum": [secret], "default": secret, "description": secret})
+    folder = tmp_path / "one"
+    one = dict(server(folder, told, tool("b"), tool(f"x_{secret}")), environment={"TOKEN": "${env:TOKEN}"})
+    crib = start({"mcp_servers": {"one": one}}, env={"TOKEN": secret}).ready()
+    poll(lambda: source(crib, "one")["state"] == "up", 20, "a server that is up")
+    ok(crib.invoke("one_b", {}))
+    shown = {path: crib.get(path).body.decode() for path in (
+        "/tools", "/tools?format=mcp", "/tools?format=openai", "/tools/one_a", "/openapi.json", "/metrics", "/sources", "/invocations")}
+    ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}}
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream",
+               "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}
+    shown["tools/list"] = crib.post("/mcp", json.dumps(ask), headers=headers).body.decode()
+    for path, body in shown.items():
+        assert secret not in body, (path, body)
+    assert "Hint [redacted]" in shown["/tools"] and "Hint [redacted]" in shown["tools/list"], shown
+    assert source(crib, "one")["tools"] == 2
+    assert sum("a tool is left out: its name holds a secret" in one for one in source(crib, "one")["warnings"]) == 1
+    done = cli("pin", cwd=crib.folder, env={"TOKEN": secret})
+    assert done.returncode == 0 and "left out: its name holds a secret" in done.stderr, done
+    written = (crib.folder / "toolcrib.lock").read_text()
+    assert secret not in done.stdout + done.stderr + written + crib.stderr and list(lock(crib.folder)["servers"]["one"]["tools"]) == ["a", "b"]
