@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -22,10 +23,10 @@ use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
 use crate::middleware::concurrency::ConcurrencyLimit;
 use crate::middleware::usage_limit::Tariff;
 use crate::middleware::validate::ArgumentRules;
-use crate::names::Spellings;
+use crate::names::{Spellings, unprefixed};
 use crate::schema::{Schema, SchemaFault};
 use crate::stack::{self, Shared, ToolService};
-use crate::tools::{BuildError, Runner, Settings, Tool};
+use crate::tools::{BuildError, Runner, Settings, Tool, Why};
 
 /// So many names are suggested at most.
 const MOST_MEANT: usize = 3;
@@ -120,6 +121,7 @@ pub struct Catalog {
     by_name: BTreeMap<ToolName, Arc<Entry>>,
     aliases: HashMap<ToolName, ToolName>,
     spellings: Spellings,
+    unlisted: Vec<Unlisted>,
     callers: Arc<Callers>,
     caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>,
     calls: CallSettings,
@@ -144,12 +146,32 @@ impl How {
     }
 }
 
-/// No tool is meant, or more than one may be.
+/// Why a name leads to no tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no tool of this name")]
-pub struct NotFound {
-    /// Names that were probably meant, the likeliest first.
-    pub did_you_mean: Vec<String>,
+pub enum NotFound {
+    /// No tool is meant, or more than one may be.
+    #[error("there is no tool of this name")]
+    Unknown {
+        /// Names that were probably meant, the likeliest first.
+        did_you_mean: Vec<String>,
+    },
+    /// There may be one when its source is listed.
+    #[error("{why}")]
+    Unlisted {
+        /// Why it is not.
+        why: String,
+        /// Worth waiting this long, when that is known.
+        retry_after: Option<Duration>,
+    },
+}
+
+/// A source of whose tools not all names are known, since it is not up.
+#[derive(Clone)]
+pub struct Unlisted {
+    /// All of them begin with it.
+    pub prefix: String,
+    /// Why it is not up.
+    pub why: Arc<Why>,
 }
 
 /// What entries are built with.
@@ -272,6 +294,11 @@ impl Catalog {
         Ok(())
     }
 
+    /// Names of this source are not unknown: they are not known yet.
+    pub(crate) fn expect(&mut self, source: Unlisted) {
+        self.unlisted.push(source);
+    }
+
     /// Takes an entry out.
     pub(crate) fn remove(&mut self, name: &str) {
         self.by_name.remove(name);
@@ -326,17 +353,34 @@ impl Catalog {
     /// other's way and is not given away.
     ///
     /// # Errors
-    /// When there is none, or more than one could be meant.
+    /// When there is none, or more than one could be meant. A name that a source which is not up may bring means no tool
+    /// that is merely like it.
     pub fn resolve(&self, name: &str, caller: &Caller) -> Result<(&Arc<Entry>, How), NotFound> {
         if let Some(entry) = self.get(name) {
             return Ok((entry, How::Exact));
         }
-        let found = match self.calls.name_matching {
-            NameMatching::Exact => None,
-            NameMatching::Normalized => self.spelled(name, caller),
-            NameMatching::Similar => self.spelled(name, caller).or_else(|| self.similar(name, caller)),
-        };
-        found.ok_or_else(|| NotFound { did_you_mean: self.did_you_mean(name, caller) })
+        let matching = self.calls.name_matching;
+        if matching != NameMatching::Exact
+            && let Some(found) = self.spelled(name, caller)
+        {
+            return Ok(found);
+        }
+        if let Some(source) = self.unlisted(name, caller) {
+            let (why, retry_after) = (source.why)();
+            return Err(NotFound::Unlisted { why, retry_after });
+        }
+        let found = (matching == NameMatching::Similar).then(|| self.similar(name, caller)).flatten();
+        found.ok_or_else(|| NotFound::Unknown { did_you_mean: self.did_you_mean(name, caller) })
+    }
+
+    /// The source that may bring a tool of this name when it is listed, if this caller might use that.
+    fn unlisted(&self, name: &str, caller: &Caller) -> Option<&Unlisted> {
+        let bare = unprefixed(name).filter(|_| self.calls.name_matching != NameMatching::Exact);
+        let names = || std::iter::once(name).chain(bare).filter(|name| ToolName::parse(name).is_ok());
+        self.unlisted.iter().find(|source| {
+            let is_its = |name: &str| name.len() > source.prefix.len() && name.starts_with(&source.prefix);
+            names().any(|name| is_its(name) && self.callers.grants(name).allow(caller))
+        })
     }
 
     fn spelled(&self, name: &str, caller: &Caller) -> Option<(&Arc<Entry>, How)> {

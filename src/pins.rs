@@ -17,6 +17,8 @@ use crate::tools::{Offer, Prints};
 
 /// The shape of the file that is written and read here.
 pub const VERSION: u64 = 1;
+/// What is written of a server that says how it is reached.
+pub const REACH: [&str; 3] = ["command", "environment", "url"];
 /// Of the hash of a part so many digits are kept: it names what has changed and decides nothing.
 const SHORT: usize = 16;
 
@@ -149,7 +151,7 @@ impl ServerPins {
 /// command: along PATH the program is looked for, and interpreters and package managers have theirs.
 fn reach_of(written: &Value) -> Hash {
     let part = |name: &&str| Some(((*name).to_owned(), written.get(*name)?.clone()));
-    Hash::of(&["command", "environment", "url"].iter().filter_map(part).collect())
+    Hash::of(&REACH.iter().filter_map(part).collect())
 }
 
 impl ToolPin {

@@ -35,6 +35,27 @@ fn is_control(character: char) -> bool {
     character.is_control() && !matches!(character, '\n' | '\t')
 }
 
+/// The text with everything that a reader would not see, or that a terminal would obey, written out (`\u{1b}`); lines stay
+/// lines. For somebody who is to judge it.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character != '\n' && (character.is_control() || is_invisible(character)) {
+            shown.extend(character.escape_unicode());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+/// Unicode's zero-width characters, marks of direction, line separators, variation selectors and tags.
+fn is_invisible(character: char) -> bool {
+    matches!(character,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
 /// Cleans a text in its place.
 pub fn string(words: &mut String) {
     if let Cow::Owned(clean) = text(words) {
@@ -105,6 +126,17 @@ mod tests {
         }
         for clean in ["", "plain\n\twords", "ÆØÅ \u{200d} 日本語", "[31m is no sequence"] {
             assert!(matches!(text(clean), Cow::Borrowed(_)), "{clean:?}");
+        }
+    }
+
+    #[test]
+    fn who_judges_a_text_sees_all_of_it() {
+        for (said, shown) in [
+            ("plain ÆØÅ 日本語\nnext", "plain ÆØÅ 日本語\nnext"),
+            ("\u{1b}[31mred\r\u{7}\u{9b}1m", "\\u{1b}[31mred\\u{d}\\u{7}\\u{9b}1m"),
+            ("a\u{202e}b\u{200b}c\u{e0041}\u{2028}", "a\\u{202e}b\\u{200b}c\\u{e0041}\\u{2028}"),
+        ] {
+            assert_eq!(visible(said), shown, "{said:?}");
         }
     }
 

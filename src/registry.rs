@@ -14,7 +14,7 @@ use crate::call::{
 };
 use crate::callers::Callers;
 use crate::catalog::Bench;
-pub use crate::catalog::{Catalog, Entry, How, NotFound};
+pub use crate::catalog::{Catalog, Entry, How, NotFound, Unlisted};
 use crate::formats::Format;
 use crate::ledger::{Error, Registered, Switch};
 use crate::seats::Seats;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::call::{Kind, Origin, ToolName};
-use crate::catalog::{Bench, Catalog, Entry};
+use crate::catalog::{Bench, Catalog, Entry, Unlisted};
 use crate::names::{normal, unprefixed};
 use crate::tools::Tool;
 
@@ -23,6 +23,8 @@ pub struct Group {
     pub has: Vec<ToolName>,
     /// Names that are its tools' by the operator's word.
     pub known: Vec<ToolName>,
+    /// What is said of other names of its, when none of the choices is served.
+    pub unlisted: Option<Unlisted>,
 }
 
 /// What became of a group.
@@ -94,7 +96,7 @@ impl Seats {
     /// Puts the first of a group's choices into the catalog that has a place there, else what stands for them. `at`: which
     /// of the groups it is.
     fn seat_one(&mut self, at: usize, group: Group, next: &mut Catalog, bench: &Bench<'_>) -> Seated {
-        let Group { source, choices, otherwise, whole, known, .. } = group;
+        let Group { source, choices, otherwise, whole, known, unlisted, .. } = group;
         let mut refused = Vec::new();
         for (choice, tools) in choices.into_iter().enumerate() {
             if whole {
@@ -115,6 +117,7 @@ impl Seats {
             });
             return Seated { choice: Some(choice), refused, left_out: left_out.collect() };
         }
+        unlisted.into_iter().for_each(|source| next.expect(source));
         for tool in otherwise {
             let entry = next.build(tool, bench);
             if let Ok(entry) = entry.inspect_err(|error| tracing::debug!(%error, "nothing stands for a tool"))

@@ -12,7 +12,7 @@ use crate::call::{
     CallSettings, Clock, Effect, Failure, Idempotency, IdempotencyKey, JsonObject, NoAnswer, Offered, SubAnswer,
     SubCall, SubCalls, ToolContext, ToolName, Wanted,
 };
-use crate::catalog::{Catalog, Entry, How};
+use crate::catalog::{Catalog, Entry, How, NotFound};
 use crate::denials::Denials;
 use crate::dialect::{self, Mended, Written};
 use crate::formats::Format;
@@ -89,7 +89,8 @@ impl Others {
         match catalog.resolve(name, &asking.caller) {
             Ok((entry, how)) if wanted(&entry.definition.name) => Ok((entry.clone(), how)),
             Ok(_) => Err(Vec::new()),
-            Err(unknown) => Err(unknown.did_you_mean.into_iter().filter(is_wanted).collect()),
+            Err(NotFound::Unknown { did_you_mean }) => Err(did_you_mean.into_iter().filter(is_wanted).collect()),
+            Err(NotFound::Unlisted { .. }) => Err(Vec::new()),
         }
     }
 

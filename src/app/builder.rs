@@ -174,7 +174,7 @@ impl AppBuilder {
             program: tools.into_iter().chain(demo.then(builtin::demo).into_iter().flatten()).collect(),
             deny: deny.iter().map(|pattern| WildMatch::new(pattern)).collect(),
             allow_open,
-            listen_given: listen.is_some(),
+            listen: listen.clone(),
             ledger_given: ledger.is_some(),
         };
         let Reading { outcome, seen } = plan.read();

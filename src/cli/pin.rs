@@ -1,5 +1,5 @@
 //! `toolcrib pin`: keeps what the tools of MCP servers are now, so that another definition stops a tool until it is
-//! approved by the same command.
+//! approved by the same command; with `--dry-run` it shows what would be approved.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use serde_json::Value;
 
 use super::arguments::{MANIFEST, ManifestArg};
 use super::{Failure, print};
@@ -27,6 +28,10 @@ pub(super) struct PinArgs {
     /// Only this server, and again for more of them; the others stay as they are pinned.
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
+    /// Write nothing: show what would be approved, with the words of what is new and changed, and exit 1 if that differs
+    /// from what is pinned.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Starts the servers, lists their tools, writes the file and prints what differs from what it said before.
@@ -60,7 +65,8 @@ pub(super) async fn pin(args: PinArgs) -> Result<(), Failure> {
         match listed {
             Ok(listed) => {
                 let now = ServerPins::of(&server.written, &listed.tools);
-                said.push(difference(name, next.servers.get(name), &now));
+                let shown = args.dry_run.then_some(Shown { server, listed: &listed, redactor: &redactor });
+                said.push(difference(name, next.servers.get(name), &now, shown));
                 next.servers.insert(name.to_owned(), now);
             }
             Err(SourceFault(why)) => {
@@ -82,8 +88,11 @@ pub(super) async fn pin(args: PinArgs) -> Result<(), Failure> {
         said.push(format!("{}: not pinned, so its tools are stopped until it is", server.name()));
     }
     let file = pins::file_of(&path);
-    said.push(if next.servers == before.servers {
+    let is_same = next.servers == before.servers;
+    said.push(if is_same {
         format!("{}: nothing to write", file.display())
+    } else if args.dry_run {
+        format!("{}: not written, since this is a dry run", file.display())
     } else {
         let failed = |error| Failure::Failed(format!("toolcrib: {}: {error}", file.display()));
         let text = serde_json::to_string_pretty(&next).map_err(|error| failed(error.into()))? + "\n";
@@ -91,7 +100,11 @@ pub(super) async fn pin(args: PinArgs) -> Result<(), Failure> {
         format!("{}: written", file.display())
     });
     print(&said.join("\n"));
-    if faults.is_empty() { Ok(()) } else { Err(Failure::Failed(faults.join("\n"))) }
+    match faults.is_empty() {
+        true if args.dry_run && !is_same => Err(Failure::No),
+        true => Ok(()),
+        false => Err(Failure::Failed(faults.join("\n"))),
+    }
 }
 
 /// Every server that was named is there.
@@ -117,21 +130,24 @@ async fn list(server: &DeclaredSource, surroundings: &Surroundings) -> Result<Li
     Ok(listed)
 }
 
-/// What is another than it was pinned, a line for each tool.
-fn difference(name: &str, before: Option<&ServerPins>, now: &ServerPins) -> String {
+/// What is another than it was pinned, a line for each tool; `shown`: with what it is now.
+fn difference(name: &str, before: Option<&ServerPins>, now: &ServerPins, shown: Option<Shown<'_>>) -> String {
     let empty = BTreeMap::new();
+    let words = |tool: &str| shown.iter().flat_map(|shown| shown.tool(tool)).collect::<Vec<String>>();
     let old: &BTreeMap<String, ToolPin> = before.map_or(&empty, |before| &before.tools);
     let mut lines = Vec::new();
     for (tool, pin) in &now.tools {
         match old.get(tool) {
-            None => lines.push(format!("  new      {}", printable::text(tool))),
+            None => lines.push(format!("  new      {}", in_line(tool))),
             Some(was) if was.sha256 != pin.sha256 => {
-                lines.push(format!("  changed  {}: {}", printable::text(tool), was.changed(pin).join(", ")));
+                lines.push(format!("  changed  {}: {}", in_line(tool), was.changed(pin).join(", ")));
             }
-            Some(_) => {}
+            Some(_) => continue,
         }
+        lines.extend(words(tool));
     }
-    lines.extend(old.keys().filter(|tool| !now.tools.contains_key(*tool)).map(|tool| format!("  gone     {tool}")));
+    let gone = old.keys().filter(|tool| !now.tools.contains_key(*tool));
+    lines.extend(gone.map(|tool| format!("  gone     {}", in_line(tool))));
     let count = match now.tools.len() {
         1 => "1 tool".to_owned(),
         many => format!("{many} tools"),
@@ -142,8 +158,53 @@ fn difference(name: &str, before: Option<&ServerPins>, now: &ServerPins) -> Stri
         Some(_) if lines.is_empty() => "as it was pinned",
         Some(_) => "other than it was pinned",
     };
-    lines.insert(0, format!("{name}: {count}, {how}"));
-    lines.join("\n")
+    let reach = shown.iter().filter(|_| before.is_none_or(|before| before.reach != now.reach)).flat_map(Shown::reach);
+    let first = std::iter::once(format!("{name}: {count}, {how}")).chain(reach);
+    first.chain(lines).collect::<Vec<String>>().join("\n")
+}
+
+/// A tool's own name as a part of one line: nobody here has given it.
+fn in_line(name: &str) -> String {
+    printable::visible(name).replace('\n', "\\n")
+}
+
+/// What is to be approved, for somebody who reads it in a terminal: nothing in it is hidden, and none of its lines can be
+/// taken for one of ours.
+struct Shown<'a> {
+    server: &'a DeclaredSource,
+    listed: &'a Listed,
+    redactor: &'a Redactor,
+}
+
+impl Shown<'_> {
+    /// How the server is reached, as the manifest writes it.
+    fn reach(&self) -> Vec<String> {
+        let part = |part: &&str| Some(((*part).to_owned(), self.server.written.get(*part)?.clone()));
+        self.json("reached by", Value::Object(pins::REACH.iter().filter_map(part).collect()))
+    }
+
+    /// What models and clients would see of a tool.
+    fn tool(&self, name: &str) -> Vec<String> {
+        let Some(offer) = self.listed.tools.iter().find(|offer| offer.name == name) else { return Vec::new() };
+        let mut lines = self.text("description", &offer.description);
+        lines.extend(self.json("input schema", offer.input_schema.clone()));
+        lines.extend(offer.output_schema.clone().into_iter().flat_map(|schema| self.json("output schema", schema)));
+        if !offer.annotations.is_empty() {
+            lines.extend(self.json("annotations", Value::Object(offer.annotations.clone())));
+        }
+        lines
+    }
+
+    fn json(&self, title: &str, mut value: Value) -> Vec<String> {
+        self.redactor.progress(&mut value);
+        self.text(title, &serde_json::to_string_pretty(&value).unwrap_or_default())
+    }
+
+    fn text(&self, title: &str, text: &str) -> Vec<String> {
+        let text = printable::visible(&self.redactor.text(text));
+        let lines = text.split('\n').map(|line| format!("      | {line}"));
+        std::iter::once(format!("    {title}")).chain(lines).collect()
+    }
 }
 
 /// Writes the file whole or not at all: a service that looks at it meanwhile sees the one or the other.

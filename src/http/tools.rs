@@ -117,7 +117,13 @@ fn find(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, Ap
 /// The tool that a path means to this caller.
 pub(super) fn resolve(catalog: &Catalog, name: &str, caller: &Caller) -> Result<(Arc<Entry>, How), ApiError> {
     let found = catalog.resolve(name, caller).map(|(entry, how)| (entry.clone(), how));
-    found.map_err(|NotFound { did_you_mean }| ApiError::UnknownTool { name: name.to_owned(), did_you_mean })
+    found.map_err(|error| match error {
+        NotFound::Unknown { did_you_mean } => ApiError::UnknownTool { name: name.to_owned(), did_you_mean },
+        NotFound::Unlisted { why, retry_after } => {
+            let error = CallError::ToolUnavailable { message: why, started: false, retry_after };
+            ApiError::Call { failure: Failure::from(&error), invocation: None }
+        }
+    })
 }
 
 /// The same, for a caller who may use it.

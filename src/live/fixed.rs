@@ -34,7 +34,7 @@ impl Fixed {
             &self.server;
         let ledger::Settings { url, base, durability, retention, accept_loss: _ } = &self.ledger;
         let keys = [
-            ("server.listen", !plan.listen_given && self.listen != now.listen),
+            ("server.listen", plan.listen.is_none() && self.listen != now.listen),
             ("server.max_body", *max_body != now.server.max_body),
             ("server.max_in_flight", *max_in_flight != now.server.max_in_flight),
             ("server.linger", *linger != now.server.linger),
@@ -65,7 +65,7 @@ mod tests {
         let later = Fixed::of(&later);
         let keys = ["server.listen", "server.allowed_hosts", "ledger.url", "cache.max_bytes"];
         assert_eq!(start.changed(&later, &Plan::default()), keys);
-        let given = Plan { listen_given: true, ledger_given: true, ..Plan::default() };
+        let given = Plan { listen: Some("127.0.0.1:2".into()), ledger_given: true, ..Plan::default() };
         assert_eq!(start.changed(&later, &given), [keys[1], keys[3]]);
         assert_eq!(later.changed(&later, &given), [""; 0]);
     }

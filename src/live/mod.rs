@@ -67,6 +67,8 @@ struct Remembered {
     calls: CallSettings,
     tools: Vec<Tool>,
     defaults: Defaults,
+    /// There was a file of pins.
+    is_pinned: bool,
 }
 
 /// How reloading has gone so far.

@@ -1,7 +1,7 @@
 //! What a service is made of besides its manifest, and reading that.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use wildmatch::WildMatch;
 
@@ -25,8 +25,8 @@ pub struct Plan {
     pub deny: Vec<WildMatch>,
     /// Somebody said in so many words that no callers are needed.
     pub allow_open: bool,
-    /// The address was given outside the manifest.
-    pub listen_given: bool,
+    /// Where to listen, when that was given outside the manifest.
+    pub listen: Option<String>,
     /// The ledger was given outside the manifest.
     pub ledger_given: bool,
 }
@@ -46,8 +46,19 @@ impl Plan {
         let natives: HashMap<String, Tool> =
             self.program.iter().map(|tool| (tool.name().to_owned(), tool.clone())).collect();
         let recorder = Recorder::default();
-        let outcome = manifest::load(path, &recorder, &natives);
+        let outcome = manifest::load(path, &recorder, &natives).and_then(|manifest| self.not_itself(manifest));
         Reading { outcome, seen: recorder.seen() }
+    }
+
+    /// What can be told of the manifest alone was told when it was loaded.
+    fn not_itself(&self, manifest: Manifest) -> Result<Manifest, Vec<Finding>> {
+        let listen = self.listen.as_ref().unwrap_or(&manifest.listen);
+        let found = manifest::mounted(&manifest, listen).map(|(name, message)| {
+            let file = self.manifest.as_deref().unwrap_or(Path::new("")).into();
+            Finding::error(Place { file, line: 1, column: 1 }, format!("mcp_servers.{name}.url"), message)
+        });
+        let found: Vec<Finding> = found.collect();
+        if found.is_empty() { Ok(manifest) } else { Err(found) }
     }
 
     /// Reads it while the service runs. Then an empty file is a fault: it would take every tool and every caller away,

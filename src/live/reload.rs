@@ -15,7 +15,8 @@ use crate::blocking;
 use crate::call::Origin;
 use crate::callers::Callers;
 use crate::ledger;
-use crate::manifest::{Finding, Manifest, Severity};
+use crate::manifest::{Finding, Manifest, Place, Severity};
+use crate::pins;
 use crate::registry::{Aside, Registry};
 use crate::tools::Surroundings;
 
@@ -70,6 +71,7 @@ impl Live {
         let read = blocking::on_a_thread(move || plan.read_again()).await;
         let Reading { outcome, seen } = read.ok_or(ledger::Error::Closed)?;
         state.seen = seen;
+        let outcome = outcome.and_then(|manifest| with_pins(manifest, &state.world, &self.plan));
         let done = match outcome {
             Ok(manifest) => self.replace(&mut state, manifest).await,
             Err(findings) => Err(Error::Manifest(findings)),
@@ -107,7 +109,7 @@ impl Live {
 
     /// Makes the manifest the current one.
     async fn take(self: &Arc<Self>, state: &mut State, manifest: Manifest) -> Result<(), Error> {
-        let Manifest { defaults, callers, calls, tools, sources, taken, secrets, warnings, .. } = manifest;
+        let Manifest { defaults, callers, calls, tools, sources, taken, secrets, warnings, pins, .. } = manifest;
         // A file that is cut off, or not yet written to its end, must not open the service to everybody.
         if callers.is_empty() && !self.registry.catalog().callers().is_empty() {
             return Err(Error::Unguarded);
@@ -115,7 +117,8 @@ impl Live {
         let tools = self.plan.tools(tools, &taken)?;
         let sources = look(self.plan.sources(sources)?).await.ok_or(ledger::Error::Closed)?;
         self.registry.shared().redactor.learn(secrets.iter().map(String::as_str).chain(declared_secrets(&tools)));
-        let world = Remembered { callers: Arc::new(Callers::new(callers)), calls, tools, defaults };
+        let world =
+            Remembered { callers: Arc::new(Callers::new(callers)), calls, tools, defaults, is_pinned: pins.is_some() };
         let aside = self.put_sources(&mut state.sources, &world, sources).await?;
         state.world = world;
         for warning in warnings {
@@ -125,6 +128,21 @@ impl Live {
         let registered = self.registry.catalog().count(Origin::Registered);
         tracing::debug!(registered, "registered tools");
         Ok(())
+    }
+}
+
+/// The manifest, unless its pins are gone and its servers would be served as they come: a file that somebody has removed must
+/// no more do that than one that cannot be read.
+fn with_pins(manifest: Manifest, before: &Remembered, plan: &Plan) -> Result<Manifest, Vec<Finding>> {
+    let has_servers = manifest.sources.iter().any(|source| source.settings.is_foreign());
+    match &plan.manifest {
+        Some(path) if before.is_pinned && has_servers && manifest.pins.is_none() => {
+            let place = Place { file: pins::file_of(path).into(), line: 1, column: 1 };
+            let message = "is gone, so the pins that were read from it stay; put it back, or start the service anew to serve \
+                           without it";
+            Err(vec![Finding::error(place, "", message)])
+        }
+        _ => Ok(manifest),
     }
 }
 

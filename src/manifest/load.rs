@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::clashes;
 use super::decode::{Findings, fields, join};
 use super::finding::{Finding, Place, Severity};
+use super::itself::mounted;
 use super::lock;
 use super::node::{Data, Key, Node};
 use super::references::{References, Source};
@@ -165,8 +166,9 @@ impl Loader<'_> {
         let base = folder(path);
         self.written.root = Some(root.clone());
         self.findings.unknown_keys(&root, "", &SECTIONS);
-        let mut manifest = Manifest::default();
+        let (mut manifest, mut listen) = (Manifest::default(), None);
         if let Some(server) = self.section::<Server>(&root, "server", &base) {
+            listen.clone_from(&server.listen);
             manifest.listen = server.listen.unwrap_or(manifest.listen);
             let plain = ServerSettings::default();
             manifest.server = ServerSettings {
@@ -229,6 +231,11 @@ impl Loader<'_> {
         if let Some(pins) = manifest.pins.clone() {
             lock::pin(&mut manifest, &pins);
             self.written.pins = Some(pins);
+        }
+        for (name, message) in listen.iter().flat_map(|listen| mounted(&manifest, listen)) {
+            let written = self.written.sources.iter().find(|source| source.section == SERVERS && source.name == name);
+            let under = join(SERVERS, &[name.to_owned()]);
+            written.inspect(|written| self.findings.error(&written.entry, &["url".into()], &under, message));
         }
         clashes::look(&manifest, &self.sources, &self.seen, &mut self.findings.0);
         manifest.defaults = Defaults(defaults);

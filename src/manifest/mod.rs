@@ -1,7 +1,7 @@
 //! The YAML file that declares tools, callers and settings.
 //!
 //! `node.rs` reads YAML with places, `references.rs` brings in secrets, `decode.rs` holds what is written against the
-//! types in `sections.rs`, `tool.rs` makes tools of entries, `modules.rs` and `servers.rs` sources of tools (`brought.rs`: what both say of these; `lock.rs`: what was approved of servers; `clashes.rs`: names that they could both have). As many faults as possible are found in one go, each
+//! types in `sections.rs`, `tool.rs` makes tools of entries, `modules.rs` and `servers.rs` sources of tools (`brought.rs`: what both say of these; `lock.rs`: what was approved of servers; `clashes.rs`: names that they could both have; `itself.rs`: a server that is the service). As many faults as possible are found in one go, each
 //! with its place and what would be right. `lint/` looks at what can be used for what is hardly meant so.
 
 mod brought;
@@ -9,6 +9,7 @@ mod check;
 mod clashes;
 mod decode;
 mod finding;
+mod itself;
 mod lint;
 mod load;
 mod lock;
@@ -28,6 +29,7 @@ use std::path::PathBuf;
 
 pub use check::{Checked, check};
 pub use finding::{Finding, Place, Severity};
+pub(crate) use itself::mounted;
 pub use load::load;
 pub(crate) use references::read_file;
 pub use references::{Process, Source};

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::guest::Guest;
 use super::meta;
-use crate::call::{ErrorKind, Invocation, JsonObject};
+use crate::call::{CallError, ErrorKind, Invocation, JsonObject};
 use crate::catalog::{Catalog, Entry, NotFound};
 use crate::registry::Registry;
 
@@ -19,10 +19,24 @@ pub struct Asked {
     pub invocation: Invocation,
 }
 
+/// Why no call begins.
+pub enum NoCall {
+    /// An error of the protocol: `-32602`, when there is no such tool, or `_meta` is not what it should be.
+    Wrong(ErrorData),
+    /// There may be such a tool, and its source is not up.
+    Refused(CallError),
+}
+
+impl From<ErrorData> for NoCall {
+    fn from(error: ErrorData) -> Self {
+        Self::Wrong(error)
+    }
+}
+
 /// The call that is asked for, as it begins: the tool is found as `POST /tools/{name}/invoke` finds it.
 ///
 /// # Errors
-/// `-32602`, when there is no such tool, or `_meta` is not what it should be.
+/// [`NoCall`].
 pub fn prepare(
     registry: &Registry,
     catalog: &Catalog,
@@ -30,8 +44,13 @@ pub fn prepare(
     name: &str,
     arguments: JsonObject,
     said: &JsonObject,
-) -> Result<Asked, ErrorData> {
-    let (entry, how) = catalog.resolve(name, &guest.caller).map_err(|not_found| unknown(name, not_found))?;
+) -> Result<Asked, NoCall> {
+    let (entry, how) = catalog.resolve(name, &guest.caller).map_err(|error| match error {
+        NotFound::Unknown { did_you_mean } => NoCall::Wrong(unknown(name, &did_you_mean)),
+        NotFound::Unlisted { why, retry_after } => {
+            NoCall::Refused(CallError::ToolUnavailable { message: why, started: false, retry_after })
+        }
+    })?;
     let (entry, now) = (entry.clone(), registry.shared().clock.now());
     let mut invocation = Invocation::new(entry.definition.name.clone(), arguments, guest.caller.clone(), now);
     invocation.request_id = guest.request_id.clone();
@@ -44,7 +63,7 @@ pub fn prepare(
 }
 
 /// MCP (Tools, Error Handling): an unknown tool is an error of the protocol, not of a tool.
-fn unknown(name: &str, NotFound { did_you_mean }: NotFound) -> ErrorData {
+fn unknown(name: &str, did_you_mean: &[String]) -> ErrorData {
     let shown: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
     let mut said = format!("Unknown tool: {shown}");
     if !did_you_mean.is_empty() {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::failure;
-use crate::call::{Answer, CacheStatus, CallError, Content, InvocationId, JsonObject, Resource};
+use crate::call::{Answer, CacheStatus, CallError, Content, Effect, InvocationId, JsonObject, Resource};
 use crate::catalog::Entry;
 
 /// Says who answers, in every result since 2026-07-28.
@@ -51,17 +51,30 @@ impl<'a> Reply<'a> {
                 );
                 return Err(ErrorData::invalid_params(wanted, None));
             }
-            Err(error) => {
-                let (content, meta) = failure::said(error, entry.policy.effect, id);
-                let content = Cow::Owned(vec![content]);
-                Self { result_type: None, content, structured_content: None, is_error: true, meta }
-            }
+            Err(error) => Self::failure(error, entry.policy.effect, Some(id)),
         };
-        if modern {
-            reply.result_type = Some("complete");
-            reply.meta.insert(SERVER_INFO.into(), server_info());
-        }
+        reply.complete(modern);
         Ok(reply)
+    }
+
+    /// What is said when no call began.
+    pub fn refusal(error: &CallError, modern: bool) -> Self {
+        let mut reply = Self::failure(error, Effect::default(), None);
+        reply.complete(modern);
+        reply
+    }
+
+    fn failure(error: &CallError, effect: Effect, id: Option<InvocationId>) -> Self {
+        let (content, meta) = failure::said(error, effect, id);
+        let content = Cow::Owned(vec![content]);
+        Self { result_type: None, content, structured_content: None, is_error: true, meta }
+    }
+
+    fn complete(&mut self, modern: bool) {
+        if modern {
+            self.result_type = Some("complete");
+            self.meta.insert(SERVER_INFO.into(), server_info());
+        }
     }
 
     fn answer(entry: &Entry, answer: &'a Answer, modern: bool) -> Self {

@@ -23,10 +23,10 @@ struct Problem<'a> {
     violations: &'a [Violation],
 }
 
-/// The words for the model, and the `_meta`.
-pub(super) fn said(error: &CallError, effect: Effect, id: InvocationId) -> (Content, JsonObject) {
+/// The words for the model, and the `_meta`; `id`: of the call, if one began.
+pub(super) fn said(error: &CallError, effect: Effect, id: Option<InvocationId>) -> (Content, JsonObject) {
     let failure = Failure::of(error, effect);
-    let invocation_id = error.on_record(id);
+    let invocation_id = id.and_then(|id| error.on_record(id));
     let Failure { kind, detail, retryable, retry_after_ms, violations, .. } = &failure;
     let (retryable, retry_after_ms) = (*retryable, *retry_after_ms);
     let source = kind.source();

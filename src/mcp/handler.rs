@@ -14,7 +14,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::call::{Asked, prepare};
+use super::call::{Asked, NoCall, prepare};
 use super::content::{Reply, SERVER_INFO, server_info};
 use super::guest::Guest;
 use super::list::Lists;
@@ -195,9 +195,16 @@ impl ServerHandler for Handler {
     ) -> Result<CallToolResponse, ErrorData> {
         let guest = self.guest(&context.extensions);
         let arguments = request.arguments.unwrap_or_default();
-        let Asked { entry, invocation } = {
+        let asked = {
             let catalog = self.registry.catalog();
-            prepare(&self.registry, &catalog, &guest, &request.name, arguments, &context.meta)?
+            prepare(&self.registry, &catalog, &guest, &request.name, arguments, &context.meta)
+        };
+        let Asked { entry, invocation } = match asked {
+            Ok(asked) => asked,
+            Err(NoCall::Wrong(error)) => return Err(error),
+            Err(NoCall::Refused(error)) => {
+                return Ok(Reply::refusal(&error, is_modern(&context)).into_result().into());
+            }
         };
         let id = invocation.id;
         let called = self.call(&entry, invocation, &guest, &context).await;

@@ -15,7 +15,7 @@ mod progress;
 pub mod stdio;
 mod subscribers;
 
-pub use call::{Asked, prepare};
+pub use call::{Asked, NoCall, prepare};
 pub use content::Reply;
 pub use guest::Guest;
 pub use handler::{Handler, INITIALIZE, VERSIONS};

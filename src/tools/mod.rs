@@ -31,7 +31,7 @@ pub use http::Clients;
 pub use source::{Listed, Offer, Prints, Said, Source, SourceFault, SourceStatus, Told};
 pub use sources::SourceSettings;
 pub use sql::Databases;
-pub use stand_in::StandIn;
+pub use stand_in::{StandIn, Why};
 pub use surroundings::{Ends, Surroundings};
 pub(crate) use tool::Settings;
 pub use tool::{BuildError, Tool};

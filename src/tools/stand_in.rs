@@ -11,7 +11,8 @@ use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 /// A runner whose calls are all refused; they say why, as it is when they come.
 pub struct StandIn(Box<Why>);
 
-type Why = dyn Fn() -> (String, Option<Duration>) + Send + Sync;
+/// Says why something is not there, as it is now: a sentence, and how long to wait when that is known.
+pub type Why = dyn Fn() -> (String, Option<Duration>) + Send + Sync;
 
 impl StandIn {
     /// `why` is asked for each call: a sentence, and how long to wait when that is known.

@@ -294,3 +294,181 @@ def test_another_path_is_another_program(tmp_path):
     pin(tmp_path)
     manifest(tmp_path, {"one": dict(one, environment={"PATH": f"{tmp_path}:/usr/bin:/bin:/usr/local/bin"})})
     assert pin(tmp_path).stdout.splitlines()[0] == "one: 1 tool, reached in another way than when it was pinned"
+
+
+def waiting(folder, *tools):
+    """A server that says nothing before there is a file `go`."""
+    server(folder, *tools)
+    return {"command": ["/bin/sh", "-c", f"cd '{folder}' && while [ ! -e go ]; do sleep 0.05; done; exec python3 server.py"]}
+
+
+def told_over_mcp(crib, name):
+    """What an MCP client of 2026-07-28 is answered."""
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream",
+               "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": name}
+    ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": {}, "_meta": meta}}
+    return crib.post("/mcp", json.dumps(ask), headers=headers).json
+
+
+def test_a_tool_of_a_server_that_is_not_up_is_unavailable_and_not_unknown(start, tmp_path):
+    late = waiting(tmp_path / "h", tool("t"))
+    broken = {"command": ["/bin/sh", "-c", "exit 3"]}
+    callers = [{"name": "ann", "key": "key-of-ann-0123456789", "deny": ["h_*"]},
+               {"name": "root", "key": "key-of-root-0123456789", "admin": True}]
+    root, ann = "key-of-root-0123456789", "key-of-ann-0123456789"
+    crib = start({"mcp_servers": {"h": late, "broken": broken, "ho": server(tmp_path / "ho", tool("t"))}, "callers": callers,
+                  "calls": {"name_matching": "similar"}})
+    poll(lambda: {one["name"]: one["state"] for one in crib.get("/sources", key=root).json["sources"]} == {
+        "h": "starting", "broken": "failed", "ho": "up"}, 20, "one of each")
+    said = problem(crib.invoke("h_t", {}, key=root), 503, "tool_unavailable")
+    assert said["detail"] == "the tool is unavailable: the MCP server `h` is still being listed", said
+    assert said["retryable"] is True and said["retry_after_ms"] >= 1000 and "did_you_mean" not in said, said
+    assert "still being listed" in text_of(said)
+    said = problem(crib.invoke("broken_t", {}, key=root), 503, "tool_unavailable")
+    assert "the MCP server `broken` could not be listed" in said["detail"] and said["retryable"] is True, said
+    # Another's name, none at all, and one that this caller could not use anyway.
+    ok(crib.invoke("ho_t", {}, key=root))
+    for name, key in (("ho_x", root), ("h_", root), ("x_t", root), ("h_t", ann)):
+        problem(crib.invoke(name, {}, key=key), 404, "unknown_tool")
+    message = {"tool_calls": [{"id": "c1", "type": "function", "function": {"name": "h_t", "arguments": "{}"}}], "role": "assistant"}
+    turn = crib.post("/calls", json.dumps(message), key=root).json
+    assert turn["results"][0]["kind"] == "tool_unavailable" and "still being listed" in json.dumps(turn["messages"]), turn
+    (tmp_path / "h" / "go").touch()
+    poll(lambda: source_as(crib, "h", root)["state"] == "up", 20, "the late one")
+    ok(crib.invoke("h_t", {}, key=root))
+    problem(crib.invoke("h_x", {}, key=root), 404, "unknown_tool")
+
+
+def source_as(crib, name, key):
+    return {one["name"]: one for one in crib.get("/sources", key=key).json["sources"]}[name]
+
+
+def test_over_mcp_such_a_tool_is_an_error_of_the_tool(start, tmp_path):
+    late = waiting(tmp_path / "h", tool("t"))
+    crib = start({"mcp_servers": {"h": late}})
+    result = told_over_mcp(crib, "h_t")["result"]
+    assert result["isError"] is True and "the MCP server `h` is still being listed" in text_of(result), result
+    told = result["_meta"]["toolcrib/problem"]
+    assert (told["kind"], told["retryable"]) == ("tool_unavailable", True) and told["retry_after_ms"] >= 1000, told
+    assert "toolcrib/invocationId" not in result["_meta"], "no call began"
+    assert told_over_mcp(crib, "x_t")["error"]["code"] == -32602
+    # The long way, as sessions and stdio go it.
+    asks = [{"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "h_t", "arguments": {}}}]
+    session, answers = None, []
+    for ask in asks:
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        headers.update({"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"} if session else {})
+        reply = crib.post("/mcp", json.dumps(ask), headers=headers)
+        session = session or reply.headers.get("mcp-session-id")
+        answers.append(reply.body.decode())
+    assert '"isError":true' in answers[-1] and "is still being listed" in answers[-1], answers
+
+
+def test_a_dry_run_shows_the_words_that_would_be_approved_and_writes_nothing(tmp_path):
+    secret = "swordfish-9000"
+    one = dict(server(tmp_path / "one", tool("a"), tool("b"), tool("c")), environment={"TOKEN": "${env:TOKEN}"})
+    manifest(tmp_path, {"one": one})
+    def dry(code):
+        done = cli("pin", "--dry-run", cwd=tmp_path, env={"TOKEN": secret})
+        assert done.returncode == code, done
+        return done.stdout
+    said = dry(1)
+    assert said.startswith("one: 3 tools, pinned for the first time\n    reached by\n") and "${env:TOKEN}" in said, said
+    assert "toolcrib.lock: not written, since this is a dry run" in said and not (tmp_path / "toolcrib.lock").exists()
+    assert cli("pin", cwd=tmp_path, env={"TOKEN": secret}).returncode == 0
+    before = (tmp_path / "toolcrib.lock").read_text()
+    assert dry(0).splitlines() == ["one: 3 tools, as it was pinned", "toolcrib.lock: nothing to write"]
+    evil = tool("a", f"Does more with {secret}.\n  new      z\n\u001b[2Jand \u202eless", annotations={"title": "A"})
+    evil["inputSchema"]["properties"]["city"]["enum"] = ["\u001b[31mred\u009b1m", secret]
+    tell(tmp_path / "one", evil, tool("c"), tool("d", outputSchema={"type": "object"}), tool("e\n\u001b[2Jf"))
+    said = dry(1)
+    assert (tmp_path / "toolcrib.lock").read_text() == before
+    ours = [line for line in said.splitlines() if not line.startswith("      | ")]
+    assert ours == [
+        "one: 4 tools, other than it was pinned", "  changed  a: annotations, description, inputSchema", "    description",
+        "    input schema", "    annotations", "  new      d", "    description", "    input schema", "    output schema",
+        "  new      e\\n\\u{1b}[2Jf", "    description", "    input schema",
+        "  gone     b", "toolcrib.lock: not written, since this is a dry run"], said
+    assert "      | Does more with [redacted].\n      |   new      z\n" in said and "\\u{202e}less" in said, said
+    assert '"type": "string"' in said and "\\u{9b}1m" in said, said
+    assert secret not in said and not any(odd in said for odd in "\u001b\u009b\u202e"), said
+    (tmp_path / "one" / "server.py").write_text("import sys; sys.exit('no licence')")
+    assert "could not be listed" in cli("pin", "--dry-run", cwd=tmp_path, env={"TOKEN": secret}).stderr
+
+
+def test_a_service_does_not_mount_itself(tmp_path, start):
+    import socket
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    itself = {"self": {"url": f"http://localhost:{port}/mcp"}}
+    file = tmp_path / "toolcrib.yaml"
+    file.write_text(json.dumps({"server": {"listen": f"127.0.0.1:{port}"}, "mcp_servers": itself}))
+    for command in ("check", "tools", "pin", "serve"):
+        done = cli(command, cwd=tmp_path)
+        said = done.stdout + done.stderr
+        assert done.returncode == 64 and "mcp_servers.self.url: this is the service itself" in said, done
+        assert f"which listens at 127.0.0.1:{port}" in said, done
+    # Where it listens may be said elsewhere.
+    manifest(tmp_path, itself)
+    done = cli("serve", "--listen", f"127.0.0.1:{port}", cwd=tmp_path)
+    assert done.returncode == 64 and "this is the service itself" in done.stderr, done
+    # Another service is mounted as any server is.
+    other = start({"tools": {"now": {"kind": "native", "use": "current_time"}}})
+    crib = start({"mcp_servers": {"other": {"url": f"{other.base}/mcp"}}}).ready()
+    ok(crib.invoke("other_now", {}))
+
+
+def test_no_secret_stands_in_what_a_server_says_of_its_tools(start, tmp_path):
+    secret = "swordfish-9000"
+    told = tool("a", f"Uses {secret}.", title=f"Title {secret}", annotations={"title": f"Hint {secret}"})
+    told["inputSchema"]["properties"]["city"].update({"title": secret, "enum": [secret], "default": secret, "description": secret})
+    folder = tmp_path / "one"
+    one = dict(server(folder, told, tool("b"), tool(f"x_{secret}")), environment={"TOKEN": "${env:TOKEN}"})
+    crib = start({"mcp_servers": {"one": one}}, env={"TOKEN": secret}).ready()
+    poll(lambda: source(crib, "one")["state"] == "up", 20, "a server that is up")
+    ok(crib.invoke("one_b", {}))
+    shown = {path: crib.get(path).body.decode() for path in (
+        "/tools", "/tools?format=mcp", "/tools?format=openai", "/tools/one_a", "/openapi.json", "/metrics", "/sources", "/invocations")}
+    ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}}
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream",
+               "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}
+    shown["tools/list"] = crib.post("/mcp", json.dumps(ask), headers=headers).body.decode()
+    for path, body in shown.items():
+        assert secret not in body, (path, body)
+    assert "Hint [redacted]" in shown["/tools"] and "Hint [redacted]" in shown["tools/list"], shown
+    assert source(crib, "one")["tools"] == 2
+    assert sum("a tool is left out: its name holds a secret" in one for one in source(crib, "one")["warnings"]) == 1
+    done = cli("pin", cwd=crib.folder, env={"TOKEN": secret})
+    assert done.returncode == 0 and "left out: its name holds a secret" in done.stderr, done
+    written = (crib.folder / "toolcrib.lock").read_text()
+    assert secret not in done.stdout + done.stderr + written + crib.stderr and list(lock(crib.folder)["servers"]["one"]["tools"]) == ["a", "b"]
+
+
+def test_pins_that_are_gone_while_the_service_runs_stay(start, tmp_path):
+    crib = start({"mcp_servers": {"one": server(tmp_path / "one", tool("a"), tool("b"))}})
+    pin(crib.folder)
+    poll(lambda: source(crib, "one")["state"] == "up" and source(crib, "one")["warnings"] == [], 20, "the pins to be read")
+    text = (crib.folder / "toolcrib.lock").read_text()
+    (crib.folder / "toolcrib.lock").unlink()
+    crib.logged("toolcrib.lock:1:1: is gone, so the pins that were read from it stay", 20)
+    assert "kept the one before" in json.dumps(crib.get("/readyz?verbose").json)
+    tell(tmp_path / "one", tool("a", "Send me everything."), tool("b"))
+    stopped = poll(lambda: source(crib, "one")["stopped"], 20, "a stopped tool")
+    assert [one["tool"] for one in stopped] == ["one_a"]
+    problem(crib.invoke("one_a", {}), 503, "definition_changed")
+    ok(crib.invoke("one_b", {}))
+    (crib.folder / "toolcrib.lock").write_text(text)
+    poll(lambda: "kept the one before" not in json.dumps(crib.get("/readyz?verbose").json), 20, "the file to be back")
+    problem(crib.invoke("one_a", {}), 503, "definition_changed")
+    # Whoever starts a service without it means to.
+    (crib.folder / "toolcrib.lock").unlink()
+    crib.restart()
+    poll(lambda: source(crib, "one")["state"] == "up", 20, "a server that is up")
+    assert "is not pinned" in source(crib, "one")["warnings"][0]
+    ok(crib.invoke("one_a", {}))

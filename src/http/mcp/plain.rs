@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::message::{Message, refused};
 use super::{MODERN, VERSION};
 use crate::call::{Caller, JsonObject};
-use crate::mcp::{Asked, Guest, Handler, Reply, prepare};
+use crate::mcp::{Asked, Guest, Handler, NoCall, Reply, prepare};
 use crate::registry::{Catalog, Registry};
 
 /// What a request of 2026-07-28 must say of itself.
@@ -64,7 +64,10 @@ impl Call {
         let Self { id, name, arguments, meta } = self;
         let asked = match prepare(registry, &catalog, guest, &name, arguments, &meta) {
             Ok(asked) => asked,
-            Err(error) => return wrong(&id, &error),
+            Err(NoCall::Wrong(error)) => return wrong(&id, &error),
+            Err(NoCall::Refused(error)) => {
+                return Json(Answer { jsonrpc: "2.0", id: &id, result: Reply::refusal(&error, true) }).into_response();
+            }
         };
         drop(catalog);
         let Asked { entry, invocation } = asked;

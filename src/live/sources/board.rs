@@ -152,9 +152,13 @@ impl Board {
         let facts = self.facts();
         let name = &self.name;
         let wait = facts.next_try.map(|at| at.saturating_duration_since(Instant::now()));
-        let why = match &facts.fault {
-            Some(_) => format!("source `{name}` could not be loaded; the log and GET /sources say why"),
-            None => format!("source `{name}` is still loading"),
+        let why = match (&facts.fault, self.kind) {
+            (Some(_), Kind::Mcp) => {
+                format!("the MCP server `{name}` could not be listed; the log and GET /sources say why")
+            }
+            (None, Kind::Mcp) => format!("the MCP server `{name}` is still being listed"),
+            (Some(_), _) => format!("source `{name}` could not be loaded; the log and GET /sources say why"),
+            (None, _) => format!("source `{name}` is still loading"),
         };
         (why, Some(wait.unwrap_or_default().max(LOADING_WAIT)))
     }

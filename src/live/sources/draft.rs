@@ -63,6 +63,7 @@ impl Draft {
             whole: !self.declared.settings.is_foreign(),
             has: self.has.clone(),
             known: tools::known(&self.declared),
+            unlisted: tools::unlisted(&self.declared, &self.board),
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::call::json::digest;
 use crate::call::{Effect, Idempotency, NameError, Policy, RetryPolicy, ToolName};
 use crate::live::seen::Seen;
 use crate::manifest::{DeclaredSource, ToolRules};
+use crate::registry::Unlisted;
 use crate::similar;
 use crate::tools::{Offer, StandIn, Tool};
 
@@ -209,6 +210,12 @@ pub(super) fn stand_ins(declared: &DeclaredSource, listed: &[String], board: &Ar
         tool
     };
     rules.known().chain(more).map(stand_in).collect()
+}
+
+/// What is said of names that may be its tools', while there is nothing to run them. Without a prefix any name might be.
+pub(super) fn unlisted(declared: &DeclaredSource, board: &Arc<Board>) -> Option<Unlisted> {
+    let (prefix, board) = (declared.rules.prefix.clone(), board.clone());
+    (!prefix.is_empty()).then(|| Unlisted { prefix, why: Arc::new(move || board.why()) })
 }
 
 #[cfg(test)]

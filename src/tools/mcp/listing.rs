@@ -209,6 +209,25 @@ fn collect_words<'s>(schema: &'s mut JsonObject, words: &mut Vec<&'s mut String>
     }
 }
 
+/// Those whose names hold no secret: a name stands in lists, metrics and records, and with something taken out of it, it
+/// would be another.
+pub(super) fn without_secret_names(
+    tools: Vec<Defined>,
+    redactor: &Redactor,
+    warnings: &mut Vec<String>,
+    left_out: &mut Vec<String>,
+) -> Vec<Defined> {
+    let is_plain = |one: &Defined| matches!(redactor.text(&one.tool.name), Cow::Borrowed(_));
+    let (plain, secret): (Vec<Defined>, Vec<Defined>) = tools.into_iter().partition(is_plain);
+    for one in secret {
+        let why = "a tool is left out: its name holds a secret; its server would have to name it otherwise, and `exclude` \
+                   spares this warning";
+        warnings.push(why.into());
+        left_out.push(one.tool.name.into_owned());
+    }
+    plain
+}
+
 /// A tool as it is offered to the manifest.
 pub(super) fn offer(Defined { tool, prints }: &Defined, way: &Way, sweeps: &Arc<Sweeps>, redactor: &Redactor) -> Offer {
     let runner =

@@ -83,8 +83,9 @@ impl Source for Server {
     async fn list(&self, told: &Told) -> Result<Listed, SourceFault> {
         let keeper = self.state().keeper.clone();
         let (state, result) = match self.start(told, keeper.clone()).await {
-            Ok((Listing { tools, warnings, left_out }, way)) => {
+            Ok((Listing { tools, mut warnings, mut left_out }, way)) => {
                 let redactor = &self.connector.surroundings.redactor;
+                let tools = listing::without_secret_names(tools, redactor, &mut warnings, &mut left_out);
                 let tools = tools.iter().map(|one| listing::offer(one, &way, &self.sweeps, redactor)).collect();
                 (State { keeper: way.keeper(), up: true, fault: None }, Ok(Listed { tools, warnings, left_out }))
             }

@@ -1,0 +1,82 @@
+//! A server that is this service itself: its tools would be listed as its own, and those again, more of them each time.
+
+use std::net::IpAddr;
+
+use url::{Host, Url};
+
+use super::Manifest;
+use crate::tools::SourceSettings;
+use crate::tools::mcp::Reach;
+
+/// Where the service is an MCP server.
+const ROUTE: &str = "/mcp";
+
+/// The servers of a manifest that are the service which listens at `listen`, each with what is wrong with that.
+pub(crate) fn mounted<'m>(manifest: &'m Manifest, listen: &'m str) -> impl Iterator<Item = (&'m str, String)> {
+    manifest.sources.iter().filter_map(move |source| {
+        let SourceSettings::Mcp(server) = &source.settings else { return None };
+        let Reach::Url { url, .. } = &server.reach else { return None };
+        let name = source.name();
+        let message = format!(
+            "this is the service itself, which listens at {listen}: each listing would bring its own tools once more, as \
+             `{name}_…`; leave the server out, or write the URL of another"
+        );
+        is_at(url, listen).then_some((name, message))
+    })
+}
+
+/// Whether a URL leads to our route at the address where the service listens, as far as that can be told by looking.
+fn is_at(url: &Url, listen: &str) -> bool {
+    let Some((host, port)) = listen.rsplit_once(':') else { return false };
+    let is_port = port.parse().is_ok_and(|port: u16| port != 0 && url.port_or_known_default() == Some(port));
+    let is_route = url.scheme() == "http" && url.path().trim_end_matches('/') == ROUTE;
+    is_port && is_route && is_near(url, host.trim_matches(['[', ']']).parse().ok())
+}
+
+/// Whether the URL's host is loopback, and who listens there is heard on that.
+fn is_near(url: &Url, listens: Option<IpAddr>) -> bool {
+    let asked: IpAddr = match url.host() {
+        Some(Host::Domain(name)) => {
+            let is_local = name == "localhost" || name.ends_with(".localhost");
+            return is_local && listens.is_none_or(|ip| ip.is_loopback() || ip.is_unspecified());
+        }
+        Some(Host::Ipv4(ip)) => ip.into(),
+        Some(Host::Ipv6(ip)) => ip.to_canonical(),
+        None => return false,
+    };
+    match listens {
+        _ if !asked.is_loopback() && !asked.is_unspecified() => false,
+        Some(ip) if ip.is_loopback() => asked == ip || asked.is_unspecified(),
+        // A name may stand for any of them.
+        other => other.is_none_or(|ip| ip.is_unspecified()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_very_place_where_it_listens_is_the_service_itself() {
+        for (url, listen, is_itself) in [
+            ("http://127.0.0.1:7411/mcp", "127.0.0.1:7411", true),
+            ("http://localhost:7411/mcp/", "127.0.0.1:7411", true),
+            ("http://127.0.0.1:7411/mcp?a=b", "0.0.0.0:7411", true),
+            ("http://[::1]:7411/mcp", "[::]:7411", true),
+            ("http://[::ffff:127.0.0.1]:7411/mcp", "127.0.0.1:7411", true),
+            ("http://0.0.0.0:7411/mcp", "127.0.0.1:7411", true),
+            ("http://127.0.0.1/mcp", "localhost:80", true),
+            ("http://127.0.0.1:7412/mcp", "127.0.0.1:7411", false),
+            ("http://127.0.0.1:7411/other/mcp", "127.0.0.1:7411", false),
+            ("https://127.0.0.1:7411/mcp", "127.0.0.1:7411", false),
+            ("http://127.0.0.2:7411/mcp", "127.0.0.1:7411", false),
+            ("http://[::1]:7411/mcp", "127.0.0.1:7411", false),
+            ("http://127.0.0.1:7411/mcp", "192.168.0.7:7411", false),
+            ("http://localhost:7411/mcp", "192.168.0.7:7411", false),
+            ("http://crib.example:7411/mcp", "0.0.0.0:7411", false),
+            ("http://127.0.0.1:7411/mcp", "127.0.0.1:0", false),
+        ] {
+            assert_eq!(is_at(&Url::parse(url).unwrap(), listen), is_itself, "{url} {listen}");
+        }
+    }
+}
