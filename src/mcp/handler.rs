@@ -16,6 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::call::{Asked, prepare};
 use super::content::{Reply, SERVER_INFO, server_info};
+use super::failure::Refused;
 use super::guest::Guest;
 use super::list::Lists;
 use super::progress::Teller;
@@ -201,7 +202,13 @@ impl ServerHandler for Handler {
         };
         let id = invocation.id;
         let called = self.call(&entry, invocation, &guest, &context).await;
-        Ok(Reply::of(&entry, id, &called, is_modern(&context))?.into_result().into())
+        match Reply::of(&entry, id, &called, is_modern(&context)) {
+            Ok(reply) => Ok(reply.into_result().into()),
+            Err(Refused { error, failure }) => {
+                failure.into_iter().for_each(|failure| guest.refuse(failure));
+                Err(error)
+            }
+        }
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
