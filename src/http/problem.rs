@@ -138,6 +138,26 @@ pub(super) fn status_of(kind: ErrorKind, started: bool) -> StatusCode {
     }
 }
 
+fn status_for(failure: &Failure) -> StatusCode {
+    match failure.conflict {
+        true => StatusCode::CONFLICT,
+        false => status_of(failure.kind, failure.started),
+    }
+}
+
+/// A failure that is told in another shape than a problem's: under the same status, with the same `Retry-After`.
+pub(super) fn told(failure: &Failure, mut response: Response) -> Response {
+    *response.status_mut() = status_for(failure);
+    wait_first(failure.retry_after_ms, &mut response);
+    response
+}
+
+fn wait_first(retry_after_ms: Option<u64>, response: &mut Response) {
+    if let Some(millis) = retry_after_ms {
+        response.headers_mut().insert(header::RETRY_AFTER, millis.div_ceil(1000).max(1).into());
+    }
+}
+
 fn title_of(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::InvalidRequest => "The request cannot be read",
@@ -168,10 +188,7 @@ fn title_of(kind: ErrorKind) -> &'static str {
 impl Problem {
     /// The problem that a failed call comes to.
     pub fn of_failure(failure: Failure, invocation: Option<InvocationId>) -> Self {
-        let status = match failure.conflict {
-            true => StatusCode::CONFLICT,
-            false => status_of(failure.kind, failure.started),
-        };
+        let status = status_for(&failure);
         Self {
             violations: failure.violations,
             retryable: failure.retryable,
@@ -282,17 +299,15 @@ impl From<ApiError> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let wait = self.retry_after_ms.map(|millis| millis.div_ceil(1000).max(1));
+        let wait = self.retry_after_ms;
         let unauthenticated = self.kind == ErrorKind::Unauthenticated;
         let mut response = (status, Json(self)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(seconds) = wait {
-            headers.insert(header::RETRY_AFTER, seconds.into());
-        }
         if unauthenticated {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        wait_first(wait, &mut response);
         response
     }
 }

@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 
-use rmcp::ErrorData;
 use rmcp::model::{
     AudioContent, CallToolResult, ContentBlock, EmbeddedResource, ImageContent, MetaObject, ResourceContents,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::failure;
+use super::failure::{self, Refused};
 use crate::call::{Answer, CacheStatus, CallError, Content, Effect, InvocationId, JsonObject, Resource};
 use crate::catalog::Entry;
 
@@ -35,39 +34,35 @@ impl<'a> Reply<'a> {
     /// What is said of a call that has ended, to a client of 2026-07-28 (`modern`) or before.
     ///
     /// # Errors
-    /// `-32602`, when the request lacks what this tool's calls must have.
+    /// For failures that are none of a tool's: as `failure.rs` has it.
     pub fn of(
         entry: &Entry,
         id: InvocationId,
         called: &'a Result<Answer, CallError>,
         modern: bool,
-    ) -> Result<Self, ErrorData> {
+    ) -> Result<Self, Refused> {
         let mut reply = match called {
             Ok(answer) => Self::answer(entry, answer, modern),
-            Err(CallError::KeyMissing { tool }) => {
-                let wanted = format!(
-                    "tool `{tool}` wants an idempotency key: `_meta` has `toolcrib/idempotencyKey`, the same with every \
-                     repetition of a call, another for each new call"
-                );
-                return Err(ErrorData::invalid_params(wanted, None));
-            }
-            Err(error) => Self::failure(error, entry.policy.effect, Some(id)),
+            Err(error) => Self::failure(error, entry.policy.effect, Some(id))?,
         };
         reply.complete(modern);
         Ok(reply)
     }
 
     /// What is said when no call began.
-    pub fn refusal(error: &CallError, modern: bool) -> Self {
-        let mut reply = Self::failure(error, Effect::default(), None);
+    ///
+    /// # Errors
+    /// As [`Reply::of`].
+    pub fn refusal(error: &CallError, modern: bool) -> Result<Self, Refused> {
+        let mut reply = Self::failure(error, Effect::default(), None)?;
         reply.complete(modern);
-        reply
+        Ok(reply)
     }
 
-    fn failure(error: &CallError, effect: Effect, id: Option<InvocationId>) -> Self {
-        let (content, meta) = failure::said(error, effect, id);
+    fn failure(error: &CallError, effect: Effect, id: Option<InvocationId>) -> Result<Self, Refused> {
+        let (content, meta) = failure::said(error, effect, id)?;
         let content = Cow::Owned(vec![content]);
-        Self { result_type: None, content, structured_content: None, is_error: true, meta }
+        Ok(Self { result_type: None, content, structured_content: None, is_error: true, meta })
     }
 
     fn complete(&mut self, modern: bool) {

@@ -1,12 +1,12 @@
 //! Who asks, as far as the transport knows it.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Caller, TraceContext};
+use crate::call::{Caller, Failure, TraceContext};
 
 /// Who asks.
 #[derive(Clone)]
@@ -25,6 +25,8 @@ pub struct Guest {
     pub leaves_by_stream: bool,
     /// Whether it is told already when its tools have changed.
     pub told: Arc<AtomicBool>,
+    /// Filled in when the call is answered with an error that has a status in REST.
+    pub refused: Arc<Mutex<Option<Box<Failure>>>>,
     /// Given up when the request has been dealt with.
     pub held: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -39,7 +41,17 @@ impl Guest {
             left: CancellationToken::new(),
             leaves_by_stream: false,
             told: Arc::default(),
+            refused: Arc::default(),
             held: None,
         }
+    }
+
+    /// What the call of this guest's was refused for.
+    pub fn refused(&self) -> Option<Box<Failure>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(super) fn refuse(&self, failure: Box<Failure>) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
     }
 }

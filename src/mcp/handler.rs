@@ -16,6 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::call::{Asked, NoCall, prepare};
 use super::content::{Reply, SERVER_INFO, server_info};
+use super::failure::Refused;
 use super::guest::Guest;
 use super::list::Lists;
 use super::progress::Teller;
@@ -199,16 +200,22 @@ impl ServerHandler for Handler {
             let catalog = self.registry.catalog();
             prepare(&self.registry, &catalog, &guest, &request.name, arguments, &context.meta)
         };
+        let modern = is_modern(&context);
+        let told = |reply: Result<Reply<'_>, Refused>| match reply {
+            Ok(reply) => Ok(reply.into_result().into()),
+            Err(Refused { error, failure }) => {
+                failure.into_iter().for_each(|failure| guest.refuse(failure));
+                Err(error)
+            }
+        };
         let Asked { entry, invocation } = match asked {
             Ok(asked) => asked,
             Err(NoCall::Wrong(error)) => return Err(error),
-            Err(NoCall::Refused(error)) => {
-                return Ok(Reply::refusal(&error, is_modern(&context)).into_result().into());
-            }
+            Err(NoCall::Refused(error)) => return told(Reply::refusal(&error, modern)),
         };
         let id = invocation.id;
         let called = self.call(&entry, invocation, &guest, &context).await;
-        Ok(Reply::of(&entry, id, &called, is_modern(&context))?.into_result().into())
+        told(Reply::of(&entry, id, &called, modern))
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {

@@ -17,5 +17,6 @@ mod subscribers;
 
 pub use call::{Asked, NoCall, prepare};
 pub use content::Reply;
+pub use failure::Refused;
 pub use guest::Guest;
 pub use handler::{Handler, INITIALIZE, VERSIONS};

@@ -87,11 +87,63 @@ async fn a_caller_sees_and_calls_its_own_tools_and_nobody_without_a_key_any() {
         let (status, problem) = last(response).await;
         assert_eq!((status.as_u16(), &problem["kind"]), (401, &json!("unauthenticated")));
     }
-    // What a caller may not use is said to its model, and is on record.
-    let call = modern("tools/call", json!({"name": "add", "arguments": {"a": 1, "b": 2}}), Some("key-of-bob"));
-    let (status, answer) = last(app.respond(call).await).await;
-    assert_eq!((status.as_u16(), &answer["result"]["isError"]), (200, &json!(true)));
-    assert_eq!(answer["result"]["_meta"]["toolcrib/problem"]["kind"], "forbidden");
+    // What a caller may not use is refused as REST refuses it, and is on record.
+    for said in [json!({}), json!({"progressToken": 1})] {
+        let params = json!({"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": said});
+        let (status, answer) = last(app.respond(modern("tools/call", params, Some("key-of-bob"))).await).await;
+        let (error, (_, page)) = (&answer["error"], app.get_as("key-of-ann", "/invocations?limit=1").await);
+        let row = &page["invocations"][0];
+        assert_eq!((status.as_u16(), &error["code"], &answer["id"]), (403, &json!(-32010), &json!(1)), "{answer}");
+        assert_eq!(error["message"], "You are not allowed to use `add`. Try another tool.");
+        assert_eq!((&error["data"]["kind"], &error["data"]["retryable"]), (&json!("forbidden"), &json!(false)));
+        assert_eq!((&row["state"], &row["invocation_id"]), (&json!("refused"), &error["data"]["invocation_id"]));
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_another_calls_is_refused_with_the_status_of_rest() {
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, wait) = (begun.clone(), go.clone());
+    let slow = Tool::new("slow", "…").param("n", "integer", "N").effect(Effect::Write).call(move |_, _| {
+        let (tell, wait) = (tell.clone(), wait.clone());
+        async move {
+            tell.notify_one();
+            wait.notified().await;
+            Ok("done")
+        }
+    });
+    let app = Arc::new(TestApp::new([slow]).await);
+    let call = |n: u32, token: Value| {
+        let said = with(json!({"toolcrib/idempotencyKey": "k-1"}), token);
+        json!({"name": "slow", "arguments": {"n": n}, "_meta": said})
+    };
+    let first = tokio::spawn({
+        let (app, call) = (app.clone(), call(1, json!({})));
+        async move { app.mcp("tools/call", call).await }
+    });
+    begun.notified().await;
+    let session = app.session("2025-11-25", None).await;
+    let refused = async |n, status, kind: &str, again: Option<&str>| {
+        for token in [json!({}), json!({"progressToken": 1})] {
+            let response = app.respond(modern("tools/call", call(n, token), None)).await;
+            let waits = response.headers().get("retry-after").map(|seconds| seconds.to_str().unwrap().to_owned());
+            let (said, answer) = last(response).await;
+            assert_eq!((said.as_u16(), waits.as_deref()), (status, again), "{answer}");
+            assert_eq!((&answer["error"]["code"], &answer["error"]["data"]["kind"]), (&json!(-32010), &json!(kind)));
+        }
+        let answer = session.ask("tools/call", call(n, json!({}))).await;
+        assert_eq!((&answer["error"]["code"], &answer["error"]["data"]["kind"]), (&json!(-32010), &json!(kind)));
+        answer["error"]["data"].clone()
+    };
+    let problem = refused(1, 409, "idempotency_in_progress", Some("1")).await;
+    assert_eq!((&problem["retryable"], &problem["retry_after_ms"]), (&json!(true), &json!(1000)));
+    go.notify_one();
+    let (_, answer) = first.await.unwrap();
+    assert_eq!(
+        answer["result"]["_meta"]["toolcrib/invocationId"], problem["invocation_id"],
+        "the call that it speaks of"
+    );
+    refused(2, 422, "idempotency_mismatch", None).await;
 }
 
 #[tokio::test]

@@ -148,6 +148,6 @@ pub(super) async fn said(response: Response) -> Response {
     response
 }
 
-fn is_json(response: &Response<Body>) -> bool {
+pub(super) fn is_json(response: &Response<Body>) -> bool {
     response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }

@@ -23,6 +23,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub(super) use self::routes::{__path_delete, __path_get, __path_post, delete, get, post};
 use self::sessions::Sessions;
 use self::streams::Streams;
+use crate::http::problem::told;
 use crate::mcp::{Guest, Handler};
 use crate::registry::Registry;
 
@@ -68,9 +69,14 @@ impl Face {
         let handler = self.handler.clone().asked_by(guest.caller.clone());
         let rmcp =
             StreamableHttpService::new(move || Ok(handler.clone()), self.sessions.manager(), self.config.clone());
-        parts.extensions.insert(guest);
+        parts.extensions.insert(guest.clone());
         let request = Request::from_parts(parts, Body::from(body));
-        message::said(Box::pin(rmcp.handle(request)).await.map(Body::new)).await
+        let response = message::said(Box::pin(rmcp.handle(request)).await.map(Body::new)).await;
+        match guest.refused() {
+            // A stream has begun as what it is.
+            Some(failure) if message::is_json(&response) => told(&failure, response),
+            _ => response,
+        }
     }
 }
 

@@ -9,7 +9,6 @@ use axum::Json;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use rmcp::ErrorData;
 use rmcp::model::ClientCapabilities;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,7 +16,8 @@ use serde_json::Value;
 use super::message::{Message, refused};
 use super::{MODERN, VERSION};
 use crate::call::{Caller, JsonObject};
-use crate::mcp::{Asked, Guest, Handler, NoCall, Reply, prepare};
+use crate::http::problem::told;
+use crate::mcp::{Asked, Guest, Handler, NoCall, Refused, Reply, prepare};
 use crate::registry::{Catalog, Registry};
 
 /// What a request of 2026-07-28 must say of itself.
@@ -64,9 +64,12 @@ impl Call {
         let Self { id, name, arguments, meta } = self;
         let asked = match prepare(registry, &catalog, guest, &name, arguments, &meta) {
             Ok(asked) => asked,
-            Err(NoCall::Wrong(error)) => return wrong(&id, &error),
+            Err(NoCall::Wrong(error)) => return wrong(&id, &error.into()),
             Err(NoCall::Refused(error)) => {
-                return Json(Answer { jsonrpc: "2.0", id: &id, result: Reply::refusal(&error, true) }).into_response();
+                return match Reply::refusal(&error, true) {
+                    Ok(result) => Json(Answer { jsonrpc: "2.0", id: &id, result }).into_response(),
+                    Err(refused) => wrong(&id, &refused),
+                };
             }
         };
         drop(catalog);
@@ -75,14 +78,18 @@ impl Call {
         let called = registry.invoke(&entry, invocation).await;
         match Reply::of(&entry, invocation_id, &called, true) {
             Ok(result) => Json(Answer { jsonrpc: "2.0", id: &id, result }).into_response(),
-            Err(error) => wrong(&id, &error),
+            Err(refused) => wrong(&id, &refused),
         }
     }
 }
 
-/// The request is one of MCP: its errors are answers.
-fn wrong(id: &Value, error: &ErrorData) -> Response {
-    refused(StatusCode::OK, id, error)
+/// The request is one of MCP: its errors are answers, unless REST has a status for them.
+fn wrong(id: &Value, Refused { error, failure }: &Refused) -> Response {
+    let response = refused(StatusCode::OK, id, error);
+    match failure {
+        Some(failure) => told(failure, response),
+        None => response,
+    }
 }
 
 fn object(value: Option<Value>) -> JsonObject {

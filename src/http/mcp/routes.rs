@@ -71,7 +71,10 @@ fn begins(message: &Message) -> bool {
 #[utoipa::path(post, operation_id = "mcp_message", path = "/mcp", tag = "mcp",
     request_body(content = HashMap<String, Value>, description = "A JSON-RPC message of MCP"),
     responses((status = 200, description = "The answer", content((Value = "application/json"), (String = "text/event-stream"))),
-    (status = 202, description = "A notification was taken"), Always, Keyed, Reading, Sitting))]
+    (status = 202, description = "A notification was taken"),
+    (status = 409, description = "An error of JSON-RPC, without sessions: idempotency_in_progress", content_type = "application/json", body = HashMap<String, Value>),
+    (status = 422, description = "An error of JSON-RPC, without sessions: idempotency_mismatch", content_type = "application/json", body = HashMap<String, Value>),
+    Always, Keyed, Reading, Sitting))]
 pub(in crate::http) async fn post(
     State(AppState { mcp: face, registry, max_body, .. }): State<AppState>,
     Visit { caller, catalog }: Visit,
