@@ -112,7 +112,7 @@ async fn a_session_is_its_callers_own_and_ends_when_it_is_told_to() {
     let unkeyed = posted(&rpc("ping", json!({})), None, &version);
     assert_eq!(last(app.respond(unkeyed).await).await.0, 401);
     assert_eq!(session.ask("ping", json!({})).await["result"], json!({}));
-    assert_eq!(session.send("DELETE").await.status(), 202);
+    assert_eq!(session.send("DELETE").await.status(), 204);
     assert_eq!(session.post(&rpc("ping", json!({}))).await.status(), 404);
     assert_eq!(session.send("GET").await.status(), 404);
     assert_eq!(session.send("DELETE").await.status(), 404);
@@ -163,7 +163,7 @@ async fn whoever_closes_a_stream_of_a_session_has_not_left_but_whoever_ends_it_h
         begun.notified().await;
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert_eq!(app.newest().await["state"], "running", "it may be taken up again");
-        assert_eq!(session.send("DELETE").await.status(), 202);
+        assert_eq!(session.send("DELETE").await.status(), 204);
         if effect == Effect::Write {
             tokio::time::sleep(Duration::from_millis(20)).await;
             assert_eq!(app.newest().await["state"], "running", "a write goes on");
@@ -190,7 +190,7 @@ async fn a_session_hears_when_its_tools_have_changed() {
     assert_eq!(app.reload().await, None);
     let nothing = tokio::time::timeout(Duration::from_millis(100), next(&mut stream)).await;
     assert!(nothing.is_err(), "{nothing:?}");
-    assert_eq!(session.send("DELETE").await.status(), 202);
+    assert_eq!(session.send("DELETE").await.status(), 204);
     assert_eq!(next(&mut stream).await, None, "it ends with its session");
 }
 
@@ -282,7 +282,7 @@ async fn what_is_asked_while_a_session_ends_is_answered_or_finds_none() {
         let listens = async { session.send("GET").await.status().as_u16() };
         let (asked, listens, ended) = tokio::join!(asked, listens, session.send("DELETE"));
         assert!([200, 404].contains(&asked) && [200, 404].contains(&listens), "{asked}, {listens}");
-        assert_eq!(ended.status(), 202);
+        assert_eq!(ended.status(), 204);
     }
 }
 

@@ -174,7 +174,7 @@ pub(in crate::http) async fn get(
 ///
 /// Calls under way go on or end as their tools' `on_disconnect` says.
 #[utoipa::path(delete, operation_id = "end_mcp_session", path = "/mcp", tag = "mcp", responses(
-    (status = 202, description = "It has ended"), Always, Keyed, Sitting))]
+    (status = 204, description = "It has ended"), Always, Keyed, Sitting))]
 pub(in crate::http) async fn delete(
     State(AppState { mcp: face, .. }): State<AppState>,
     Visit { caller, .. }: Visit,
@@ -190,7 +190,7 @@ pub(in crate::http) async fn delete(
         return face.ask(parts, Bytes::new(), guest).await;
     };
     match face.sessions.get(id, &caller) {
-        Some(session) if face.sessions.end(&session) => StatusCode::ACCEPTED.into_response(),
+        Some(session) if face.sessions.end(&session) => StatusCode::NO_CONTENT.into_response(),
         _ => message::no_session(None),
     }
 }
