@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use toolcrib::{Effect, Tool};
@@ -302,6 +303,41 @@ async fn a_request_that_opens_no_stream_takes_none_away() {
     app.write("toolcrib.yaml", &manifest("two"));
     assert_eq!(app.reload().await, None);
     assert_eq!(next(&mut stream).await.unwrap()["method"], "notifications/tools/list_changed");
+}
+
+/// Who is told no number asks for nothing that came before.
+#[tokio::test]
+async fn events_have_no_ids_and_whoever_listens_anew_hears_what_it_missed() {
+    let manifest = |description: &str| format!("tools:\n  calculator: {{kind: native, description: {description}}}\n");
+    let app = TestApp::with_manifest(&manifest("one"), [echo()]).await;
+    let session = app.session(OLD, None).await;
+    let mut body = call(5, "echo", json!({"progressToken": "p"}));
+    body["params"]["arguments"] = json!({"text": "hi"});
+    let answer = session.post(&body).await.into_body().collect().await.unwrap().to_bytes();
+    let mut stream = session.send("GET").await.into_body();
+    app.write("toolcrib.yaml", &manifest("two"));
+    assert_eq!(app.reload().await, None);
+    let changed = stream.frame().await.unwrap().unwrap().into_data().unwrap();
+    for (told, word) in [(answer, "notifications/progress"), (changed, "list_changed")] {
+        let told = String::from_utf8(told.to_vec()).unwrap();
+        assert!(
+            told.contains(word) && !told.lines().any(|line| line.starts_with("id:") || line.starts_with("retry:")),
+            "{told}"
+        );
+    }
+    for (heard, id) in ["0", "0/0", "1/0", "nonsense"].into_iter().enumerate() {
+        drop(stream);
+        app.write("toolcrib.yaml", &manifest(&format!("three {heard}")));
+        assert_eq!(app.reload().await, None);
+        let mut listen = session.posted(&json!({}));
+        *listen.method_mut() = axum::http::Method::GET;
+        listen.headers_mut().insert("last-event-id", id.parse().unwrap());
+        stream = app.respond(listen).await.into_body();
+        // What has changed is said anew, and so is what changed while nobody listened.
+        for _ in 0..heard + 2 {
+            assert_eq!(next(&mut stream).await.unwrap()["method"], "notifications/tools/list_changed", "{id}");
+        }
+    }
 }
 
 #[tokio::test]
