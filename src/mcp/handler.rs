@@ -258,7 +258,10 @@ impl ServerHandler for Handler {
             // 2026-07-28 has no such method.
             "initialize" if !is_modern(&context) => INITIALIZE,
             "subscriptions/listen" => "params has notifications, which is an object",
-            method => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)),
+            method => {
+                let shown: String = method.chars().filter(|c| !c.is_control()).take(80).collect();
+                return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method `{shown}`"), None));
+            }
         };
         Err(ErrorData::invalid_params(format!("{} cannot be read: {right}", request.method), None))
     }

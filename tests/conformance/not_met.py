@@ -5,7 +5,7 @@ RESOURCES = "there are no resources here; what a tool answers may hold one"
 ASKING = "tools do not ask their caller anything (sampling, elicitation, roots), so none needs a capability or another round"
 LOGGING = "what tools print is for the operator, in the service's log; the protocol has given its own logging up (SEP-2577)"
 DEFAULT = "a list that is empty is answered although nothing is declared: rmcp does so, and nobody who reads what is declared asks for it"
-RESUMING = "a stream that breaks off is not taken up again: the call goes on or ends as its tool's `on_disconnect` says"
+RESUMING = "a stream that breaks off is not taken up again, so its events have no ids: the call goes on or ends as its tool's `on_disconnect` says"
 OVER_HTTP = "the suite's tool changes the list by HTTP, and there is none; test_clients.py changes it otherwise"
 
 NOT_MET = {
@@ -49,7 +49,10 @@ NOT_MET = {
         "input-required-result-capability-check/sep-2322-respect-client-capabilities",
         "input-required-result-ignore-extra-params/sep-2322-ignore-unexpected-params",
     ], ASKING),
-    "server-sse-polling/server-sse-disconnect-resume": RESUMING,
+    **dict.fromkeys([
+        "server-sse-polling/server-sse-priming-event",
+        "server-sse-polling/server-sse-retry-field",
+    ], RESUMING),
 }  # fmt: skip
 
 # Over standard input and output, by bridge.py.

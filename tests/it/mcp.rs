@@ -480,6 +480,8 @@ async fn what_is_no_request_of_this_version_is_refused_with_its_status_and_code(
             assert!(answer["error"]["data"]["supported"].as_array().unwrap().contains(&json!(MODERN)), "{answer}");
         }
     }
+    let (_, answer) = app.mcp("nope/x", json!({})).await;
+    assert_eq!(answer["error"], json!({"code": -32601, "message": "there is no method `nope/x`"}));
     // OWS around a value and other letters in a header's name are all the same.
     let headers = [("MCP-Protocol-Version", MODERN), ("MCP-METHOD", "tools/call"), ("mcp-name", "add")];
     assert_eq!(last(app.respond(posted(&call(), None, &headers)).await).await.0, 200);

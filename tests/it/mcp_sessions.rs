@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use toolcrib::{Effect, Tool, ToolResult};
@@ -86,7 +87,8 @@ async fn a_session_lists_and_calls_in_every_version() {
             (&unknown["error"]["code"], &unknown["error"]["data"]["did_you_mean"]),
             (&json!(-32602), &json!(["echo"]))
         );
-        assert_eq!(session.ask("x/y", json!({})).await["error"]["code"], -32601);
+        let error = json!({"code": -32601, "message": "there is no method `x/y`"});
+        assert_eq!(session.ask("x/y", json!({})).await["error"], error);
     }
 }
 
@@ -123,7 +125,7 @@ async fn a_session_is_its_callers_own_and_ends_when_it_is_told_to() {
     let unkeyed = posted(&rpc("ping", json!({})), None, &version);
     assert_eq!(last(app.respond(unkeyed).await).await.0, 401);
     assert_eq!(session.ask("ping", json!({})).await["result"], json!({}));
-    assert_eq!(session.send("DELETE").await.status(), 202);
+    assert_eq!(session.send("DELETE").await.status(), 204);
     assert_eq!(session.post(&rpc("ping", json!({}))).await.status(), 404);
     assert_eq!(session.send("GET").await.status(), 404);
     assert_eq!(session.send("DELETE").await.status(), 404);
@@ -174,7 +176,7 @@ async fn whoever_closes_a_stream_of_a_session_has_not_left_but_whoever_ends_it_h
         begun.notified().await;
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert_eq!(app.newest().await["state"], "running", "it may be taken up again");
-        assert_eq!(session.send("DELETE").await.status(), 202);
+        assert_eq!(session.send("DELETE").await.status(), 204);
         if effect == Effect::Write {
             tokio::time::sleep(Duration::from_millis(20)).await;
             assert_eq!(app.newest().await["state"], "running", "a write goes on");
@@ -201,7 +203,7 @@ async fn a_session_hears_when_its_tools_have_changed() {
     assert_eq!(app.reload().await, None);
     let nothing = tokio::time::timeout(Duration::from_millis(100), next(&mut stream)).await;
     assert!(nothing.is_err(), "{nothing:?}");
-    assert_eq!(session.send("DELETE").await.status(), 202);
+    assert_eq!(session.send("DELETE").await.status(), 204);
     assert_eq!(next(&mut stream).await, None, "it ends with its session");
 }
 
@@ -293,7 +295,7 @@ async fn what_is_asked_while_a_session_ends_is_answered_or_finds_none() {
         let listens = async { session.send("GET").await.status().as_u16() };
         let (asked, listens, ended) = tokio::join!(asked, listens, session.send("DELETE"));
         assert!([200, 404].contains(&asked) && [200, 404].contains(&listens), "{asked}, {listens}");
-        assert_eq!(ended.status(), 202);
+        assert_eq!(ended.status(), 204);
     }
 }
 
@@ -312,6 +314,41 @@ async fn a_request_that_opens_no_stream_takes_none_away() {
     app.write("toolcrib.yaml", &manifest("two"));
     assert_eq!(app.reload().await, None);
     assert_eq!(next(&mut stream).await.unwrap()["method"], "notifications/tools/list_changed");
+}
+
+/// Who is told no number asks for nothing that came before.
+#[tokio::test]
+async fn events_have_no_ids_and_whoever_listens_anew_hears_what_it_missed() {
+    let manifest = |description: &str| format!("tools:\n  calculator: {{kind: native, description: {description}}}\n");
+    let app = TestApp::with_manifest(&manifest("one"), [echo()]).await;
+    let session = app.session(OLD, None).await;
+    let mut body = call(5, "echo", json!({"progressToken": "p"}));
+    body["params"]["arguments"] = json!({"text": "hi"});
+    let answer = session.post(&body).await.into_body().collect().await.unwrap().to_bytes();
+    let mut stream = session.send("GET").await.into_body();
+    app.write("toolcrib.yaml", &manifest("two"));
+    assert_eq!(app.reload().await, None);
+    let changed = stream.frame().await.unwrap().unwrap().into_data().unwrap();
+    for (told, word) in [(answer, "notifications/progress"), (changed, "list_changed")] {
+        let told = String::from_utf8(told.to_vec()).unwrap();
+        assert!(
+            told.contains(word) && !told.lines().any(|line| line.starts_with("id:") || line.starts_with("retry:")),
+            "{told}"
+        );
+    }
+    for (heard, id) in ["0", "0/0", "1/0", "nonsense"].into_iter().enumerate() {
+        drop(stream);
+        app.write("toolcrib.yaml", &manifest(&format!("three {heard}")));
+        assert_eq!(app.reload().await, None);
+        let mut listen = session.posted(&json!({}));
+        *listen.method_mut() = axum::http::Method::GET;
+        listen.headers_mut().insert("last-event-id", id.parse().unwrap());
+        stream = app.respond(listen).await.into_body();
+        // What has changed is said anew, and so is what changed while nobody listened.
+        for _ in 0..heard + 2 {
+            assert_eq!(next(&mut stream).await.unwrap()["method"], "notifications/tools/list_changed", "{id}");
+        }
+    }
 }
 
 #[tokio::test]

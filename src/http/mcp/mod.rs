@@ -1,6 +1,6 @@
 //! `/mcp`: the tools as an MCP server over streamable HTTP, in both of its eras.
 //!
-//! rmcp speaks the protocol. Here is what it leaves to its host: who asks and who owns a session (`sessions`), messages that are
+//! rmcp speaks the protocol. Here is what it leaves to its host: who asks and who owns a session (`sessions`, `unnumbered`), messages that are
 //! none (`message`), how many streams may be open (`streams`), and the end of the service. The plain call of 2026-07-28, which most calls are, is
 //! answered without it (`plain`), by the same code below; whatever else comes goes to rmcp, which says what is wrong with it.
 
@@ -9,6 +9,7 @@ mod plain;
 mod routes;
 mod sessions;
 mod streams;
+mod unnumbered;
 
 use std::sync::Arc;
 
@@ -58,6 +59,8 @@ impl Face {
             .disable_allowed_hosts()
             .disable_allowed_origins()
             .with_json_response(true)
+            // Nothing is taken up again: `unnumbered.rs`.
+            .with_sse_retry(None)
             .with_max_request_body_bytes(max_body)
             .with_cancellation_token(over.clone());
         let _over = Arc::new(over.drop_guard());

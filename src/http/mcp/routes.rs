@@ -42,15 +42,13 @@ fn is_modern(headers: &HeaderMap) -> bool {
     headers.get(VERSION).is_some_and(|version| version == MODERN)
 }
 
-/// Whether a GET opens the stream that a session listens on. None does that rmcp refuses (axum gives HEAD too), nor one that takes
-/// up a call whose stream broke off and ends with that call: ids of such events have two parts.
+/// Whether a GET opens the stream that a session listens on. None does that rmcp refuses (axum gives HEAD too).
 fn listens(parts: &Parts) -> bool {
     let accepts = |value: &HeaderValue| {
         let value = value.to_str().unwrap_or_default().to_ascii_lowercase();
         value.contains("text/event-stream")
     };
-    let takes_up_a_call = parts.headers.get("last-event-id").is_some_and(|id| id.as_bytes().contains(&b'/'));
-    parts.method == Method::GET && parts.headers.get_all(ACCEPT).iter().any(accepts) && !takes_up_a_call
+    parts.method == Method::GET && parts.headers.get_all(ACCEPT).iter().any(accepts)
 }
 
 /// A header that says two things.
@@ -174,7 +172,7 @@ pub(in crate::http) async fn get(
 ///
 /// Calls under way go on or end as their tools' `on_disconnect` says.
 #[utoipa::path(delete, operation_id = "end_mcp_session", path = "/mcp", tag = "mcp", responses(
-    (status = 202, description = "It has ended"), Always, Keyed, Sitting))]
+    (status = 204, description = "It has ended"), Always, Keyed, Sitting))]
 pub(in crate::http) async fn delete(
     State(AppState { mcp: face, .. }): State<AppState>,
     Visit { caller, .. }: Visit,
@@ -190,7 +188,7 @@ pub(in crate::http) async fn delete(
         return face.ask(parts, Bytes::new(), guest).await;
     };
     match face.sessions.get(id, &caller) {
-        Some(session) if face.sessions.end(&session) => StatusCode::ACCEPTED.into_response(),
+        Some(session) if face.sessions.end(&session) => StatusCode::NO_CONTENT.into_response(),
         _ => message::no_session(None),
     }
 }
@@ -308,7 +306,7 @@ mod tests {
         }
         let kept = ask().await.unwrap();
         assert_eq!(kept.status(), StatusCode::OK);
-        while manager.sessions.read().await.len() != face.sessions.len() {
+        while manager.0.sessions.read().await.len() != face.sessions.len() {
             tokio::task::yield_now().await;
         }
         assert!(face.sessions.len() < 20);

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::streams::{self, Streams, full};
+use super::unnumbered::Unnumbered;
 use crate::call::Caller;
 use crate::http::problem::ApiError;
 
@@ -108,12 +109,13 @@ impl Sessions {
     fn with_most(most: usize, each: usize, ending: CancellationToken) -> Self {
         let mut manager = LocalSessionManager::default();
         manager.session_config.keep_alive = None;
+        manager.session_config.sse_retry = None;
         Self(Arc::new(Inner { manager: Arc::new(manager), table: Mutex::default(), ending, most, each }))
     }
 
     /// rmcp's own table.
-    pub(super) fn manager(&self) -> Arc<LocalSessionManager> {
-        self.0.manager.clone()
+    pub(super) fn manager(&self) -> Arc<Unnumbered> {
+        Arc::new(Unnumbered(self.0.manager.clone()))
     }
 
     #[cfg(test)]
