@@ -17,7 +17,7 @@ use super::child::Child;
 use super::client::Client;
 use super::config::{Mode, Reach, ServerSettings};
 use super::connection::Connection;
-use super::fault;
+use super::fault::{self, Unlisted};
 use super::listing::{self, Listing};
 use super::pipes::Pipes;
 use super::remote::Remote;
@@ -139,7 +139,13 @@ impl Connector {
     async fn list(&self, connection: &Connection) -> Result<Listing, String> {
         match listing::ask(&connection.peer, &self.settings).await {
             Err(_) if connection.line.over.is_cancelled() => Err(connection.why().await),
-            result => result,
+            Err(Unlisted { why, is_gone }) => {
+                if is_gone {
+                    connection.retire(&why);
+                }
+                Err(why)
+            }
+            Ok(listing) => Ok(listing),
         }
     }
 

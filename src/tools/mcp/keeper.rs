@@ -77,7 +77,7 @@ impl Keeper {
                 let says = context.waiting(timeout_at(begin_by, says(connector, &connection, tool, prints)));
                 match says.await {
                     Ok(Ok(())) => {}
-                    Ok(Err(_)) if connection.line.over.is_cancelled() => {
+                    Ok(Err(_)) if connection.is_of_no_use() => {
                         before = Some(connection);
                         continue;
                     }

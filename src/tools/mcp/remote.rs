@@ -73,7 +73,9 @@ impl Remote {
         }
         let config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str())
             .custom_headers(fields)
-            .max_concurrent_requests(AT_ONCE);
+            .max_concurrent_requests(AT_ONCE)
+            // In another session the tools may be others: that is for a connection of its own, which lists them first.
+            .reinit_on_expired_session(false);
         Ok(StreamableHttpClientTransport::with_client(self.clone(), config))
     }
 
