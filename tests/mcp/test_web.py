@@ -407,3 +407,62 @@ def test_handles_stay_as_few_as_they_were(start, web, era):
     for _ in range(30):
         ok(crib.invoke("s_echo")), ok(crib.invoke("d_echo"))
     poll(lambda: handles(crib.pid) <= before + 3, 10, f"{before} handles before, {handles(crib.pid)} now")
+
+
+def test_what_changes_while_a_sessions_own_stream_is_closed_is_seen(start, web):
+    one, opened, shut = web("session"), [], threading.Event()
+
+    def listens(exchange, _):
+        if shut.is_set():
+            return exchange.status(503)
+        exchange.sse()
+        exchange.chunk(b": here\n\n")
+        opened.append(threading.Event())
+        opened[-1].wait(30)
+        exchange.end()
+
+    one.on["GET"] = listens
+    crib = served(start, s=entry(one))
+    poll(lambda: opened, 10, "it listens")
+    one.tools.append(dict(ECHO, name="before"))
+    shut.set()
+    opened[0].set()
+    poll(lambda: crib.get("/tools/s_before").status == 200, 10, "when it closes")
+    one.tools.append(dict(ECHO, name="meanwhile"))
+    time.sleep(1.5)
+    assert crib.get("/tools/s_meanwhile").status == 404, "nobody has told"
+    shut.clear()
+    poll(lambda: crib.get("/tools/s_meanwhile").status == 200, 20, "when it is open again")
+    opened[-1].set()
+
+
+def test_a_subscription_is_taken_up_again_after_an_outage(start, web):
+    one, opened, asked = web("modern"), [], []
+
+    def subscribes(exchange, message):
+        asked.append(message["id"])
+        if len(asked) == 2:
+            return exchange.cut()
+        key = {"io.modelcontextprotocol/subscriptionId": message["id"]}
+        exchange.sse()
+        exchange.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+                        "params": {"notifications": message["params"]["notifications"], "_meta": key}})
+        opened.append(threading.Event())
+        opened[-1].wait(60)
+        if len(opened) > 1:
+            exchange.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {"_meta": key}})
+            one.over.wait(20)
+        exchange.cut()
+
+    after(one, "subscriptions/listen", subscribes)
+    crib = served(start, s=entry(one))
+    poll(lambda: opened, 10, "it has subscribed")
+    one.tools.append(dict(ECHO, name="before"))
+    opened[0].set()
+    poll(lambda: crib.get("/tools/s_before").status == 200, 4, "at once when it breaks off")
+    one.tools.append(dict(ECHO, name="meanwhile"))
+    poll(lambda: crib.get("/tools/s_meanwhile").status == 200, 30, "when it is there again")
+    assert len(opened) == 2 and len(asked) == 3, asked
+    one.tools.append(dict(ECHO, name="told"))
+    opened[1].set()
+    poll(lambda: crib.get("/tools/s_told").status == 200, 10, "what is told then")
