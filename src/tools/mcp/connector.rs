@@ -34,8 +34,11 @@ pub(super) struct Connector {
     pub settings: ServerSettings,
     pub name: Arc<str>,
     pub surroundings: Surroundings,
-    /// A call over a connection of its own has found other tools than were offered.
+    /// A call over a connection of its own has found other tools than were offered: another, one more, or those that were
+    /// approved again.
     pub changed: Notify,
+    /// What was offered, if each call has a connection of its own.
+    offered: Mutex<Option<Listing>>,
     /// Whether it was spoken to in the version without sessions, the last time.
     was_modern: Mutex<Option<bool>>,
     /// It has ended at either way of shaking hands: from then on each try is one start, one way after the other.
@@ -67,6 +70,7 @@ impl Connector {
             settings,
             surroundings,
             changed: Notify::new(),
+            offered: Mutex::default(),
             was_modern: Mutex::default(),
             ends_anyway: AtomicBool::new(false),
             remote: OnceCell::new(),
@@ -106,6 +110,23 @@ impl Connector {
         let listing = self.in_time(self.list(connection)).await;
         connection.said.heard(begun, &listing);
         listing
+    }
+
+    /// This one, of which that is offered from now on.
+    pub(super) fn offering(self: &Arc<Self>, listing: &Listing) -> Arc<Self> {
+        *self.offered() = Some(listing.clone());
+        self.clone()
+    }
+
+    /// A call was told this of the tools before it was made.
+    pub(super) fn heard(&self, listing: &Listing) {
+        if self.offered().as_ref() != Some(listing) {
+            self.changed.notify_one();
+        }
+    }
+
+    fn offered(&self) -> MutexGuard<'_, Option<Listing>> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a call is told of a tool that must not be called; `changed` hears of another definition.

@@ -73,7 +73,7 @@ impl Server {
         let (connection, listing) = self.connector.listed(told).await?;
         let way = match self.connector.settings.mode {
             Mode::Persistent => Way::Persistent(Arc::new(Keeper::new(&self.connector, connection, &listing))),
-            Mode::OnDemand => Way::OnDemand(self.connector.clone()),
+            Mode::OnDemand => Way::OnDemand(self.connector.offering(&listing)),
         };
         Ok((listing, way))
     }
