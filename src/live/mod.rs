@@ -2,8 +2,9 @@
 //!
 //! `plan.rs` says what a service is made of, `seen.rs` what was read for it, `reload.rs` puts a new world in place of
 //! the old one or keeps the old one, `watch.rs` says when, `registration.rs` is for tools that come over HTTP and
-//! `fixed.rs` for what waits for the next start; `sources/` has what brings tools of its own. One change is made at a time; readers never wait.
+//! `fixed.rs` for what waits for the next start, `error.rs` for why nothing came of it; `sources/` has what brings tools of its own. One change is made at a time; readers never wait.
 
+mod error;
 mod fixed;
 mod plan;
 mod registration;
@@ -18,6 +19,7 @@ use std::sync::atomic::AtomicBool;
 use arc_swap::ArcSwap;
 use tokio::sync::watch::Sender;
 
+pub use error::Error;
 pub use plan::Plan;
 pub(crate) use plan::Reading;
 pub use registration::PutError;
@@ -29,10 +31,9 @@ use self::seen::Seen;
 use self::sources::{Board, Sources};
 use crate::call::CallSettings;
 use crate::callers::Callers;
-use crate::ledger;
-use crate::manifest::{Defaults, Finding};
-use crate::registry::{ChangeError, Registry};
-use crate::tools::{BuildError, Ends, Surroundings, Tool};
+use crate::manifest::Defaults;
+use crate::registry::Registry;
+use crate::tools::{Ends, Surroundings, Tool};
 
 /// See the module.
 pub struct Live {
@@ -80,33 +81,6 @@ pub struct Status {
     pub refused: u64,
     /// Why the manifest that is there now is not the one that is served, in a few words that tell nothing of it.
     pub kept: Option<String>,
-}
-
-/// Why a manifest was not taken; the one before stays.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// It has errors.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Manifest(Vec<Finding>),
-    /// A tool cannot be built.
-    #[error(transparent)]
-    Tool(#[from] BuildError),
-    /// The ledger, which has the switches and the registered tools, failed.
-    #[error(transparent)]
-    Ledger(#[from] ledger::Error),
-    /// Keys are asked for now, and would not be any more.
-    #[error("it has no callers, so everybody who reaches the service would be trusted; start it anew if that is meant")]
-    Unguarded,
-}
-
-impl From<ChangeError> for Error {
-    fn from(error: ChangeError) -> Self {
-        match error {
-            ChangeError::Tool(error) => Self::Tool(error),
-            ChangeError::Ledger(error) => Self::Ledger(error),
-            ChangeError::Taken { name, .. } | ChangeError::Unknown(name) => Self::Tool(BuildError::Duplicate(name)),
-        }
-    }
 }
 
 impl Live {

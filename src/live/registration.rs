@@ -28,8 +28,13 @@ impl Live {
     ///
     /// # Errors
     /// [`PutError`].
-    pub async fn put(&self, name: &str, definition: Value, by: &str) -> Result<(Arc<Entry>, bool), PutError> {
-        let state = self.state.lock().await;
+    pub async fn put(
+        self: &Arc<Self>,
+        name: &str,
+        definition: Value,
+        by: &str,
+    ) -> Result<(Arc<Entry>, bool), PutError> {
+        let mut state = self.state.lock().await;
         let kept = Registered {
             name: name.to_owned(),
             definition: definition.to_string(),
@@ -46,6 +51,10 @@ impl Live {
         for warning in warnings {
             tracing::warn!(tool = name, "{warning}");
         }
+        if !is_new {
+            // It may have had more names before.
+            self.seat_left_out(&mut state).await;
+        }
         Ok((entry, is_new))
     }
 
@@ -53,10 +62,11 @@ impl Live {
     ///
     /// # Errors
     /// [`ChangeError`].
-    pub async fn delete(&self, name: &str, by: &str) -> Result<(), ChangeError> {
-        let _one_at_a_time = self.state.lock().await;
+    pub async fn delete(self: &Arc<Self>, name: &str, by: &str) -> Result<(), ChangeError> {
+        let mut state = self.state.lock().await;
         self.registry.delete(name).await?;
         tracing::info!(tool = name, by, "a registered tool was removed");
+        self.seat_left_out(&mut state).await;
         Ok(())
     }
 

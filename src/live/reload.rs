@@ -125,6 +125,7 @@ impl Live {
             tracing::warn!("{warning}");
         }
         warn_of(&aside);
+        self.seat_left_out(state).await;
         let registered = self.registry.catalog().count(Origin::Registered);
         tracing::debug!(registered, "registered tools");
         Ok(())

@@ -292,3 +292,46 @@ async fn no_server_takes_a_tool_over_that_is_served() {
     let other = warnings(&app, "other").await.0;
     assert_eq!((&other["state"], &other["tools"]), (&json!("up"), &json!(1)));
 }
+
+/// What the source `s` serves under a name that it did not have, as soon as it does.
+async fn seated(app: &TestApp, name: &str) {
+    for _ in 0..500 {
+        let view = app.get(&format!("/tools/{name}")).await.1;
+        if view["kind"] == "mcp" && view["name"] == name {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(4)).await;
+    }
+    panic!("never: {:?}", warnings(app, "s").await);
+}
+
+#[tokio::test]
+async fn a_tool_that_was_left_out_is_served_when_its_name_is_free() {
+    let files = [("two/tools.json", &*json!([tool("get", "Gets it.")]).to_string())];
+    let app = app(&two(""), &json!([tool("get", "Gets it.")]), &files).await;
+    let entry =
+        json!({"kind": "http", "description": "Works out a sum.", "request": {"url": "http://nowhere.invalid/"}});
+    assert_eq!(app.put("/tools/s_sum", entry.clone()).await.0, 201);
+    let mut named = entry.clone();
+    named["aliases"] = json!(["s_more"]);
+    assert_eq!(app.put("/tools/named", named).await.0, 201);
+    let tools = json!([tool("get", "…"), tool("late", "Late."), tool("sum", "Sums."), tool("more", "More.")]);
+    app.write("tools.json", &tools.to_string());
+    let is_left_out = |view: &Value| {
+        let warnings = view["warnings"].to_string();
+        ["s_late", "s_sum", "s_more"].iter().all(|name| warnings.contains(&format!("`{name}` is left out")))
+    };
+    until(&app, is_left_out).await;
+    // A server that runs on: only what the manifest says of its tool has changed.
+    app.write("toolcrib.yaml", &two("").replace("aliases: [s_late]", "timeout: 9s"));
+    assert_eq!(app.reload().await, None);
+    seated(&app, "s_late").await;
+    assert_eq!(said(&app.invoke("s_late", json!({})).await), "late {}");
+    assert_eq!(app.delete("/tools/s_sum").await.0, 200);
+    seated(&app, "s_sum").await;
+    assert_eq!(said(&app.invoke("s_sum", json!({})).await), "sum {}");
+    assert_eq!(app.put("/tools/named", entry).await.0, 200);
+    seated(&app, "s_more").await;
+    let view = until(&app, |view| !view["warnings"].to_string().contains("left out")).await;
+    assert_eq!((&view["tools"], &view["state"], &view["fault"]), (&json!(4), &json!("up"), &json!(null)), "{view}");
+}

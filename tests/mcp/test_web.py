@@ -7,8 +7,9 @@ import time
 import pytest
 
 from conftest import MODES, events, handles, served, source
-from harness import later, ok, parallel, poll, problem, text_of
+from harness import cli, later, ok, parallel, poll, problem, text_of
 from recipes import CALLERS, KEYS
+from web import ECHO
 
 ERAS = ("session", "sessionless", "modern")
 
@@ -155,20 +156,69 @@ def test_a_session_that_is_forgotten(start, web):
     assert len(one.asked("initialize")) >= 4
 
 
-def test_a_call_that_is_cut_off_by_the_end_of_its_session_says_so(start, web):
-    """Another call hears that the session has ended; this one is waited for, for five seconds, and may have been run."""
-    one = web("session")
+def test_a_call_that_is_under_way_outlives_its_session(start, web):
+    """Another call hears that the session has ended; this one may still be answered."""
+    one, gate = web("session"), threading.Event()
     crib = served(start, s=entry(one, tools={"echo": {"timeout": "30s"}}))
-    slow = lambda exchange, message: (exchange.server.web.over.wait(20) if message["params"]["arguments"].get("slow")  # noqa: E731
-                                      else exchange.server.web.usual(exchange, message, "tools/call"))
-    after(one, "tools/call", slow)
+
+    def answer(exchange, message):
+        if not message["params"]["arguments"].get("slow"):
+            return one.usual(exchange, message, "tools/call")
+        gate.wait(20)
+        exchange.result(message, {"content": [{"type": "text", "text": "at last"}]})
+
+    after(one, "tools/call", answer)
     call = later(lambda: crib.invoke("s_echo", {"slow": True}))
     poll(lambda: one.asked("tools/call"), 5, "it is asked")
     one.sessions.clear()
     ok(crib.invoke("s_echo", {"n": 1}))
-    said = problem(call(10), 502, "tool_unavailable")
-    assert "its session has ended" in said["detail"], said
-    assert crib.row(said["invocation_id"])["state"] == "unknown", said
+    gate.set()
+    assert text_of(ok(call(10))) == "at last"
+    assert len([1 for _, message in one.asked("tools/call") if message["params"]["arguments"].get("slow")]) == 1
+
+
+def approved(start, one, **more):
+    """A service on this server, whose tools are pinned as they are now."""
+    crib = served(start, s=entry(one, **more))
+    done = cli("pin", cwd=crib.folder)
+    assert done.returncode == 0, done
+    poll(lambda: source(crib)["warnings"] == [], 20, "the pins to be read")
+    return crib
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_pinned_tool_is_not_called_in_a_new_session_before_that_has_listed_it(start, web, mode):
+    one = web("session")
+    crib = approved(start, one, mode=mode)
+    ok(crib.invoke("s_echo"))
+    one.sessions.clear()
+    ok(crib.invoke("s_echo", {"n": 1}))
+    one.tools[0] = dict(ECHO, description="Its arguments, to us.")
+    one.sessions.clear()
+    problem(crib.invoke("s_echo", {"secret": 1}), 503, "definition_changed")
+    told = [headers for headers, message in one.asked("tools/call") if message["params"]["arguments"] == {"secret": 1}]
+    assert all(headers["mcp-session-id"] not in one.sessions for headers in told), "what met a 404 was not run"
+
+
+def test_a_pinned_tool_of_a_server_that_was_gone_while_it_was_listed_is_found_again(start, web, era):
+    """It says that its tools have changed, and then nobody listens there."""
+    one = web(era)
+    crib = approved(start, one)
+    ok(crib.invoke("s_echo"))
+
+    def tells_and_goes(exchange, message):
+        exchange.sse()
+        exchange.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        one.close()
+        says("told")(exchange, message)
+        exchange.end()
+
+    after(one, "tools/call", tells_and_goes)
+    ok(crib.invoke("s_echo"))
+    problem(crib.invoke("s_echo", timeout="1s"), {503, 504})
+    poll(lambda: source(crib)["replaced"] >= 1, 10, "the connection is given up")
+    web(era, port=one.port)
+    poll(lambda: crib.invoke("s_echo").status == 200, 40, "it is as it was pinned")
 
 
 def test_a_write_is_not_sent_twice_when_its_session_is_forgotten(start, web):
@@ -357,3 +407,62 @@ def test_handles_stay_as_few_as_they_were(start, web, era):
     for _ in range(30):
         ok(crib.invoke("s_echo")), ok(crib.invoke("d_echo"))
     poll(lambda: handles(crib.pid) <= before + 3, 10, f"{before} handles before, {handles(crib.pid)} now")
+
+
+def test_what_changes_while_a_sessions_own_stream_is_closed_is_seen(start, web):
+    one, opened, shut = web("session"), [], threading.Event()
+
+    def listens(exchange, _):
+        if shut.is_set():
+            return exchange.status(503)
+        exchange.sse()
+        exchange.chunk(b": here\n\n")
+        opened.append(threading.Event())
+        opened[-1].wait(30)
+        exchange.end()
+
+    one.on["GET"] = listens
+    crib = served(start, s=entry(one))
+    poll(lambda: opened, 10, "it listens")
+    one.tools.append(dict(ECHO, name="before"))
+    shut.set()
+    opened[0].set()
+    poll(lambda: crib.get("/tools/s_before").status == 200, 10, "when it closes")
+    one.tools.append(dict(ECHO, name="meanwhile"))
+    time.sleep(1.5)
+    assert crib.get("/tools/s_meanwhile").status == 404, "nobody has told"
+    shut.clear()
+    poll(lambda: crib.get("/tools/s_meanwhile").status == 200, 20, "when it is open again")
+    opened[-1].set()
+
+
+def test_a_subscription_is_taken_up_again_after_an_outage(start, web):
+    one, opened, asked = web("modern"), [], []
+
+    def subscribes(exchange, message):
+        asked.append(message["id"])
+        if len(asked) == 2:
+            return exchange.cut()
+        key = {"io.modelcontextprotocol/subscriptionId": message["id"]}
+        exchange.sse()
+        exchange.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+                        "params": {"notifications": message["params"]["notifications"], "_meta": key}})
+        opened.append(threading.Event())
+        opened[-1].wait(60)
+        if len(opened) > 1:
+            exchange.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {"_meta": key}})
+            one.over.wait(20)
+        exchange.cut()
+
+    after(one, "subscriptions/listen", subscribes)
+    crib = served(start, s=entry(one))
+    poll(lambda: opened, 10, "it has subscribed")
+    one.tools.append(dict(ECHO, name="before"))
+    opened[0].set()
+    poll(lambda: crib.get("/tools/s_before").status == 200, 4, "at once when it breaks off")
+    one.tools.append(dict(ECHO, name="meanwhile"))
+    poll(lambda: crib.get("/tools/s_meanwhile").status == 200, 30, "when it is there again")
+    assert len(opened) == 2 and len(asked) == 3, asked
+    one.tools.append(dict(ECHO, name="told"))
+    opened[1].set()
+    poll(lambda: crib.get("/tools/s_told").status == 200, 10, "what is told then")

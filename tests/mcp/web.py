@@ -28,6 +28,8 @@ class Exchange(BaseHTTPRequestHandler):
         with web.lock:
             web.requests.append((self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, self.body))
         try:
+            if web.over.is_set():
+                return self.cut()
             web.answer(self)
         except OSError:
             self.close_connection = True
@@ -81,10 +83,10 @@ class Exchange(BaseHTTPRequestHandler):
 
 
 class Web:
-    def __init__(self, era="session", tools=(ECHO,), **on):
+    def __init__(self, era="session", tools=(ECHO,), port=0, **on):
         self.era, self.tools, self.on = era, list(tools), on
         self.sessions, self.requests, self.lock, self.over = set(), [], threading.Lock(), threading.Event()
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Exchange)
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Exchange)
         self.server.daemon_threads, self.server.web = True, self
         self.server.handle_error = lambda *args: None
         self.port = self.server.server_address[1]

@@ -268,7 +268,7 @@ impl Live {
     }
 
     /// A name that a tool was left out for may be free now.
-    async fn seat_left_out(self: &Arc<Self>, state: &mut State) {
+    pub(in crate::live) async fn seat_left_out(self: &Arc<Self>, state: &mut State) {
         if state.sources.0.iter().any(|kept| !kept.left_out.is_empty()) {
             let drafts = state.sources.0.iter().map(Draft::of).collect();
             // What is set aside was told just before.

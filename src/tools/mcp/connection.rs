@@ -90,7 +90,7 @@ impl Connection {
         arguments: &JsonObject,
         context: &ToolContext,
     ) -> Result<ToolResult, Failed> {
-        if self.line.over.is_cancelled() || self.retired.is_cancelled() {
+        if self.is_of_no_use() {
             return Err(Failed::NotBegun("it has just gone".into()));
         }
         let listening = self.line.listen(context);
@@ -127,7 +127,12 @@ impl Connection {
         self.child.is_some()
     }
 
-    /// Ends when no call should begin on it any more.
+    /// Whether no call should begin on it any more.
+    pub(super) fn is_of_no_use(&self) -> bool {
+        self.line.over.is_cancelled() || self.retired.is_cancelled()
+    }
+
+    /// Ends when that is so.
     pub(super) async fn until_of_no_use(&self) {
         tokio::select! {
             () = self.line.over.cancelled() => {}
@@ -135,12 +140,8 @@ impl Connection {
         }
     }
 
-    pub(super) fn is_of_no_use(&self) -> bool {
-        self.line.over.is_cancelled() || self.retired.is_cancelled()
-    }
-
     /// Takes no more calls. Those on it go on, and the last of them ends it.
-    fn retire(&self, why: &str) {
+    pub(super) fn retire(&self, why: &str) {
         self.condemned().get_or_insert_with(|| why.to_owned());
         self.retired.cancel();
     }

@@ -17,7 +17,7 @@ use super::child::Child;
 use super::client::Client;
 use super::config::{Mode, Reach, ServerSettings};
 use super::connection::Connection;
-use super::fault;
+use super::fault::{self, Unlisted};
 use super::listing::{self, Listing};
 use super::pipes::Pipes;
 use super::remote::Remote;
@@ -34,8 +34,11 @@ pub(super) struct Connector {
     pub settings: ServerSettings,
     pub name: Arc<str>,
     pub surroundings: Surroundings,
-    /// A call over a connection of its own has found other tools than were offered.
+    /// A call over a connection of its own has found other tools than were offered: another, one more, or those that were
+    /// approved again.
     pub changed: Notify,
+    /// What was offered, if each call has a connection of its own.
+    offered: Mutex<Option<Listing>>,
     /// Whether it was spoken to in the version without sessions, the last time.
     was_modern: Mutex<Option<bool>>,
     /// It has ended at either way of shaking hands: from then on each try is one start, one way after the other.
@@ -67,6 +70,7 @@ impl Connector {
             settings,
             surroundings,
             changed: Notify::new(),
+            offered: Mutex::default(),
             was_modern: Mutex::default(),
             ends_anyway: AtomicBool::new(false),
             remote: OnceCell::new(),
@@ -108,6 +112,23 @@ impl Connector {
         listing
     }
 
+    /// This one, of which that is offered from now on.
+    pub(super) fn offering(self: &Arc<Self>, listing: &Listing) -> Arc<Self> {
+        *self.offered() = Some(listing.clone());
+        self.clone()
+    }
+
+    /// A call was told this of the tools before it was made.
+    pub(super) fn heard(&self, listing: &Listing) {
+        if self.offered().as_ref() != Some(listing) {
+            self.changed.notify_one();
+        }
+    }
+
+    fn offered(&self) -> MutexGuard<'_, Option<Listing>> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What a call is told of a tool that must not be called; `changed` hears of another definition.
     pub(super) fn refuses(&self, doubt: Doubt, changed: &Notify) -> ToolError {
         match doubt {
@@ -139,7 +160,13 @@ impl Connector {
     async fn list(&self, connection: &Connection) -> Result<Listing, String> {
         match listing::ask(&connection.peer, &self.settings).await {
             Err(_) if connection.line.over.is_cancelled() => Err(connection.why().await),
-            result => result,
+            Err(Unlisted { why, is_gone }) => {
+                if is_gone {
+                    connection.retire(&why);
+                }
+                Err(why)
+            }
+            Ok(listing) => Ok(listing),
         }
     }
 
@@ -183,7 +210,8 @@ impl Connector {
             Reach::Url { url, headers } => {
                 told(format!("connecting to {}", host(url)));
                 let remote = self.remote.get_or_try_init(async || Remote::new(self.name.clone(), url)).await?;
-                self.shake_hands(remote.transport(headers)?, Arc::default(), None).await
+                let line = Arc::default();
+                self.shake_hands(remote.transport(headers, &line)?, line, None).await
             }
         }
     }

@@ -28,6 +28,20 @@ pub(super) enum Failed {
     Said(ToolError),
 }
 
+/// Why a server did not list its tools.
+pub(super) struct Unlisted {
+    /// A part of a sentence whose subject is the server.
+    pub why: String,
+    /// Nothing that is asked over this connection reaches it.
+    pub is_gone: bool,
+}
+
+impl From<String> for Unlisted {
+    fn from(why: String) -> Self {
+        Self { why, is_gone: false }
+    }
+}
+
 /// A request that HTTP did not bring to an answer.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
@@ -55,29 +69,21 @@ impl From<Spoilt> for ErrorData {
 pub(super) fn of_call(name: &str, error: ServiceError) -> Failed {
     match error {
         ServiceError::McpError(error) => Failed::Said(answered(name, error)),
-        ServiceError::TransportSend(DynamicTransportError { error, .. }) => not_sent(name, &*error),
+        ServiceError::TransportSend(DynamicTransportError { error, .. }) => not_sent(&*error),
         ServiceError::TransportClosed | ServiceError::Cancelled { .. } => Failed::Lost,
         other => Failed::Said(bad_output(name, &other.to_string())),
     }
 }
 
 /// What kept a message from being sent, or answered.
-fn not_sent(name: &str, error: &(dyn Error + 'static)) -> Failed {
+fn not_sent(error: &(dyn Error + 'static)) -> Failed {
     match error.downcast_ref() {
         Some(StreamableHttpError::Client(HttpFault(error))) => match error {
             // Nobody is there.
             ToolError::Upstream { message, down: true, untouched: true, .. } => Failed::NotBegun(message.clone()),
             error => Failed::Said(error.clone()),
         },
-        // A new session was asked for, once, and there was none.
         Some(StreamableHttpError::SessionExpired) => Failed::NotBegun("its session has ended".into()),
-        Some(StreamableHttpError::ReinitializationFailed(error)) => {
-            Failed::NotBegun(format!("its session has ended, and it gives no other: {}", cut(&error.message)))
-        }
-        // It had the call, or may have had it, when somebody else's was told that the session has ended.
-        Some(StreamableHttpError::SessionRecoveryTimeout) => Failed::Said(ToolError::unavailable(format!(
-            "the MCP server {name} did not answer: its session has ended, and there was no other in time"
-        ))),
         _ => Failed::Lost,
     }
 }
@@ -153,9 +159,9 @@ pub(super) fn of_version(chosen: Option<ProtocolVersion>) -> Result<(), String> 
     }
 }
 
-/// Why it did not list its tools: a part of a sentence as above.
-pub(super) fn of_listing(error: ServiceError) -> String {
-    match error {
+/// Why it did not list its tools.
+pub(super) fn of_listing(error: ServiceError) -> Unlisted {
+    let why = match error {
         ServiceError::McpError(ErrorData { data: Some(data), .. }) if data == TOO_LONG => {
             format!("its list of tools is longer than {}", bytesize::ByteSize(LONGEST as u64))
         }
@@ -163,9 +169,15 @@ pub(super) fn of_listing(error: ServiceError) -> String {
             format!("it did not list its tools but answered with error {}: {}", error.code.0, cut(&error.message))
         }
         ServiceError::TransportClosed => "it closed the connection instead of listing its tools".into(),
-        ServiceError::TransportSend(error) => unsent(&*error.error),
+        ServiceError::TransportSend(DynamicTransportError { error, .. }) => {
+            return match not_sent(&*error) {
+                Failed::NotBegun(why) => Unlisted { why, is_gone: true },
+                Failed::Said(_) | Failed::Lost => unsent(&*error).into(),
+            };
+        }
         other => format!("it could not be asked for its tools: {}", cut(&other.to_string())),
-    }
+    };
+    why.into()
 }
 
 fn unsent(error: &(dyn Error + 'static)) -> String {

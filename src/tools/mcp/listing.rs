@@ -11,7 +11,7 @@ use serde_json::Value;
 use wildmatch::WildMatch;
 
 use super::config::ServerSettings;
-use super::fault;
+use super::fault::{self, Unlisted};
 use super::message::AS_TASK;
 use super::runner::{ToolRunner, Way};
 use crate::call::JsonObject;
@@ -55,8 +55,8 @@ struct Page {
 /// Asks for all pages.
 ///
 /// # Errors
-/// A part of a sentence whose subject is the server.
-pub(super) async fn ask(peer: &Peer<RoleClient>, settings: &ServerSettings) -> Result<Listing, String> {
+/// [`Unlisted`].
+pub(super) async fn ask(peer: &Peer<RoleClient>, settings: &ServerSettings) -> Result<Listing, Unlisted> {
     let (mut tools, mut cursor, mut seen, mut size) = (Vec::new(), None, HashSet::new(), 0);
     for _ in 0..MOST_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
@@ -71,18 +71,20 @@ pub(super) async fn ask(peer: &Peer<RoleClient>, settings: &ServerSettings) -> R
         }
         size += page.next.as_ref().map_or(0, String::len);
         if tools.len() > MOST_TOOLS {
-            return Err(format!("it lists more than {MOST_TOOLS} tools"));
+            return Err(format!("it lists more than {MOST_TOOLS} tools").into());
         }
         if size > LONGEST {
-            return Err(format!("its tools take more than {} to define", bytesize::ByteSize(LONGEST as u64)));
+            let most = bytesize::ByteSize(LONGEST as u64);
+            return Err(format!("its tools take more than {most} to define").into());
         }
         let Some(next) = page.next else { return Ok(choose(tools, settings)) };
         if !seen.insert(next.clone()) {
-            return Err("its list of tools has no end: a page says that it comes after itself".into());
+            let why = "its list of tools has no end: a page says that it comes after itself";
+            return Err(why.to_owned().into());
         }
         cursor = Some(next);
     }
-    Err(format!("its list of tools has more than {MOST_PAGES} pages"))
+    Err(format!("its list of tools has more than {MOST_PAGES} pages").into())
 }
 
 /// One tool that cannot be read must not hide the others, so such a page is read tool by tool.

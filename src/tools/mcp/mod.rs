@@ -1,6 +1,6 @@
 //! The `mcp` kind: tools of MCP servers, as a client of them.
 //!
-//! `connector` makes a connection: it starts a process (`child`, spoken to over `pipes`) or asks a URL (`remote`, `events`), has
+//! `connector` makes a connection: it starts a process (`child`, spoken to over `pipes`) or asks a URL (`remote`, `events`, `unasked`), has
 //! the SDK shake hands, and asks for the tools (`listing`). `connection` carries calls, side by side; `tap` stands between the SDK and what
 //! it sends over. `keeper` has one for all calls of a persistent server, and another when it breaks; with `on_demand` each
 //! call has its own (`runner`). `said` holds pinned tools against what is listed. `result` and `fault` say what an answer, or none, comes to.
@@ -22,6 +22,7 @@ mod runner;
 mod said;
 mod subscription;
 mod tap;
+mod unasked;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -72,7 +73,7 @@ impl Server {
         let (connection, listing) = self.connector.listed(told).await?;
         let way = match self.connector.settings.mode {
             Mode::Persistent => Way::Persistent(Arc::new(Keeper::new(&self.connector, connection, &listing))),
-            Mode::OnDemand => Way::OnDemand(self.connector.clone()),
+            Mode::OnDemand => Way::OnDemand(self.connector.offering(&listing)),
         };
         Ok((listing, way))
     }

@@ -18,6 +18,8 @@ use url::Url;
 use super::events;
 use super::fault::{self, HttpFault};
 use super::message::{Asked, LONGEST, parse};
+use super::tap::Line;
+use super::unasked::Unasked;
 use crate::call::ToolError;
 use crate::tools::http::Clients;
 use crate::tools::http::client::{Client, failure, host};
@@ -41,6 +43,7 @@ pub(super) struct Remote {
     host: String,
     /// The server's, in the manifest.
     name: Arc<str>,
+    unasked: Unasked,
 }
 
 type Fault = StreamableHttpError<HttpFault>;
@@ -53,16 +56,17 @@ impl Remote {
     /// A sentence.
     pub(super) fn new(name: Arc<str>, url: &Url) -> Result<Self, String> {
         let client = Clients::default().get(Gate::open())?;
-        Ok(Self { client, url: url.clone(), host: host(url), name })
+        Ok(Self { client, url: url.clone(), host: host(url), name, unasked: Unasked::default() })
     }
 
-    /// A connection over it, not begun. `headers` go with every request.
+    /// A connection over it, not begun, with this line. `headers` go with every request.
     ///
     /// # Errors
     /// A part of a sentence whose subject is the server.
     pub(super) fn transport<'a>(
         &self,
         headers: impl IntoIterator<Item = (&'a String, &'a String)>,
+        line: &Arc<Line>,
     ) -> Result<StreamableHttpClientTransport<Self>, String> {
         let mut fields = Headers::new();
         for (name, value) in headers {
@@ -73,8 +77,11 @@ impl Remote {
         }
         let config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str())
             .custom_headers(fields)
-            .max_concurrent_requests(AT_ONCE);
-        Ok(StreamableHttpClientTransport::with_client(self.clone(), config))
+            .max_concurrent_requests(AT_ONCE)
+            // In another session the tools may be others: that is for a connection of its own, which lists them first.
+            .reinit_on_expired_session(false);
+        let client = Self { unasked: Unasked::new(line), ..self.clone() };
+        Ok(StreamableHttpClientTransport::with_client(client, config))
     }
 
     async fn send(
@@ -224,12 +231,16 @@ impl StreamableHttpClient for Remote {
         _: Option<String>,
         mut headers: Headers,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
+        let is_unasked = self.unasked.is_it(last_event.as_deref());
         if let Some(Ok(id)) = last_event.map(HeaderValue::try_from) {
             headers.insert(LAST_EVENT, id);
         }
         let response = self.send(Method::GET, session.as_deref(), headers, None).await?;
         match response.status().as_u16() {
-            200..=299 if says(&response, EVENTS) => Ok(events::of(response, Asked::nothing())),
+            200..=299 if says(&response, EVENTS) => {
+                let events = events::of(response, Asked::nothing());
+                Ok(if is_unasked { self.unasked.opened(events) } else { events })
+            }
             200..=299 | 404 | 405 => Err(Fault::ServerDoesNotSupportSse),
             _ => Err(self.refusal(response).await),
         }

@@ -91,7 +91,8 @@ async fn on_demand(
     let connecting = async {
         let Some(prints) = prints else { return connector.connected().await.map_err(|fault| down(&fault)) };
         // Nobody hears from it between calls, so it says each time what the tool is.
-        let (connection, _) = connector.listed(&|_| {}).await.map_err(|fault| down(&fault))?;
+        let (connection, listing) = connector.listed(&|_| {}).await.map_err(|fault| down(&fault))?;
+        connector.heard(&listing);
         let says = says(connector, &connection, tool, prints).await;
         says.map_err(|doubt| connector.refuses(doubt, &connector.changed)).map(|()| connection)
     };
