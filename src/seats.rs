@@ -13,6 +13,8 @@ use crate::tools::Tool;
 pub struct Group {
     /// The source's name.
     pub source: Arc<str>,
+    /// What its tools' names begin with.
+    pub prefix: String,
     /// The first of these that has a place is served.
     pub choices: Vec<Vec<Tool>>,
     /// Served when none has: each by itself, if its name is free.
@@ -53,6 +55,8 @@ pub(crate) struct Seats {
     owners: HashMap<ToolName, Arc<str>>,
     /// Whose a name is before anybody else gets it: who has it now, then who has it by the operator's word.
     claims: HashMap<ToolName, Arc<str>>,
+    /// What the names of each server's tools begin with.
+    prefixes: Vec<(String, Arc<str>)>,
     /// Registered tools that are served, by all that is taken for their names.
     registered: HashMap<String, ToolName>,
     /// Tools that nobody may call, of these groups: they get what nobody else wants.
@@ -80,7 +84,9 @@ impl Seats {
                 .collect()
         };
         let registered = registered.iter().filter(is_served).flat_map(names).collect();
-        Self { owners: HashMap::new(), claims, registered, last: Vec::new() }
+        let servers = groups.iter().filter(|group| !group.whole);
+        let prefixes = servers.map(|group| (group.prefix.clone(), group.source.clone())).collect();
+        Self { owners: HashMap::new(), claims, prefixes, registered, last: Vec::new() }
     }
 
     /// Gives each group its place, the operator's own before those of which somebody else says what they bring.
@@ -151,8 +157,9 @@ impl Seats {
     ) -> Option<LeftOut> {
         let name = tool.definition.name.clone();
         let placed = next.build(tool, bench).map_err(|error| error.to_string()).and_then(|entry| {
-            let registered = yields.then(|| self.registered_like(&entry)).flatten();
-            if let Some(why) = registered.or_else(|| self.taken(&entry, source, true, next)) {
+            let yielded =
+                yields.then(|| self.registered_like(&entry).or_else(|| self.of_another(&name, source))).flatten();
+            if let Some(why) = yielded.or_else(|| self.taken(&entry, source, true, next)) {
                 return Err(format!("{why}; {}", way_out(entry.kind)));
             }
             let names: Vec<ToolName> = entry.names().cloned().collect();
@@ -199,6 +206,16 @@ impl Seats {
             }
             self.claims.get(name).filter(|owner| foreign && *owner != source).map(of_source)
         })
+    }
+
+    /// Another server's prefix is longer and this name begins with it: whoever sees the name takes it for that server's.
+    fn of_another(&self, name: &ToolName, source: &Arc<str>) -> Option<String> {
+        let own = self.prefixes.iter().find(|(_, server)| server == source).map_or(0, |(prefix, _)| prefix.len());
+        let begins = |(prefix, server): &&(String, Arc<str>)| {
+            server != source && prefix.len() > own && name.as_str().starts_with(prefix)
+        };
+        let (_, server) = self.prefixes.iter().find(begins)?;
+        Some(format!("`{name}` would be taken for a tool of the server `{server}`"))
     }
 
     /// Which registered tool this one would be taken for, or take the calls of.

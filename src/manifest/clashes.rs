@@ -32,14 +32,16 @@ pub(super) fn look(
             prefix.starts_with(other.as_str()) || other.starts_with(prefix.as_str())
         };
         if let Some((other, first)) = declared.iter().take(at).find(overlaps) {
-            let longer = std::cmp::max_by_key(prefix, &other.rules.prefix, |prefix| prefix.len());
+            let (longer, of) =
+                std::cmp::max_by_key((prefix, server.name()), (&other.rules.prefix, other.name()), |(prefix, _)| {
+                    prefix.len()
+                });
             let message = format!(
-                "the name runs together with that of server `{}` ({}): `{longer}…` could be a tool of either, and whoever \
-                 names a tool so would get what is the other's; give one of them another name",
+                "the name runs together with that of server `{}` ({}): a tool named `{longer}…` is always one of `{of}`, and the                  other's tools that would be named so are left out unless `tools` names them",
                 other.name(),
                 at_place(first)
             );
-            findings.push(Finding::error((*place).clone(), &under, message).rule(Rule::DuplicateName));
+            findings.push(Finding::warning((*place).clone(), &under, message).rule(Rule::DuplicateName));
         }
         let rules = &server.rules;
         for own in rules.asked.iter().filter(|own| !rules.tools.contains_key(*own)) {

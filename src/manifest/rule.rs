@@ -32,7 +32,7 @@ rules! {
     Unreadable "unreadable" "error: a file that cannot be read, or is no YAML",
     Invalid "invalid" "error: a value that cannot be used",
     UnknownKey "unknown-key" "error: a key that nothing reads",
-    DuplicateName "duplicate-name" "error: a name that is there twice, or two servers' that run together (warning: of a pinned tool)",
+    DuplicateName "duplicate-name" "error: a name that is there twice (warning: of a pinned tool, or two servers' that run together)",
     MissingSecret "missing-secret" "error: a variable or file that is referred to and not there",
     // Names.
     AmbiguousName "ambiguous-name" "names of two tools that differ in spelling only",

@@ -87,16 +87,17 @@ def test_names_that_are_none(begin):
     assert "clear" in warnings(crib) and "\x1b" not in crib.stderr + warnings(crib), "a name that obeys a terminal is shown without that"
 
 
-def test_names_that_meet(start, tmp_path):
-    """A server whose tool has the name of one of the manifest's own goes without that one; servers whose names run together are refused."""
+def test_names_that_meet(start):
+    """A server whose tool has the name of one of the manifest's own goes without that one, and so does one whose tool would be taken for another server's."""
     crib = start({"tools": {"s_fine": {"kind": "native", "use": "calculator"}}, "mcp_servers": {"s": script("lists", "plain")}}).ready()
     assert crib.get("/tools/s_fine").json["kind"] == "native"
     assert source(crib)["state"] == "up" and "s_fine" in warnings(crib), source(crib)
-    file = tmp_path / "both.yaml"
-    file.write_text(to_yaml({"mcp_servers": {"a": script("lists", "left"), "a_b": script("lists", "right")}}))
-    for command in ("check", "tools", "pin"):
-        done = cli(command, "--manifest", str(file), cwd=tmp_path)
-        assert done.returncode == 64 and "mcp_servers.a_b: the name runs together with that of server `a`" in done.stderr, done
+    servers = {"a": script("lists", "left"), "a_b": script("lists", "right")}
+    crib = served(start, **servers)
+    assert text_of(crib.invoke("a_b_c")) == "c", source(crib, "a")
+    assert "a_b_c" in warnings(crib, "a") and not warnings(crib, "a_b"), source(crib, "a")
+    said = cli("check", "--manifest", str(crib.manifest), cwd=crib.folder)
+    assert said.returncode == 0 and "runs together with that of server `a`" in said.stdout + said.stderr, said
 
 
 def test_what_nobody_sees_in_a_description(begin):

@@ -58,6 +58,7 @@ impl Draft {
     pub(super) fn group(&self) -> Group {
         Group {
             source: self.board.name.clone(),
+            prefix: self.declared.rules.prefix.clone(),
             choices: self.candidates.iter().map(|serving| serving.tools.clone()).collect(),
             otherwise: tools::stand_ins(&self.declared, &self.listed, &self.board),
             whole: !self.declared.settings.is_foreign(),

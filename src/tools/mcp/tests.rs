@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -16,7 +17,7 @@ use crate::call::{
 };
 use crate::secrets::Redactor;
 use crate::tools::process::along;
-use crate::tools::{Offer, Runner};
+use crate::tools::{Listed, Offer, Runner, Source, Surroundings};
 
 /// How long something that must happen may take.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,94 @@
+//! An MCP server as a source of tools.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::config::{Mode, ServerSettings};
+use super::connector::Connector;
+use super::keeper::Keeper;
+use super::listing::{self, Listing};
+use super::runner::Way;
+use crate::tools::process::Sweeps;
+use crate::tools::{Listed, Source, SourceFault, SourceStatus, Surroundings, Told};
+
+/// An MCP server and what is connected to it. All of that ends when it and the runners that it gave are dropped.
+pub struct Server {
+    // In this order: what was started is ended, and then waited for.
+    state: Mutex<State>,
+    connector: Arc<Connector>,
+    sweeps: Arc<Sweeps>,
+}
+
+/// What came of the last listing.
+#[derive(Default)]
+struct State {
+    keeper: Option<Arc<Keeper>>,
+    up: bool,
+    fault: Option<(String, Instant)>,
+}
+
+impl Server {
+    /// A server that nothing is connected to yet.
+    pub fn new(settings: ServerSettings, surroundings: &Surroundings) -> Self {
+        let sweeps = surroundings.sweeps();
+        let connector = Arc::new(Connector::new(settings, surroundings.clone(), &sweeps));
+        Self { state: Mutex::default(), connector, sweeps }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Over the connection that is there, and only over that: runners of the listing before hold on to it.
+    async fn start(&self, told: &Told, keeper: Option<Arc<Keeper>>) -> Result<(Listing, Way), String> {
+        if let Some(keeper) = keeper {
+            return keeper.relist().await.map(|listing| (listing, Way::Persistent(keeper)));
+        }
+        let (connection, listing) = self.connector.listed(told).await?;
+        let way = match self.connector.settings.mode {
+            Mode::Persistent => Way::Persistent(Arc::new(Keeper::new(&self.connector, connection, &listing))),
+            Mode::OnDemand => Way::OnDemand(self.connector.offering(&listing)),
+        };
+        Ok((listing, way))
+    }
+}
+
+#[async_trait]
+impl Source for Server {
+    async fn list(&self, told: &Told) -> Result<Listed, SourceFault> {
+        let keeper = self.state().keeper.clone();
+        let (state, result) = match self.start(told, keeper.clone()).await {
+            Ok((Listing { tools, mut warnings, mut left_out }, way)) => {
+                let redactor = &self.connector.surroundings.redactor;
+                let tools = listing::without_secret_names(tools, redactor, &mut warnings, &mut left_out);
+                let tools = tools.iter().map(|one| listing::offer(one, &way, &self.sweeps, redactor)).collect();
+                (State { keeper: way.keeper(), up: true, fault: None }, Ok(Listed { tools, warnings, left_out }))
+            }
+            Err(fault) => {
+                (State { keeper, up: false, fault: Some((fault.clone(), Instant::now())) }, Err(SourceFault(fault)))
+            }
+        };
+        // What was there before ends behind the lock.
+        let _before = std::mem::replace(&mut *self.state(), state);
+        result
+    }
+
+    fn status(&self) -> SourceStatus {
+        let State { keeper, up, fault } = &*self.state();
+        let (fault, fault_at) = fault.clone().unzip();
+        match keeper {
+            Some(keeper) => keeper.status(),
+            None => SourceStatus { up: *up, fault, fault_at, ..SourceStatus::default() },
+        }
+    }
+
+    async fn changed(&self) {
+        let keeper = self.state().keeper.clone();
+        match keeper {
+            Some(keeper) => keeper.changed().await,
+            None => self.connector.changed.notified().await,
+        }
+    }
+}
