@@ -451,11 +451,12 @@ mod tests {
             found.iter().map(ToString::to_string).filter(|found| found.contains("runs together")).collect::<Vec<_>>()
         };
         for (one, other) in [("a", "a_b"), ("a_b", "a"), ("a", "a_"), ("a_b_c", "a_b")] {
-            let says = format!("3:3: mcp_servers.{other}: the name runs together with that of server `{one}` (");
+            let says = format!("mcp_servers.{other}: the name runs together with that of server `{one}` (");
             let longer = if one.len() > other.len() { one } else { other };
             let whose = format!("`{longer}_…` is always one of `{longer}`");
             let found = two(one, other);
             assert!(found.len() == 1 && found[0].contains(&says) && found[0].contains(&whose), "{found:?}");
+            assert!(found[0].starts_with("/etc/crib/t.yaml:3:3: "), "{found:?}");
         }
         for (one, other) in [("a", "ab"), ("a", "a-b"), ("a_b", "a_c"), ("a", "b_a")] {
             assert!(two(one, other).is_empty(), "{one} {other}");
