@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from conftest import events, names, reads, source
+from conftest import events, names, reads, source, warnings
 from harness import ok, problem, said_no, text_of
 
 # An entry for each way to reach it: over pipes and over HTTP, kept and started for each call.
@@ -114,9 +114,10 @@ def test_what_it_refuses_is_a_no_with_its_words(crib, way):
     assert "Invalid resourceId" in text_of(answer), answer
 
 
-def test_a_tool_that_runs_as_a_task_only_says_so(crib, way):
+def test_a_tool_that_runs_as_a_task_only_is_left_out(crib, way):
     """`taskSupport: required` is of 2025-11-25 alone, and experimental there: tasks are not asked for."""
-    assert "task" in text_of(said_no(crib.invoke(f"{way}_simulate-research-query", {"topic": "rain"})))
+    problem(crib.invoke(f"{way}_simulate-research-query", {"topic": "rain"}), 404, "unknown_tool")
+    assert "`simulate-research-query` is left out: it runs only as a task" in warnings(crib, way), source(crib, way)
 
 
 def test_calls_are_on_record(crib, way):
