@@ -62,23 +62,24 @@ impl Service<Invocation> for Run {
             let context = ToolContext::new(&invocation, end, inner.settings.clone()).reporting(reporter);
             let notes = invocation.notes.clone();
             let mut said = inner.runner.call(invocation.arguments, context).await;
-            {
-                let warnings = &mut notes.lock().meta.warnings;
-                for warning in warnings.iter_mut() {
-                    printable::string(warning);
-                    inner.redactor.string(warning);
+            let mut ours = Vec::new();
+            let unseen = match &mut said {
+                Ok(result) => {
+                    // Before secrets are looked for: a line end inside base64 must not hide one.
+                    ours.extend(media::standardize(result));
+                    printable::result(result)
                 }
-                let unseen = match &mut said {
-                    Ok(result) => {
-                        // Before secrets are looked for: a line end inside base64 must not hide one.
-                        warnings.extend(media::standardize(result));
-                        printable::result(result)
-                    }
-                    Err(error) => printable::error(error),
-                };
-                warnings.extend(unseen.into_iter().map(str::to_owned));
-                inner.judge(said, &invocation.tool, warnings)
+                Err(error) => printable::error(error),
+            };
+            ours.extend(unseen.into_iter().map(str::to_owned));
+            let outcome = inner.judge(said, &invocation.tool, &mut ours);
+            let warnings = &mut notes.lock().meta.warnings;
+            for warning in warnings.iter_mut() {
+                printable::string(warning);
+                inner.redactor.string(warning);
             }
+            warnings.extend(ours);
+            outcome
         }
         .boxed()
     }
