@@ -2,12 +2,11 @@
 
 import json
 import os
-import time
 
 import pytest
 
 from conftest import MODES, descendants, living, names, reads, script, served, source
-from harness import cli, later, lines_in, ok, parallel, poll, problem, text_of
+from harness import cli, later, lines_in, now, ok, parallel, poll, problem, spent, text_of
 from recipes import CALLERS, KEYS, to_yaml
 
 
@@ -52,13 +51,13 @@ def test_a_server_that_is_taken_out_keeps_no_answer_back(start, mode):
     slow = script("calls", mode=mode, tools=reads("late"))
     slow["command"] = ["/bin/sh", "-c", "trap '' TERM; \"$@\"; sleep 20", "sh", *slow["command"]]
     crib = served(start, s=slow)
-    began = time.monotonic()
+    began = now()
     call = later(lambda: crib.invoke("s_late", {"n": 2}))
     crib.wait_row("tool=s_late&state=running")
     crib.manifest.write_text(to_yaml({"mcp_servers": {}}))
     poll(lambda: "s_late" not in names(crib), 15, "it is taken out")
     assert text_of(ok(call(10))) == "too late"
-    assert time.monotonic() - began < 3.4
+    assert spent(began) < 3.4
     below = descendants(crib.pid)
     crib.stop()
     poll(lambda: not living(below), 2, "what was left of it ends with the service")

@@ -1,5 +1,6 @@
 """Python environments with pinned packages, built once and kept."""
 
+import fcntl
 import os
 import pathlib
 import shutil
@@ -18,6 +19,13 @@ def environment(pins, place):
     The test that asks is skipped where it cannot be had."""
     if sys.version_info < (3, 10):
         pytest.skip("its packages need Python 3.10")
+    place.mkdir(parents=True, exist_ok=True)
+    with open(place / f"{pins.stem}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests that run side by side build it once
+        return built(pins, place)
+
+
+def built(pins, place):
     wanted, folder = pins.read_text(), place / pins.stem
     python, mark = folder / "bin" / "python", folder / "wanted"
     if mark.exists() and mark.read_text() == wanted and subprocess.run([str(python), "-c", ""]).returncode == 0:
@@ -25,7 +33,6 @@ def environment(pins, place):
     uv = pathlib.Path(sys.executable).parent / "uv"
     if not uv.exists():
         pytest.skip(f"no uv here: pip install -r {pins.parent / 'requirements.txt'}")
-    place.mkdir(parents=True, exist_ok=True)
     env = {**os.environ, "UV_CACHE_DIR": str(place / "cache"), "UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never"}
     shutil.rmtree(folder, ignore_errors=True)
     for command in (["venv", "--quiet", "--python", PYTHON, str(folder)],

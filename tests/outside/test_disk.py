@@ -6,11 +6,10 @@ import random
 import shutil
 import subprocess
 import tempfile
-import time
 
 import pytest
 
-from harness import BIN, clean_env, cli, later, ok, poll, problem, processes
+from harness import BIN, clean_env, cli, later, now, ok, poll, problem, processes, spent
 from recipes import sh, to_yaml
 
 WRITER = {"tools": {"w": sh("echo ran", effect="write", limits=[{"calls": 100_000, "per": "lifetime"}])}}
@@ -61,11 +60,11 @@ def test_a_disk_that_fails(start, fail, mark, what):
     running = later(lambda: crib.invoke("slow"))
     poll(lambda: processes(mark), what="the slow tool")
     fail(crib, what)
-    before = time.monotonic()
+    before = now()
     said = problem(crib.invoke("w"), 503, "ledger_unavailable")
     assert said["retryable"] is True and "did not run" in said["content"][0]["text"], said
     code = ended(crib)
-    took = time.monotonic() - before
+    took = spent(before)
     assert code == 1 and took < 1, (code, took)
     said = problem(running(), 503, "ledger_unavailable")
     assert said["retryable"] is False, "it was running"

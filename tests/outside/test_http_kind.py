@@ -8,7 +8,7 @@ import urllib.parse
 
 import pytest
 
-from harness import ok, poll, problem, said_no, text_of
+from harness import now, ok, poll, problem, said_no, spent, text_of
 from recipes import params, web
 from upstream import PNG, busy, moved, says
 
@@ -106,17 +106,17 @@ def test_broken_answers(start, up, path, kind):
 def test_an_upstream_that_hangs(start, up, path):
     """No answer, or one that drips: the attempt's timeout covers both."""
     crib = start({"tools": {"x": web(up.base + path, effect="read", timeout="500ms")}})
-    started = time.monotonic()
+    started = now()
     said = problem(crib.invoke("x"), 504, {"attempt_timed_out", "deadline_exceeded"})
-    assert time.monotonic() - started < 5
+    assert spent(started) < 5
     assert crib.row(said["invocation_id"])["state"] == "timed_out"
 
 
 def test_the_deadline_is_over_all_attempts(start, up):
     crib = start({"tools": {"x": web(up.base + "/hang", effect="read", timeout="300ms", deadline="700ms", retry={"attempts": 50})}})
-    started = time.monotonic()
+    started = now()
     problem(crib.invoke("x"), 504, {"attempt_timed_out", "deadline_exceeded"})
-    assert time.monotonic() - started < 3
+    assert spent(started) < 3
 
 
 def test_nobody_listens(start):
@@ -132,9 +132,9 @@ def test_nobody_listens(start):
 def test_a_body_of_ten_gibibytes(start, up, path):
     """Capped while reading: an answer soon, little memory, and the upstream is let go."""
     crib = start({"tools": {"x": web(up.base + path, effect="read", max_output="64KiB")}})
-    before, started = crib.rss(), time.monotonic()
+    before, started = crib.rss(), now()
     reply = crib.invoke("x")
-    assert time.monotonic() - started < 10
+    assert spent(started) < 10
     assert reply.status in (200, 502) and len(reply.body) < 400_000, reply.status  # cut and said so, or bad_output
     if reply.status == 502:
         problem(reply, 502, "bad_output")
@@ -209,7 +209,7 @@ def test_timeouts_are_retried(start, up):
 def test_retry_after_is_honoured(start, up):
     url = up.script("/busy", busy(1), says({"fine": True}))
     crib = start({"tools": {"x": web(url, effect="read", retry={"attempts": 2})}})
-    started = time.monotonic()
+    started = now()
     assert ok(crib.invoke("x"))["meta"]["attempts"] == 2
     assert time.monotonic() - started >= 0.95
 
@@ -217,7 +217,7 @@ def test_retry_after_is_honoured(start, up):
 def test_a_retry_after_beyond_the_deadline_is_not_waited_for(start, up):
     url = up.script("/busy", busy(3600))
     crib = start({"tools": {"x": web(url, effect="read", retry={"attempts": 2}, deadline="1s")}})
-    started = time.monotonic()
+    started = now()
     reply = crib.invoke("x")
-    assert reply.status in (200, 502, 504) and time.monotonic() - started < 4
+    assert reply.status in (200, 502, 504) and spent(started) < 4
     poll(lambda: up.hits() == 1, 2, "one request only")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness import later, lines_in, ok, parallel, poll, problem, processes, read_all, status_of, text_of
+from harness import later, lines_in, now, ok, parallel, poll, problem, processes, read_all, spent, status_of, text_of
 from recipes import sh
 
 
@@ -27,9 +27,9 @@ def test_sigterm_waits_for_a_running_call(start, tmp_path):
                             "slow_read": sh(f"echo begun >> {ran}; /bin/sleep 1.2; echo done", effect="read")}})
     answers = [later(lambda tool=tool: crib.invoke(tool)) for tool in ("slow", "slow_read")]
     poll(lambda: lines_in(ran) == 2, 10, "both run")
-    started = time.monotonic()
+    started = now()
     crib.stop(within=28)
-    assert time.monotonic() - started < 15
+    assert spent(started) < 15
     ids = []
     for answer in answers:
         said = ok(answer())
@@ -73,9 +73,9 @@ def test_sigterm_when_idle_is_quick(start):
     sessions = [crib.session() for _ in range(5)]
     for session in sessions:
         ok(session.invoke("calculator", {"expression": "1"}))
-    started = time.monotonic()
+    started = now()
     crib.stop()
-    assert time.monotonic() - started < 10
+    assert spent(started) < 10
 
 
 def test_while_draining(start, tmp_path):
@@ -141,7 +141,7 @@ def test_slow_clients_are_cut(start):
 
     def drip():
         with connect(crib) as sock:
-            started = time.monotonic()
+            started = now()
             sock.sendall(b"GET /tools HTTP/1.1\r\nHost: 127.0.0.1\r\n")
             sock.settimeout(0.5)
             while time.monotonic() - started < 30:
@@ -158,13 +158,13 @@ def test_slow_clients_are_cut(start):
 
     def stall():
         with connect(crib) as sock:
-            started = time.monotonic()
+            started = now()
             sock.sendall(invoke_bytes(crib, "calculator", {"expression": "6*7"})[:-5])
             return status_of(read_all(sock)), time.monotonic() - started
 
     def silent():
         with connect(crib) as sock:
-            started = time.monotonic()
+            started = now()
             return status_of(read_all(sock)), time.monotonic() - started
 
     waiting = [later(work) for work in (drip, stall, silent)]
@@ -196,9 +196,9 @@ def test_many_idle_connections(start):
             sock.sendall(b"POST /tools/calculator/invoke HTTP/1.1\r\nHost:")
             socks.append(sock)
         for _ in range(20):
-            started = time.monotonic()
+            started = now()
             ok(crib.invoke("calculator", {"expression": "6*7"}))
-            assert time.monotonic() - started < 2
+            assert spent(started) < 2
     finally:
         for sock in socks:
             sock.close()

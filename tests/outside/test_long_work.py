@@ -5,7 +5,7 @@ import re
 import socket
 import time
 
-from harness import children, later, ok, parallel, poll, problem, processes, shape, status_of, text_of
+from harness import children, later, now, ok, parallel, poll, problem, processes, shape, spent, status_of, text_of
 from recipes import CALLERS, KEYS, py, sh
 from test_cancel import ENDED, family
 from test_lifecycle import invoke_bytes
@@ -101,7 +101,7 @@ def ended(crib, invocation, key=None, seconds=10):
 def test_lines_come_while_the_program_runs_and_the_result_is_the_answer(start):
     crib = start({"tools": {"build": sh("echo step 1 >&2; /bin/sleep 0.7; printf '\\033[31mstep 2\\033[0m\\n' >&2; /bin/sleep 0.7; echo built",
                                         effect="read")}})
-    began = time.monotonic()
+    began = now()
     stream = opened(crib, "build", tool_use_id="call_1")
     event, first = stream.block()
     at_first = time.monotonic() - began
@@ -170,9 +170,9 @@ def test_a_call_that_is_cancelled_says_so_in_its_stream(start, mark):
 def test_a_heartbeat_every_fifteen_seconds(start):
     crib = start({"tools": {"x": sh("/bin/sleep 17; echo done", effect="read", timeout="60s")}})
     stream = opened(crib, "x")
-    began = time.monotonic()
+    began = now()
     assert stream.block() == (None, "heartbeat")
-    assert 14 < time.monotonic() - began < 16.5
+    assert 14 < time.monotonic() - began and spent(began) < 16.5
     assert text_of(stream.result()[0]) == "done"
 
 
@@ -182,12 +182,12 @@ def test_a_flood_of_lines_is_thinned_out_and_slows_nothing_down(start):
     crib = start({"tools": {"x": py(flood, effect="read", timeout="60s")}})
 
     def timed(work):
-        began = time.monotonic()
+        began = now()
         work()
         return time.monotonic() - began
 
     alone = min(timed(lambda: ok(crib.invoke("x"))) for _ in range(2))
-    began = time.monotonic()
+    began = now()
     result, told = opened(crib, "x").result()
     heard = time.monotonic() - began
     print(f"alone {alone:.2f} s, with a listener {heard:.2f} s, {len(told)} lines")
@@ -203,7 +203,7 @@ def test_who_does_not_read_is_cut_and_the_call_with_it(start, mark):
     stream = Stream(crib, "x", buffer=4096)
     stream.head()
     invocation = poll(lambda: crib.rows("state=running"), 5, "it runs")[0]["invocation_id"]
-    began = time.monotonic()
+    began = now()
     row = ended(crib, invocation, seconds=100)
     took = time.monotonic() - began
     print(f"cut after {took:.0f} s, {crib.rss() >> 20} MiB")
@@ -232,7 +232,7 @@ def test_a_stop_ends_open_streams_with_a_result(start, mark):
         "never": sh(f"echo begun >&2; exec /bin/sleep 300 0.{mark}", effect="read", timeout="60s")}})
     soon, never = opened(crib, "soon"), opened(crib, "never")
     assert [stream.block()[0] for stream in (soon, never)] == ["progress", "progress"]
-    began = time.monotonic()
+    began = now()
     crib.terminate()
     poll(lambda: crib.get("/readyz").status == 503, 1, "not ready")
     refused = Stream(crib, "soon")
@@ -241,7 +241,7 @@ def test_a_stop_ends_open_streams_with_a_result(start, mark):
     (done, _), (cancelled, _) = (result() for result in results)
     assert text_of(done) == "done" and (cancelled["status"], cancelled["kind"]) == (499, "cancelled")
     crib.stop(within=6)
-    assert 2 <= time.monotonic() - began < 5
+    assert 2 <= time.monotonic() - began and spent(began) < 5
     assert not processes(mark)
 
 
@@ -264,9 +264,9 @@ def test_a_call_goes_on_by_itself_and_is_looked_up(start):
     crib = start({"callers": CALLERS, "tools": {"slow": sh("/bin/sleep 1; echo done", effect="read"), "quick": {"kind": "native", "use": "calculator"}}},
                  env=KEYS)
     ann, bob = KEYS["ANN"], KEYS["BOB"]
-    began = time.monotonic()
+    began = now()
     reply = crib.invoke("slow", key=ann, headers=ASYNC, tool_use_id="call_1", run_id="r-1")
-    assert time.monotonic() - began < 0.6, "at once"
+    assert spent(began) < 0.6, "at once"
     invocation = accepted(reply)
     assert reply.json == {"invocation_id": invocation, "tool": "slow", "tool_use_id": "call_1", "state": "running"}
     row = crib.row(invocation, key=ann)
@@ -281,9 +281,9 @@ def test_a_call_goes_on_by_itself_and_is_looked_up(start):
     reply = crib.invoke("quick", {"expression": "6*7"}, key=ann, headers={"prefer": "respond-async, wait=1"})
     assert text_of(ok(reply)) == "42" and "preference-applied" not in reply.headers
     assert text_of(ok(crib.invoke("slow", key=ann, headers={"prefer": 'respond-async, wait="5"'}))) == "done"
-    began = time.monotonic()
+    began = now()
     accepted(crib.invoke("slow", key=ann, headers={"prefer": "handling=strict; a=1, RESPOND-ASYNC;q=1, wait=0"}))
-    assert time.monotonic() - began < 0.6
+    assert spent(began) < 0.6
     assert text_of(ok(crib.invoke("slow", key=ann, headers={"prefer": "wait=0, x=\"respond-async\""}))) == "done"
 
 

@@ -2,11 +2,10 @@
 
 import json
 import re
-import time
 
 import pytest
 
-from harness import cli, ok, problem, text_of
+from harness import cli, now, ok, problem, spent, text_of
 from recipes import sh, to_yaml
 
 GOOD = """\
@@ -169,9 +168,9 @@ def test_aliases_that_explode(tmp_path):
     """A billion laughs is refused, or at least harmless, and soon."""
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
-    started = time.monotonic()
+    started = now()
     assert check(tmp_path, bomb).returncode == 64
-    assert time.monotonic() - started < 10
+    assert spent(started) < 10
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -337,17 +336,17 @@ REGEXES = [r"^(a+)+$", r"^(a|aa)+$", r"^(a*)*b$", r"^((a{1,100}){1,100}){1,100}$
 def fast_or_refused(start, tmp_path, schema, arguments):
     """Refused by the check with its place, or legal: then it starts and answers fast, yes or no."""
     manifest = {"tools": {"x": sh("echo fine", effect="read", input_schema=schema)}}
-    started = time.monotonic()
+    started = now()
     done = check(tmp_path, manifest)
-    assert time.monotonic() - started < 5
+    assert spent(started) < 5
     if done.returncode != 0:
         refused(done)
         return
     crib = start(manifest)
     for given in arguments:
-        started = time.monotonic()
+        started = now()
         reply = crib.invoke("x", given)
-        assert time.monotonic() - started < 2, given
+        assert spent(started) < 2, given
         if reply.status != 200:
             problem(reply, {400, 422}, {"invalid_arguments", "invalid_request"})
 

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from harness import later, lines_in, poll, read_all
+from harness import later, lines_in, now, poll, read_all, spent
 from recipes import module, sh
 
 BOTH = "application/json, text/event-stream"
@@ -63,14 +63,14 @@ def test_sigterm_answers_running_calls_then_ends_open_streams(start, tmp_path):
                later(lambda: told(modern(crib, "tools/call", dict(call), mcp_name="slow"))),
                later(lambda: told(modern(crib, "tools/call", {**call, "_meta": {"progressToken": 1}}, mcp_name="slow")))]
     poll(lambda: lines_in(ran) == 3, 10, "they run")
-    began = time.monotonic()
+    began = now()
     crib.terminate()
     for answer in answers:
         assert answer()[-1]["result"]["content"][0]["text"].strip() == "done"
     for stream in streams:
         stream.read()
     crib.stop()
-    assert time.monotonic() - began < 5, "open streams keep nobody waiting"
+    assert spent(began) < 5, "open streams keep nobody waiting"
     crib.start()
     assert not crib.rows("state=unknown")
 
