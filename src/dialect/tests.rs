@@ -371,6 +371,21 @@ mod gemini {
         let parts = json!([{"functionCall": {"name": "f"}}, {"functionCall": {"name": "g"}}]);
         assert_eq!(cut(json!({"finishReason": "MAX_TOKENS", "content": {"parts": parts}})), [false, true]);
     }
+
+    #[test]
+    fn text_after_a_call_is_what_was_cut() {
+        let parts = json!([{"functionCall": {"name": "f"}}, {"text": "and then I wou"}]);
+        assert_eq!(cut(json!({"finishReason": "MAX_TOKENS", "content": {"parts": parts}})), [false]);
+    }
+
+    #[test]
+    fn call_that_continues_is_cut() {
+        for continues in ["willContinue", "will_continue"] {
+            let call = |continued: bool| json!({"parts": [{"functionCall": {"name": "f", continues: continued}}]});
+            let cut_by = |continued: bool| cut(json!({"finishReason": "STOP", "content": call(continued)}));
+            assert_eq!((cut_by(true), cut_by(false)), (vec![true], vec![false]), "{continues}");
+        }
+    }
 }
 
 mod bedrock {

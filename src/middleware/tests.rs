@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::call::{
-    Answer, CallError, Caller, Capture, Clock, Concurrency, DigestKey, Effect, ErrorKind, Invocation, JsonObject,
-    Limit, LimitScope, Per, Services, ToolContext, ToolError, ToolResult,
+    Answer, CallError, Caller, Capture, Clock, Concurrency, DigestKey, Effect, ErrorKind, IdempotencyKey, Invocation,
+    JsonObject, Limit, LimitScope, Per, Services, ToolContext, ToolError, ToolResult,
 };
 use crate::callers::Callers;
 use crate::ledger::memory::Memory;
@@ -569,4 +569,97 @@ async fn an_escape_sequence_does_not_hide_a_secret() {
     let tool = Tool::new("leaks", "…").effect(Effect::Read);
     let registry = registry([tool.call(|_, _| async { Ok("top-\u{1b}[1msecret\u{1b}[0m-value\u{8}") })], 10);
     assert_eq!(call(&registry, "leaks", None).await.unwrap().result.as_text(), "[redacted]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn successes_fill_the_retry_budget() {
+    let (registry, script, ran) = with_script(|tool| tool.attempts(2));
+    let fails_twice = async || {
+        script.lock().unwrap().extend([limited(true), limited(true)]);
+        assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+        script.lock().unwrap().clear();
+    };
+    for _ in 0..100 {
+        fails_twice().await;
+    }
+    let attempts_of_the_next = async || {
+        let before = ran.load(Ordering::SeqCst);
+        fails_twice().await;
+        ran.load(Ordering::SeqCst) - before
+    };
+    assert_eq!(attempts_of_the_next().await, 1, "the budget is used up");
+    // A retry costs five; a call that succeeds at once gives one back.
+    for _ in 0..4 {
+        assert!(call(&registry, "t", None).await.is_ok());
+    }
+    assert_eq!(attempts_of_the_next().await, 1);
+    for _ in 0..5 {
+        assert!(call(&registry, "t", None).await.is_ok());
+    }
+    assert_eq!(attempts_of_the_next().await, 2);
+}
+
+fn invocation_of(registry: &Registry, tool: &str) -> Invocation {
+    let name = registry.get(tool).unwrap().definition.name.clone();
+    Invocation::new(name, JsonObject::new(), Arc::new(Caller::anonymous()), Timestamp::now())
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_without_caller_is_not_started() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let runs = ran.clone();
+    let limit = Limit { calls: 10, per: Per::Lifetime, scope: LimitScope::Tool };
+    let tool = Tool::new("writes", "…").effect(Effect::Write).limit(limit).call(move |_, _| {
+        runs.fetch_add(1, Ordering::SeqCst);
+        async { Ok("done") }
+    });
+    let registry = registry([tool], 10);
+    let invocation = invocation_of(&registry, "writes");
+    let notes = invocation.notes.clone();
+    // The reservation cannot be made while this is held; meanwhile the caller leaves.
+    let held = notes.reserving.lock().await;
+    let entry = registry.get("writes").unwrap();
+    assert!(tokio::time::timeout(SECOND, registry.invoke(&entry, invocation)).await.is_err());
+    drop(held);
+    assert_eq!(states(&registry).await, [State::Cancelled]);
+    assert_eq!((ran.load(Ordering::SeqCst), used(&registry, "writes").await), (0, 0));
+}
+
+async fn keyed(registry: &Registry, key: &str) -> Result<Answer, CallError> {
+    let mut invocation = invocation_of(registry, "t");
+    invocation.key = Some(IdempotencyKey::parse(key.as_bytes()).unwrap());
+    registry.invoke(&registry.get("t").unwrap(), invocation).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelled_read_gives_its_key_back() {
+    let (registry, script, ran) = with_script(|tool| tool);
+    script.lock().unwrap().push(Said::Hangs);
+    let running = tokio::spawn({
+        let registry = registry.clone();
+        async move { keyed(&registry, "k").await.map(|answer| answer.replayed) }
+    });
+    tokio::time::sleep(SECOND).await;
+    registry.shared().running.cancel_all();
+    assert_eq!(running.await.unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
+    let answer = keyed(&registry, "k").await.unwrap();
+    assert!(!answer.replayed && ran.load(Ordering::SeqCst) == 2, "the same key runs the read again");
+    assert!(keyed(&registry, "k").await.unwrap().replayed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_stays_when_an_attempt_had_effect() {
+    let refused = || Said::Fails(ToolError::upstream("connection refused").before_anything());
+    // The last line runs first: one attempt reached the upstream, the next one did not.
+    for (script_lines, keeps) in [(vec![refused(), down()], true), (vec![refused()], false)] {
+        let attempts = u32::try_from(script_lines.len()).unwrap();
+        let (registry, script, ran) = with_script(|tool| tool.effect(Effect::Idempotent).attempts(attempts));
+        script.lock().unwrap().extend(script_lines);
+        let first = keyed(&registry, "k").await.unwrap_err();
+        assert_eq!(first.kind(), ErrorKind::UpstreamFailed);
+        let runs = ran.load(Ordering::SeqCst);
+        let again = keyed(&registry, "k").await;
+        let ran_again = ran.load(Ordering::SeqCst) > runs;
+        assert_eq!((again.is_err(), ran_again), (keeps, !keeps), "{attempts} attempts");
+    }
 }

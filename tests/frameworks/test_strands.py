@@ -103,7 +103,9 @@ def test_what_does_not_fit_never_reaches_the_framework(framework):
 
 def test_side_by_side(framework):
     parallel(16, lambda n: ok(framework.crib.invoke("later", {"x": n})))
-    slow = later(lambda: framework.crib.invoke("sleep", {"seconds": 1}))
+    slow = later(lambda: framework.crib.invoke("sleep", {"seconds": 5}))
+    framework.crib.wait_row("tool=sleep&state=running")
     ok(framework.crib.invoke("calculator", {"expression": "1+1"}))
+    assert framework.crib.rows("tool=sleep&state=running"), "the one did not wait for the other"
     ok(slow())
     said_no(framework.crib.invoke("value_error", {"why": "x"}))

@@ -106,8 +106,11 @@ def test_health_needs_no_key(crib):
     assert crib.get("/livez").status == 200 and crib.get("/readyz").status == 200
 
 
-def test_callers_do_not_wait_for_each_other(crib):
-    assert all(reply.status == 200 for reply in parallel(10, lambda index: crib.invoke("get_weather", key=[ANN, BOB][index % 2])))
+def test_callers_do_not_wait_for_each_other(start, tmp_path):
+    """Each call waits until the other callers' calls run too."""
+    meets = sh(f"mktemp -p {tmp_path} met.XXXXXX; until [ $(ls {tmp_path} | grep -c met) = 4 ]; do sleep 0.02; done", effect="read")
+    crib = start(manifest(tools={"get_weather": meets}), env=KEYS)
+    assert all(reply.status == 200 for reply in parallel(4, lambda index: crib.invoke("get_weather", key=[ANN, BOB][index % 2])))
 
 
 # ---- Host, Origin, bind ------------------------------------------------------------------------------------------------

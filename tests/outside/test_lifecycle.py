@@ -78,27 +78,18 @@ def test_sigterm_when_idle_is_quick(start):
     assert spent(started) < 10
 
 
-def test_while_draining(start, tmp_path):
-    """After SIGTERM it is not ready, and a new call is refused (draining), or nobody listens any more."""
+@pytest.mark.parametrize("linger, status", [("0s", 503), ("4s", 200)])
+def test_new_call_while_draining(start, tmp_path, linger, status):
+    """After SIGTERM the service is not ready. A new call is served during `linger`, and refused after it."""
     ran = tmp_path / "ran"
-    crib = start({"tools": {"slow": sh(f"echo begun >> {ran}; /bin/sleep 2; echo done", effect="write"), "calculator": {"kind": "native"}}})
+    crib = start({"server": {"linger": linger}, "tools": {"slow": sh(f"echo begun >> {ran}; /bin/sleep 2; echo done", effect="write"), "calculator": {"kind": "native"}}})
     answer = later(lambda: crib.invoke("slow"))
     poll(lambda: lines_in(ran), 10, "it runs")
     crib.terminate()
 
-    def not_ready():
-        try:
-            return crib.get("/readyz", timeout=2).status == 503
-        except OSError:
-            return True
-
-    poll(not_ready, 2, "not ready after SIGTERM")
-    try:
-        reply = crib.invoke("calculator", {"expression": "1"})
-    except OSError:
-        reply = None
-    if reply is not None and reply.status != 200:  # a linger that still takes calls is the third reading
-        problem(reply, 503, "draining")
+    poll(lambda: crib.get("/readyz").status == 503, 2, "not ready after SIGTERM")
+    reply = crib.invoke("calculator", {"expression": "1"})
+    ok(reply) if status == 200 else problem(reply, status, "draining")
     ok(answer())
     crib.stop()
 

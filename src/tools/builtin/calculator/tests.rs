@@ -126,9 +126,8 @@ fn faults_say_what_and_where() {
 #[test]
 fn nothing_is_too_deep_or_too_long() {
     for piece in ["(", "-", "2**", "sin(", "9", "9**9**", "factorial(", "min(1,", "1_"] {
-        let started = std::time::Instant::now();
-        let _ = answer(&piece.repeat(1000 / piece.len()));
-        assert!(started.elapsed().as_millis() < 100, "{piece}");
+        let said = answer(&piece.repeat(1000 / piece.len()));
+        assert!(said.starts_with("! ") && said.len() < 200, "{piece}: {said}");
     }
     let nested = format!("{}1{}", "(".repeat(99), ")".repeat(99));
     assert_eq!(answer(&nested), "1");

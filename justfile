@@ -1,0 +1,7 @@
+# Tasks for developers: `just --list`. The program is `rust-just` on PyPI.
+
+# Puts small faults into the code, one at a time, and lists those that no test notices. Takes hours; ARGS go to cargo-mutants:
+# `just mutants --shard 0/20`, `just mutants --file src/names.rs`, `just mutants --in-diff FILE`.
+mutants *ARGS:
+    command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
+    cargo mutants --output target {{ARGS}}
