@@ -17,10 +17,13 @@ pub(in crate::tools) struct Lines<T> {
     tell: T,
     /// Lines told in each span.
     most: u32,
+    /// Bytes after which no more lines are told in a span.
+    most_bytes: usize,
     /// The beginning of a line that has not ended.
     begun: Vec<u8>,
     span_ends: Instant,
     told: u32,
+    told_bytes: usize,
     /// The newest line that was too many for its span, as it came: most of such are never looked at.
     held: Option<Vec<u8>>,
     /// Lines left out since the last that was told.
@@ -30,7 +33,15 @@ pub(in crate::tools) struct Lines<T> {
 impl<T: FnMut(&str, u64)> Lines<T> {
     /// Hands at most so many lines a second to `tell`, without control characters.
     pub(in crate::tools) fn new(most: u32, tell: T) -> Self {
-        Self { tell, most, begun: Vec::new(), span_ends: Instant::now(), told: 0, held: None, missed: 0 }
+        let (begun, span_ends) = (Vec::new(), Instant::now());
+        let most_bytes = usize::MAX;
+        Self { tell, most, most_bytes, begun, span_ends, told: 0, told_bytes: 0, held: None, missed: 0 }
+    }
+
+    /// Hands on no further line in a second in which the lines so far had so many bytes: few long lines fill a disk as well as
+    /// many short ones.
+    pub(in crate::tools) fn most_bytes(self, most_bytes: usize) -> Self {
+        Self { most_bytes, ..self }
     }
 
     /// When the line that is held back may be told.
@@ -73,9 +84,9 @@ impl<T: FnMut(&str, u64)> Lines<T> {
         let line = std::mem::take(&mut self.begun);
         let now = Instant::now();
         if now >= self.span_ends {
-            (self.told, self.span_ends) = (0, now + SPAN);
+            (self.told, self.told_bytes, self.span_ends) = (0, 0, now + SPAN);
         }
-        if self.told < self.most {
+        if self.told < self.most && self.told_bytes < self.most_bytes {
             self.missed += u64::from(self.held.take().is_some());
             self.tell(line);
         } else if let Some(mut left_out) = self.held.replace(line) {
@@ -92,6 +103,7 @@ impl<T: FnMut(&str, u64)> Lines<T> {
             return;
         }
         self.told += 1;
+        self.told_bytes = self.told_bytes.saturating_add(line.len());
         (self.tell)(&line, std::mem::take(&mut self.missed));
     }
 }
@@ -147,5 +159,19 @@ mod tests {
         assert_eq!(all.len(), 51);
         let (last, missed) = all.last().unwrap();
         assert_eq!((last.len(), *missed), (LONGEST, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_are_bounded_as_lines_are() {
+        let told = Told::default();
+        let mut lines = lines(&told).most_bytes(1000);
+        let line = format!("{}\n", "x".repeat(400));
+        for second in 0..3 {
+            (0..20).for_each(|_| lines.push(line.as_bytes()));
+            assert_eq!(told.borrow().len(), 3, "second {second}");
+            tokio::time::advance(SPAN).await;
+            lines.release();
+            assert_eq!(told.take().last(), Some(&("x".repeat(400), 16)), "the last line, and how many were left out");
+        }
     }
 }

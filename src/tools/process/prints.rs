@@ -16,7 +16,9 @@ use crate::secrets::Redactor;
 /// Longest line in the log, in bytes.
 const LONGEST: usize = 4 << 10;
 /// Lines in the log each second: a person looks there later, and a traceback should be among them.
-const MOST: u32 = 1000;
+const MOST: u32 = 200;
+/// Bytes in the log each second, beyond which no further line is told: about 5 GB a day from a program that never stops.
+const MOST_BYTES: usize = 64 << 10;
 /// Lines that are kept to say why a program never came up.
 const KEPT: usize = 5;
 /// After its program has gone a pipe closes, unless something that it started holds it.
@@ -46,7 +48,8 @@ impl Prints {
                 let line = clean(line, &redactor);
                 tell(&line, Some(missed).filter(|missed| *missed > 0));
                 keep(&last, line);
-            });
+            })
+            .most_bytes(MOST_BYTES);
             let mut chunk = vec![0; 8 << 10];
             let mut leave = None;
             loop {
