@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use wildmatch::WildMatch;
 
 use crate::call::{Caller, Limit};
 use crate::changes::Changes;
+use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
 
 /// One caller as the manifest declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,9 +17,9 @@ pub struct CallerSettings {
     pub name: String,
     /// SHA-256 of its key. Keys are long and random, so a slow hash would add nothing but time.
     pub key_sha256: [u8; 32],
-    /// Tools it may use, as patterns with `*`; `None`: all.
+    /// Tools it may use: names in any spelling, aliases, patterns with `*`; `None`: all.
     pub allow: Option<Vec<String>>,
-    /// Tools it may not use; wins over `allow`.
+    /// Tools it may not use, named in the same ways; wins over `allow`.
     pub deny: Vec<String>,
     /// Limits on all its calls together.
     pub limits: Vec<Limit>,
@@ -27,22 +27,6 @@ pub struct CallerSettings {
     pub admin: bool,
     /// May read `/metrics`, as an admin may.
     pub metrics: bool,
-}
-
-/// Names of tools, `*` standing for any characters.
-#[derive(Debug, Default, PartialEq)]
-pub struct Patterns(Vec<WildMatch>);
-
-impl Patterns {
-    /// These patterns.
-    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Self {
-        Self(patterns.into_iter().map(WildMatch::new).collect())
-    }
-
-    /// Whether one of them fits this name.
-    pub fn matches(&self, name: &str) -> bool {
-        self.0.iter().any(|pattern| pattern.matches(name))
-    }
 }
 
 /// SHA-256 of a key.
@@ -58,8 +42,8 @@ pub struct Callers(Vec<Known>);
 struct Known {
     caller: Arc<Caller>,
     key_sha256: [u8; 32],
-    allow: Option<Patterns>,
-    deny: Patterns,
+    allow: Option<Vec<ToolPattern>>,
+    deny: Vec<ToolPattern>,
     limits: Vec<Limit>,
     metrics: bool,
 }
@@ -67,10 +51,9 @@ struct Known {
 impl Callers {
     /// The callers with these settings.
     pub fn new(settings: Vec<CallerSettings>) -> Self {
-        let patterns = |texts: &[String]| Patterns::new(texts.iter().map(String::as_str));
         let known = settings.into_iter().map(|one| Known {
-            allow: one.allow.as_deref().map(patterns),
-            deny: patterns(&one.deny),
+            allow: one.allow.as_deref().map(ToolPattern::list),
+            deny: ToolPattern::list(&one.deny),
             caller: Arc::new(Caller { name: one.name.into(), admin: one.admin }),
             key_sha256: one.key_sha256,
             limits: one.limits,
@@ -94,8 +77,11 @@ impl Callers {
         caller.admin || self.0.iter().any(|known| known.metrics && known.caller.name == caller.name)
     }
 
-    /// The caller with this key. Takes the same time whichever key is nearly right.
+    /// The caller with this key. Takes the same time whichever key is nearly right. Nobody has an empty key.
     pub fn authenticate(&self, key: &str) -> Option<Arc<Caller>> {
+        if key.is_empty() {
+            return None;
+        }
         let hash = hash_key(key);
         let mut found = None;
         for known in &self.0 {
@@ -106,11 +92,13 @@ impl Callers {
         found
     }
 
-    /// Who may use the tool `name`: worked out once, when the tool is registered.
-    pub fn grants(&self, name: &str) -> Grants {
+    /// Who may use the tool with these names, its own and its aliases: worked out once, when the tool is registered.
+    /// `exists` says whether a tool has exactly a given name.
+    pub fn grants(&self, names: &[&str], exists: impl Fn(&str) -> bool) -> Grants {
+        let names = || names.iter().copied();
         let verdict = |known: &Known| {
             let allow = known.allow.as_ref();
-            allow.is_none_or(|allow| allow.matches(name)) && !known.deny.matches(name)
+            allow.is_none_or(|allow| any_grants(allow, names(), &exists)) && !any_denies(&known.deny, names(), &exists)
         };
         Grants(self.0.iter().map(|known| (known.caller.name.clone(), verdict(known))).collect())
     }
@@ -165,16 +153,36 @@ mod tests {
         ]);
         assert!(callers.authenticate("key-x").is_none());
         let (a, b) = (callers.authenticate("key-a").unwrap(), callers.authenticate("key-b").unwrap());
-        let may = |caller: &Caller, tool: &str| callers.grants(tool).allow(caller);
+        let may = |caller: &Caller, tool: &str| callers.grants(&[tool], |_| false).allow(caller);
         assert!(may(&a, "get_weather") && may(&a, "search") && may(&b, "get_secret"));
         let nothing = CallerSettings { allow: Some(Vec::new()), ..settings("c", "key-c", &[], &[]) };
         let callers = Callers::new(vec![nothing]);
         assert!(
-            !callers.grants("search").allow(&callers.authenticate("key-c").unwrap()),
+            !callers.grants(&["search"], |_| false).allow(&callers.authenticate("key-c").unwrap()),
             "an empty list allows nothing"
         );
         let gone = Caller { name: "gone".into(), admin: true };
         assert!(!may(&gone, "search") && may(&Caller::anonymous(), "search"));
         assert!(!may(&a, "get_secret") && !may(&a, "searching") && !may(&b, "delete_rows"));
+    }
+
+    #[test]
+    fn aliases_count_in_grants() {
+        let callers = Callers::new(vec![
+            settings("denied", "key-a", &[], &["mailer"]),
+            settings("denied-otherwise", "key-b", &[], &["functions.Send-Mail", "x"]),
+            settings("denied-by-pattern", "key-c", &[], &["Mail*"]),
+            settings("allowed", "key-d", &["Mailer"], &[]),
+            settings("allowed-elsewhere", "key-e", &["calculator"], &[]),
+        ]);
+        let grants = callers.grants(&["send_mail", "mailer"], |_| false);
+        let may: Vec<&str> = callers.iter().filter(|caller| grants.allow(caller)).map(|caller| &*caller.name).collect();
+        assert_eq!(may, ["allowed"]);
+    }
+
+    #[test]
+    fn empty_keys_match_nobody() {
+        let callers = Callers::new(vec![settings("a", "", &[], &[])]);
+        assert!(callers.authenticate("").is_none());
     }
 }

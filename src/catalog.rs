@@ -77,6 +77,13 @@ impl Entry {
         self.grants.allow(caller)
     }
 
+    /// The name under which a call of it is made and answered, if this caller asked for it as `asked`. Of a tool that it may not
+    /// use a caller is told no name but its own word.
+    pub(crate) fn name_for(&self, caller: &Caller, asked: &str) -> ToolName {
+        let asked = (!self.allows(caller)).then(|| ToolName::parse(asked).ok()).flatten();
+        asked.unwrap_or_else(|| self.definition.name.clone())
+    }
+
     /// How its circuit breaker stands; `None` if it has none.
     pub fn breaker(&self) -> Option<BreakerStatus> {
         self.breaker.as_ref().map(|breaker| breaker.status())
@@ -125,6 +132,8 @@ pub struct Catalog {
     callers: Arc<Callers>,
     caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>,
     calls: CallSettings,
+    /// Names and aliases of all tools that are to be in it, whether they have their place yet or not.
+    announced: Arc<HashSet<ToolName>>,
 }
 
 /// How a name led to its tool.
@@ -197,6 +206,18 @@ impl Catalog {
         Self::new(self.callers.clone(), self.calls.clone())
     }
 
+    /// Says which names its tools will have, before the first is built: an entry of a caller's `allow` that is the name of one
+    /// tool grants no other.
+    pub(crate) fn announce<'t>(&mut self, tools: impl Iterator<Item = &'t Tool>) {
+        let names = tools.flat_map(|tool| std::iter::once(&tool.definition.name).chain(&tool.definition.aliases));
+        self.announced = Arc::new(names.cloned().collect());
+    }
+
+    /// Who may use the tool with these names.
+    fn grants(&self, names: &[&str]) -> Grants {
+        self.callers.grants(names, |name| self.announced.contains(name))
+    }
+
     /// How messages of models are treated.
     pub fn calls(&self) -> &CallSettings {
         &self.calls
@@ -216,7 +237,7 @@ impl Catalog {
         let Tool { definition, kind, origin, policy, settings, stopped, runner, .. } = tool;
         let policy = Policy { capture: policy.capture.or(Some(bench.shared.capture)), ..policy.bounded() };
         let name = definition.name.clone();
-        let grants = Arc::new(self.callers.grants(name.as_str()));
+        let grants = Arc::new(self.grants(&definition.names().collect::<Vec<_>>()));
         let is_on = bench.switches.get(name.as_str()).copied().unwrap_or(policy.enabled);
         let before = bench.before.by_name.get(&name);
         let same = before.filter(|before| before.is(&definition, (kind, origin, stopped), &policy, &settings, &runner));
@@ -379,7 +400,7 @@ impl Catalog {
         let names = || std::iter::once(name).chain(bare).filter(|name| ToolName::parse(name).is_ok());
         self.unlisted.iter().find(|source| {
             let is_its = |name: &str| name.len() > source.prefix.len() && name.starts_with(&source.prefix);
-            names().any(|name| is_its(name) && self.callers.grants(name).allow(caller))
+            names().any(|name| is_its(name) && self.grants(&[name]).allow(caller))
         })
     }
 

@@ -64,6 +64,7 @@ pub mod stack;
 mod start;
 mod stored;
 mod subcalls;
+mod tool_pattern;
 pub mod tools;
 
 pub use app::{App, AppBuilder, Error};

@@ -165,6 +165,8 @@ impl Registry {
             let before = registry.catalog();
             let bench = registry.bench(&before, &switches);
             let mut next = Catalog::new(callers, calls);
+            let brought = groups.iter().flat_map(|group| group.choices.iter().flatten().chain(&group.otherwise));
+            next.announce(tools.iter().chain(added.iter()).chain(brought).chain(&registered));
             for tool in tools.into_iter().chain(added.iter().cloned()) {
                 let entry = next.build(tool, &bench)?;
                 next.insert(entry)?;

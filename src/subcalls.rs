@@ -28,7 +28,7 @@ impl SubCalls for Others {
     fn offers(&self, asking: &ToolContext, wanted: &Wanted<'_>) -> Vec<Offered> {
         let Some(catalog) = self.catalog() else { return Vec::new() };
         let denials = Denials::of(asking);
-        let usable = |entry: &Arc<Entry>| wanted(&entry.definition.name) && !denials.denies(entry.names());
+        let usable = |entry: &Arc<Entry>| wanted(&entry.definition) && !denials.denies(entry.names());
         let entries = catalog.list(&asking.caller).into_iter().filter(usable);
         // One by one: what cannot be called is left out, and must not lend its name to the next.
         let offer = |entry: Arc<Entry>| {
@@ -59,7 +59,7 @@ impl SubCalls for Others {
                 (Mended { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable)))
             }
         };
-        let name = entry.definition.name.clone();
+        let name = entry.name_for(&asking.caller, &call.name);
         let invocation = asking.below(name, mended.arguments, &call, self.clock.now());
         let mut invocation = invocation.ok_or_else(|| NoAnswer::TooDeep(asking.depth()))?;
         invocation.unreadable = unreadable;
@@ -85,9 +85,9 @@ impl Others {
     /// The tool that is meant. One that is not wanted is not there.
     fn find(&self, asking: &ToolContext, wanted: &Wanted<'_>, name: &str) -> Result<(Arc<Entry>, How), Vec<String>> {
         let catalog = self.catalog().ok_or_else(Vec::new)?;
-        let is_wanted = |name: &String| catalog.get(name).is_some_and(|entry| wanted(&entry.definition.name));
+        let is_wanted = |name: &String| catalog.get(name).is_some_and(|entry| wanted(&entry.definition));
         match catalog.resolve(name, &asking.caller) {
-            Ok((entry, how)) if wanted(&entry.definition.name) => Ok((entry.clone(), how)),
+            Ok((entry, how)) if wanted(&entry.definition) => Ok((entry.clone(), how)),
             Ok(_) => Err(Vec::new()),
             Err(NotFound::Unknown { did_you_mean }) => Err(did_you_mean.into_iter().filter(is_wanted).collect()),
             Err(NotFound::Unlisted { .. }) => Err(Vec::new()),

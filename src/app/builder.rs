@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use wildmatch::WildMatch;
 
 use super::declared::venvs;
 use super::{App, Error};
@@ -25,7 +24,8 @@ use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
 use crate::start::Person;
-use crate::tools::{Source, SourceSettings, Tool, builtin};
+use crate::tool_pattern::ToolPattern;
+use crate::tools::{OwnPorts, Source, SourceSettings, Tool, builtin};
 
 /// Collects what a service is made of.
 #[derive(Default)]
@@ -40,6 +40,7 @@ pub struct AppBuilder {
     allow_open: bool,
     deny: Vec<String>,
     demo: bool,
+    is_alone: bool,
     clock: Option<Clock>,
     call_log: Option<CallLog>,
     person: Option<Person>,
@@ -111,7 +112,7 @@ impl AppBuilder {
         self
     }
 
-    /// Switches off every tool whose name fits the pattern (`*` stands for anything).
+    /// Switches off every tool with this name or alias, in any spelling; `*` stands for any characters.
     #[must_use]
     pub fn deny(mut self, pattern: impl Into<String>) -> Self {
         self.deny.push(pattern.into());
@@ -122,6 +123,13 @@ impl AppBuilder {
     #[must_use]
     pub fn demo(mut self) -> Self {
         self.demo = true;
+        self
+    }
+
+    /// Nothing is added to the tools of the manifest by this program, so a name in it that means none of them is an error.
+    #[must_use]
+    pub(crate) fn alone(mut self) -> Self {
+        self.is_alone = true;
         self
     }
 
@@ -163,16 +171,20 @@ impl AppBuilder {
             allow_open,
             deny,
             demo,
+            is_alone,
             clock,
             call_log,
             person,
         } = self;
+        let own = OwnPorts::default();
         let mut plan = Plan {
             manifest,
+            is_alone: is_alone && sources.is_empty() && tools.is_empty(),
             sources,
+            own: own.clone(),
             venvs: PathBuf::new(),
-            program: tools.into_iter().chain(demo.then(builtin::demo).into_iter().flatten()).collect(),
-            deny: deny.iter().map(|pattern| WildMatch::new(pattern)).collect(),
+            program: tools.into_iter().chain(demo.then(|| builtin::demo(&own)).into_iter().flatten()).collect(),
+            deny: ToolPattern::list(&deny),
             allow_open,
             listen: listen.clone(),
             ledger_given: ledger.is_some(),
@@ -209,6 +221,6 @@ impl AppBuilder {
         let retention = place.retention;
         let registry = Arc::new(Registry::new(shared, Arc::new(Callers::default()), services));
         let live = Live::start(registry, plan, manifest, seen).await?;
-        Ok(App { live, settings, listen, retention, demo, person, ending: CancellationToken::new() })
+        Ok(App { live, settings, listen, own, retention, demo, person, ending: CancellationToken::new() })
     }
 }

@@ -1,6 +1,5 @@
 //! The tools of a manifest, without a service.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,7 +31,9 @@ pub(crate) struct Declared {
 
 /// Reads a manifest and lists its sources once; `told` hears what takes long.
 pub(crate) async fn declared(path: &Path, told: fn(&str, &str)) -> Result<Declared, Error> {
-    let manifest = manifest::load(path, &manifest::Process, &HashMap::new()).map_err(Error::Manifest)?;
+    let manifest =
+        manifest::load_for(path, &manifest::Process, &manifest::Host { is_alone: true, ..manifest::Host::default() })
+            .map_err(Error::Manifest)?;
     let Manifest { mut tools, mut sources, calls, ledger, secrets, .. } = manifest;
     for source in &mut sources {
         source.settings.keep_venvs_in(&venvs(&ledger));

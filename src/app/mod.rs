@@ -9,6 +9,7 @@ mod error;
 mod serving;
 mod signals;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,12 +24,15 @@ use crate::http::{self, ServerSettings};
 use crate::live::{Live, SourceView};
 use crate::registry::Registry;
 use crate::start::Person;
+use crate::tools::OwnPorts;
 
 /// A service, built and not yet listening.
 pub struct App {
     live: Arc<Live>,
     settings: ServerSettings,
     listen: String,
+    /// What its tools may not call.
+    own: OwnPorts,
     retention: Option<Duration>,
     demo: bool,
     person: Option<Person>,
@@ -66,7 +70,13 @@ impl App {
         self.live.sources()
     }
 
-    /// The HTTP face without a socket, to be driven in process or mounted elsewhere.
+    /// Says where a program that serves [`App::router`] itself listens: no tool calls an address of this machine at that port,
+    /// whatever the manifest allows. [`App::serve`] says so by itself; nobody else knows the port.
+    pub fn listens_at(&self, address: SocketAddr) {
+        self.own.add(address.port());
+    }
+
+    /// The HTTP face without a socket, to be driven in process or mounted elsewhere. See [`App::listens_at`].
     pub fn router(&self) -> Router {
         http::router(self.live.clone(), &self.settings, &self.ending)
     }

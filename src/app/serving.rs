@@ -43,6 +43,7 @@ impl App {
         let failed = |source| Error::Listen { listen: listen.clone(), source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        self.listens_at(address);
         let alone = self.registry().catalog().callers().is_empty();
         let open = alone && !manifest::is_loopback(&address);
         if open && !self.settings.allow_open {

@@ -170,6 +170,13 @@ pub struct Definition {
     pub env: Vec<EnvVar>,
 }
 
+impl Definition {
+    /// Its name, then its aliases.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.name).chain(&self.aliases).map(ToolName::as_str)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -91,8 +91,8 @@ pub enum NoAnswer {
     Failed(Box<Failure>),
 }
 
-/// Which tools are meant, by their own names.
-pub type Wanted<'a> = dyn Fn(&ToolName) -> bool + Send + Sync + 'a;
+/// Which tools are meant.
+pub type Wanted<'a> = dyn Fn(&Definition) -> bool + Send + Sync + 'a;
 
 /// The other tools of the service. A tool finds them as `context.service::<Arc<dyn SubCalls>>()`.
 ///

@@ -124,7 +124,7 @@ impl ManifestArg {
     /// A builder with the manifest, or with the demo's tools.
     pub(super) fn builder(&self) -> Result<AppBuilder, Error> {
         match self.path() {
-            Some(path) => App::builder().manifest(path),
+            Some(path) => App::builder().alone().manifest(path),
             None => Ok(App::builder().demo()),
         }
     }

@@ -12,7 +12,7 @@ use crate::file_handles;
 use crate::formats::{self, Format, Names, Offer};
 use crate::http;
 use crate::log::{self, CallLog, LogWriter};
-use crate::tools::builtin;
+use crate::tools::{OwnPorts, builtin};
 
 pub(super) async fn serve(manifest: &ManifestArg, how: ServeArgs, log: &LogWriter) -> Result<(), Failure> {
     if how.listens_nowhere() {
@@ -50,7 +50,9 @@ pub(super) async fn serve(manifest: &ManifestArg, how: ServeArgs, log: &LogWrite
 pub(super) async fn tools(manifest: &ManifestArg, format: Format) -> Result<(), Failure> {
     let Declared { mut tools, calls, faults } = match manifest.path() {
         Some(path) => app::declared(&path, told).await?,
-        None => Declared { tools: builtin::demo(), calls: CallSettings::default(), faults: Vec::new() },
+        None => {
+            Declared { tools: builtin::demo(&OwnPorts::default()), calls: CallSettings::default(), faults: Vec::new() }
+        }
     };
     tools.sort_by(|a, b| a.name().cmp(b.name()));
     print_json(&match format {

@@ -132,7 +132,7 @@ fn resolve_allowed(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc
     if entry.allows(caller) {
         return Ok(entry);
     }
-    let (caller, tool) = (caller.name.to_string(), entry.definition.name.to_string());
+    let (caller, tool) = (caller.name.to_string(), entry.name_for(caller, name).to_string());
     let failure = Failure::from(&CallError::Forbidden { caller, tool });
     Err(ApiError::Call { failure, invocation: None })
 }
@@ -196,7 +196,7 @@ pub(super) async fn invoke(
 ) -> Result<Response, ApiError> {
     let (entry, how) = resolve(&catalog, &name, &caller)?;
     let key = idempotency::key(&headers)?;
-    let mut invocation = InvokeRequest::read(body)?.into_invocation(&registry, &entry, caller);
+    let mut invocation = InvokeRequest::read(body)?.into_invocation(&registry, &entry, &name, caller);
     invocation.notes.lock().meta.warnings.extend(how.warning(&name, &entry));
     invocation.request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
     invocation.trace = request_id::trace(&headers);
@@ -221,7 +221,7 @@ pub async fn call_in_process(
     let called = async {
         let (entry, how) = resolve(&registry.catalog(), name, &caller)?;
         let request = InvokeRequest::read(json!({"arguments": arguments}))?;
-        let mut invocation = request.into_invocation(registry, &entry, caller.clone());
+        let mut invocation = request.into_invocation(registry, &entry, name, caller.clone());
         invocation.notes.lock().meta.warnings.extend(how.warning(name, &entry));
         invocation.key = key.filter(|_| entry.policy.idempotency != Idempotency::Off);
         let id = invocation.id;
@@ -239,10 +239,16 @@ pub(super) fn failed(error: &CallError, entry: &Entry, id: InvocationId) -> ApiE
 }
 
 impl InvokeRequest {
-    /// The call that is asked for, as it begins.
-    pub(super) fn into_invocation(self, registry: &Registry, entry: &Entry, caller: Arc<Caller>) -> Invocation {
+    /// The call that is asked for, as it begins. `asked` is the name that led to the tool.
+    pub(super) fn into_invocation(
+        self,
+        registry: &Registry,
+        entry: &Entry,
+        asked: &str,
+        caller: Arc<Caller>,
+    ) -> Invocation {
         let now = registry.shared().clock.now();
-        let mut invocation = Invocation::new(entry.definition.name.clone(), self.arguments, caller, now);
+        let mut invocation = Invocation::new(entry.name_for(&caller, asked), self.arguments, caller, now);
         invocation.run_id = self.run_id.map(Into::into);
         invocation.tool_use_id = self.tool_use_id.map(Into::into);
         invocation.context = self.context;

@@ -2,10 +2,11 @@
 //!
 //! `plan.rs` says what a service is made of, `seen.rs` what was read for it, `reload.rs` puts a new world in place of
 //! the old one or keeps the old one, `watch.rs` says when, `registration.rs` is for tools that come over HTTP and
-//! `fixed.rs` for what waits for the next start, `error.rs` for why nothing came of it; `sources/` has what brings tools of its own. One change is made at a time; readers never wait.
+//! `fixed.rs` for what waits for the next start, `lists.rs` for names that mean no tool, `error.rs` for why nothing came of it; `sources/` has what brings tools of its own. One change is made at a time; readers never wait.
 
 mod error;
 mod fixed;
+mod lists;
 mod plan;
 mod registration;
 mod reload;
@@ -13,8 +14,8 @@ mod seen;
 mod sources;
 mod watch;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch::Sender;
@@ -27,6 +28,7 @@ pub(crate) use sources::{Brought, once};
 pub use sources::{Restarting, SourceState, SourceView, Stopped};
 
 use self::fixed::Fixed;
+use self::lists::Lists;
 use self::seen::Seen;
 use self::sources::{Board, Sources};
 use crate::call::CallSettings;
@@ -43,6 +45,8 @@ pub struct Live {
     /// Held while something changes.
     state: tokio::sync::Mutex<State>,
     status: ArcSwap<Status>,
+    /// Lists of tools' names in the manifest.
+    lists: Mutex<Lists>,
     /// What can be seen of the sources.
     shown: ArcSwap<Vec<Arc<Board>>>,
     /// Told when something of that changes.

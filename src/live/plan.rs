@@ -3,12 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use wildmatch::WildMatch;
-
 use super::seen::{Recorder, Seen};
 use crate::call::EnvVar;
-use crate::manifest::{self, DeclaredSource, Finding, Manifest, Place, Process, Source};
-use crate::tools::{BuildError, Tool};
+use crate::manifest::{self, DeclaredSource, Finding, Host, Manifest, Place, Process, Source};
+use crate::tool_pattern::{ToolPattern, any_denies};
+use crate::tools::{BuildError, OwnPorts, Tool};
 
 /// What stays the same while manifests come and go.
 #[derive(Default)]
@@ -21,8 +20,12 @@ pub struct Plan {
     pub sources: Vec<DeclaredSource>,
     /// Where virtual environments are kept.
     pub venvs: PathBuf,
-    /// Tools whose names fit one of these are off.
-    pub deny: Vec<WildMatch>,
+    /// Tools that one of these means are off.
+    pub(crate) deny: Vec<ToolPattern>,
+    /// No program adds tools or sources.
+    pub(crate) is_alone: bool,
+    /// Where the service listens, once it does.
+    pub(crate) own: OwnPorts,
     /// Somebody said in so many words that no callers are needed.
     pub allow_open: bool,
     /// Where to listen, when that was given outside the manifest.
@@ -46,7 +49,8 @@ impl Plan {
         let natives: HashMap<String, Tool> =
             self.program.iter().map(|tool| (tool.name().to_owned(), tool.clone())).collect();
         let recorder = Recorder::default();
-        let outcome = manifest::load(path, &recorder, &natives).and_then(|manifest| self.not_itself(manifest));
+        let host = Host { natives: Some(&natives), is_alone: self.is_alone, own: self.own.clone() };
+        let outcome = manifest::load_for(path, &recorder, &host).and_then(|manifest| self.not_itself(manifest));
         Reading { outcome, seen: recorder.seen() }
     }
 
@@ -88,7 +92,8 @@ impl Plan {
 
     /// Switches the tool off if it is to be.
     pub(super) fn deny(&self, tool: &mut Tool) {
-        tool.policy.enabled &= !self.deny.iter().any(|pattern| pattern.matches(tool.name()));
+        let is_denied = any_denies(&self.deny, tool.definition.names(), |_| false);
+        tool.policy.enabled &= !is_denied;
     }
 
     /// The sources of program and manifest.

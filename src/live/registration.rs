@@ -41,10 +41,10 @@ impl Live {
             by: by.to_owned(),
             at: self.registry.shared().clock.now(),
         };
-        let (named, defaults) = (name.to_owned(), state.world.defaults.clone());
+        let (named, defaults, own) = (name.to_owned(), state.world.defaults.clone(), self.plan.own.clone());
         // Making an HTTP client reads the system's certificates.
         let read =
-            blocking::on_a_thread(move || read_registered(&named, &definition, &defaults, &Clients::default())).await;
+            blocking::on_a_thread(move || read_registered(&named, &definition, &defaults, &Clients::new(own))).await;
         let (tool, warnings) = read.ok_or(ChangeError::Ledger(Error::Closed))?.map_err(PutError::Definition)?;
         let (entry, is_new) = self.registry.put(self.plan.admit(tool), kept).await?;
         tracing::info!(tool = name, by, is_new, "a tool was registered");
@@ -55,6 +55,7 @@ impl Live {
             // It may have had more names before.
             self.seat_left_out(&mut state).await;
         }
+        self.judge_lists();
         Ok((entry, is_new))
     }
 
@@ -67,6 +68,7 @@ impl Live {
         self.registry.delete(name).await?;
         tracing::info!(tool = name, by, "a registered tool was removed");
         self.seat_left_out(&mut state).await;
+        self.judge_lists();
         Ok(())
     }
 
@@ -76,7 +78,7 @@ impl Live {
         let kept = self.registry.shared().ledger.registered().await?;
         let plan = self.plan.clone();
         let read = move || {
-            let clients = Clients::default();
+            let clients = Clients::new(plan.own.clone());
             let read = |one: Registered| match read(&one, &defaults, &clients) {
                 Ok(tool) => Some(plan.admit(tool)),
                 Err(why) => {

@@ -1,7 +1,7 @@
 //! A new manifest in place of the old one, whole or not at all.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch::Sender;
@@ -32,7 +32,8 @@ impl Live {
         seen: Seen,
     ) -> Result<Arc<Self>, Error> {
         let (world, sources) = (Remembered::default(), Sources::default());
-        let surroundings = Surroundings::of_this_process(registry.shared().redactor.clone());
+        let surroundings =
+            Surroundings::of_this_process(registry.shared().redactor.clone()).of_service_at(plan.own.clone());
         let live = Arc::new(Self {
             _ends: surroundings.ends(),
             surroundings,
@@ -40,6 +41,7 @@ impl Live {
             plan: Arc::new(plan),
             state: State { world, sources, fixed: Fixed::of(&manifest), seen }.into(),
             status: ArcSwap::default(),
+            lists: Mutex::default(),
             shown: ArcSwap::default(),
             told: Sender::new(()),
             has_started: AtomicBool::new(false),
@@ -109,7 +111,7 @@ impl Live {
 
     /// Makes the manifest the current one.
     async fn take(self: &Arc<Self>, state: &mut State, manifest: Manifest) -> Result<(), Error> {
-        let Manifest { defaults, callers, calls, tools, sources, taken, secrets, warnings, pins, .. } = manifest;
+        let Manifest { defaults, callers, calls, tools, sources, taken, secrets, warnings, pins, lists, .. } = manifest;
         // A file that is cut off, or not yet written to its end, must not open the service to everybody.
         if callers.is_empty() && !self.registry.catalog().callers().is_empty() {
             return Err(Error::Unguarded);
@@ -126,6 +128,7 @@ impl Live {
         }
         warn_of(&aside);
         self.seat_left_out(state).await;
+        self.take_lists(lists);
         let registered = self.registry.catalog().count(Origin::Registered);
         tracing::debug!(registered, "registered tools");
         Ok(())

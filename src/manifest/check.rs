@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::finding::{Finding, Severity};
-use super::load::{self, Loaded};
+use super::load::{self, Host, Loaded};
 use super::references::Source;
 use super::{Manifest, lint};
 use crate::tools::Tool;
@@ -27,8 +27,11 @@ impl Checked {
 /// Reads a manifest as [`load`](super::load()) does and looks for what can be used and is hardly meant so. Runs nothing.
 /// `natives` are the embedding program's own tools, by name.
 pub fn check(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -> Checked {
-    let Loaded { manifest, mut findings, written } = load::read(path, source, natives);
+    // A program's own tools are known here; one that has none is taken for the service itself.
+    let host = Host { natives: Some(natives), is_alone: natives.is_empty(), ..Host::default() };
+    let Loaded { manifest, mut findings, idle, written } = load::read(path, source, &host);
     let manifest = manifest.unwrap_or_default();
+    findings.extend(idle);
     findings.extend(lint::lint(&written, manifest.calls.name_matching, source));
     // Errors stay in the order in which they were found, as `serve` has them: the first often causes the next.
     findings.sort_by_key(|finding| {

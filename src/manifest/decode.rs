@@ -32,6 +32,17 @@ impl Findings {
         }
     }
 
+    pub(super) fn warning_of(
+        &mut self,
+        rule: Rule,
+        node: &Node,
+        path: &[String],
+        under: &str,
+        message: impl Into<String>,
+    ) {
+        self.0.push(Finding::warning(node.locate(path).clone(), join(under, path), message).rule(rule));
+    }
+
     pub(super) fn warning(&mut self, node: &Node, path: &[String], under: &str, message: impl Into<String>) {
         self.0.push(Finding::warning(node.locate(path).clone(), join(under, path), message));
     }

@@ -3,24 +3,25 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
+use super::callers;
 use super::clashes;
 use super::decode::{Findings, fields, join};
 use super::finding::{Finding, Place, Severity};
 use super::itself::mounted;
 use super::lock;
-use super::node::{Data, Key, Node};
+use super::node::{Key, Node};
 use super::references::{References, Source};
 use super::rule::Rule;
-use super::sections::{Cache, Caller, Ledger, PolicyEntry, Server};
+use super::sections::{Cache, Ledger, PolicyEntry, Server};
 use super::tool::{self, ToolReader};
+use super::tool_lists;
 use super::{DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest};
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
-use crate::callers::{CallerSettings, hash_key};
 use crate::http::ServerSettings;
 use crate::ledger;
 use crate::pins::Pins;
 use crate::secrets::Redactor;
-use crate::tools::{Clients, Databases, Tool};
+use crate::tools::{Clients, Databases, OwnPorts, Tool};
 
 const SECTIONS: [&str; 10] =
     ["server", "ledger", "cache", "calls", "callers", "include", "defaults", "tools", "python_modules", "mcp_servers"];
@@ -28,12 +29,31 @@ const SECTIONS: [&str; 10] =
 const SHORTEST_SECRET: usize = 3;
 const INCLUDED: [&str; 3] = ["tools", "python_modules", "mcp_servers"];
 
+/// What a manifest is read for.
+#[derive(Default)]
+pub(crate) struct Host<'a> {
+    /// The embedding program's own tools, by name.
+    pub(crate) natives: Option<&'a HashMap<String, Tool>>,
+    /// No program adds tools to those of the manifest.
+    pub(crate) is_alone: bool,
+    /// Where the service listens, once it does.
+    pub(crate) own: OwnPorts,
+}
+
 /// Reads a manifest and everything it includes. `natives` are the embedding program's own tools, by name.
 ///
 /// # Errors
 /// Everything that was found, warnings too, when there is at least one error.
 pub fn load(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -> Result<Manifest, Vec<Finding>> {
-    let Loaded { manifest, mut findings, .. } = read(path, source, natives);
+    load_for(path, source, &Host { natives: Some(natives), ..Host::default() })
+}
+
+/// The same, for this host.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_for(path: &Path, source: &dyn Source, host: &Host<'_>) -> Result<Manifest, Vec<Finding>> {
+    let Loaded { manifest, mut findings, .. } = read(path, source, host);
     // What keeps the manifest from working comes first.
     findings.sort_by_key(|finding| finding.severity);
     match manifest {
@@ -49,6 +69,8 @@ pub fn load(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -
 pub(super) struct Loaded {
     pub(super) manifest: Option<Manifest>,
     pub(super) findings: Vec<Finding>,
+    /// What is odd about lists of tools, as far as it can be told before the sources are listed.
+    pub(super) idle: Vec<Finding>,
     pub(super) written: Written,
 }
 
@@ -97,7 +119,9 @@ pub(super) struct WrittenTool {
 }
 
 /// Reads everything there is to read.
-pub(super) fn read(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -> Loaded {
+pub(super) fn read(path: &Path, source: &dyn Source, host: &Host<'_>) -> Loaded {
+    let none = HashMap::new();
+    let natives = host.natives.unwrap_or(&none);
     let mut loader = Loader {
         source,
         natives,
@@ -106,11 +130,22 @@ pub(super) fn read(path: &Path, source: &dyn Source, natives: &HashMap<String, T
         seen: HashMap::new(),
         sources: HashMap::new(),
         written: Written::default(),
-        clients: Clients::default(),
+        clients: Clients::new(host.own.clone()),
         databases: Databases::default(),
     };
     let mut manifest = loader.manifest(path);
     let mut findings = loader.findings.0;
+    // Where something could not be read, names are missing that are there.
+    let is_whole = findings.iter().all(|finding| finding.rule != Rule::Unreadable)
+        && loader.written.tools.iter().all(|tool| tool.tool.is_some());
+    let idle = manifest.as_mut().map(|manifest| {
+        manifest.lists.extend(tool_lists::of_agents(&loader.written.tools));
+        let natives: Vec<&str> = natives.values().flat_map(|tool| tool.definition.names()).collect();
+        tool_lists::judge(manifest, &loader.written, &natives, host.is_alone)
+    });
+    let idle = idle.filter(|_| is_whole).unwrap_or_default();
+    let (wrong, idle): (Vec<_>, Vec<_>) = idle.into_iter().partition(|finding| finding.severity == Severity::Error);
+    findings.extend(wrong);
     // A value that came by reference may be quoted in a message about it.
     let redactor = Redactor::of_length(SHORTEST_SECRET, loader.secrets.iter().map(String::as_str));
     for finding in &mut findings {
@@ -119,7 +154,7 @@ pub(super) fn read(path: &Path, source: &dyn Source, natives: &HashMap<String, T
     if let Some(manifest) = &mut manifest {
         manifest.secrets = loader.secrets.into_iter().collect();
     }
-    Loaded { manifest, findings, written: loader.written }
+    Loaded { manifest, findings, idle, written: loader.written }
 }
 
 struct Loader<'a> {
@@ -211,7 +246,8 @@ impl Loader<'_> {
             }
             manifest.calls = calls;
         }
-        manifest.callers = self.callers(&root, &base);
+        (manifest.callers, manifest.lists) =
+            callers::read(&root, &base, self.source, &mut self.secrets, &mut self.findings);
         let mut defaults = self.section::<PolicyEntry>(&root, "defaults", &base).unwrap_or_default();
         defaults.capture = defaults.capture.or(capture);
         manifest.capture = capture.unwrap_or_default();
@@ -270,60 +306,6 @@ impl Loader<'_> {
         if section.retention.is_some_and(|keep| keep.0.is_zero()) {
             self.findings.error(root, &key("retention"), "", "at least some time is needed: leave it out to keep all");
         }
-    }
-
-    fn callers(&mut self, root: &Node, base: &Path) -> Vec<CallerSettings> {
-        let Some(node) = root.get("callers") else { return Vec::new() };
-        let Data::List(items) = &node.data else {
-            self.findings.error(node, &[], "callers", "a list of callers is expected here");
-            return Vec::new();
-        };
-        let mut callers: Vec<CallerSettings> = Vec::new();
-        for (at, item) in items.iter().enumerate() {
-            let under = join("callers", &[at.to_string()]);
-            let mut item = item.clone();
-            self.resolve(&mut item, &under, base);
-            let Some(said) = self.findings.decode::<Caller>(&item, &under) else { continue };
-            let key = match (said.key, said.key_sha256) {
-                (Some(key), None) if !key.trim().is_empty() => {
-                    self.secrets.insert(key.clone());
-                    Some(hash_key(key.trim()))
-                }
-                (None, Some(hash)) => hex::decode(hash.trim()).ok().and_then(|bytes| bytes.try_into().ok()),
-                _ => None,
-            };
-            let Some(key_sha256) = key else {
-                let message = "one of key (not empty) and key_sha256 (64 hex digits) is needed";
-                self.findings.error(&item, &[], &under, message);
-                continue;
-            };
-            let plain = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
-            if said.name.is_empty() || said.name.len() > 128 || !said.name.chars().all(plain) {
-                let message = "a caller's name has 1 to 128 characters of A-Z a-z 0-9 _ - . @";
-                self.findings.error(&item, &["name".into()], &under, message);
-            }
-            if said.name == crate::call::Caller::ANONYMOUS {
-                let message = "this name stands for callers without a key: choose another";
-                self.findings.error(&item, &["name".into()], &under, message);
-            }
-            if callers.iter().any(|other| other.name == said.name) {
-                let message = "this name is there twice: names are unique";
-                self.findings.error_of(Rule::DuplicateName, &item, &["name".into()], &under, message);
-            }
-            if callers.iter().any(|other| other.key_sha256 == key_sha256) {
-                self.findings.error(&item, &["key".into()], &under, "another caller has the same key");
-            }
-            callers.push(CallerSettings {
-                name: said.name,
-                key_sha256,
-                allow: said.allow,
-                deny: said.deny,
-                limits: said.limits,
-                admin: said.admin,
-                metrics: said.metrics,
-            });
-        }
-        callers
     }
 
     fn tools(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {

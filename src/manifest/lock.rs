@@ -4,8 +4,6 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use wildmatch::WildMatch;
-
 use super::Manifest;
 use super::decode::Findings;
 use super::finding::{Finding, Place};
@@ -17,7 +15,7 @@ use crate::call::ToolName;
 use crate::call::json::parse_strict;
 use crate::pins::{self, Pins, ServerPins};
 use crate::tools::SourceSettings;
-use crate::tools::mcp::ServerSettings;
+use crate::tools::mcp::{ServerSettings, ToolFilter};
 
 /// Reads the pins of the manifest at `path`, if it has any. What cannot be read is an error: served without them a server
 /// could say what it likes.
@@ -97,8 +95,7 @@ pub(super) fn pin(manifest: &mut Manifest, pins: &Pins) {
 
 /// Whether `include` and `exclude` let a tool of that name in.
 pub(super) fn takes(settings: &ServerSettings, own: &str) -> bool {
-    let fits = |patterns: &[String]| patterns.iter().any(|pattern| WildMatch::new(pattern).matches(own));
-    (settings.include.is_empty() || fits(&settings.include)) && !fits(&settings.exclude)
+    ToolFilter::of(settings).takes(own)
 }
 
 #[cfg(test)]

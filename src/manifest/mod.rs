@@ -1,13 +1,15 @@
 //! The YAML file that declares tools, callers and settings.
 //!
 //! `node.rs` reads YAML with places, `references.rs` brings in secrets, `decode.rs` holds what is written against the
-//! types in `sections.rs`, `tool.rs` makes tools of entries, `modules.rs` and `servers.rs` sources of tools (`brought.rs`: what both say of these; `lock.rs`: what was approved of servers; `clashes.rs`: names that they could both have; `itself.rs`: a server that is the service). As many faults as possible are found in one go, each
+//! types in `sections.rs`, `tool.rs` makes tools of entries, `modules.rs` and `servers.rs` sources of tools (`brought.rs`: what both say of these; `lock.rs`: what was approved of servers; `clashes.rs`: names that they could both have; `itself.rs`: a server that is the service), `callers.rs` who may call, `tool_lists.rs` lists of tools that name none. As many faults as possible are found in one go, each
 //! with its place and what would be right. `lint/` looks at what can be used for what is hardly meant so.
 
 mod brought;
+mod callers;
 mod check;
 mod clashes;
 mod decode;
+mod defaults;
 mod finding;
 mod itself;
 mod lint;
@@ -23,19 +25,21 @@ mod sections;
 mod servers;
 mod source;
 mod tool;
+mod tool_lists;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 pub use check::{Checked, check};
 pub use finding::{Finding, Place, Severity};
 pub(crate) use itself::mounted;
 pub use load::load;
+pub(crate) use load::{Host, load_for};
 pub(crate) use references::read_file;
 pub use references::{Process, Source};
 pub use registered::{Defaults, read_registered};
 pub use rule::Rule;
 pub use source::{DeclaredSource, SourceRules, ToolRules};
+pub(crate) use tool_lists::{Knowledge, ListEntry};
 
 use crate::call::{CallSettings, Capture, DigestKey};
 use crate::callers::CallerSettings;
@@ -64,6 +68,8 @@ pub struct Manifest {
     pub defaults: Defaults,
     /// `callers:`
     pub callers: Vec<CallerSettings>,
+    /// The entries of all lists of tools, to be looked at again when all tools are known.
+    pub(crate) lists: Vec<ListEntry>,
     /// `tools:`, includes too.
     pub tools: Vec<Tool>,
     /// `python_modules:` and `mcp_servers:`, includes too.
@@ -84,34 +90,6 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:7411";
 pub const DEFAULT_LEDGER: &str = "sqlite://toolcrib.db";
 /// Results kept in memory when nobody says otherwise.
 pub const DEFAULT_CACHE_BYTES: u64 = 64 << 20;
-
-impl Default for Manifest {
-    fn default() -> Self {
-        Self {
-            server: ServerSettings::default(),
-            listen: DEFAULT_LISTEN.into(),
-            ledger: ledger::Settings {
-                url: DEFAULT_LEDGER.into(),
-                base: PathBuf::new(),
-                durability: ledger::Durability::default(),
-                retention: None,
-                accept_loss: false,
-            },
-            capture: Capture::default(),
-            digest_key: None,
-            cache_bytes: DEFAULT_CACHE_BYTES,
-            calls: CallSettings::default(),
-            defaults: Defaults::default(),
-            callers: Vec::new(),
-            tools: Vec::new(),
-            sources: Vec::new(),
-            pins: None,
-            taken: Vec::new(),
-            secrets: Vec::new(),
-            warnings: Vec::new(),
-        }
-    }
-}
 
 /// Whether an address is reachable from this machine only.
 pub fn is_loopback(address: &SocketAddr) -> bool {

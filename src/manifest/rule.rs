@@ -63,12 +63,12 @@ rules! {
     // Secrets.
     LiteralSecret "literal-secret" "what looks like a secret, written out",
     ShortSecret "short-secret" "hint: a secret too short to be taken out of answers",
-    ShortKey "short-key" "a caller's key that could be guessed",
+    ShortKey "short-key" "a caller's key that could be guessed: short, a placeholder, one character repeated",
     UnusedEnv "unused-env" "a declared variable that the tool does not use",
     // Callers, addresses, files.
-    UnknownCoworker "unknown-coworker" "a coworker that is no agent, or takes no task",
+    UnknownCoworker "unknown-coworker" "a coworker that is no agent, or takes no task (error: that is no tool)",
     UnusedCaller "unused-caller" "a caller that may use no tool",
-    IdlePattern "idle-pattern" "a pattern that matches no tool (hint: in deny)",
+    IdlePattern "idle-pattern" "an entry of a list that means no tool (error: a name, where all are known; hint: a pattern in deny)",
     UnreachableTool "unreachable-tool" "a tool that no caller may use",
     NoAdmin "no-admin" "hint: nobody can reach the operator's routes",
     MalformedHost "malformed-host" "an allowed host or origin that no request can name",

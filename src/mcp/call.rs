@@ -52,7 +52,7 @@ pub fn prepare(
         }
     })?;
     let (entry, now) = (entry.clone(), registry.shared().clock.now());
-    let mut invocation = Invocation::new(entry.definition.name.clone(), arguments, guest.caller.clone(), now);
+    let mut invocation = Invocation::new(entry.name_for(&guest.caller, name), arguments, guest.caller.clone(), now);
     invocation.request_id = guest.request_id.clone();
     invocation.trace = meta::trace(said).or_else(|| guest.trace.clone());
     meta::read(said, &entry.policy, &mut invocation).map_err(|wrong| ErrorData::invalid_params(wrong, None))?;

@@ -27,7 +27,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use config::{BuildContext, ConfigFault, ParameterUse};
-pub use http::Clients;
+pub use http::{Clients, OwnPorts};
 pub use source::{Listed, Offer, Prints, Said, Source, SourceFault, SourceStatus, Told};
 pub use sources::SourceSettings;
 pub use sql::Databases;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
+use super::http::OwnPorts;
 use super::process::Sweeps;
 use crate::secrets::Redactor;
 
@@ -17,6 +18,8 @@ pub struct Surroundings {
     pub redactor: Arc<Redactor>,
     /// For finding programs and building virtual environments; no worker of a Python module sees it.
     pub variables: BTreeMap<OsString, OsString>,
+    /// Where the service listens, which no source is reached at.
+    pub own: OwnPorts,
     sweeps: Arc<Mutex<Weak<Sweeps>>>,
 }
 
@@ -64,7 +67,13 @@ impl Surroundings {
         let texts = variables.iter().filter_map(|(name, value)| name.to_str().zip(value.to_str()));
         let secrets: Vec<String> = texts.flat_map(|(name, value)| secrets(name, value)).collect();
         redactor.learn(secrets.iter().map(String::as_str));
-        Self { redactor, variables, sweeps: Arc::default() }
+        Self { redactor, variables, own: OwnPorts::default(), sweeps: Arc::default() }
+    }
+
+    /// The same around a service that listens, or will listen, at these ports.
+    #[must_use]
+    pub fn of_service_at(self, own: OwnPorts) -> Self {
+        Self { own, ..self }
     }
 
     /// To be held as long as the service runs: the end of a server that was taken out of it is waited for with the others,

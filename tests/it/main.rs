@@ -12,7 +12,8 @@ mod calls; // what a tool gets and what its answer comes to
 mod cancel; // the caller leaves
 mod capture; // what the ledger keeps of what was said
 mod examples; // every example manifest loads, and is called
-mod formats; // schemas in the shapes of model APIs
+mod formats;
+mod grants; // schemas in the shapes of model APIs
 mod idempotency; // asking again is not asking twice
 mod limits; // usage limits under a clock that we move
 mod log; // the event of each call, and the ids of requests

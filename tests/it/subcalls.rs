@@ -4,7 +4,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use toolcrib::call::{NoAnswer, SubCall, SubCalls, ToolName};
+use toolcrib::call::{Definition, NoAnswer, SubCall, SubCalls};
 use toolcrib::{App, Effect, Tool, ToolContext};
 
 use crate::sources::{offer, runner, scripted};
@@ -17,7 +17,7 @@ fn others(context: &ToolContext) -> Arc<dyn SubCalls> {
 async fn call(context: &ToolContext, name: &str, arguments: Value) -> Result<Value, NoAnswer> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let call = SubCall { name: name.into(), arguments, cut_off: false, tool_use_id: None, deadline, levels: None };
-    let answer = others(context).call(context, &|_: &ToolName| true, call).await?;
+    let answer = others(context).call(context, &|_: &Definition| true, call).await?;
     Ok(json!({"said": answer.result.content}))
 }
 
@@ -35,7 +35,7 @@ async fn a_tool_that_is_down_is_not_offered_and_lends_its_name_to_no_other() {
     down.down.store(true, std::sync::atomic::Ordering::SeqCst);
     let source = scripted([Ok(vec![offer("a_down", down), offer("b_up", up)])]);
     let shows = Tool::new("shows", "…").effect(Effect::Read).call(|_, context| async move {
-        let offers = others(&context).offers(&context, &|_: &ToolName| true);
+        let offers = others(&context).offers(&context, &|_: &Definition| true);
         let names = offers.iter().map(|offer| json!([offer.definition.name, offer.openai["function"]["name"]]));
         Ok(json!({"names": names.collect::<Vec<_>>()}))
     });

@@ -5,7 +5,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
-use toolcrib::call::{SubCall, SubCalls, ToolName, TraceContext};
+use toolcrib::call::{Definition, SubCall, SubCalls, TraceContext};
 use toolcrib::{Tool, ToolContext};
 
 use crate::support::mcp::{last, modern};
@@ -43,7 +43,7 @@ fn asks() -> Tool {
             deadline,
             levels: None,
         };
-        let answer = others.call(&context, &|_: &ToolName| true, call).await.map_err(|error| format!("{error:?}"))?;
+        let answer = others.call(&context, &|_: &Definition| true, call).await.map_err(|error| format!("{error:?}"))?;
         Ok(json!({"own": own, "below": answer.result.structured_content}))
     })
 }

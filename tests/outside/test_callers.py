@@ -72,6 +72,70 @@ def test_allow_and_deny(crib):
     problem(crib.invoke("delete_rows", key=BOB), 403, "forbidden")
 
 
+def test_a_denied_alias_is_denied(start):
+    """What is denied by an alias or in another spelling is denied, under every name."""
+    tools = {"send_mail": dict(sh("echo sent", effect="read"), aliases=["mailer"]), "other": sh("echo fine", effect="read")}
+    denied = [["mailer"], ["Send_Mail"], ["functions.send_mail"], ["MAIL*"]]
+    crib = start({"tools": tools, "callers": [{"name": f"c{at}", "key": f"key-of-caller-{at}-0123456789", "deny": deny}
+                                              for at, deny in enumerate(denied)]})
+    for at in range(len(denied)):
+        key = f"key-of-caller-{at}-0123456789"
+        for name in ("mailer", "send_mail"):
+            problem(crib.invoke(name, key=key), 403, "forbidden")
+        assert [tool["name"] for tool in crib.get("/tools", key=key).json["tools"]] == ["other"]
+
+
+def lists(folder, callers, **more):
+    (folder / "toolcrib.yaml").write_text(to_yaml(dict({
+        "tools": {"send_mail": dict(sh("echo sent", effect="read"), aliases=["mailer"])}, "callers": callers}, **more)), encoding="utf-8")
+
+
+CALLER = {"name": "ann", "key": "${env:ANN}"}
+ADMIN_CALLER = {"name": "root", "key": "${env:ROOT}", "admin": True}
+
+
+@pytest.mark.parametrize("entry", [{"deny": ["mailr"]}, {"allow": ["send_mial"]}])
+def test_a_name_of_no_tool_is_an_error_where_all_are_known(tmp_path, entry):
+    lists(tmp_path, [dict(CALLER, **entry)])
+    for command in (["check"], ["serve", "--listen", "127.0.0.1:0"], ["tools"]):
+        run = cli(*command, cwd=tmp_path, env=KEYS)
+        said = run.stdout + run.stderr
+        assert run.returncode == 64, (command, run)
+        assert re.search(r"toolcrib\.yaml:\d+:\d+: callers\.0\.(deny|allow)\.0: `\w+` matches no tool", said), said
+        assert "did you mean mailer?" in said or "did you mean send_mail?" in said, said
+
+
+def test_a_name_that_may_be_registered_is_a_warning(start, tmp_path):
+    """`check` warns, `--strict` fails, the service starts and says so; it is silent once the tool is there."""
+    lists(tmp_path, [dict(CALLER, deny=["late"]), ADMIN_CALLER])
+    run = cli("check", cwd=tmp_path, env=KEYS)
+    assert run.returncode == 0 and "warning: callers.0.deny.0: `late` matches no tool" in run.stdout, run
+    assert cli("check", "--strict", cwd=tmp_path, env=KEYS).returncode == 64
+    crib = start((tmp_path / "toolcrib.yaml").read_text(), env=KEYS)
+    poll(lambda: "`late` matches no tool" in crib.stderr, what="the warning in the log")
+    tool = json.dumps({"kind": "http", "description": "It comes later.", "request": {"url": "https://example.com/"}})
+    assert crib.request("PUT", "/tools/late", body=tool, key=ROOT).status == 201
+    poll(lambda: "`late` means a tool now" in crib.stderr, what="the end of the warning in the log")
+    problem(crib.invoke("late", key=ANN), 403, "forbidden")
+    crib.kill9()
+    crib.start()
+    problem(crib.invoke("late", key=ANN), 403, "forbidden")
+    assert "matches no tool" not in crib.stderr, "registered tools are known at the start"
+
+
+def test_keys_that_are_none(tmp_path):
+    """The hash of an unset variable, a key that no header holds: errors. Keys that can be guessed: warnings."""
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    lists(tmp_path, [{"name": "ann", "key_sha256": empty}])
+    for command in (["check"], ["serve", "--listen", "127.0.0.1:0"]):
+        run = cli(*command, cwd=tmp_path)
+        assert run.returncode == 64 and "hash of an empty text" in run.stdout + run.stderr, run
+    for key in ("x", "changeme", "a" * 40):
+        lists(tmp_path, [dict(CALLER)])
+        run = cli("check", cwd=tmp_path, env={"ANN": key})
+        assert run.returncode == 0 and "[short-key]" in run.stdout and cli("check", "--strict", cwd=tmp_path, env={"ANN": key}).returncode == 64, run
+
+
 def test_suggestions_name_only_what_is_allowed(crib):
     """did_you_mean is no way to list the tools of others (the contract is silent; a stranger would expect it)."""
     said = problem(crib.invoke("delete_row", key=ANN), 404, "unknown_tool")

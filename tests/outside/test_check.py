@@ -94,7 +94,7 @@ def test_what_is_odd_about_a_tool(tmp_path, old, new, rule, path, severity):
 
 @pytest.mark.parametrize("old, new, rule, path", [
     ('["get_*"]', '["fetch_everything"]', "unused-caller", "callers.0"), ('["get_*"]', '["fetch_everything"]', "idle-pattern", "callers.0.allow.0"),
-    (", admin: true", ", deny: [nothing_like_it]", "idle-pattern", "callers.1.deny.0"), (", admin: true", "", "no-admin", "callers"),
+    (", admin: true", ", deny: [\"nothing_like_*\"]", "idle-pattern", "callers.1.deny.0"), (", admin: true", "", "no-admin", "callers"),
     ('["get_*"]}', '["*"], limits: [{calls: 3, per: day}, {calls: 3, per: day}]}', "idle-limit", "callers.0.limits.1"),
     ('"${env:AGENT_KEY}"', "agent-key-0123456789", "literal-secret", "callers.0.key")])
 def test_what_is_odd_about_callers(tmp_path, old, new, rule, path):

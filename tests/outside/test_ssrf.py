@@ -72,6 +72,35 @@ def test_not_even_itself(crib):
     denied(crib.invoke("http_get", {"url": crib.base + "/tools"}), started)
 
 
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "0.0.0.0:0"])
+def test_the_service_never_calls_itself(start, up, listen):
+    """Its own port is shut at every local address, whatever `allow_private` says; other local ports stay open."""
+    fetch = {"kind": "native", "with": {"allow_private": True}}
+    crib = start({"server": {"allow_open": True}, "tools": {
+        "get": dict(fetch, use="http_get"), "show": dict(fetch, use="add_image"),
+        "path": web("http://127.0.0.1:{port}/{{ v }}".replace("{port}", str(up.port)), effect="read", parameters=params(v="string"))}},
+        listen=listen)
+    for host in ("127.0.0.1", "127.8.9.10", "localhost", "LOCALHOST.", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "127.1"):
+        for path in ("invocations", "metrics", "tools"):
+            said = problem(crib.invoke("get", {"url": f"http://{host}:{crib.port}/{path}"}), 502, "upstream_failed")
+            assert "where this service itself listens" in said["detail"], (host, said)
+        problem(crib.invoke("show", {"source": f"http://{host}:{crib.port}/a.png"}), 502, "upstream_failed")
+    ok(crib.invoke("get", {"url": up.base + "/text"}))
+    ok(crib.invoke("path", {"v": "text"}))
+
+
+def test_a_fixed_url_to_the_service_itself(start, tmp_path):
+    """Written in full it is refused as well: such a call could go round for ever."""
+    import socket
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    crib = start({"tools": {"loop": web(f"http://127.0.0.1:{port}/tools/loop/invoke", effect="read",
+                                        request={"method": "POST", "json": {"arguments": {}}})}}, listen=f"127.0.0.1:{port}")
+    said = problem(crib.invoke("loop"), 502, "upstream_failed")
+    assert "where this service itself listens" in said["detail"], said
+
+
 def test_private_needs_to_be_allowed(start, up):
     """A URL that arguments take part in is gated unless the manifest says `allow_private`."""
     url = up.base + "/echo/{{ v }}"

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 
-use crate::call::{CacheMode, JsonObject, Page, fields};
-use crate::catalog::{Catalog, Entry};
+use crate::call::{CacheMode, Caller, JsonObject, Page, fields};
+use crate::catalog::Catalog;
 use crate::denials::Denials;
 use crate::dialect::{self, Dialect, Message};
 use crate::http::problem::ApiError;
@@ -110,17 +110,23 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Names to be denied that no tool has, as a sentence each: whoever wrote them thinks something is denied.
-    fn idle_denials<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = String> + 'a {
-        let idle = self.deny.idle(|| catalog.entries().flat_map(Entry::names));
-        idle.map(|written| format!("deny: no tool is called `{written}`"))
+    /// Names to be denied that none of the caller's tools has, as a sentence each: whoever wrote them thinks something is
+    /// denied. Other tools do not count, since the answer would tell which there are.
+    fn idle_denials(&self, catalog: &Catalog, caller: &Caller) -> Vec<String> {
+        if self.deny.is_empty() {
+            return Vec::new();
+        }
+        let own = catalog.list(caller);
+        let names: Vec<&str> = own.iter().flat_map(|entry| entry.definition.names()).collect();
+        let idle = self.deny.idle(&names).into_iter();
+        idle.map(|written| format!("deny: no tool is called `{written}`")).collect()
     }
 
     /// The message, taken out.
     ///
     /// # Errors
     /// 400, when it is no message of any dialect, or has more calls than any model makes.
-    pub(super) fn message(&mut self, catalog: &Catalog) -> Result<Message, ApiError> {
+    pub(super) fn message(&mut self, catalog: &Catalog, caller: &Caller) -> Result<Message, ApiError> {
         let stray = stray_field(&self.message).map(str::to_owned);
         let mut message = dialect::read(std::mem::take(&mut self.message), self.dialect).map_err(|unread| {
             let hint = stray.map(|field| format!("; `{field}` is no field of an envelope")).unwrap_or_default();
@@ -128,7 +134,7 @@ impl Asked {
         })?;
         match message.asks.len() {
             0..=MOST_CALLS => {
-                message.warnings.extend(self.idle_denials(catalog));
+                message.warnings.extend(self.idle_denials(catalog, caller));
                 Ok(message)
             }
             count => Err(ApiError::Malformed(format!("the message has {count} tool calls; {MOST_CALLS} are the most"))),
@@ -230,5 +236,14 @@ mod tests {
         assert!(of("deny", json!("a")).contains("a list"));
         assert!(of("timeout", json!("soon")).contains("timeout"));
         assert!(of("cache", json!("no")).contains("bypass"));
+    }
+
+    #[test]
+    fn shorter_timeout_wins_from_either_side() {
+        for (query, envelope) in [("2s", "5s"), ("5s", "2s")] {
+            let query = CallsQuery { timeout: Some(query.into()), ..CallsQuery::default() };
+            let asked = read(query, json!({"message": {}, "timeout": envelope})).unwrap();
+            assert_eq!(asked.timeout, Some(Duration::from_secs(2)));
+        }
     }
 }

@@ -55,7 +55,7 @@ pub(super) async fn calls(
     let trace = request_id::trace(&headers);
     let request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
     let mut asked = Asked::read(query, body)?;
-    let message = asked.message(&catalog)?;
+    let message = asked.message(&catalog, &caller)?;
     let mut turn = Turn { registry, catalog, caller, key, request_id, trace, progress: None };
     if events::are_asked_for(&headers) {
         let (sink, listener) = ProgressSink::channel();
@@ -92,7 +92,7 @@ pub async fn calls_in_process(
     let (registry, catalog) = (registry.clone(), registry.catalog());
     let turn = Turn { registry, catalog, caller, key, request_id: None, trace: None, progress: None };
     let asked = Asked::read(CallsQuery::of(dialect, run_id), body);
-    let read = asked.and_then(|mut asked| Ok((asked.message(&turn.catalog)?, asked)));
+    let read = asked.and_then(|mut asked| Ok((asked.message(&turn.catalog, &turn.caller)?, asked)));
     match read {
         Ok((message, asked)) => {
             let answered = turn.take(message, &asked).await;

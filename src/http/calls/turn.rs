@@ -177,7 +177,7 @@ impl Turn {
             timeout: asked.timeout,
             page: asked.page,
         };
-        let mut invocation = request.into_invocation(&self.registry, &entry, self.caller.clone());
+        let mut invocation = request.into_invocation(&self.registry, &entry, &ask.name, self.caller.clone());
         invocation.unreadable = unreadable;
         invocation.progress = self.progress.clone();
         invocation.request_id = self.request_id.clone();

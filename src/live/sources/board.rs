@@ -164,7 +164,7 @@ impl Board {
     }
 
     /// Whether it was listed once or failed once.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(in crate::live) fn is_settled(&self) -> bool {
         self.facts().is_settled
     }
 

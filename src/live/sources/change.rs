@@ -204,6 +204,7 @@ impl Live {
             kept.board.end(number, None, None);
             self.told.send_replace(());
         }
+        self.judge_lists();
         came
     }
 
@@ -227,7 +228,9 @@ impl Live {
             true => (kept.declared.clone(), kept.files.clone()),
             false => (serving.declared.clone(), serving.files.clone()),
         };
-        self.swap_in(state, name, declared, source.clone(), Arc::new(listing)).await
+        let came = self.swap_in(state, name, declared, source.clone(), Arc::new(listing)).await;
+        self.judge_lists();
+        came
     }
 
     /// Puts a listing in the place of what is served of this source.
@@ -285,6 +288,7 @@ impl Live {
         tracing::error!(source = &*board.name, why, wait_ms, "a source failed; it is tried again");
         board.end(number, Some((why, self.now())), Some(pause));
         self.told.send_replace(());
+        self.judge_lists();
     }
 
     /// What is served could not be listed again; it is tried again after `pause`.

@@ -1,25 +1,21 @@
-//! Agents, and the tools and coworkers that their names reach. A name that leads nowhere may be that of a tool that comes
-//! later, so it is no error; but a model that is promised a tool and has none makes something up.
+//! Agents, and what their coworkers are. Names that lead nowhere are found with those of all lists of tools.
 
 use serde_json::Value;
-use wildmatch::WildMatch;
 
 use super::Lints;
-use crate::call::Kind;
+use crate::call::{Kind, ToolName};
 use crate::manifest::load::WrittenTool;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
-use crate::similar;
+use crate::manifest::tool_lists::builtin;
+use crate::tool_pattern::{ToolPattern, any_grants};
 
-/// All agents, and the tools that hand work to them. `all_known`: there are no tools but these.
-pub(super) fn look(tools: &[WrittenTool], all_known: bool, lints: &mut Lints) {
+/// All agents, and the tools that hand work to them.
+pub(super) fn look(tools: &[WrittenTool], lints: &mut Lints) {
     for written in tools {
         let name = &written.key.text;
         let Some(tool) = &written.tool else { continue };
         if tool.kind == Kind::Agent {
-            if all_known {
-                of_tools(&written.entry, name, tools, lints);
-            }
             coworkers(&written.entry, &format!("tools.{name}"), tools, lints);
             budget(written, lints);
         }
@@ -32,46 +28,23 @@ pub(super) fn look(tools: &[WrittenTool], all_known: bool, lints: &mut Lints) {
     }
 }
 
-fn builtin(written: &WrittenTool) -> String {
-    let which = written.entry.get("use").map(Node::to_json);
-    which.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_else(|| written.key.text.clone())
-}
-
-fn of_tools(entry: &Node, name: &str, tools: &[WrittenTool], lints: &mut Lints) {
-    for (at, node, pattern) in texts(entry, "tools") {
-        let fits = WildMatch::new(pattern);
-        if !tools.iter().any(|tool| fits.matches(&tool.key.text)) {
-            let message =
-                format!("`{pattern}` matches no tool, so the agent has none of that name; {}", instead(pattern, tools));
-            lints.warn(Rule::IdlePattern, &node.place, format!("tools.{name}.tools.{at}"), message);
-        }
-    }
-}
-
 fn coworkers(entry: &Node, under: &str, tools: &[WrittenTool], lints: &mut Lints) {
     for (at, node, name) in texts(entry, "coworkers") {
         let path = format!("{under}.coworkers.{at}");
         let kind = |tool: &WrittenTool| tool.tool.as_ref().map(|tool| tool.kind);
-        match tools.iter().find(|tool| tool.key.text == name.trim()) {
+        let pattern = [ToolPattern::new(name)];
+        let means = |tool: &&WrittenTool| {
+            let aliases = tool.tool.iter().flat_map(|tool| &tool.definition.aliases).map(ToolName::as_str);
+            any_grants(&pattern, std::iter::once(tool.key.text.as_str()).chain(aliases), |_| false)
+        };
+        match tools.iter().find(means) {
             Some(tool) if kind(tool).is_none_or(|kind| kind == Kind::Agent) => takes_task(tool, node, &path, lints),
             Some(_) => {
                 let message = format!("`{name}` is no agent: only tools of kind agent are coworkers");
                 lints.warn(Rule::UnknownCoworker, &node.place, path, message);
             }
-            None => {
-                let agents: Vec<&str> = tools
-                    .iter()
-                    .filter(|tool| kind(tool) == Some(Kind::Agent))
-                    .map(|tool| tool.key.text.as_str())
-                    .collect();
-                let instead = match similar::closest(name, agents.iter().copied(), similar::HINT) {
-                    Some(near) => format!("did you mean {near}?"),
-                    None if agents.is_empty() => "there are no agents".to_owned(),
-                    None => format!("there are {}", agents.join(", ")),
-                };
-                let message = format!("there is no agent `{name}`; {instead}");
-                lints.warn(Rule::UnknownCoworker, &node.place, path, message);
-            }
+            // Said with all other lists.
+            None => {}
         }
     }
 }
@@ -117,13 +90,6 @@ fn texts<'a>(entry: &'a Node, key: &str) -> impl Iterator<Item = (usize, &'a Nod
     })
 }
 
-fn instead(pattern: &str, tools: &[WrittenTool]) -> String {
-    match similar::closest(pattern, tools.iter().map(|tool| tool.key.text.as_str()), similar::HINT) {
-        Some(near) => format!("did you mean {near}?"),
-        None => "correct it, or leave it out".into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::testing::found;
@@ -152,13 +118,16 @@ mod tests {
             ["warning idle-pattern tools.boss.tools.0 5", "warning idle-pattern tools.boss.tools.1 5"]
         );
         let unknown = |at: usize| format!("warning unknown-coworker tools.boss.coworkers.{at} 5");
-        assert_eq!(of("coworkers: [poett, calculator, raw]"), [unknown(0), unknown(1), unknown(2)]);
+        assert_eq!(
+            of("coworkers: [poett, calculator, raw]"),
+            ["error unknown-coworker tools.boss.coworkers.0 5".to_owned(), unknown(1), unknown(2)]
+        );
     }
 
     #[test]
     fn the_tools_that_hand_work_over_are_looked_at_too() {
         let text = "tools:\n  ask: {kind: native, use: ask_question, with: {coworkers: [nobody]}}\n";
-        assert_eq!(found(text, &[]), ["warning unknown-coworker tools.ask.with.coworkers.0 2"]);
+        assert_eq!(found(text, &[]), ["error unknown-coworker tools.ask.with.coworkers.0 2"]);
     }
 
     #[test]

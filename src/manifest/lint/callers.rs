@@ -3,42 +3,35 @@
 use std::path::Path;
 
 use serde_json::Value;
-use wildmatch::WildMatch;
 
 use super::secrets::resolved;
 use super::{Lints, limits};
+use crate::call::ToolName;
 use crate::manifest::load::WrittenTool;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::references::Source;
 use crate::manifest::rule::Rule;
-use crate::similar;
-
-/// Keys are kept as a fast hash (`crate::callers`), so that only their length keeps them from being guessed: 16
-/// characters of base64 are 96 bits.
-const SHORTEST_KEY: usize = 16;
+use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
 
 struct Caller<'a> {
     node: &'a Node,
     path: String,
     /// `None`: it does not say, and may use all.
-    allow: Option<Vec<Pattern<'a>>>,
-    deny: Vec<Pattern<'a>>,
+    allow: Option<Vec<ToolPattern>>,
+    deny: Vec<ToolPattern>,
     admin: bool,
     metrics: bool,
 }
 
-struct Pattern<'a> {
-    node: &'a Node,
-    path: String,
-    text: &'a str,
-    fits: WildMatch,
-}
-
 impl Caller<'_> {
     /// As `crate::callers` has it.
-    fn may_use(&self, tool: &str) -> bool {
-        let fits = |patterns: &[Pattern<'_>]| patterns.iter().any(|pattern| pattern.fits.matches(tool));
-        self.allow.as_deref().is_none_or(fits) && !fits(&self.deny)
+    fn may_use(&self, tool: &WrittenTool) -> bool {
+        let names = || {
+            let aliases = tool.tool.iter().flat_map(|tool| &tool.definition.aliases).map(ToolName::as_str);
+            std::iter::once(tool.key.text.as_str()).chain(aliases)
+        };
+        let is_allowed = self.allow.as_ref().is_none_or(|allow| any_grants(allow, names(), |_| false));
+        is_allowed && !any_denies(&self.deny, names(), |_| false)
     }
 }
 
@@ -55,7 +48,7 @@ pub(super) fn look(
     let callers: Vec<Caller<'_>> =
         items.iter().enumerate().map(|(at, node)| read(at, node, &|node| resolved(node, base, source))).collect();
     for caller in &callers {
-        key(caller, base, source, lints);
+        key(caller, lints);
         limits::look(caller.node, &caller.path, true, lints);
     }
     if !callers.is_empty() && !callers.iter().any(|caller| caller.admin) {
@@ -63,21 +56,18 @@ pub(super) fn look(
             "nobody has admin: true, so the operator's routes (enable, disable, reset, purge) cannot be reached";
         lints.hint(Rule::NoAdmin, place, "callers", message);
     }
-    let names: Vec<&str> = tools.iter().map(|tool| tool.key.text.as_str()).collect();
-    if names.is_empty() || callers.is_empty() {
+    if tools.is_empty() || callers.is_empty() {
         return;
     }
     for caller in callers.iter().filter(|_| all_known) {
-        patterns(caller, &names, tools, lints);
-        if !caller.admin && !caller.metrics && !names.iter().any(|name| caller.may_use(name)) {
+        if !caller.admin && !caller.metrics && !tools.iter().any(|tool| caller.may_use(tool)) {
             let message =
                 "may use no tool: allow matches none, or deny takes all away; correct them, or leave the caller out";
             lints.warn(Rule::UnusedCaller, &caller.node.place, caller.path.clone(), message);
         }
     }
     for tool in tools {
-        let name = &tool.key.text;
-        if !callers.iter().any(|caller| caller.may_use(name)) {
+        if !callers.iter().any(|caller| caller.may_use(tool)) {
             let message = "no caller may use it; add it to an allow list, or leave it out";
             lints.warn(Rule::UnreachableTool, &tool.key.place, tool.under.clone(), message);
         }
@@ -86,75 +76,28 @@ pub(super) fn look(
 
 fn read<'a>(at: usize, node: &'a Node, resolve: &dyn Fn(&Node) -> Option<String>) -> Caller<'a> {
     let path = format!("callers.{at}");
-    let pattern = |key: &str, at: usize, node: &'a Node| {
-        let Data::Scalar(Value::String(text)) = &node.data else { return None };
-        // What is matched may come by reference; what is shown is what is written.
-        Some(Pattern { node, path: format!("{path}.{key}.{at}"), text, fits: WildMatch::new(&resolve(node)?) })
-    };
-    let patterns = |key: &str| -> Vec<Pattern<'a>> {
+    let patterns = |key: &str| -> Vec<ToolPattern> {
         let Some(Node { data: Data::List(items), .. }) = node.get(key) else { return Vec::new() };
-        items.iter().enumerate().filter_map(|(at, node)| pattern(key, at, node)).collect()
+        items.iter().filter_map(|node| Some(ToolPattern::new(&resolve(node)?))).collect()
     };
     let is_true = |key: &str| node.get(key).is_some_and(|said| said.to_json() == true);
     let (admin, metrics) = (is_true("admin"), is_true("metrics"));
-    Caller {
-        allow: node.get("allow").map(|_| patterns("allow")),
-        deny: patterns("deny"),
-        node,
-        path: path.clone(),
-        admin,
-        metrics,
-    }
+    Caller { allow: node.get("allow").map(|_| patterns("allow")), deny: patterns("deny"), node, path, admin, metrics }
 }
 
-/// Patterns that match no tool. In `deny` that may be caution; not when a tool's name is close.
-fn patterns(caller: &Caller<'_>, names: &[&str], tools: &[WrittenTool], lints: &mut Lints) {
-    let idle = |pattern: &&Pattern<'_>| pattern.text != "*" && !names.iter().any(|name| pattern.fits.matches(name));
-    for pattern in caller.allow.iter().flatten().filter(idle) {
-        let instead = instead(pattern, names, tools).unwrap_or_else(|| "correct it, or leave it out".into());
-        let message = format!("`{}` matches no tool; {instead}", pattern.text);
-        lints.warn(Rule::IdlePattern, &pattern.node.place, pattern.path.clone(), message);
-    }
-    for pattern in caller.deny.iter().filter(idle) {
-        let instead = instead(pattern, names, tools).unwrap_or_else(|| "as a precaution that is fine".into());
-        let message = format!("`{}` matches no tool; {instead}", pattern.text);
-        lints.hint(Rule::IdlePattern, &pattern.node.place, pattern.path.clone(), message);
-    }
-}
-
-/// What was probably meant.
-fn instead(pattern: &Pattern<'_>, names: &[&str], tools: &[WrittenTool]) -> Option<String> {
-    let by_alias = tools.iter().find(|tool| {
-        let aliases = tool.tool.as_ref().map(|tool| tool.definition.aliases.as_slice()).unwrap_or_default();
-        aliases.iter().any(|alias| pattern.fits.matches(alias.as_str()))
-    });
-    if let Some(tool) = by_alias {
-        return Some(format!("it is an alias, and patterns are held against names: write {}", tool.key.text));
-    }
-    let near = similar::closest(pattern.text, names.iter().copied(), similar::HINT)?;
-    Some(format!("did you mean {near}?"))
-}
-
-fn key(caller: &Caller<'_>, base: &Path, source: &dyn Source, lints: &mut Lints) {
+fn key(caller: &Caller<'_>, lints: &mut Lints) {
     let Some(node) = caller.node.get("key") else { return };
     let Data::Scalar(Value::String(text)) = &node.data else { return };
     let path = format!("{}.key", caller.path);
     if !text.contains("${") {
         let message = "a key written out, for all who read this file; write ${env:NAME}, or key_sha256: with its hash";
-        lints.warn(Rule::LiteralSecret, &node.place, path.clone(), message);
-    }
-    let length = resolved(node, base, source).map(|key| key.trim().chars().count());
-    if length.is_some_and(|length| (1..SHORTEST_KEY).contains(&length)) {
-        let message = format!(
-            "shorter than {SHORTEST_KEY} characters, so it could be guessed; make one with `openssl rand -base64 32`"
-        );
-        lints.warn(Rule::ShortKey, &node.place, path, message);
+        lints.warn(Rule::LiteralSecret, &node.place, path, message);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{checked, found};
+    use super::super::testing::found;
 
     const KEYS: &[(&str, &str)] =
         &[("A", "a-key-0123456789abcdef"), ("B", "b-key-0123456789abcdef"), ("SHORT", "hunter2hunter2")];
@@ -170,7 +113,7 @@ mod tests {
 
     #[test]
     fn callers_that_can_use_something() {
-        assert_eq!(of("  - {name: a, key: \"${env:A}\", allow: [calc*], deny: [delete_everything_twice]}\n").len(), 1);
+        assert_eq!(of("  - {name: a, key: \"${env:A}\", allow: [calc*], deny: ['delete_everything_*']}\n").len(), 1);
         assert_eq!(of("  - {name: a, key: \"${env:A}\", allow: ['*'], deny: [current_*]}\n"), [""; 0]);
     }
 
@@ -180,17 +123,6 @@ mod tests {
         assert_eq!(of(nothing), ["warning unused-caller callers.1 6"]);
         let misspelt = "  - {name: a, key: \"${env:A}\", allow: [calculater]}\n";
         assert_eq!(of(misspelt), ["warning unused-caller callers.1 6", "warning idle-pattern callers.1.allow.0 6"]);
-    }
-
-    #[test]
-    fn patterns_that_match_nothing() {
-        let deny = "  - {name: a, key: \"${env:A}\", deny: [delete_everything_twice]}\n";
-        assert_eq!(of(deny), ["hint idle-pattern callers.1.deny.0 6"]);
-        let text = "tools:\n  calculator: {kind: native}\n  current_time: {kind: native, aliases: [clock]}\ncallers:\n  - \
-                    {name: a, key: \"${env:A}\", admin: true, allow: [calculater, clock, '*e*']}\n";
-        let said: Vec<String> = checked(text, KEYS).findings.iter().map(ToString::to_string).collect();
-        assert!(said.iter().any(|line| line.contains("did you mean calculator?")), "{said:?}");
-        assert!(said.iter().any(|line| line.contains("held against names: write current_time")), "{said:?}");
     }
 
     #[test]

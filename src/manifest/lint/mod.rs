@@ -49,14 +49,14 @@ pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Sourc
             servers::starts(entry, &under, &mut lints);
         }
     }
-    // Which tools a source has is not known before it is listed.
-    let all_known = written.sources.is_empty();
-    agents::look(&written.tools, all_known, &mut lints);
+    agents::look(&written.tools, &mut lints);
     if let Some(root) = &written.root {
         let base = super::load::folder(root.place.file.as_ref() as &Path);
         secrets::short(root, "", &base, source, &mut lints);
         secrets::in_root(root, &mut lints);
         addresses::look(root, &base, source, &mut lints);
+        // Which tools a source has is not known before it is listed.
+        let all_known = written.sources.is_empty();
         callers::look(root, &base, &written.tools, all_known, source, &mut lints);
         policy::of_defaults(root, &mut lints);
         bulkheads::look(root, &written.tools, &mut lints);

@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 use super::prompt::with_context;
 use crate::call::{
-    JsonObject, Kind, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, ToolContext, ToolName, ToolResult,
+    Definition, JsonObject, Kind, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, ToolContext, ToolName, ToolResult,
 };
+use crate::tool_pattern::{ToolPattern, any_grants};
 
 /// How one agent turns to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,23 +110,23 @@ pub(in crate::tools) struct Work {
 pub(in crate::tools) struct Coworkers<'a> {
     others: &'a dyn SubCalls,
     /// By name; `None`: all agents that the caller may use.
-    names: Option<&'a [String]>,
+    names: Option<&'a [ToolPattern]>,
 }
 
 impl<'a> Coworkers<'a> {
-    pub(in crate::tools) fn new(others: &'a dyn SubCalls, names: Option<&'a [String]>) -> Self {
+    pub(in crate::tools) fn new(others: &'a dyn SubCalls, names: Option<&'a [ToolPattern]>) -> Self {
         Self { others, names }
     }
 
     /// Those that are there now and may be used.
     pub(super) fn here(&self, context: &ToolContext) -> Vec<Offered> {
-        let mut offers = self.others.offers(context, &|name| self.is_named(name));
+        let mut offers = self.others.offers(context, &|tool| self.is_named(tool));
         offers.retain(|offer| offer.kind == Kind::Agent);
         offers
     }
 
-    fn is_named(&self, tool: &ToolName) -> bool {
-        self.names.is_none_or(|names| names.iter().any(|name| name.trim() == tool.as_str()))
+    fn is_named(&self, tool: &Definition) -> bool {
+        self.names.is_none_or(|names| any_grants(names, tool.names(), |_| false))
     }
 
     /// Hands the work over.
@@ -139,7 +140,7 @@ impl<'a> Coworkers<'a> {
         terms: Terms,
     ) -> Result<SubAnswer, String> {
         let here = self.here(context);
-        let is_here = |name: &ToolName| here.iter().any(|offer| offer.definition.name == *name);
+        let is_here = |tool: &Definition| here.iter().any(|offer| offer.definition.name == tool.name);
         // As other frameworks write a colleague's name: in quotes, over lines.
         let name = work.coworker.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`')).to_owned();
         let name = self.others.resolve(context, &is_here, &name).map_err(|meant| unknown(&name, &meant, &here))?;

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use wildmatch::WildMatch;
 
 pub use config::{Budget, Config, ModelConfig};
 
@@ -27,6 +26,7 @@ use self::run::Run;
 use super::kinds::Built;
 use super::{BuildContext, Runner, Tool};
 use crate::call::{JsonObject, SubCalls, ToolContext, ToolError, ToolResult};
+use crate::tool_pattern::ToolPattern;
 
 /// Turns of an agent that does not say otherwise.
 const MAX_TURNS: u32 = 8;
@@ -39,8 +39,8 @@ const MARGIN: Duration = Duration::from_secs(5);
 struct Agent {
     endpoint: Endpoint,
     prompt: Prompt,
-    tools: Vec<WildMatch>,
-    coworkers: Vec<String>,
+    tools: Vec<ToolPattern>,
+    coworkers: Vec<ToolPattern>,
     max_turns: u32,
     depth: Option<u32>,
     budget: Budget,
@@ -69,8 +69,8 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
             let agent = Agent {
                 endpoint,
                 prompt,
-                tools: tools.iter().map(|pattern| WildMatch::new(pattern)).collect(),
-                coworkers,
+                tools: ToolPattern::list(&tools),
+                coworkers: ToolPattern::list(&coworkers),
                 max_turns: max_turns.unwrap_or(MAX_TURNS),
                 depth,
                 budget,

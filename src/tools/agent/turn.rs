@@ -10,9 +10,11 @@ use super::Agent;
 use super::completion::Completion;
 use super::coworkers::{Coworkers, Terms, Way};
 use crate::call::{
-    Content, JsonObject, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, ToolContext, ToolName, ToolResult, Unreadable,
+    Content, Definition, JsonObject, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, ToolContext, ToolName,
+    ToolResult, Unreadable,
 };
 use crate::dialect::{self, Ask, Dialect, Message, Misread, Said, Written};
+use crate::tool_pattern::any_grants;
 
 /// More calls than any model makes in one message.
 const MOST_CALLS: usize = 256;
@@ -59,7 +61,7 @@ impl<'a> Toolset<'a> {
             Self { agent, context, others, end, shown: Vec::new(), last_words: Vec::new(), has_coworkers: false };
         let coworkers = toolset.coworkers().here(context);
         toolset.has_coworkers = !coworkers.is_empty();
-        let offers = others.offers(context, &|name| toolset.wants(name));
+        let offers = others.offers(context, &|tool| toolset.wants(tool));
         let is_last_word = |offer: &&Offered| offer.definition.result_as_answer;
         toolset.last_words = offers.iter().filter(is_last_word).map(|offer| offer.definition.name.clone()).collect();
         toolset.shown = offers.into_iter().map(|offer| offer.openai).collect();
@@ -74,8 +76,8 @@ impl<'a> Toolset<'a> {
     }
 
     /// Its coworkers go before a tool that has the same name as the way to them.
-    fn wants(&self, name: &ToolName) -> bool {
-        self.agent.tools.iter().any(|pattern| pattern.matches(name.as_str())) && self.way(name.as_str()).is_none()
+    fn wants(&self, tool: &Definition) -> bool {
+        any_grants(&self.agent.tools, tool.names(), |_| false) && self.way(tool.name.as_str()).is_none()
     }
 
     fn way(&self, name: &str) -> Option<Way> {
@@ -85,7 +87,7 @@ impl<'a> Toolset<'a> {
     /// Whether a result of one of these calls may be the last word.
     pub(super) fn may_end(&self, message: &Message) -> bool {
         message.asks.iter().flatten().any(|ask| {
-            let name = self.others.resolve(self.context, &|name| self.wants(name), &ask.name);
+            let name = self.others.resolve(self.context, &|tool| self.wants(tool), &ask.name);
             name.is_ok_and(|name| self.last_words.contains(&name))
         })
     }
@@ -139,7 +141,7 @@ impl<'a> Toolset<'a> {
             deadline: self.end,
             levels: self.agent.depth,
         };
-        match self.others.call(self.context, &|name| self.wants(name), call).await {
+        match self.others.call(self.context, &|tool| self.wants(tool), call).await {
             Ok(answer) => Outcome::Answer(answer),
             Err(NoAnswer::Unknown(meant)) => Outcome::none(unknown(&ask.name, &meant), true),
             Err(NoAnswer::TooDeep(levels)) => Outcome::none(too_deep(levels), false),

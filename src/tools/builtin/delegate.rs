@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 
 use crate::call::{JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolResult};
+use crate::tool_pattern::ToolPattern;
 use crate::tools::agent::coworkers::{Coworkers, Terms, Way, misnamed, result};
 use crate::tools::{ConfigFault, Runner, Tool};
 
@@ -39,12 +40,13 @@ pub(super) fn tool(way: Way, name: &str, config: Config) -> Result<Tool, ConfigF
     }
     // What an agent does is not known here, so these are writes like any other tool that does not say.
     let tool = Tool::new(name, way.description()).input_schema(schema).timeout(TIMEOUT);
-    Ok(tool.with_runner(Arc::new(Delegate { way, coworkers: config.coworkers })))
+    let coworkers = names.map(ToolPattern::list);
+    Ok(tool.with_runner(Arc::new(Delegate { way, coworkers })))
 }
 
 struct Delegate {
     way: Way,
-    coworkers: Option<Vec<String>>,
+    coworkers: Option<Vec<ToolPattern>>,
 }
 
 #[async_trait]

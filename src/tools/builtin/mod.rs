@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::agent::coworkers::Way;
 use super::kinds::decode;
-use super::{Clients, ConfigFault, Tool};
+use super::{Clients, ConfigFault, OwnPorts, Tool};
 use crate::call::JsonObject;
 
 /// Names of the built-in tools.
@@ -57,8 +57,8 @@ fn settings<T: DeserializeOwned>(with: &JsonObject) -> Result<T, ConfigFault> {
 }
 
 /// The tools of a service that was started without a manifest.
-pub fn demo() -> Vec<Tool> {
-    let clients = Clients::default();
+pub(crate) fn demo(own: &OwnPorts) -> Vec<Tool> {
+    let clients = Clients::new(own.clone());
     // All that need no settings.
     let names = ["add_image", "calculator", "current_time", "http_get", "read_cache"];
     let tool = |name: &&str| build(name, name, &JsonObject::new(), Path::new(""), &clients)?.ok();

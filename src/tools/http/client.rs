@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use reqwest::{ClientBuilder, Request, Response, redirect, retry};
 use rustls::crypto::{CryptoProvider, ring};
+use tokio::sync::OnceCell;
 use url::Url;
 
 use super::gate::{Denied, Gate};
+use super::own_ports::OwnPorts;
 use crate::call::ToolError;
 
 /// Said of https where no certificate could be trusted.
@@ -26,6 +28,10 @@ pub(crate) struct Client {
     inner: reqwest::Client,
     gate: Gate,
     has_roots: bool,
+    own: OwnPorts,
+    /// For requests to the ports of this service. A resolver is not told the port, so these have one of their own, which finds
+    /// no address of this machine.
+    away: Arc<OnceCell<reqwest::Client>>,
 }
 
 impl Client {
@@ -33,20 +39,14 @@ impl Client {
     ///
     /// # Errors
     /// A sentence, when the TLS library cannot be set up.
-    fn new(gate: Gate) -> Result<Self, String> {
+    fn new(gate: Gate, own: OwnPorts) -> Result<Self, String> {
         if CryptoProvider::get_default().is_none() {
             // Fails only if somebody else was faster, which is as good.
             let _ = ring::default_provider().install_default();
         }
         // In an image without CA certificates only the second one can be built. It trusts nobody, so it is for http.
-        let (inner, has_roots) = match builder(gate).build() {
-            Ok(inner) => (inner, true),
-            Err(_) => {
-                let bare = builder(gate).tls_certs_only([]).build();
-                (bare.map_err(|error| error.to_string())?, false)
-            }
-        };
-        Ok(Self { inner, gate, has_roots })
+        let (inner, has_roots) = connecting(gate)?;
+        Ok(Self { inner, gate, has_roots, own, away: Arc::default() })
     }
 
     /// Whether any https server can be trusted.
@@ -54,30 +54,54 @@ impl Client {
         self.has_roots
     }
 
+    async fn away(&self) -> Result<&reqwest::Client, String> {
+        self.away.get_or_try_init(async || connecting(self.gate.away()).map(|(inner, _)| inner)).await
+    }
+
     /// Sends a request and waits for the head of its answer.
     pub(crate) async fn send(&self, request: Request) -> Result<Response, ToolError> {
-        self.gate.check(request.url()).map_err(|denied| ToolError::upstream_final(denied.to_string()))?;
+        let is_own = request.url().port_or_known_default().is_some_and(|port| self.own.has(port));
+        let gate = if is_own { self.gate.away() } else { self.gate };
+        gate.check(request.url()).map_err(|denied| ToolError::upstream_final(denied.to_string()))?;
         let host = host(request.url());
         if !self.has_roots && request.url().scheme() == "https" {
             return Err(ToolError::upstream_final(format!("`{host}`: {NO_ROOTS}")));
         }
-        self.inner.execute(request).await.map_err(|error| failure(&host, error))
+        let inner = if is_own { self.away().await.map_err(ToolError::upstream_final)? } else { &self.inner };
+        inner.execute(request).await.map_err(|error| failure(&host, error))
     }
+}
+
+/// A client that connects through the gate, and whether it trusts any https server.
+fn connecting(gate: Gate) -> Result<(reqwest::Client, bool), String> {
+    if let Ok(inner) = builder(gate).build() {
+        return Ok((inner, true));
+    }
+    let bare = builder(gate).tls_certs_only([]).build();
+    Ok((bare.map_err(|error| error.to_string())?, false))
 }
 
 /// The clients of the tools that are built together: equal gates share one, and with it its certificates, which are
 /// read from the system once and not for every tool, and its connections.
 #[derive(Debug, Default)]
-pub struct Clients(Mutex<HashMap<Gate, Client>>);
+pub struct Clients {
+    behind: Mutex<HashMap<Gate, Client>>,
+    own: OwnPorts,
+}
 
 impl Clients {
+    /// Clients of a service that listens, or will listen, at these ports.
+    pub fn new(own: OwnPorts) -> Self {
+        Self { own, ..Self::default() }
+    }
+
     /// The client behind this gate.
     pub(crate) fn get(&self, gate: Gate) -> Result<Client, String> {
-        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&gate) {
             return Ok(client.clone());
         }
-        let client = Client::new(gate)?;
+        let client = Client::new(gate, self.own.clone())?;
         clients.insert(gate, client.clone());
         Ok(client)
     }
@@ -149,7 +173,7 @@ mod tests {
     use super::*;
 
     fn client(allow_private: bool) -> Client {
-        Client::new(Gate::new(allow_private, "request.allow_private")).unwrap()
+        Client::new(Gate::new(allow_private, "request.allow_private"), OwnPorts::default()).unwrap()
     }
 
     async fn fail(client: &Client, url: &str) -> ToolError {
@@ -196,9 +220,9 @@ mod tests {
 
     /// As in an image without CA certificates.
     fn bare_client(has_roots: bool) -> Client {
-        let Client { gate, .. } = client(true);
-        let inner = builder(gate).tls_certs_only([]).build().unwrap();
-        Client { inner, gate, has_roots }
+        let client = client(true);
+        let inner = builder(client.gate).tls_certs_only([]).build().unwrap();
+        Client { inner, has_roots, ..client }
     }
 
     #[tokio::test]
@@ -219,5 +243,25 @@ mod tests {
         });
         let error = fail(&bare_client(true), &url).await;
         assert!(error.to_string().contains(": no TLS connection: received corrupt message"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn own_ports_are_refused_by_address_and_name() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for gate in [Gate::new(true, "request.allow_private"), Gate::open()] {
+            let client = Client::new(gate, OwnPorts::default()).unwrap();
+            client.own.add(port);
+            for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"] {
+                let error = fail(&client, &format!("http://{host}:{port}/invocations?token=secret")).await;
+                let ToolError::Upstream { message, retryable: false, .. } = error else { panic!("{error:?}") };
+                assert!(message.contains("where this service itself listens"), "{message}");
+            }
+            // As a name would fare that is no address by itself.
+            let error = client.away().await.unwrap().get(format!("http://localhost:{port}/")).send().await.unwrap_err();
+            assert!(failure("localhost", error).to_string().contains("where this service itself listens"));
+            let other = fail(&client, "http://127.0.0.1:1/").await;
+            assert!(other.to_string().contains("no connection"), "{other}");
+        }
     }
 }

@@ -3,6 +3,10 @@
 //! A name says nothing about where it leads, so the gate is the client's resolver: it resolves once, wants every
 //! answer to be allowed, and hands on only what it saw, which leaves nothing to rebind. Hosts written as addresses
 //! never reach a resolver; [`Gate::check`] sees those before the request leaves.
+//!
+//! An IPv6 address that contains an IPv4 address may lead to that one, so such forms are not reached, or are judged by the IPv4
+//! address. Not seen are the forms that a network chooses for itself: NAT64 under a prefix of its own (RFC 6052), 6rd
+//! (RFC 5969) and MAP (RFC 7597) look like any global address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,6 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
+use super::own_ports::is_of_this_machine;
 use Reach::{Global, Never, Private};
 
 /// What it takes to reach a range.
@@ -54,11 +59,12 @@ const V4: [Range<Ipv4Addr>; 19] = [
 /// IANA IPv6 Special-Purpose Address Registry. Forms that carry an IPv4 address would reach it past the table above,
 /// so none of them is global. The first match counts.
 #[rustfmt::skip]
-const V6: [Range<Ipv6Addr>; 21] = [
+const V6: [Range<Ipv6Addr>; 22] = [
     (Ipv6Addr::UNSPECIFIED, 128, Never, "unspecified, RFC 4291"),
     (Ipv6Addr::LOCALHOST, 128, Private, "loopback, RFC 4291"),
     (Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96, Private, "IPv4-mapped, RFC 4291"),
     (Ipv6Addr::UNSPECIFIED, 96, Never, "IPv4-compatible, RFC 4291"),
+    (Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, 0, 0), 96, Never, "IPv4-translated, RFC 2765"),
     (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96, Never, "IPv4 behind NAT64, RFC 6052"),
     (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, Never, "IPv4 behind NAT64, RFC 8215"),
     (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64, Never, "discard-only, RFC 6666"),
@@ -83,23 +89,30 @@ const V6: [Range<Ipv6Addr>; 21] = [
 pub(crate) struct Gate {
     open: bool,
     allow_private: bool,
+    /// No address of this machine passes.
+    shuns_this_machine: bool,
     key: Option<&'static str>,
 }
 
 impl Gate {
     /// A gate; `key` is the manifest key that opens private networks, for messages.
     pub(crate) fn new(allow_private: bool, key: &'static str) -> Self {
-        Self { open: false, allow_private, key: Some(key) }
+        Self { open: false, allow_private, shuns_this_machine: false, key: Some(key) }
     }
 
     /// A gate that no key of a manifest opens.
     pub(crate) fn shut() -> Self {
-        Self { open: false, allow_private: false, key: None }
+        Self { open: false, allow_private: false, shuns_this_machine: false, key: None }
     }
 
     /// No gate, for URLs that the operator wrote in full.
     pub(crate) fn open() -> Self {
         Self { open: true, ..Self::shut() }
+    }
+
+    /// The same gate without the addresses of this machine, for ports at which this service listens.
+    pub(super) fn away(self) -> Self {
+        Self { shuns_this_machine: true, ..self }
     }
 
     /// Checks the host of a URL if it is written as an address, in whatever spelling: `url` has normalised it. The
@@ -127,6 +140,9 @@ impl Gate {
     }
 
     fn refusal(&self, address: IpAddr) -> Option<(Reach, &'static str)> {
+        if self.shuns_this_machine && is_of_this_machine(address) {
+            return Some((Never, "where this service itself listens"));
+        }
         if self.open {
             return None;
         }
@@ -135,7 +151,10 @@ impl Gate {
             IpAddr::V6(v6) if self.allow_private && v6.to_ipv4_mapped().is_some() => {
                 return self.refusal(address.to_canonical());
             }
-            IpAddr::V4(v4) => first(&V4, |net, len| agree(v4.to_bits().into(), net.to_bits().into(), 32 - len)),
+            IpAddr::V4(v4) => reach_of(v4),
+            IpAddr::V6(v6) if isatap(v6).is_some_and(|v4| reach_of(v4).0 != Global) => {
+                (Never, "IPv4 in ISATAP, RFC 5214")
+            }
             IpAddr::V6(v6) => first(&V6, |net, len| agree(v6.to_bits(), net.to_bits(), 128 - len)),
         };
         match reach {
@@ -144,6 +163,18 @@ impl Gate {
             Private | Never => Some((reach, what)),
         }
     }
+}
+
+fn reach_of(v4: Ipv4Addr) -> (Reach, &'static str) {
+    first(&V4, |net, len| agree(v4.to_bits().into(), net.to_bits().into(), 32 - len))
+}
+
+/// The IPv4 address in an interface identifier of ISATAP (RFC 5214, section 6.1), which may stand under any prefix: the bits
+/// `000000ug00000000 0101111011111110`, then the address.
+fn isatap(v6: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [_, _, _, _, high, mark, a, b] = v6.segments();
+    let is_isatap = high & !0x0300 == 0 && mark == 0x5efe;
+    is_isatap.then(|| Ipv4Addr::from_bits(u32::from(a) << 16 | u32::from(b)))
 }
 
 fn is_localhost(name: &str) -> bool {
@@ -195,8 +226,9 @@ impl std::error::Error for Denied {}
 mod tests {
     use super::*;
 
-    const OPEN: Gate = Gate { open: false, allow_private: true, key: Some("request.allow_private") };
-    const SHUT: Gate = Gate { open: false, allow_private: false, key: Some("request.allow_private") };
+    const SHUT: Gate =
+        Gate { open: false, allow_private: false, shuns_this_machine: false, key: Some("request.allow_private") };
+    const OPEN: Gate = Gate { allow_private: true, ..SHUT };
 
     /// First and last address of every range, whether `allow_private` opens it, and whether the addresses just
     /// before and just after are global.
@@ -273,22 +305,88 @@ mod tests {
     fn forms_that_carry_an_ipv4_address_do_not_reach_it() {
         for (v4, opened) in [("127.0.0.1", true), ("10.1.2.3", true), ("169.254.169.254", false), ("0.0.0.0", false)] {
             let v4: Ipv4Addr = v4.parse().unwrap();
-            let [a, b, c, d] = v4.octets().map(u16::from);
-            let (high, low) = (a << 8 | b, c << 8 | d);
             let mapped = IpAddr::from(v4.to_ipv6_mapped());
             assert_eq!((passes(SHUT, mapped), passes(OPEN, mapped)), (false, opened), "{mapped}");
-            for carrier in [
-                Ipv6Addr::new(0, 0, 0, 0, 0, 0, high, low),
-                Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low),
-                Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, high, low),
-                Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1),
-                Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, !high, !low),
-            ] {
+            for (_, carrier) in carriers(v4) {
                 let loopback = carrier.is_loopback();
                 assert!(!passes(SHUT, carrier.into()) && (loopback || !passes(OPEN, carrier.into())), "{carrier}");
             }
         }
         assert!(!passes(SHUT, "::ffff:93.184.216.34".parse().unwrap()));
+    }
+
+    /// Every form in which an IPv6 address is known to contain an IPv4 address, but the mapped one.
+    fn carriers(v4: Ipv4Addr) -> Vec<(&'static str, Ipv6Addr)> {
+        let [a, b, c, d] = v4.octets().map(u16::from);
+        let (high, low) = (a << 8 | b, c << 8 | d);
+        vec![
+            ("compatible", Ipv6Addr::new(0, 0, 0, 0, 0, 0, high, low)),
+            ("translated", Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, high, low)),
+            ("NAT64", Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low)),
+            ("local NAT64, /96", Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, high, low)),
+            ("local NAT64, /64", Ipv6Addr::new(0x64, 0xff9b, 1, 7, a, b << 8 | c, d << 8, 0)),
+            ("local NAT64, /56", Ipv6Addr::new(0x64, 0xff9b, 1, a, b, c << 8 | d, 0, 0)),
+            ("local NAT64, /48", Ipv6Addr::new(0x64, 0xff9b, 1, high, c, d << 8, 0, 0)),
+            ("6to4", Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1)),
+            ("Teredo's client", Ipv6Addr::new(0x2001, 0, 0x4136, 0xe378, 0x8000, 0x63bf, !high, !low)),
+            ("Teredo's server", Ipv6Addr::new(0x2001, 0, high, low, 0x8000, 0x63bf, 0x3fff, 0xfdd2)),
+            ("ISATAP", Ipv6Addr::new(0x2606, 0x4700, 0, 0, 0, 0x5efe, high, low)),
+            ("ISATAP, universal", Ipv6Addr::new(0x2606, 0x4700, 1, 2, 0x200, 0x5efe, high, low)),
+            ("ISATAP, group", Ipv6Addr::new(0x2606, 0x4700, 1, 2, 0x300, 0x5efe, high, low)),
+            ("ISATAP, private", Ipv6Addr::new(0xfd12, 0x3456, 1, 2, 0x200, 0x5efe, high, low)),
+            ("ISATAP, link-local", Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0x5efe, high, low)),
+            ("ISATAP in 6to4", Ipv6Addr::new(0x2002, 0x101, 0x101, 0, 0, 0x5efe, high, low)),
+        ]
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn carriers_of_forbidden_addresses_are_refused(bits: u32, range in 0..V4.len() - 1) {
+            let (net, len, reach, _) = V4[range];
+            // Some address of the range.
+            let v4 = Ipv4Addr::from_bits(net.to_bits() | bits.checked_shr(len).unwrap_or(0));
+            proptest::prop_assert!(!passes(SHUT, v4.into()) && (reach == Private || !passes(OPEN, v4.into())));
+            let mapped = IpAddr::from(v4.to_ipv6_mapped());
+            proptest::prop_assert!(!passes(SHUT, mapped));
+            proptest::prop_assert_eq!(passes(OPEN, mapped), passes(OPEN, v4.into()));
+            for (form, carrier) in carriers(v4) {
+                proptest::prop_assert!(!passes(SHUT, carrier.into()), "{} {}", form, carrier);
+                // `::1` is loopback, which the operator may open, and would be the compatible form of 0.0.0.1.
+                let is_open = passes(OPEN, carrier.into()) && !carrier.is_loopback();
+                proptest::prop_assert!(!is_open, "{} {} with allow_private", form, carrier);
+            }
+        }
+    }
+
+    #[test]
+    fn interface_identifiers_like_isatap_pass() {
+        for text in [
+            "2606:4700::5efe:5db8:d822",
+            "2606:4700::200:5efe:5db8:d822",
+            "2606:4700::400:5efe:7f00:1",
+            "2606:4700::1:5efe:7f00:1",
+            "2606:4700::5eff:7f00:1",
+            "2606:4700:0:5efe:7f00:1:1:1",
+        ] {
+            assert!(passes(SHUT, text.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn own_ports_close_this_machine() {
+        for gate in [OPEN.away(), SHUT.away(), Gate::open().away()] {
+            for host in
+                ["127.0.0.1", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]", "localhost", "db.localhost", "2130706433"]
+            {
+                let url = Url::parse(&format!("http://{host}:7411/x")).unwrap();
+                let denied = gate.check(&url).expect_err(host).to_string();
+                assert!(
+                    denied.ends_with("(where this service itself listens), which this tool may not reach"),
+                    "{denied}"
+                );
+            }
+            assert_eq!(gate.check(&Url::parse("http://93.184.216.34:7411/").unwrap()), Ok(()));
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 pub(crate) mod client;
 mod config;
 pub(crate) mod gate;
+mod own_ports;
 mod request;
 pub(crate) mod response;
 mod target;
@@ -25,6 +26,7 @@ use self::client::Client;
 pub use self::client::Clients;
 use self::config::Notebook;
 use self::gate::Gate;
+pub use self::own_ports::OwnPorts;
 use self::request::RequestTemplate;
 use self::response::Reading;
 use super::{BuildContext, ConfigFault, Runner};

@@ -209,7 +209,10 @@ impl Connector {
             }
             Reach::Url { url, headers } => {
                 told(format!("connecting to {}", host(url)));
-                let remote = self.remote.get_or_try_init(async || Remote::new(self.name.clone(), url)).await?;
+                let remote = self
+                    .remote
+                    .get_or_try_init(async || Remote::new(self.name.clone(), url, &self.surroundings.own))
+                    .await?;
                 let line = Arc::default();
                 self.shake_hands(remote.transport(headers, &line)?, line, None).await
             }

@@ -8,9 +8,8 @@ use rmcp::RoleClient;
 use rmcp::model::{ClientRequest, CustomResult, ListToolsRequest, PaginatedRequestParams, ServerResult, Tool};
 use rmcp::service::Peer;
 use serde_json::Value;
-use wildmatch::WildMatch;
 
-use super::config::ServerSettings;
+use super::config::{ServerSettings, ToolFilter};
 use super::fault::{self, Unlisted};
 use super::message::AS_TASK;
 use super::runner::{ToolRunner, Way};
@@ -114,22 +113,19 @@ fn page(answer: ServerResult) -> Result<Page, String> {
 
 /// Those that are wanted and can be used, each name once.
 fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings) -> Listing {
-    let patterns = |texts: &[String]| -> Vec<WildMatch> { texts.iter().map(|text| WildMatch::new(text)).collect() };
-    let (include, exclude) = (patterns(&settings.include), patterns(&settings.exclude));
-    let fits = |patterns: &[WildMatch], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
-    let is_wanted = |name: &str| (include.is_empty() || fits(&include, name)) && !fits(&exclude, name);
+    let filter = ToolFilter::of(settings);
     let (mut chosen, mut left_out, mut names) = (Vec::new(), Vec::new(), HashSet::new());
     let all = || tools.iter().map(|tool| tool.as_ref().map_or_else(|(name, _)| name.as_str(), |tool| &*tool.name));
-    let is_idle = |text: &&String| !all().any(|name| WildMatch::new(text).matches(name));
-    let idle = settings.include.iter().filter(is_idle);
-    let mut warnings: Vec<String> =
-        idle.map(|text| format!("`include`: `{}` is the name of none of its tools", short(text))).collect();
+    let idle = filter.idle(&all().collect::<Vec<_>>());
+    let idle =
+        idle.into_iter().map(|(key, text)| format!("`{key}`: `{}` is the name of none of its tools", short(text)));
+    let mut warnings: Vec<String> = idle.collect();
     for tool in tools {
         let (name, checked) = match tool {
             Ok(tool) => (tool.name.to_string(), Ok(tool)),
             Err((name, why)) => (name, Err(why)),
         };
-        if !is_wanted(&name) {
+        if !filter.takes(&name) {
             continue;
         }
         let checked = checked
@@ -173,6 +169,9 @@ fn short(text: &str) -> String {
 fn usable(tool: Tool) -> Result<Tool, String> {
     if tool.meta.as_ref().is_some_and(|meta| meta.0.contains_key(AS_TASK)) {
         return Err("it runs only as a task (`taskSupport: required`), which is not supported here".into());
+    }
+    if tool.name.trim().is_empty() {
+        return Err("it has no name".into());
     }
     let schema = |schema: &Arc<JsonObject>| Arc::new(Value::Object(JsonObject::clone(schema)));
     let fault = |which: &str, fault: crate::schema::SchemaFault| format!("{which}{}: {}", fault.pointer, fault.message);

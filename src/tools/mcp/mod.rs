@@ -25,6 +25,7 @@ mod subscription;
 mod tap;
 mod unasked;
 
+pub(crate) use self::config::ToolFilter;
 pub use self::config::{Mode, Reach, ServerSettings};
 pub use self::server::Server;
 

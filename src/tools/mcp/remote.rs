@@ -21,10 +21,10 @@ use super::message::{Asked, LONGEST, parse};
 use super::tap::Line;
 use super::unasked::Unasked;
 use crate::call::ToolError;
-use crate::tools::http::Clients;
 use crate::tools::http::client::{Client, failure, host};
 use crate::tools::http::gate::Gate;
 use crate::tools::http::response::{accepted, retry_after};
+use crate::tools::http::{Clients, OwnPorts};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
@@ -50,12 +50,12 @@ type Fault = StreamableHttpError<HttpFault>;
 type Headers = HashMap<HeaderName, HeaderValue>;
 
 impl Remote {
-    /// For a server at this URL.
+    /// For a server at this URL, which is not the service at its `own` ports.
     ///
     /// # Errors
     /// A sentence.
-    pub(super) fn new(name: Arc<str>, url: &Url) -> Result<Self, String> {
-        let client = Clients::default().get(Gate::open())?;
+    pub(super) fn new(name: Arc<str>, url: &Url, own: &OwnPorts) -> Result<Self, String> {
+        let client = Clients::new(own.clone()).get(Gate::open())?;
         Ok(Self { client, url: url.clone(), host: host(url), name, unasked: Unasked::default() })
     }
 

@@ -302,11 +302,12 @@ async fn tools_that_cannot_be_used_are_left_out_and_the_others_stay() {
     for quirks in [&["spoiled"][..], &["spoiled", "modern"]] {
         let crib = Crib::new(quirks).await;
         assert_eq!(crib.names(), ["good", "also_good"]);
-        let [no_schema, twice, root, pattern] = &crib.warnings[..] else { panic!("{:?}", crib.warnings) };
+        let [no_schema, twice, root, pattern, unnamed @ ..] = &crib.warnings[..] else { panic!("{:?}", crib.warnings) };
         assert!(no_schema.starts_with("the tool `no_schema` is left out: invalid type: integer `7`"), "{no_schema}");
         assert_eq!(twice, "the tool `good` is left out: it is there twice");
         assert!(root.contains("`odd_root`") && root.contains("the root must be `type: object`"), "{root}");
         assert!(pattern.contains("`bad_pattern`") && pattern.contains("inputSchema/properties/a"), "{pattern}");
+        assert_eq!(unnamed, ["the tool `` is left out: it has no name", "the tool ` ` is left out: it has no name"]);
     }
 }
 

@@ -120,7 +120,8 @@ def tools(cursor):
         return {"tools": [tool("a")], "nextCursor": "again"}
     if "spoiled" in QUIRKS:
         return {"tools": [tool("good"), {"name": "no_schema", "inputSchema": 7}, tool("good"), {
-            "name": "odd_root", "inputSchema": {"type": "string"}}, tool("bad_pattern", {"a": {"pattern": "("}}), tool("also_good")]}
+            "name": "odd_root", "inputSchema": {"type": "string"}}, tool("bad_pattern", {"a": {"pattern": "("}}), tool(""), tool(" "),
+            tool("also_good")]}
     if "wordy" in QUIRKS:
         return {"tools": [{"name": "n" * 1_000_000, "inputSchema": 7}], "nextCursor": str(int(cursor or 0) + 1)}
     if "windy" in QUIRKS:

@@ -1,0 +1,37 @@
+//! What holds where the manifest says nothing.
+
+use std::path::PathBuf;
+
+use super::{DEFAULT_CACHE_BYTES, DEFAULT_LEDGER, DEFAULT_LISTEN, Defaults, Manifest};
+use crate::call::{CallSettings, Capture};
+use crate::http::ServerSettings;
+use crate::ledger;
+
+impl Default for Manifest {
+    fn default() -> Self {
+        Self {
+            server: ServerSettings::default(),
+            listen: DEFAULT_LISTEN.into(),
+            ledger: ledger::Settings {
+                url: DEFAULT_LEDGER.into(),
+                base: PathBuf::new(),
+                durability: ledger::Durability::default(),
+                retention: None,
+                accept_loss: false,
+            },
+            capture: Capture::default(),
+            digest_key: None,
+            cache_bytes: DEFAULT_CACHE_BYTES,
+            calls: CallSettings::default(),
+            defaults: Defaults::default(),
+            callers: Vec::new(),
+            lists: Vec::new(),
+            tools: Vec::new(),
+            sources: Vec::new(),
+            pins: None,
+            taken: Vec::new(),
+            secrets: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+}

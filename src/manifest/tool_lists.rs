@@ -1,0 +1,272 @@
+//! Lists of tools' names: `allow` and `deny` of callers, `tools` and `coworkers` of agents. An entry that means no tool is hardly
+//! what its author wants: a denial denies nothing, a grant grants nothing.
+//!
+//! Where every name is known when the manifest is read, such a name is an error. Where a source or a registration may bring the
+//! tool, it is a warning: `check` says so at once, the service when all sources have settled.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::Manifest;
+use super::decode::join;
+use super::finding::{Finding, Place, Severity};
+use super::load::{Written, WrittenTool};
+use super::node::{Data, Node};
+use super::rule::Rule;
+use crate::call::Kind;
+use crate::similar;
+use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
+
+/// The built-ins that hand work to agents.
+const DELEGATES: [&str; 2] = ["delegate_work", "ask_question"];
+
+/// What a list is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum List {
+    /// `allow:` of a caller.
+    Allow,
+    /// `deny:` of a caller.
+    Deny,
+    /// `tools:` of an agent.
+    AgentTools,
+    /// `coworkers:` of an agent, or of a tool that hands work to agents.
+    Coworkers,
+}
+
+/// One entry of such a list.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ListEntry {
+    place: Place,
+    path: String,
+    list: List,
+    /// As it is written: what is compared may come by reference.
+    written: String,
+    pattern: ToolPattern,
+}
+
+impl fmt::Display for ListEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place: Place { file, line, column }, path, written, .. } = self;
+        write!(f, "{}:{line}:{column}: {path}: `{written}`", file.display())
+    }
+}
+
+/// How much is known of the tools that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Knowledge {
+    /// There are no others.
+    All,
+    /// All tools of the manifest. A registration or a source may bring more, but no agents.
+    AllAgents,
+    /// More may come.
+    Some,
+}
+
+impl ListEntry {
+    pub(super) fn new(list: List, node: &Node, path: String, text: &str) -> Self {
+        let written = match &node.data {
+            Data::Scalar(Value::String(written)) => written.clone(),
+            _ => text.to_owned(),
+        };
+        Self { place: node.place.clone(), path, list, written, pattern: ToolPattern::new(text) }
+    }
+
+    fn means(&self, names: &[&str]) -> bool {
+        let (pattern, names) = (std::slice::from_ref(&self.pattern), names.iter().copied());
+        match self.list {
+            List::Deny => any_denies(pattern, names, |_| false),
+            List::Allow | List::AgentTools | List::Coworkers => any_grants(pattern, names, |_| false),
+        }
+    }
+
+    /// What there is to say if no tool with one of these names is meant.
+    pub(crate) fn finding(&self, names: &[&str], knowledge: Knowledge) -> Option<Finding> {
+        if self.pattern.text() == "*" || self.means(names) {
+            return None;
+        }
+        let near = similar::closest(self.pattern.text(), names.iter().copied(), similar::HINT);
+        let is_known = match knowledge {
+            Knowledge::All => true,
+            Knowledge::AllAgents => self.list == List::Coworkers,
+            Knowledge::Some => false,
+        };
+        let severity = match (self.pattern.is_glob(), self.list) {
+            (false, _) if is_known => Severity::Error,
+            // Denied as a precaution, unless it looks like a mistake.
+            (true, List::Deny) if near.is_none() => Severity::Hint,
+            _ => Severity::Warning,
+        };
+        let instead = match near {
+            Some(near) => format!("did you mean {near}?"),
+            None if severity == Severity::Hint => "as a precaution that is fine".to_owned(),
+            None if is_known => "correct it, or leave it out".to_owned(),
+            None => "correct it, unless a source or a registration is to bring the tool".to_owned(),
+        };
+        let so = match self.list {
+            List::Allow => ", so it allows nothing",
+            List::Deny => ", so it denies nothing",
+            List::AgentTools => ", so the agent has none of that name",
+            List::Coworkers => ", so it is no agent",
+        };
+        let rule = if self.list == List::Coworkers { Rule::UnknownCoworker } else { Rule::IdlePattern };
+        let message = format!("`{}` matches no tool{so}; {instead}", self.written);
+        Some(Finding { place: self.place.clone(), path: self.path.clone(), message, severity, rule })
+    }
+}
+
+/// The entries of the lists of agents, and of tools that hand work to agents.
+pub(super) fn of_agents(tools: &[WrittenTool]) -> Vec<ListEntry> {
+    let mut entries = Vec::new();
+    for written in tools {
+        let Some(tool) = &written.tool else { continue };
+        if tool.kind == Kind::Agent {
+            entries.extend(texts(List::AgentTools, &written.entry, &written.under, "tools"));
+            entries.extend(texts(List::Coworkers, &written.entry, &written.under, "coworkers"));
+        } else if tool.kind == Kind::Native
+            && DELEGATES.contains(&builtin(written).as_str())
+            && let Some(with) = written.entry.get("with")
+        {
+            entries.extend(texts(List::Coworkers, with, &join(&written.under, &["with".into()]), "coworkers"));
+        }
+    }
+    entries
+}
+
+/// The built-in that an entry of kind `native` names.
+pub(super) fn builtin(written: &WrittenTool) -> String {
+    let which = written.entry.get("use").map(Node::to_json);
+    which.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_else(|| written.key.text.clone())
+}
+
+fn texts(list: List, node: &Node, under: &str, key: &str) -> Vec<ListEntry> {
+    let Some(Node { data: Data::List(items), .. }) = node.get(key) else { return Vec::new() };
+    let entry = |(at, item): (usize, &Node)| match &item.data {
+        Data::Scalar(Value::String(text)) if !text.contains("${") => {
+            Some(ListEntry::new(list, item, join(under, &[key.to_owned(), at.to_string()]), text))
+        }
+        _ => None,
+    };
+    items.iter().enumerate().filter_map(entry).collect()
+}
+
+/// What there is to say of the lists of a manifest when it is read. `is_alone`: no program adds tools to it.
+pub(super) fn judge(manifest: &Manifest, written: &Written, natives: &[&str], is_alone: bool) -> Vec<Finding> {
+    // Without callers everybody may register tools.
+    let may_register = manifest.callers.is_empty() || manifest.callers.iter().any(|caller| caller.admin);
+    let knowledge = match is_alone {
+        true if written.sources.is_empty() && !may_register => Knowledge::All,
+        true => Knowledge::AllAgents,
+        false => Knowledge::Some,
+    };
+    let declared = written.tools.iter().flat_map(|tool| {
+        let aliases = tool.tool.iter().flat_map(|tool| &tool.definition.aliases).map(|alias| alias.as_str());
+        std::iter::once(tool.key.text.as_str()).chain(aliases)
+    });
+    let brought: Vec<String> = manifest
+        .sources
+        .iter()
+        .flat_map(|source| source.rules.known().map(|own| format!("{}{own}", source.rules.prefix)).collect::<Vec<_>>())
+        .collect();
+    let names: Vec<&str> = declared.chain(brought.iter().map(String::as_str)).chain(natives.iter().copied()).collect();
+    // What a pattern may mean is not known before the sources are listed.
+    let is_listed = written.sources.is_empty();
+    let entries = manifest.lists.iter().filter(|entry| is_listed || !entry.pattern.is_glob());
+    entries.filter_map(|entry| entry.finding(&names, knowledge)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::path::Path;
+
+    use crate::manifest::{Finding, Severity, Source, check, load};
+
+    struct Text(String);
+
+    impl Source for Text {
+        fn env(&self, name: &str) -> Option<String> {
+            (name == "DENIED").then(|| "nobody".into())
+        }
+
+        fn file(&self, path: &Path) -> std::io::Result<String> {
+            match path.extension().is_some_and(|extension| extension == "lock") {
+                true => Err(std::io::ErrorKind::NotFound.into()),
+                false => Ok(self.0.clone()),
+            }
+        }
+    }
+
+    const TOOLS: &str = "tools:\n  send_mail: {kind: native, use: calculator, aliases: [mailer]}\n";
+
+    fn findings(callers: &str, more: &str) -> Vec<Finding> {
+        let text = format!("{TOOLS}{more}callers:\n{callers}");
+        let mut found = check(Path::new("t.yaml"), &Text(text), &HashMap::new()).findings;
+        found.retain(|finding| ["idle-pattern", "unknown-coworker"].contains(&finding.rule.as_str()));
+        found
+    }
+
+    fn caller(lists: &str) -> String {
+        format!("  - {{name: a, key: a-key-0123456789abcdef, {lists}}}\n")
+    }
+
+    #[test]
+    fn unknown_names_are_errors() {
+        for list in ["allow: [mailr]", "deny: [mailr]"] {
+            let found = findings(&caller(list), "");
+            assert_eq!(found.len(), 1, "{found:?}");
+            let text = found[0].to_string();
+            assert!(text.starts_with("t.yaml:4:") && text.contains("did you mean mailer?"), "{text}");
+            assert_eq!(found[0].severity, Severity::Error);
+        }
+        let found = findings(&caller("deny: [\"${env:DENIED}\"]"), "");
+        assert!(found[0].message.contains("`${env:DENIED}`"), "{}", found[0]);
+    }
+
+    #[test]
+    fn names_that_may_come_are_warnings() {
+        let admin = "  - {name: b, key: b-key-0123456789abcdef, admin: true}\n";
+        let server = "mcp_servers: {s: {command: [x], tools: {known: {}}}}\n";
+        for (callers, more) in [(caller("deny: [mailr]") + admin, ""), (caller("deny: [s_other]"), server)] {
+            let found = findings(&callers, more);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(found[0].severity, Severity::Warning);
+            let loaded = load(Path::new("t.yaml"), &Text(format!("{TOOLS}{more}callers:\n{callers}")), &HashMap::new());
+            let manifest = loaded.unwrap_or_else(|findings| panic!("{findings:?}"));
+            assert_eq!(manifest.warnings.iter().filter(|found| found.rule.as_str() == "idle-pattern").count(), 0);
+            assert_eq!(manifest.lists.len(), 1, "looked at again when the sources are listed");
+        }
+        assert_eq!(findings(&caller("deny: [s_known, S-Known]"), server), []);
+    }
+
+    #[test]
+    fn aliases_and_spellings_are_known() {
+        for list in ["deny: [mailer]", "deny: [Send-Mail, functions.mailer, 'Mail*']", "allow: [MAILER, 'send_*', '*']"]
+        {
+            assert_eq!(findings(&caller(list), ""), [], "{list}");
+        }
+    }
+
+    #[test]
+    fn idle_patterns_are_no_errors() {
+        let severity = |list: &str| findings(&caller(list), "").first().map(|found| found.severity);
+        assert_eq!(severity("deny: ['frobnicate_*']"), Some(Severity::Hint));
+        assert_eq!(severity("deny: ['send_mial*']"), Some(Severity::Warning));
+        assert_eq!(severity("allow: ['frobnicate_*']"), Some(Severity::Warning));
+        assert_eq!(severity("allow: ['Send-*']"), Some(Severity::Warning), "patterns that grant are read as written");
+    }
+
+    #[test]
+    fn agents_lists_are_judged_too() {
+        let model = "model: {base_url: 'http://127.0.0.1:1/v1', name: m}";
+        let agent = |keys: &str| format!("  boss: {{kind: agent, description: It decides., {model}, {keys}}}\n");
+        let of = |keys: &str| findings(&caller("allow: ['*']"), &agent(keys));
+        assert_eq!(of("tools: [mailer, Send-Mail], coworkers: [BOSS]"), []);
+        let found = of("tools: [mailr], coworkers: [bos]");
+        assert_eq!(found.iter().map(|found| found.severity).collect::<Vec<_>>(), [Severity::Error, Severity::Error]);
+        let admin = caller("admin: true");
+        let severities: Vec<_> =
+            findings(&admin, &agent("tools: [x], coworkers: [x]")).iter().map(|f| f.severity).collect();
+        assert_eq!(severities, [Severity::Error, Severity::Warning], "no registration brings an agent");
+    }
+}

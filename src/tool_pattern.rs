@@ -1,0 +1,134 @@
+//! Entries of lists of tools: `allow`, `deny`, an agent's `tools`, `coworkers` …
+//!
+//! An entry is a tool's name, or a pattern in which `*` stands for any characters. It is compared with the name of a tool and
+//! with its aliases. Other spellings count as they do in a call, with two exceptions. An entry that is the name of a tool means
+//! no other tool. A pattern in a list that grants tools is compared as it is written: read loosely, `docs-*` would grant every
+//! tool that begins with `docs_`, too.
+
+use wildmatch::WildMatch;
+
+use crate::names;
+
+/// One entry of such a list.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ToolPattern {
+    text: String,
+    exact: WildMatch,
+    /// The normal form of the entry, then that without its prefix.
+    normal: Vec<WildMatch>,
+}
+
+impl ToolPattern {
+    /// The entry with this text. White space around it does not count.
+    pub(crate) fn new(text: &str) -> Self {
+        let text = text.trim();
+        let forms = std::iter::once(text).chain(names::unprefixed(text)).map(names::normal);
+        Self {
+            exact: WildMatch::new(text),
+            normal: forms.map(|form| WildMatch::new(&form)).collect(),
+            text: text.to_owned(),
+        }
+    }
+
+    /// The entries of a list.
+    pub(crate) fn list<T: AsRef<str>>(texts: &[T]) -> Vec<Self> {
+        texts.iter().map(|text| Self::new(text.as_ref())).collect()
+    }
+
+    /// The entry as it is written.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it stands for more than one name.
+    pub(crate) fn is_glob(&self) -> bool {
+        // `?` is a wildcard of the library: no name contains it.
+        self.text.contains(['*', '?'])
+    }
+
+    /// Whether the entry means the name as it is written, or is the name of a tool (`exists`) and so no spelling of another.
+    fn is_decided(&self, name: &str, exists: impl Fn(&str) -> bool) -> Option<bool> {
+        match self.exact.matches(name) {
+            true => Some(true),
+            false => (!self.is_glob() && exists(&self.text)).then_some(false),
+        }
+    }
+
+    fn is_like(&self, normal: &str) -> bool {
+        self.normal.iter().any(|form| form.matches(normal))
+    }
+}
+
+/// Whether a list that takes tools away means a tool with one of these names. `exists` says whether a tool has exactly a given
+/// name.
+pub(crate) fn any_denies<'n>(
+    patterns: &[ToolPattern],
+    names: impl IntoIterator<Item = &'n str>,
+    exists: impl Fn(&str) -> bool,
+) -> bool {
+    !patterns.is_empty()
+        && names.into_iter().any(|name| {
+            let normal = names::normal(name);
+            let denies =
+                |pattern: &ToolPattern| pattern.is_decided(name, &exists).unwrap_or_else(|| pattern.is_like(&normal));
+            patterns.iter().any(denies)
+        })
+}
+
+/// Whether a list that grants tools means a tool with one of these names. `exists` is as in [`any_denies`].
+pub(crate) fn any_grants<'n>(
+    patterns: &[ToolPattern],
+    names: impl IntoIterator<Item = &'n str>,
+    exists: impl Fn(&str) -> bool,
+) -> bool {
+    names.into_iter().any(|name| {
+        let normal = names::normal(name);
+        let grants = |pattern: &ToolPattern| {
+            let is_like = || !pattern.is_glob() && pattern.is_like(&normal);
+            pattern.is_decided(name, &exists).unwrap_or_else(is_like)
+        };
+        patterns.iter().any(grants)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denies(pattern: &str, name: &str) -> bool {
+        any_denies(&[ToolPattern::new(pattern)], [name], |_| false)
+    }
+
+    fn grants(pattern: &str, name: &str) -> bool {
+        any_grants(&[ToolPattern::new(pattern)], [name], |_| false)
+    }
+
+    #[test]
+    fn names_count_in_every_spelling() {
+        for spelling in ["send_mail", "Send-Mail", "send.mail", "SEND MAIL", " send_mail\n", "functions.send_mail"] {
+            assert!(denies(spelling, "send_mail") && grants(spelling, "send_mail"), "{spelling}");
+        }
+        for other in ["sendmail", "send_mails", "x.send_mail", "mail", ""] {
+            assert!(!denies(other, "send_mail") && !grants(other, "send_mail"), "{other}");
+        }
+    }
+
+    #[test]
+    fn patterns_are_loose_only_in_denials() {
+        for pattern in ["send_*", "*_mail", "s*l", "*"] {
+            assert!(denies(pattern, "send_mail") && grants(pattern, "send_mail"), "{pattern}");
+        }
+        for pattern in ["Send-*", "functions.send_*", "*.Mail"] {
+            assert!(denies(pattern, "send_mail") && !grants(pattern, "send_mail"), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn names_of_tools_mean_no_other() {
+        let patterns = [ToolPattern::new("tools.list")];
+        let exists = |name: &str| name == "tools.list";
+        assert!(any_grants(&patterns, ["list"], |_| false) && any_denies(&patterns, ["list"], |_| false));
+        assert!(!any_grants(&patterns, ["list"], exists) && !any_denies(&patterns, ["list"], exists));
+        assert!(any_grants(&patterns, ["tools.list"], exists) && any_denies(&patterns, ["tools.list"], exists));
+    }
+}
