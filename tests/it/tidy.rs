@@ -106,7 +106,8 @@ fn rooms_know_only_the_rooms_below_them() {
 fn axum_stays_in_http_and_sqlx_with_those_who_ask_databases() {
     forbid("", &["axum::", "StatusCode"], &["http/", "app/", "tools/http/", "cli/"]);
     forbid("tools/http/", &["axum::"], &["tools/http/tests.rs"]);
-    forbid("", &["sqlx::"], &["ledger/", "tools/sql/"]);
+    forbid("", &["sqlx::"], &["ledger/", "tools/sql/postgres/"]);
+    forbid("", &["rusqlite::"], &["tools/sql/sqlite/"]);
     forbid("", &["rmcp::"], &["mcp/", "tools/mcp/", "http/mcp/"]);
     forbid("", &["minijinja::"], &["expression.rs"]);
     forbid("", &["jsonrepair_rs::"], &["dialect/mend/"]);

@@ -3,6 +3,7 @@
 import json
 import os
 import sqlite3
+import threading
 import time
 
 import pytest
@@ -221,6 +222,8 @@ def test_what_stands_in_the_manifest_is_held_against_it(tmp_path):
         (sql("sqlite://shop.db", "select id, id from customers"), "two columns are called `id`"),
         (sql("sqlite://shop.db", "select ? as x"), "a parameter is written :name"),
         (sql("sqlite://shop.db", "pragma query_only = 0"), "command to the connection"),
+        (sql("sqlite://shop.db", "\ufeffpragma query_only = 0"), "command to the connection"),
+        (sql("sqlite://shop.db", "explain pragma query_only = 0"), "command to the connection"),
         (sql("mysql://u:hunter2-secret@db/x", "select 1"), "write sqlite://FILE or postgres://"),
         (sql("postgres://u:hunter2-secret@db/x?sslmod=require", "select 1"), "did you mean sslmode?"),
         (sql("sqlite://shop.db", "select 1 as x", max_rows=0), "max_rows: from 1 to 100000"),
@@ -351,3 +354,48 @@ def test_many_calls_at_once(serve, shop):
     elif os.path.isdir(f"/proc/{crib.pid}/fd"):
         links = [os.path.join(f"/proc/{crib.pid}/fd", name) for name in os.listdir(f"/proc/{crib.pid}/fd")]
         assert 1 <= sum(os.path.exists(link) and os.readlink(link).endswith("shop.db") for link in links) <= 8
+
+
+def test_large_cells_take_no_memory(serve, shop):
+    """Four at once, each with a value of 200 MB: refused before it is read, and the next call is answered."""
+    if "sqlite" in shop.url:
+        shop.run("create table docs (doc); insert into docs values (zeroblob(200000000))")
+        large = {"made": "select hex(zeroblob(100000000)) as x", "stored": "select doc as x from docs"}
+    else:
+        shop.run("create table docs (doc text); insert into docs select repeat('x', 200000000)")
+        # A constant would be made three times before the call, by the planner.
+        large = {"made": "select repeat('x', :bytes) as x", "stored": "select doc as x from docs where :bytes::int > 0",
+                 "written": "insert into customers (id) values (9) returning repeat('x', :bytes) as x"}
+    parameters = {} if "sqlite" in shop.url else params(bytes="integer")
+    arguments = {name: 200_000_000 for name in parameters}
+    tools = {name: sql(shop.url, statement, effect="write" if name == "written" else "read", concurrency={"max": 8}, timeout="2m",
+                       parameters=parameters)
+             for name, statement in large.items()}
+    crib = serve({**tools, "count": sql(shop.url, "select count(*) as n from customers")})
+    assert ok(crib.invoke("count"))["structured_content"] == [{"n": 3}]
+    before, most, is_over = crib.rss(), 0, threading.Event()
+
+    def watch():
+        nonlocal most
+        while not is_over.wait(0.002):
+            most = max(most, crib.rss())
+
+    watcher = later(watch)
+    for name in tools:
+        calls = [later(lambda name=name: crib.invoke(name, arguments)) for _ in range(4)]
+        for call in calls:
+            kind = "upstream_failed" if name == "written" else "bad_output"
+            said = problem(call(150), 502, kind)
+            assert "raise max_output" in said["detail"] and said["retryable"] is False, said
+    is_over.set()
+    watcher()
+    most = max(most, crib.rss())
+    print(f"{shop.url.split(':')[0]}: {before >> 20} MiB before, {most >> 20} MiB at most")
+    assert most - before < 50 << 20, (before, most)
+    assert ok(crib.invoke("count"))["structured_content"] == [{"n": 3}]
+
+
+def test_explain_is_a_tool(serve, shop):
+    """Asking how a statement would run changes nothing."""
+    crib = serve({"plan": sql(shop.url, ("explain query plan " if "sqlite" in shop.url else "explain ") + "select * from customers")})
+    assert "customers" in text_of(ok(crib.invoke("plan")))

@@ -1,14 +1,15 @@
 //! The `sql` kind: one prepared statement on SQLite or PostgreSQL. Its parameters are bound, never pasted into its text;
 //! what it may do is enforced by the database, not guessed from words.
 //!
-//! `config` reads the manifest's part, `statement` finds the placeholders, `database` knows which connections are shared,
-//! `pool` holds them, `rows` makes the answer within its bounds. `sqlite` and `postgres` run a statement.
+//! `config` reads the manifest's part, `statement` finds the placeholders (`reader`: the tokens), `database` knows which
+//! connections are shared, `pool` holds them, `rows` makes the answer within its bounds. `sqlite` and `postgres` run a statement.
 
 mod config;
 mod database;
 mod faults;
 mod pool;
 mod postgres;
+mod reader;
 mod rows;
 mod sqlite;
 mod statement;

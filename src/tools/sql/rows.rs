@@ -15,6 +15,43 @@ pub(super) struct Limits {
     pub(super) max_output: usize,
 }
 
+/// A row may be this many times longer in the database than its answer may be: an array of small numbers, or a document with
+/// much white space, is shorter as JSON. Beyond that the database is not asked for it.
+const HELD: usize = 4;
+
+impl Limits {
+    /// Most bytes of a row as the database holds it.
+    pub(super) fn held(&self) -> usize {
+        self.max_output.saturating_mul(HELD)
+    }
+}
+
+/// The lengths of a row's values, in bytes, and which of them is the longest.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Longest<'n> {
+    column: &'n str,
+    bytes: usize,
+    total: usize,
+}
+
+impl<'n> Longest<'n> {
+    /// Counts one more value.
+    pub(super) fn add(&mut self, column: &'n str, bytes: usize) {
+        self.total = self.total.saturating_add(bytes);
+        if bytes > self.bytes {
+            (self.column, self.bytes) = (column, bytes);
+        }
+    }
+
+    /// The column, its length, and what would be right.
+    pub(super) fn advice(&self) -> String {
+        format!(
+            "its longest column, `{}`, has {} bytes; ask for less of it or for fewer columns, or raise max_output",
+            self.column, self.bytes
+        )
+    }
+}
+
 /// What is odd about values, each sentence once.
 pub(super) type Odd = BTreeSet<String>;
 
@@ -25,6 +62,8 @@ pub(super) struct Rows {
     text: String,
     /// What was too much, once something was.
     cut: Option<Cut>,
+    /// What is said of the first row if it was too long.
+    advice: String,
     odd: Odd,
 }
 
@@ -36,7 +75,7 @@ enum Cut {
 
 impl Rows {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, rows: Vec::new(), text: String::from("["), cut: None, odd: Odd::new() }
+        Self { limits, rows: Vec::new(), text: String::from("["), cut: None, advice: String::new(), odd: Odd::new() }
     }
 
     /// Whether another row could not be kept.
@@ -44,9 +83,20 @@ impl Rows {
         self.cut.is_some()
     }
 
-    /// Takes a row, or notes that it is too much.
+    /// Notes that the database itself has refused the next row as too long. `false` when there is none before it, so that
+    /// nothing could be shown.
+    pub(super) fn cut_at_refusal(&mut self) -> bool {
+        if !self.rows.is_empty() {
+            self.cut.get_or_insert(Cut::Output);
+        }
+        self.is_full()
+    }
+
+    /// Takes a row, or notes that it is too much. `held` is what is known of its length before it is made: none of it is shown
+    /// shorter than that.
     pub(super) fn push(
         &mut self,
+        held: Longest<'_>,
         make: impl FnOnce(&mut Odd) -> Result<JsonObject, ToolError>,
     ) -> Result<(), ToolError> {
         if self.is_full() {
@@ -56,11 +106,19 @@ impl Rows {
             self.cut = Some(Cut::Rows);
             return Ok(());
         }
+        if self.text.len() + held.total > self.limits.max_output {
+            self.cut_output(held);
+            return Ok(());
+        }
         let row = Value::Object(make(&mut self.odd)?);
         let written = row.to_string();
         // The brackets count too.
         if self.text.len() + written.len() + 2 > self.limits.max_output {
-            self.cut = Some(Cut::Output);
+            let mut lengths = Longest::default();
+            for (column, value) in row.as_object().into_iter().flatten() {
+                lengths.add(column, if self.rows.is_empty() { value.to_string().len() } else { 0 });
+            }
+            self.cut_output(lengths);
             return Ok(());
         }
         if !self.rows.is_empty() {
@@ -71,13 +129,21 @@ impl Rows {
         Ok(())
     }
 
+    fn cut_output(&mut self, lengths: Longest<'_>) {
+        self.cut = Some(Cut::Output);
+        if self.rows.is_empty() {
+            self.advice = lengths.advice();
+        }
+    }
+
     /// The answer. `stopped`: the database was not asked for the rest; else the statement ran to its end.
     pub(super) fn finish(mut self, stopped: bool, context: &ToolContext) -> Result<ToolResult, ToolError> {
         let Limits { max_rows, max_output } = self.limits;
         let shown = self.rows.len();
         if self.cut == Some(Cut::Output) && shown == 0 && stopped {
             return Err(ToolError::BadOutput(format!(
-                "the first row alone is longer than {max_output} bytes (max_output); ask for fewer or shorter columns"
+                "the first row alone is longer than {max_output} bytes (max_output): {}",
+                self.advice
             )));
         }
         let what = match self.cut {

@@ -1,16 +1,9 @@
 //! A statement with `:name` placeholders, read once when the tool is built.
 //!
-//! Only what is needed to know where a placeholder can stand is understood here: strings, quoted names, comments,
-//! dollar quotes. What the statement means is for the database to say.
+//! What the statement means is for the database to say.
 
-/// Whose quoting holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Dialect {
-    /// SQLite.
-    Sqlite,
-    /// PostgreSQL.
-    Postgres,
-}
+pub(super) use super::reader::Dialect;
+use super::reader::{Place, Reader, Token};
 
 /// Words that begin what is no question or change but a command to the connection, which tools share and which has a
 /// transaction of its own for each call. (`copy` has a protocol of its own.)
@@ -47,6 +40,14 @@ const OF_THE_CONNECTION: [&str; 30] = [
     "vacuum",
 ];
 
+/// Said of a command to the connection.
+pub(super) fn of_the_connection(word: &str) -> String {
+    format!(
+        "`{word}` is a command to the connection, which other tools share; write a statement that asks for or changes \
+         data, it runs in a transaction of its own"
+    )
+}
+
 /// A statement taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Statement {
@@ -71,36 +72,27 @@ enum Part {
     Placeholder(usize),
 }
 
-/// A place in the statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    line: usize,
-    column: usize,
-}
-
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "line {}, column {} of the statement", self.line, self.column)
-    }
-}
-
 impl Statement {
     /// Reads a statement.
     ///
     /// # Errors
     /// A sentence that says what is wrong and where.
     pub(super) fn parse(text: &str, dialect: Dialect) -> Result<Self, String> {
-        let mut reader = Reader { text, at: 0, dialect };
+        let mut reader = Reader::new(text, dialect);
+        if let Some(at) = text.find('\0') {
+            // SQLite would read no further.
+            return Err(format!("{}: a NUL character cannot stand in a statement", reader.place(at)));
+        }
         let mut statement = Self { parts: Vec::new(), names: Vec::new() };
         let (mut begun, mut first_word, mut end) = (0, None, None);
         while let Some(c) = reader.peek() {
-            let from = reader.at;
+            let from = reader.at();
             if reader.skip_space_or_comment()? {
                 continue;
             }
             if c == ';' {
                 end = end.or(Some(from));
-                reader.at += 1;
+                reader.skip_char();
                 continue;
             }
             if end.is_some() {
@@ -112,7 +104,7 @@ impl Statement {
                 Token::Other => {}
                 Token::Placeholder(name) => {
                     statement.text(&text[begun..from]);
-                    begun = reader.at;
+                    begun = reader.at();
                     statement.placeholder(name, reader.place(from));
                 }
                 Token::Foreign(written) => {
@@ -123,10 +115,7 @@ impl Statement {
         }
         let Some(word) = first_word else { return Err("it is empty".into()) };
         if OF_THE_CONNECTION.contains(&word.as_str()) {
-            return Err(format!(
-                "`{word}` is a command to the connection, which other tools share; write a statement that asks for or \
-                 changes data, it runs in a transaction of its own"
-            ));
+            return Err(of_the_connection(&word));
         }
         statement.text(text[begun..end.unwrap_or(text.len())].trim_end_matches([' ', '\t']));
         Ok(statement)
@@ -165,143 +154,6 @@ impl Statement {
     }
 }
 
-enum Token<'a> {
-    Placeholder(&'a str),
-    /// A parameter as the database itself would write one: nobody would give it a value.
-    Foreign(&'a str),
-    Other,
-}
-
-struct Reader<'a> {
-    text: &'a str,
-    at: usize,
-    dialect: Dialect,
-}
-
-impl<'a> Reader<'a> {
-    fn rest(&self) -> &'a str {
-        &self.text[self.at..]
-    }
-
-    fn peek(&self) -> Option<char> {
-        self.rest().chars().next()
-    }
-
-    fn place(&self, at: usize) -> Place {
-        let before = &self.text[..at];
-        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-        Place { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
-    }
-
-    /// The word that begins there.
-    fn word(&self, at: usize) -> &'a str {
-        let rest = &self.text[at..];
-        &rest[..rest.find(|c| !is_of_a_name(c)).unwrap_or(rest.len())]
-    }
-
-    fn skip_space_or_comment(&mut self) -> Result<bool, String> {
-        let (rest, from) = (self.rest(), self.at);
-        if rest.starts_with(char::is_whitespace) {
-            self.at += rest.len() - rest.trim_start().len();
-        } else if rest.starts_with("--") {
-            self.at += rest.find('\n').unwrap_or(rest.len());
-        } else if rest.starts_with("/*") {
-            self.at += self.comment_length(rest).ok_or_else(|| self.open(from, "a comment"))?;
-        } else {
-            return Ok(false);
-        }
-        Ok(true)
-    }
-
-    /// How long the comment is that the text begins with. PostgreSQL's nest, SQLite's do not.
-    fn comment_length(&self, text: &str) -> Option<usize> {
-        let (mut depth, mut at) = (1, 2);
-        while depth > 0 {
-            let close = text[at..].find("*/")?;
-            match text[at..].find("/*").filter(|open| self.dialect == Dialect::Postgres && *open < close) {
-                Some(open) => (depth, at) = (depth + 1, at + open + 2),
-                None => (depth, at) = (depth - 1, at + close + 2),
-            }
-        }
-        Some(at)
-    }
-
-    fn open(&self, from: usize, what: &str) -> String {
-        format!("{}: {what} that begins here does not end", self.place(from))
-    }
-
-    /// Goes past the next token.
-    fn token(&mut self) -> Result<Token<'a>, String> {
-        let (rest, from) = (self.rest(), self.at);
-        let Some(c) = self.peek() else { return Ok(Token::Other) };
-        let is_postgres = self.dialect == Dialect::Postgres;
-        match c {
-            '\'' => self.quoted(1, '\'', false)?,
-            'e' | 'E' if is_postgres && rest[1..].starts_with('\'') => self.quoted(2, '\'', true)?,
-            '"' => self.quoted(1, '"', false)?,
-            '`' if !is_postgres => self.quoted(1, '`', false)?,
-            '[' if !is_postgres => {
-                self.at += rest.find(']').ok_or_else(|| self.open(from, "a name in [ ]"))? + 1;
-            }
-            '$' if is_postgres && dollar_tag(rest).is_some() => {
-                let tag = dollar_tag(rest).unwrap_or_default();
-                let close = rest[tag.len()..].find(tag).ok_or_else(|| self.open(from, "a dollar-quoted text"))?;
-                self.at += close + 2 * tag.len();
-            }
-            ':' if rest.starts_with("::") || rest.starts_with(":=") => self.at += 2,
-            ':' => {
-                let name = self.word(from + 1);
-                if name.starts_with(|c: char| c.is_alphabetic() || c == '_') {
-                    self.at += 1 + name.len();
-                    return Ok(Token::Placeholder(name));
-                }
-                self.at += 1;
-            }
-            '?' | '@' | '$' if !is_postgres => return Ok(self.foreign(from)),
-            '$' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => return Ok(self.foreign(from)),
-            c if is_of_a_name(c) => {
-                // `$` may stand inside a name.
-                let inside = |c: char| is_of_a_name(c) || c == '$';
-                self.at += rest.find(|c| !inside(c)).unwrap_or(rest.len());
-            }
-            c => self.at += c.len_utf8(),
-        }
-        Ok(Token::Other)
-    }
-
-    fn foreign(&mut self, from: usize) -> Token<'a> {
-        self.at = from + 1 + self.word(from + 1).len();
-        Token::Foreign(&self.text[from..self.at])
-    }
-
-    /// Goes past a quoted text, in which the quote is written twice, or after a backslash.
-    fn quoted(&mut self, opening: usize, quote: char, backslash: bool) -> Result<(), String> {
-        let (from, rest) = (self.at, self.rest());
-        let mut chars = rest.char_indices().skip(opening).peekable();
-        while let Some((at, c)) = chars.next() {
-            if c == '\\' && backslash {
-                chars.next();
-            } else if c == quote && chars.next_if(|(_, next)| *next == quote).is_none() {
-                self.at += at + c.len_utf8();
-                return Ok(());
-            }
-        }
-        Err(self.open(from, "a text or name in quotes"))
-    }
-}
-
-/// `$$` or `$tag$` at the beginning.
-fn dollar_tag(text: &str) -> Option<&str> {
-    let end = text[1..].find('$')? + 2;
-    let tag = &text[1..end - 1];
-    let fits = tag.chars().all(is_of_a_name) && !tag.starts_with(|c: char| c.is_ascii_digit());
-    fits.then(|| &text[..end])
-}
-
-fn is_of_a_name(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
 #[cfg(test)]
 mod tests {
     use super::Dialect::{Postgres, Sqlite};
@@ -336,13 +188,17 @@ mod tests {
         }
         for text in [
             "select x::int, '{a}'::text[], f(a := 1)",
-            "select E'it\\'s :a', e'\\\\', $$ :a ' $$, $tag$ :a $$ :b $tag$, a$b",
+            "select E'it\\'s :a', e'\\\\', $$ :a ' $$, $tag$ :a $$ :b $tag$",
             "select /* /* :a */ :b */ data ? 'k', data @> '{}', a[1: 2]",
             "select 5 # 3, |/ 25.0, price::numeric(10,2)",
         ] {
             assert_eq!(rendered(text, Postgres).unwrap(), text);
         }
         assert_eq!(rendered("select `:a`, [it's :a] from t", Sqlite).unwrap(), "select `:a`, [it's :a] from t");
+        assert_eq!(rendered("select * from t where a$1 = :x", Postgres).unwrap(), "select * from t where a$1 = ?1");
+        assert_eq!(rendered("select a$b$, :a, c$b$", Postgres).unwrap(), "select a$b$, ?1, c$b$", "no dollar quote");
+        assert_eq!(rendered("select 1 -- :a\r, :b", Postgres).unwrap(), "select 1 -- :a\r, ?1", "the comment is over");
+        assert_eq!(rendered("select 1 -- :a\r, :b", Sqlite).unwrap(), "select 1 -- :a\r, :b", "it is not");
         assert_eq!(rendered("select E':a', :a", Postgres).unwrap(), "select E':a', ?1");
         assert_eq!(rendered("select /* /* */ :a", Sqlite).unwrap(), "select /* /* */ ?1", "they do not nest");
         assert_eq!(rendered("select a[:i]", Postgres).unwrap(), "select a[?1]");
@@ -400,6 +256,11 @@ mod tests {
             assert!(rendered(text, Sqlite).unwrap_err().contains("command to the connection"), "{text}");
         }
         assert!(rendered("with x as (select 1) select * from x", Sqlite).is_ok());
+        for prefix in ["\u{feff}", "\u{feff}\u{feff} ", "\x0C", "/**/\r\n\u{feff}-- x\n\u{feff}"] {
+            let said = rendered(&format!("{prefix}pragma query_only=off"), Sqlite).unwrap_err();
+            assert!(said.contains("command to the connection"), "{prefix:?}: {said}");
+        }
+        assert!(rendered("select 1\0; pragma query_only=off", Sqlite).unwrap_err().contains("NUL"));
     }
 
     proptest::proptest! {

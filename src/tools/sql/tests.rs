@@ -215,7 +215,7 @@ async fn only_what_declares_it_may_write_and_the_database_sees_to_that() {
         "/* select */ delete from customers",
         "with x as (select 1) update customers set year = 1 returning id",
         "create table t (x)",
-        "create temp table t (x)",
+        "analyze",
     ] {
         let said = first(shop.try_tool(statement, Effect::Read, json!({})));
         assert!(said.contains("declare effect: write"), "{statement}: {said}");
@@ -420,4 +420,99 @@ async fn what_the_database_refuses_is_an_answer() {
     sqlx::raw_sql("drop table customers").execute(&mut shop.connect().await).await.unwrap();
     let (said, _) = call(&gone, json!({})).await;
     assert!(matches!(&said, Err(ToolError::Upstream { retryable: false, .. })), "{said:?}");
+}
+
+#[tokio::test]
+async fn commands_to_the_connection_never_pass() {
+    let shop = Shop::new().await;
+    let guarded = shop.tool("select query_only from pragma_query_only", Effect::Read);
+    for command in [
+        "pragma query_only=off",
+        "pragma writable_schema=on",
+        "attach 'other.db' as other",
+        "detach other",
+        "begin",
+        "commit",
+        "savepoint s",
+        "create temp table t (x)",
+        "create temp view v as select 1",
+        "create table temp.t (x)",
+    ] {
+        for prefix in ["", "\u{feff}", " \u{feff}/* x */\u{feff}", "\x0C", "explain ", "explain query plan "] {
+            for effect in [Effect::Read, Effect::Write] {
+                let statement = format!("{prefix}{command}");
+                let said = first(shop.try_tool(&statement, effect, json!({})));
+                assert!(said.contains("command to the connection"), "{statement:?}: {said}");
+            }
+        }
+    }
+    assert_eq!(data(call(&guarded, json!({})).await.0), json!([{"query_only": 1}]), "the guard is on");
+    let columns = "select name from pragma_table_info('customers') order by cid limit 2";
+    assert_eq!(data(shop.read(columns, json!({})).await), json!([{"name": "id"}, {"name": "name"}]), "this only asks");
+}
+
+#[tokio::test]
+async fn explain_is_a_statement_that_reads() {
+    let shop = Shop::new().await;
+    let plan = "explain query plan select * from customers where id = :n";
+    let plan = data(shop.read(plan, json!({"n": 1})).await);
+    assert!(plan[0]["detail"].as_str().unwrap().contains("customers"), "{plan}");
+    let program = data(shop.read("explain delete from customers", json!({})).await);
+    assert!(
+        program.as_array().unwrap().iter().any(|row| row["opcode"] == "Delete" || row["opcode"] == "Clear"),
+        "{program}"
+    );
+    assert_eq!(shop.count().await, 3, "it was shown, not done");
+}
+
+#[tokio::test]
+async fn a_long_value_is_refused_unread() {
+    let shop = Shop::new().await;
+    for statement in [
+        "select hex(zeroblob(100000000)) as x",
+        "select replace(hex(zeroblob(1000000)), '0', 'xxxxxxxxxx') as x",
+        "select length(hex(zeroblob(100000000))) as x",
+        "select group_concat(hex(zeroblob(1000000))) as x from (select 1 union all select 2 union all select 3)",
+    ] {
+        let said = shop.read(statement, json!({})).await;
+        let Err(ToolError::BadOutput(message)) = &said else { panic!("{statement}: {said:?}") };
+        assert!(message.contains("longer than 4194304 bytes") && message.contains("raise max_output"), "{message}");
+    }
+    sqlx::raw_sql(
+        "create table docs (id integer primary key, doc, note); \
+        insert into docs values (1, 'short', 'a'), (2, zeroblob(20000000), 'b'), (3, zeroblob(1000000), 'c')",
+    )
+    .execute(&mut shop.connect().await)
+    .await
+    .unwrap();
+    let (all, warnings) = call(&shop.tool("select id, doc from docs order by id", Effect::Read), json!({})).await;
+    assert_eq!(data(all), json!([{"id": 1, "doc": "short"}]), "what stands before it is shown");
+    assert!(warnings[0].starts_with("the rows are longer than 262144 bytes (max_output): the first 1"), "{warnings:?}");
+    let lengths = shop.read("select length(doc) as n from docs order by id", json!({})).await;
+    assert_eq!(
+        data(lengths),
+        json!([{"n": 5}, {"n": 20_000_000}, {"n": 1_000_000}]),
+        "SQLite does not read it for that"
+    );
+    let said = shop.read("select id, doc from docs where id = 3", json!({})).await;
+    let Err(ToolError::BadOutput(message)) = &said else { panic!("{said:?}") };
+    assert!(message.contains("its longest column, `doc`, has 1000000 bytes"), "{message}");
+    // A change may pass long values along, as long as it does not answer them.
+    let note = shop.tool("update docs set note = :a where id = 2", Effect::Write);
+    assert_eq!(data(call(&note, json!({"a": "z"})).await.0), json!({"rows_affected": 1}));
+    let shown = shop.tool("update docs set note = :a where id = 2 returning doc", Effect::Write);
+    let said = call(&shown, json!({"a": "y"})).await.0;
+    let Err(ToolError::Upstream { message, untouched: true, retryable: false, .. }) = &said else { panic!("{said:?}") };
+    assert!(message.contains("nothing was changed"), "{message}");
+    assert_eq!(data(shop.read("select note from docs where id = 2", json!({})).await), json!([{"note": "z"}]));
+    let small = shop.tool("update docs set note = :a where id = 1 returning id, note", Effect::Write);
+    assert_eq!(
+        data(call(&small, json!({"a": "x"})).await.0),
+        json!([{"id": 1, "note": "x"}]),
+        "the connection is in order"
+    );
+    let (more, _) =
+        shop.try_tool("select hex(zeroblob(3000000)) as x", Effect::Read, json!({"max_output": "4MiB"})).unwrap();
+    let said = call(&more, json!({})).await.0;
+    assert!(matches!(&said, Err(ToolError::BadOutput(said)) if said.contains("`x`, has 6000000 bytes")), "{said:?}");
 }

@@ -58,6 +58,9 @@ impl Server {
                 _ => options,
             };
         }
+        // As the connection begins, so `reset all` leaves it: what changes something has to say so in its transaction, and notices
+        // would end up in the log, with whatever they say.
+        options = options.options([("default_transaction_read_only", "on"), ("client_min_messages", "error")]);
         if options.get_application_name().is_none() {
             options = options.application_name("toolcrib");
         }

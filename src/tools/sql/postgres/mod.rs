@@ -1,9 +1,12 @@
 //! PostgreSQL. A statement is described once (`uses`, `plan`): the database says the types of its parameters and columns. What it
 //! then gets are texts that it casts itself (`arguments`); what it gives is read out of its binary form (`decode`, `time`,
-//! `exact`), or is text that it has made, where only it knows the type. A dropped call has its statement cancelled (`session`).
+//! `exact`), or is text that it has made, where only it knows the type. Around the statement stands a condition with which it
+//! refuses a row that is too long (`bounded`). A dropped call has its statement cancelled, and what a call has left on a
+//! connection is taken away before the next one has it (`session`).
 
 mod address;
 mod arguments;
+mod bounded;
 mod decode;
 mod exact;
 mod faults;

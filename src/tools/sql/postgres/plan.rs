@@ -9,7 +9,7 @@ use sqlx::{Arguments as _, AssertSqlSafe, Column, PgConnection, Row, Statement a
 use super::arguments::Parameter;
 use super::decode::Shape;
 use super::uses::{Uses, describe};
-use super::{Server, faults};
+use super::{Server, bounded, faults};
 use crate::tools::sql::faults::{Finding, WRITES};
 use crate::tools::sql::rows;
 use crate::tools::sql::statement::Statement;
@@ -54,26 +54,27 @@ impl NoPlan {
 }
 
 impl Plan {
-    /// Asks the database. `reads`: only a statement that changes nothing will do.
+    /// Asks the database. `reads`: only a statement that changes nothing will do. `most`: bytes of a row.
     pub(super) async fn make(
         connection: &mut PgConnection,
         statement: &Statement,
         reads: bool,
+        most: usize,
     ) -> Result<Self, NoPlan> {
         let Uses { parameters, typed, described } = Uses::find(connection, statement).await?;
         let names = described.columns().iter().map(Column::name);
         if let Some(fault) = rows::name_fault(names) {
             return Err(NoPlan::Statement(Finding::fault(fault)));
         }
-        let (sql, columns) = match planned(described.columns()) {
-            Ok(columns) => (typed, columns),
-            Err(foreign) => {
-                let sql = with_texts(&typed, described.columns());
-                // It stands inside another statement then, which not every one can.
-                let wrapped = describe(connection, &sql).await.map_err(|_| foreign)?;
-                (sql, planned(wrapped.columns())?)
+        let (mut sql, mut columns) = (typed, planned(described.columns()));
+        // It stands inside another statement then, which not every one can: `show`, `explain`, `call`.
+        for form in bounded::forms(&sql, described.columns(), most) {
+            if let Ok(wrapped) = describe(connection, &form).await {
+                (sql, columns) = (form, planned(wrapped.columns()));
+                break;
             }
-        };
+        }
+        let columns = columns?;
         let time_limit = "select setting::bigint from pg_catalog.pg_settings where name = 'statement_timeout'";
         let time_limit = sqlx::query_scalar(time_limit).persistent(false).fetch_one(&mut *connection).await?;
         let plan = Self { sql: sql.into(), parameters, columns, time_limit };
@@ -87,6 +88,11 @@ impl Plan {
     pub(super) fn fits(&self, row: &PgRow) -> bool {
         let planned = self.columns.iter().map(|column| (column.name.as_str(), column.type_of.oid()));
         planned.eq(row.columns().iter().map(|column| (column.name(), column.type_info().oid())))
+    }
+
+    /// What is said of a row that is longer than `most` bytes, if the error is that.
+    pub(super) fn refusal(&self, error: &sqlx::Error) -> Option<String> {
+        bounded::refusal(error, |at| self.columns.get(at).map(|column| column.name.as_str()))
     }
 
     /// Whether the database would change something: its own plan says so. What has no plan (commands such as `create
@@ -132,21 +138,4 @@ fn planned(columns: &[PgColumn]) -> Result<Vec<PlannedColumn>, NoPlan> {
         }
     });
     planned.collect()
-}
-
-/// The statement inside another one, which has the database write as text what only it can read.
-fn with_texts(sql: &str, columns: &[PgColumn]) -> String {
-    let quoted = |column: &PgColumn| format!("\"{}\"", column.name().replace('"', "\"\""));
-    let names: Vec<String> = columns.iter().map(quoted).collect();
-    let shown = columns.iter().zip(&names).map(|(column, name)| match Shape::of(column.type_info()) {
-        Some(_) => name.clone(),
-        None if is_array(column.type_info()) => format!("{name}::text[] as {name}"),
-        None => format!("{name}::text as {name}"),
-    });
-    let shown: Vec<String> = shown.collect();
-    format!("with \"rows\" ({}) as (\n{sql}\n) select {} from \"rows\"", names.join(", "), shown.join(", "))
-}
-
-fn is_array(kind: &PgTypeInfo) -> bool {
-    matches!(kind.kind(), sqlx::postgres::PgTypeKind::Array(_))
 }

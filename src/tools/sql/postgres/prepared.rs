@@ -1,4 +1,5 @@
-//! A statement on a PostgreSQL database: described once, and run in a transaction of its own.
+//! A statement on a PostgreSQL database: described once, and run in a transaction of its own, which is committed only if it may
+//! change something. The transaction of one that reads ends after the answer has left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use super::{Database, arguments, decode, faults};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult, Violation};
 use crate::tools::sql::faults::{Finding, misfit};
 use crate::tools::sql::pool;
-use crate::tools::sql::rows::{self, Limits, Odd, Rows, affected};
+use crate::tools::sql::rows::{self, Limits, Longest, Odd, Rows, affected};
 use crate::tools::sql::statement::Statement;
 
 /// The server stops a statement by itself this long after its call is over, if it could not be told to before.
@@ -83,7 +84,7 @@ impl Prepared {
             let _ = self.database.missed.set(finding.clone());
             finding
         })?;
-        let plan = Plan::make(&mut session.connection, &self.statement, !self.writes).await;
+        let plan = Plan::make(&mut session.connection, &self.statement, !self.writes, self.limits.held()).await;
         self.plan.store(Some(Arc::new(plan.map_err(|error| error.finding(server))?)));
         Ok(())
     }
@@ -102,14 +103,14 @@ impl Prepared {
             let error = match tried {
                 Ok(result) => {
                     if !session.is_busy() {
-                        turn.keep(session);
+                        turn.keep_after(session.in_order(self.writes));
                     }
                     return Ok(result);
                 }
                 // Nothing has happened. Every connection has prepared what is not right any more.
                 Err(Trouble::Stale) if tries < TRIES => {
                     self.plan.store(None);
-                    while turn.idle().is_some() {}
+                    turn.forget();
                     continue;
                 }
                 Err(Trouble::Stale) => {
@@ -126,19 +127,24 @@ impl Prepared {
                 }
             };
             let is_over = session.connection.execute("rollback").await.is_ok();
-            let error = match error {
-                Err(error) => error,
-                Ok(error) if is_over && faults::is_of_a_value(&error) => {
+            let refusal = error.as_ref().ok().and_then(|error| plan.refusal(error));
+            let is_refused = refusal.is_some();
+            let error = match (error, refusal) {
+                (Err(error), _) => error,
+                (Ok(_), Some(advice)) => self.too_long(&advice),
+                (Ok(error), None) if is_over && faults::is_of_a_value(&error) => {
                     let misfits = misfits(&mut session.connection, &plan, arguments).await;
                     match misfits.is_empty() {
                         true => faults::failure(&error, &self.database.server),
                         false => ToolError::InvalidArguments(misfits),
                     }
                 }
-                Ok(error) => faults::failure(&error, &self.database.server),
+                (Ok(error), None) => faults::failure(&error, &self.database.server),
             };
-            if matches!(error, ToolError::Said(_) | ToolError::InvalidArguments(_)) && is_over {
-                turn.keep(session);
+            let is_answer = is_refused
+                || matches!(error, ToolError::Said(_) | ToolError::InvalidArguments(_) | ToolError::BadOutput(_));
+            if is_answer && is_over {
+                turn.keep_after(session.in_order(self.writes));
             } else {
                 // What the statement refers to may be another thing by now.
                 self.plan.store(None);
@@ -156,7 +162,7 @@ impl Prepared {
     ) -> Result<(Session, Arc<Plan>), ToolError> {
         let server = &self.database.server;
         if let Some(plan) = self.plan.load_full() {
-            while let Some(mut session) = turn.idle() {
+            while let Some(mut session) = turn.idle().await {
                 if self.begin_on(&mut session, &plan, context).await.is_ok() {
                     return Ok((session, plan));
                 }
@@ -166,7 +172,7 @@ impl Prepared {
         let plan = match self.plan.load_full() {
             Some(plan) => plan,
             None => {
-                let plan = Plan::make(&mut session.connection, &self.statement, !self.writes).await;
+                let plan = Plan::make(&mut session.connection, &self.statement, !self.writes, self.limits.held()).await;
                 let plan = Arc::new(plan.map_err(|error| match error {
                     NoPlan::Database(error) => faults::failure(&error, server),
                     NoPlan::Statement(finding) => ToolError::upstream_final(finding.message).before_anything(),
@@ -184,7 +190,7 @@ impl Prepared {
         let left = context.deadline.saturating_duration_since(Instant::now()) + GRACE;
         let left = i64::try_from(left.as_millis()).unwrap_or(i64::MAX).min(i32::MAX.into());
         let most = if plan.time_limit > 0 { left.min(plan.time_limit) } else { left };
-        let mode = if self.writes { "begin" } else { "begin read only" };
+        let mode = if self.writes { "begin read write" } else { "begin read only" };
         let begin = AssertSqlSafe(format!("{mode}; set local statement_timeout = {most}"));
         sqlx::raw_sql(begin).execute(&mut session.connection).await?;
         Ok(())
@@ -206,15 +212,23 @@ impl Prepared {
         let mut rows = Rows::new(self.limits);
         let (mut count, mut is_first, mut stopped) = (0, true, false);
         let mut stream = session.connection.fetch_many(sqlx::query_with(AssertSqlSafe(plan.sql.clone()), bound));
-        while let Some(step) = stream.try_next().await? {
-            match step {
-                Either::Left(done) => count = done.rows_affected(),
-                Either::Right(row) => {
+        loop {
+            match stream.try_next().await {
+                Ok(None) => break,
+                Ok(Some(Either::Left(done))) => count = done.rows_affected(),
+                Ok(Some(Either::Right(row))) => {
                     if std::mem::take(&mut is_first) && !plan.fits(&row) {
                         return Err(Trouble::Stale);
                     }
-                    rows.push(|odd| object(plan, &row, odd))?;
+                    rows.push(Longest::default(), |odd| object(plan, &row, odd))?;
                 }
+                // The transaction has failed, and is rolled back anyway.
+                Err(error) if !self.writes && plan.refusal(&error).is_some() && rows.cut_at_refusal() => {
+                    drop(stream);
+                    session.idle();
+                    return Ok(rows.finish(true, context)?);
+                }
+                Err(error) => return Err(error.into()),
             }
             // What changes something runs to its end.
             stopped = rows.is_full() && !self.writes;
@@ -232,14 +246,26 @@ impl Prepared {
         }
         drop(stream);
         session.idle();
-        self.commit(session).await?;
+        if self.writes {
+            self.commit(session).await?;
+        }
         if plan.columns.is_empty() { Ok(affected(count)) } else { Ok(rows.finish(stopped, context)?) }
+    }
+
+    /// Said of a row that the server has refused as too long.
+    fn too_long(&self, advice: &str) -> ToolError {
+        let most = self.limits.held();
+        let said = format!("a row is longer than {most} bytes in the database, the most that is read here: {advice}");
+        if !self.writes {
+            return ToolError::BadOutput(said);
+        }
+        ToolError::upstream_final(format!("{said}; nothing was changed")).before_anything()
     }
 
     async fn commit(&self, session: &mut Session) -> Result<(), Trouble> {
         match session.connection.execute("commit").await {
             Ok(_) => Ok(()),
-            Err(error) if self.writes && faults::code(&error).is_none() => {
+            Err(error) if faults::code(&error).is_none() => {
                 let place = &self.database.server.place;
                 let message = format!(
                     "{place}: the connection broke while the change was being committed, so it is not known whether it \

@@ -13,6 +13,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// For telling a server to stop a statement. It ends by itself when its time is over.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// For putting a connection in order. Nobody waits for that but the next call.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
+/// After a statement that only reads: what it has set goes with its transaction. A rollback does not release advisory locks.
+const AFTER_READ: &str = "rollback; select pg_catalog.pg_advisory_unlock_all()";
+/// After one that may have changed something: what `discard all` does, except that statements stay prepared with their plans,
+/// which hold nothing of a call.
+const AFTER_WRITE: &str = "rollback; close all; set session authorization default; reset all; unlisten *; \
+                           select pg_catalog.pg_advisory_unlock_all(); discard temp; discard sequences";
+
 /// A connection.
 pub(super) struct Session {
     pub(super) connection: PgConnection,
@@ -38,10 +47,10 @@ impl Session {
     pub(super) async fn open(server: &Server) -> Result<Self, NoSession> {
         let open = async {
             let mut connection = server.options.connect().await?;
-            // Notices would end up in the log, with whatever they say.
-            let first =
-                "select pg_catalog.pg_backend_pid() from pg_catalog.set_config('client_min_messages', 'error', false)";
-            let process = sqlx::query_scalar(first).persistent(false).fetch_one(&mut connection).await?;
+            let process = sqlx::query_scalar("select pg_catalog.pg_backend_pid()")
+                .persistent(false)
+                .fetch_one(&mut connection)
+                .await?;
             let cancel = Cancel { options: server.options.clone(), process, armed: false };
             Ok(Self { connection, cancel })
         };
@@ -49,6 +58,16 @@ impl Session {
             Ok(opened) => opened.map_err(NoSession::Database),
             Err(late) => Err(NoSession::Late(late)),
         }
+    }
+
+    /// Takes away all that a call has left on the connection, its transaction first; `None`: that was not possible, and the
+    /// connection is closed.
+    pub(super) async fn in_order(mut self, writes: bool) -> Option<Self> {
+        let sql = if writes { AFTER_WRITE } else { AFTER_READ };
+        let done = timeout(ORDER_TIMEOUT, sqlx::raw_sql(sql).execute(&mut self.connection)).await;
+        // What a long row has taken.
+        self.connection.shrink_buffers();
+        matches!(done, Ok(Ok(_))).then_some(self)
     }
 
     /// Whether a statement may be running.

@@ -20,17 +20,59 @@ const MISMATCH: u32 = 20;
 const AUTH: u32 = 23;
 const NOTADB: u32 = 26;
 
-fn code(error: &sqlx::Error) -> Option<u32> {
-    let code: u32 = error.as_database_error()?.code()?.parse().ok()?;
+/// Why a try of a statement came to nothing.
+pub(super) enum Trouble {
+    Database(rusqlite::Error),
+    Tool(ToolError),
+    /// The statement cannot be run as it is.
+    Statement(Finding),
+    /// Another file is in the place of the one that was opened.
+    Replaced,
+}
+
+impl Trouble {
+    /// The thread of the connection is gone. What it did last is not known.
+    pub(super) fn lost(message: impl Into<String>) -> Self {
+        Self::Tool(ToolError::unavailable(message))
+    }
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<ToolError> for Trouble {
+    fn from(error: ToolError) -> Self {
+        Self::Tool(error)
+    }
+}
+
+fn code(error: &rusqlite::Error) -> Option<u32> {
+    let code = u32::try_from(error.sqlite_error()?.extended_code).ok()?;
     Some(code & 0xff)
 }
 
-fn message(error: &sqlx::Error) -> String {
-    error.as_database_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
+fn message(error: &rusqlite::Error) -> String {
+    match error {
+        rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
+        error => error.to_string(),
+    }
+}
+
+/// Whether a value or row was longer than `Link::limit_length` lets it be.
+pub(super) fn is_too_long(error: &rusqlite::Error) -> bool {
+    code(error) == Some(TOOBIG)
+}
+
+/// Whether the authorizer has refused it.
+pub(super) fn is_refusal(error: &rusqlite::Error) -> bool {
+    code(error) == Some(AUTH)
 }
 
 /// Whether another process holds a lock, which may be gone in a moment.
-pub(super) fn is_busy(error: &sqlx::Error) -> bool {
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     code(error).is_some_and(|code| matches!(code, BUSY | LOCKED))
 }
 
@@ -41,12 +83,16 @@ pub(super) fn busy(place: &Place) -> ToolError {
 }
 
 /// A failure of the call. Whatever it is, nothing of it was committed.
-pub(super) fn failure(error: &sqlx::Error, place: &Place) -> ToolError {
+pub(super) fn failure(error: &rusqlite::Error, place: &Place, longest: usize) -> ToolError {
     let said = message(error);
     let failure = match code(error) {
+        Some(TOOBIG) if place.writes => {
+            ToolError::upstream_final(format!("{}; nothing was changed", too_long(longest)))
+        }
+        Some(TOOBIG) => return ToolError::BadOutput(too_long(longest)),
         Some(READONLY) if !place.writes => ToolError::upstream_final(WRITES),
         // The statement was sound when it was prepared: what is left is about the values.
-        Some(CONSTRAINT | MISMATCH | TOOBIG) => return ToolError::Said(format!("the database says no: {said}")),
+        Some(CONSTRAINT | MISMATCH) => return ToolError::Said(format!("the database says no: {said}")),
         Some(ERROR) if !is_of_the_schema(&said) => return ToolError::Said(format!("the database says no: {said}")),
         Some(BUSY | LOCKED | IOERR | FULL | CANTOPEN) => ToolError::upstream(unusable(error, place)),
         Some(_) => ToolError::upstream_final(unusable(error, place)),
@@ -55,8 +101,16 @@ pub(super) fn failure(error: &sqlx::Error, place: &Place) -> ToolError {
     failure.before_anything()
 }
 
+/// Said of a value that SQLite has not made or read, or a row. Which one it was SQLite does not tell.
+fn too_long(longest: usize) -> String {
+    format!(
+        "a value or a row of the statement is longer than {longest} bytes, the most that is read here: ask for less of it, or \
+         for fewer columns, or raise max_output (four times that is read)"
+    )
+}
+
 /// What was found when the statement was held against the database.
-pub(super) fn finding(error: &sqlx::Error, place: &Place) -> Finding {
+pub(super) fn finding(error: &rusqlite::Error, place: &Place) -> Finding {
     let said = message(error);
     match code(error) {
         Some(ERROR | AUTH) if said.starts_with("no such ") => Finding::passing(said),
@@ -66,7 +120,7 @@ pub(super) fn finding(error: &sqlx::Error, place: &Place) -> Finding {
 }
 
 /// Why the file cannot be used, in words that say what would help.
-pub(super) fn unusable(error: &sqlx::Error, place: &Place) -> String {
+pub(super) fn unusable(error: &rusqlite::Error, place: &Place) -> String {
     let file = place.file.display();
     let said = message(error);
     match code(error) {

@@ -1,6 +1,10 @@
-//! SQLite. Each connection has a thread of its own (sqlx's), which a dropped call stops through SQLite's progress handler.
+//! SQLite. Each connection has a thread of its own, which a dropped call stops through SQLite's progress handler.
+//!
+//! rusqlite, not sqlx: it reaches SQLite's limits, its authorizer and `sqlite3_stmt_readonly`, and a whole call is one message to
+//! the thread. Both are linked with one and the same SQLite.
 
 mod faults;
+mod guard;
 mod prepared;
 mod session;
 mod values;

@@ -1,77 +1,83 @@
 //! A statement on a SQLite file: held against it once, and run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
-use sqlx::sqlite::SqliteArguments;
-use sqlx::{AssertSqlSafe, Either, Executor, Row};
-use tokio::sync::OnceCell;
+use rusqlite::CachedStatement;
+use rusqlite::types::Value as Stored;
 use tokio::time::{Instant, sleep};
 
-use super::session::Session;
-use super::{Database, faults, values};
+use super::faults::{self, Trouble};
+use super::session::{Link, Place, Session};
+use super::{Database, values};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::sql::faults::{Finding, WRITES};
-use crate::tools::sql::pool;
 use crate::tools::sql::rows::{self, Limits, Rows, affected};
 use crate::tools::sql::statement::Statement;
 
 /// Between two looks whether another process has let go of its lock: at first, and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+/// A value that a reading statement handles on its way to the answer may be so long at least, whatever `max_output` says.
+const READS: usize = 4 << 20;
+/// The same of a change that answers rows: all columns of a row that it changes pass through it.
+const WRITES_ROWS: usize = 16 << 20;
 
 /// A statement on it.
 pub(in crate::tools::sql) struct Prepared {
     database: Arc<Database>,
-    sql: Arc<str>,
+    work: Arc<Work>,
     names: Vec<String>,
+}
+
+/// What the connection's thread does for a call.
+struct Work {
+    place: Place,
+    sql: String,
     limits: Limits,
-    /// The database has seen it and has nothing against it.
-    checked: OnceCell<()>,
+    /// The database has seen the statement and has nothing against it.
+    is_checked: AtomicBool,
 }
 
-/// Why a try of the statement came to nothing.
-enum Trouble {
-    Database(sqlx::Error),
-    Tool(ToolError),
+/// What it comes to.
+enum Answer {
+    /// The statement has no rows by its nature: how many it has changed.
+    Affected(u64),
+    /// Rows; whether the statement was stopped before its end.
+    Rows(Rows, bool),
 }
 
-impl From<sqlx::Error> for Trouble {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Database(error)
-    }
-}
-
-impl From<ToolError> for Trouble {
-    fn from(error: ToolError) -> Self {
-        Self::Tool(error)
+impl Answer {
+    fn result(self, context: &ToolContext) -> Result<ToolResult, ToolError> {
+        match self {
+            Self::Affected(count) => Ok(affected(count)),
+            Self::Rows(rows, stopped) => rows.finish(stopped, context),
+        }
     }
 }
 
 impl Prepared {
     pub(in crate::tools::sql) fn new(database: Arc<Database>, statement: &Statement, limits: Limits) -> Self {
-        let sql = statement.render(|index| format!("?{}", index + 1)).into();
+        let sql = statement.render(|index| format!("?{}", index + 1));
         let names = statement.placeholders().iter().map(|one| one.name.clone()).collect();
-        Self { database, sql, names, limits, checked: OnceCell::new() }
+        let work = Work { place: database.place.clone(), sql, limits, is_checked: AtomicBool::new(false) };
+        Self { database, work: Arc::new(work), names }
     }
 
     /// Holds the statement against the database, on a connection that is opened for it.
     pub(in crate::tools::sql) async fn probe(&self) -> Result<(), Finding> {
-        let place = &self.database.place;
-        let mut session =
-            Session::open(place).await.map_err(|error| Finding::passing(faults::unusable(&error, place)))?;
-        self.look(&mut session).await.map_err(|error| faults::finding(&error, place))?
-    }
-
-    async fn look(&self, session: &mut Session) -> Result<Result<(), Finding>, sqlx::Error> {
-        let columns = session.columns(&self.sql).await?;
-        if let Some(fault) = rows::name_fault(columns.iter().map(String::as_str)) {
-            return Ok(Err(Finding::fault(fault)));
-        }
-        if !self.database.place.writes && writes(session, &self.sql).await? {
-            return Ok(Err(Finding::fault(WRITES)));
-        }
-        Ok(Ok(()))
+        let (place, work) = (&self.database.place, self.work.clone());
+        let finding = |trouble| match trouble {
+            Trouble::Database(error) => Err(error),
+            Trouble::Statement(finding) => Ok(finding),
+            Trouble::Tool(error) => Ok(Finding::passing(error.to_string())),
+            Trouble::Replaced => Ok(Finding::passing(format!("{}: the file was replaced", place.file.display()))),
+        };
+        let session = Session::open(place).await.map_err(|trouble| {
+            finding(trouble).unwrap_or_else(|error| Finding::passing(faults::unusable(&error, place)))
+        })?;
+        let looked = session.run(move |link| work.look(link)).await;
+        looked.map_err(|trouble| finding(trouble).unwrap_or_else(|error| faults::finding(&error, place)))
     }
 
     pub(in crate::tools::sql) async fn call(
@@ -79,71 +85,92 @@ impl Prepared {
         arguments: &JsonObject,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolError> {
-        let bound = values::bind(&self.names, arguments)?;
+        let bound = Arc::new(values::bind(&self.names, arguments)?);
         let place = &self.database.place;
         let turn = self.database.pool.place().await?;
         let (mut session, mut pause) = (None, PAUSES.0);
-        let said = loop {
-            let tried = match &mut session {
-                Some(session) => self.attempt(session, &bound, context).await,
-                None => match self.session(&turn).await {
-                    Ok(opened) => self.attempt(session.insert(opened), &bound, context).await,
-                    Err(error) => Err(error.into()),
+        let answer = loop {
+            let opened = match session.take() {
+                Some(session) => Ok(session),
+                None => match turn.idle().await {
+                    Some(session) => Ok(session),
+                    None => Session::open(place).await,
                 },
             };
+            let tried = match opened {
+                Ok(opened) => {
+                    let (work, bound) = (self.work.clone(), bound.clone());
+                    let tried = opened.run(move |link| work.attempt(link, &bound)).await;
+                    session = Some(opened);
+                    tried
+                }
+                Err(trouble) => Err(trouble),
+            };
             match tried {
-                Ok(result) => break Ok(result),
+                Ok(answer) => break answer.result(context),
                 Err(Trouble::Tool(error)) => break Err(error),
-                Err(Trouble::Database(error)) if !faults::is_busy(&error) => break Err(faults::failure(&error, place)),
+                Err(Trouble::Statement(finding)) => {
+                    break Err(ToolError::upstream_final(finding.message).before_anything());
+                }
+                Err(Trouble::Replaced) => session = None,
+                Err(Trouble::Database(error)) if !faults::is_busy(&error) => {
+                    break Err(faults::failure(&error, place, self.work.longest()));
+                }
                 Err(Trouble::Database(_)) if Instant::now() + 2 * pause > context.deadline => {
                     break Err(faults::busy(place));
                 }
-                Err(Trouble::Database(_)) => sleep(pause).await,
+                Err(Trouble::Database(_)) => {
+                    sleep(pause).await;
+                    pause = (2 * pause).min(PAUSES.1);
+                }
             }
-            pause = (2 * pause).min(PAUSES.1);
         };
-        if let (Some(session), Ok(_) | Err(ToolError::Said(_))) = (session, &said) {
+        if let (Some(session), Ok(_) | Err(ToolError::Said(_) | ToolError::BadOutput(_))) = (session, &answer) {
             turn.keep(session);
         }
-        said
+        answer
+    }
+}
+
+impl Work {
+    /// Most bytes of a value or row of a statement that answers rows.
+    fn longest(&self) -> usize {
+        if self.place.writes { WRITES_ROWS } else { self.limits.held().max(READS) }
     }
 
-    async fn session(&self, turn: &pool::Place<Session>) -> Result<Session, sqlx::Error> {
-        let place = &self.database.place;
-        while let Some(mut session) = turn.idle() {
-            if session.is_current(place).await? {
-                return Ok(session);
-            }
-        }
-        Session::open(place).await
+    fn look(&self, link: &Link) -> Result<(), Trouble> {
+        let statement = link.prepare(&self.sql)?;
+        let fault = rows::name_fault(statement.column_names()).or_else(|| {
+            // `explain` shows what a statement would do, and SQLite says of it what it would say of that.
+            let reads = self.place.writes || statement.readonly() || statement.is_explain() != 0;
+            (!reads).then(|| WRITES.to_owned())
+        });
+        fault.map_or(Ok(()), |fault| Err(Trouble::Statement(Finding::fault(fault))))
     }
 
-    async fn attempt(
-        &self,
-        session: &mut Session,
-        bound: &SqliteArguments,
-        context: &ToolContext,
-    ) -> Result<ToolResult, Trouble> {
-        if !self.checked.initialized() {
-            let looked = self.look(session).await?;
-            looked.map_err(|finding| ToolError::upstream_final(finding.message).before_anything())?;
-            let _ = self.checked.set(());
+    fn attempt(&self, link: &Link, bound: &[Stored]) -> Result<Answer, Trouble> {
+        if !link.is_current(&self.place) {
+            return Err(Trouble::Replaced);
         }
-        if !self.database.place.writes {
-            return self.run(session, bound, context).await;
+        if !self.is_checked.load(Ordering::Relaxed) {
+            self.look(link)?;
+            self.is_checked.store(true, Ordering::Relaxed);
         }
-        session.connection.execute("begin immediate").await?;
-        let done = self.run(session, bound, context).await;
+        if !self.place.writes {
+            return self.run(link, bound);
+        }
+        link.connection.execute_batch("begin immediate")?;
+        let done = self.run(link, bound);
         if let Err(trouble) = done {
-            session.connection.execute("rollback").await?;
+            link.connection.execute_batch("rollback")?;
             return Err(trouble);
         }
-        match session.connection.execute("commit").await {
-            Ok(_) => done,
+        match link.connection.execute_batch("commit") {
+            Ok(()) => done,
             Err(error) => {
                 // A constraint that is checked at the end, or a reader in the way: nothing is committed yet.
-                session.connection.execute("rollback").await.map_err(|_| {
-                    let said = faults::unusable(&error, &self.database.place);
+                link.connection.execute_batch("rollback").map_err(|_| {
+                    let said = faults::unusable(&error, &self.place);
                     ToolError::unavailable(format!("it is not known whether the change was committed: {said}"))
                 })?;
                 Err(error.into())
@@ -152,56 +179,56 @@ impl Prepared {
     }
 
     /// The statement itself.
-    async fn run(
-        &self,
-        session: &mut Session,
-        bound: &SqliteArguments,
-        context: &ToolContext,
-    ) -> Result<ToolResult, Trouble> {
-        let names = session.columns(&self.sql).await?;
-        let writes = self.database.place.writes;
-        let changes = if writes { total_changes(session).await? } else { 0 };
+    fn run(&self, link: &Link, bound: &[Stored]) -> Result<Answer, Trouble> {
+        let mut statement = link.prepare(&self.sql)?;
+        if statement.column_count() == 0 {
+            link.limit_length(None)?;
+            return affect(link, &mut statement, bound);
+        }
+        link.limit_length(Some(self.longest()))?;
+        bind(&mut statement, bound)?;
+        let mut names: Option<Vec<String>> = None;
         let mut rows = Rows::new(self.limits);
-        let mut count = 0;
-        let query = sqlx::query_with(AssertSqlSafe(self.sql.clone()), bound.clone());
-        let mut stream = (&mut session.connection).fetch_many(query);
-        while let Some(step) = stream.try_next().await? {
-            match step {
-                Either::Left(done) => count = done.rows_affected(),
-                Either::Right(row) => rows.push(|odd| values::object(&names, &row, odd))?,
-            }
+        let mut cursor = statement.raw_query();
+        loop {
+            let row = match cursor.next() {
+                Ok(Some(row)) => row,
+                Ok(None) => break,
+                Err(error) if faults::is_too_long(&error) && !self.place.writes && rows.cut_at_refusal() => break,
+                Err(error) => return Err(error.into()),
+            };
+            // When the schema has changed SQLite prepares the statement again by itself, at its first step.
+            let names = match &mut names {
+                Some(names) => names,
+                names => {
+                    let found = row.as_ref().column_names();
+                    if let Some(fault) = rows::name_fault(found.iter().copied()) {
+                        return Err(Trouble::Statement(Finding::fault(fault)));
+                    }
+                    names.insert(found.into_iter().map(str::to_owned).collect())
+                }
+            };
+            rows.push(values::measure(names, row)?, |odd| values::object(names, row, odd))?;
             // What changes something runs to its end.
-            if rows.is_full() && !writes {
+            if rows.is_full() && !self.place.writes {
                 break;
             }
         }
-        drop(stream);
-        let stopped = rows.is_full() && !writes;
-        if stopped {
-            session.stop().await?;
-        }
-        if names.is_empty() {
-            // SQLite's count is that of the last insert, update or delete, if this was none.
-            let changed = total_changes(session).await? != changes;
-            return Ok(affected(if changed { count } else { 0 }));
-        }
-        Ok(rows.finish(stopped, context)?)
+        let stopped = rows.is_full() && !self.place.writes;
+        Ok(Answer::Rows(rows, stopped))
     }
 }
 
-async fn total_changes(session: &mut Session) -> Result<i64, sqlx::Error> {
-    sqlx::query_scalar("select total_changes()").fetch_one(&mut session.connection).await
+fn bind(statement: &mut CachedStatement<'_>, bound: &[Stored]) -> Result<(), rusqlite::Error> {
+    bound.iter().enumerate().try_for_each(|(at, value)| statement.raw_bind_parameter(at + 1, value))
 }
 
-/// Whether the statement writes, as SQLite itself would say (`sqlite3_stmt_readonly`, which sqlx does not reach): its
-/// program begins a write transaction, or changes the file in one of the ways that need none.
-async fn writes(session: &mut Session, sql: &str) -> Result<bool, sqlx::Error> {
-    let program = (&mut session.connection).fetch_all(AssertSqlSafe(format!("explain {sql}"))).await?;
-    for row in program {
-        let (operation, p2): (String, i64) = (row.try_get("opcode")?, row.try_get("p2")?);
-        if (operation == "Transaction" && p2 != 0) || ["Vacuum", "JournalMode", "Checkpoint"].contains(&&*operation) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+/// A statement without rows.
+fn affect(link: &Link, statement: &mut CachedStatement<'_>, bound: &[Stored]) -> Result<Answer, Trouble> {
+    let before = link.connection.total_changes();
+    bind(statement, bound)?;
+    statement.raw_execute()?;
+    // SQLite's count is that of the last insert, update or delete, if this was none.
+    let has_changed = link.connection.total_changes() != before;
+    Ok(Answer::Affected(if has_changed { link.connection.changes() } else { 0 }))
 }

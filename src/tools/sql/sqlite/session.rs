@@ -1,31 +1,43 @@
-//! A connection to a SQLite file, and how its statement is stopped.
+//! A connection to a SQLite file, on a thread of its own, and how its statement is stopped.
 
-use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{AssertSqlSafe, Column, ConnectOptions, Connection, Executor, SqlSafeStr, Statement};
+use rusqlite::limits::Limit;
+use rusqlite::{CachedStatement, Connection, OpenFlags};
+use tokio::sync::oneshot;
+
+use super::faults::Trouble;
+use super::guard::Guard;
 
 /// SQLite looks this often, in its own operations, whether its statement is to stop: some microseconds of work.
 const OPERATIONS: i32 = 1000;
-/// Waiting for another process happens mostly outside of SQLite, where it can be given up: see `mod.rs`.
+/// Waiting for another process happens mostly outside of SQLite, where it can be given up: see `prepared.rs`.
 const BUSY: Duration = Duration::from_millis(20);
-/// Rows that the connection's thread may be ahead.
-const ROWS_AHEAD: usize = 16;
+/// Statements that stay prepared on a connection.
+const PREPARED: usize = 100;
 
-/// A connection.
+/// Work for the connection's thread.
+type Job = Box<dyn FnOnce(&Link) + Send>;
+
+/// A connection. Dropping it stops what runs on it and closes it.
 pub(super) struct Session {
-    pub(super) connection: SqliteConnection,
+    jobs: SyncSender<Job>,
     stop: Arc<AtomicBool>,
+}
+
+/// The connection itself, which never leaves its thread.
+pub(super) struct Link {
+    pub(super) connection: Connection,
+    guard: Guard,
     /// Device and inode: a file that was put in another's place is another database.
     file: Option<(u64, u64)>,
-    schema: i64,
-    /// Column names of the statements that were prepared here.
-    columns: HashMap<Arc<str>, Arc<[String]>>,
+    /// SQLite's own limit on the length of a value or row.
+    longest: i32,
 }
 
 /// Where the file is, and whether it may be written.
@@ -37,52 +49,35 @@ pub(super) struct Place {
 
 impl Session {
     /// Opens the file, which must be there.
-    pub(super) async fn open(place: &Place) -> Result<Self, sqlx::Error> {
-        let mut options = SqliteConnectOptions::new()
-            .filename(&place.file)
-            .read_only(!place.writes)
-            .create_if_missing(false)
-            .busy_timeout(BUSY)
-            .row_buffer_size(ROWS_AHEAD)
-            .thread_name(|number| format!("sql-{number}"))
-            .disable_statement_logging();
-        if !place.writes {
-            options = options.pragma("query_only", "on");
-        }
-        let file = identity(&place.file);
-        let mut connection = options.connect().await?;
+    pub(super) async fn open(place: &Place) -> Result<Self, Trouble> {
+        let (jobs, queue) = sync_channel(1);
         let stop = Arc::new(AtomicBool::new(false));
-        let seen = stop.clone();
-        connection.lock_handle().await?.set_progress_handler(OPERATIONS, move || !seen.load(Ordering::Relaxed));
-        let schema = schema_version(&mut connection).await?;
-        Ok(Self { connection, stop, file, schema, columns: HashMap::new() })
+        let (opened, is_open) = oneshot::channel();
+        let (place, stopped) = (place.clone(), stop.clone());
+        let work = move || match Link::open(&place, stopped) {
+            Ok(link) => {
+                // Nobody waits any more: the queue is closed too.
+                let _ = opened.send(Ok(()));
+                serve(&link, &queue);
+            }
+            Err(error) => drop(opened.send(Err(error))),
+        };
+        let thread = std::thread::Builder::new().name("sql".into()).spawn(work);
+        thread.map_err(|error| Trouble::lost(format!("no thread for a connection: {error}")))?;
+        is_open.await.map_err(|_| Trouble::lost("a connection's thread ended"))??;
+        Ok(Self { jobs, stop })
     }
 
-    /// Whether it still leads to what the file's name stands for, with the schema that its statements were prepared for.
-    /// When the schema changes SQLite prepares them again by itself, behind sqlx's back, which then counts on columns that
-    /// are not there any more.
-    pub(super) async fn is_current(&mut self, place: &Place) -> Result<bool, sqlx::Error> {
-        let is_same_file = self.file.is_some() && self.file == identity(&place.file);
-        Ok(is_same_file && schema_version(&mut self.connection).await? == self.schema)
-    }
-
-    /// The columns of a statement, which is prepared at the first use on this connection.
-    pub(super) async fn columns(&mut self, sql: &Arc<str>) -> Result<Arc<[String]>, sqlx::Error> {
-        if let Some(columns) = self.columns.get(sql) {
-            return Ok(columns.clone());
-        }
-        let statement = (&mut self.connection).prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await?;
-        let columns: Arc<[String]> = statement.columns().iter().map(|column| column.name().to_owned()).collect();
-        self.columns.insert(sql.clone(), columns.clone());
-        Ok(columns)
-    }
-
-    /// Stops what runs and waits until it has stopped; the connection can be used again.
-    pub(super) async fn stop(&mut self) -> Result<(), sqlx::Error> {
-        self.stop.store(true, Ordering::Relaxed);
-        let stopped = self.connection.ping().await;
-        self.stop.store(false, Ordering::Relaxed);
-        stopped
+    /// Has the thread do something with the connection.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Link) -> Result<T, Trouble> + Send + 'static,
+    ) -> Result<T, Trouble> {
+        let (done, is_done) = oneshot::channel();
+        let job: Job = Box::new(move |link| drop(done.send(job(link))));
+        // The thread has nothing else to do: the place in the queue is free.
+        self.jobs.try_send(job).map_err(|_| Trouble::lost("a connection's thread is gone"))?;
+        is_done.await.map_err(|_| Trouble::lost("a connection's thread ended while its statement ran"))?
     }
 }
 
@@ -93,8 +88,49 @@ impl Drop for Session {
     }
 }
 
-async fn schema_version(connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
-    sqlx::query_scalar("pragma schema_version").fetch_one(connection).await
+/// Until nobody has the session any more.
+fn serve(link: &Link, queue: &Receiver<Job>) {
+    for job in queue {
+        job(link);
+    }
+}
+
+impl Link {
+    fn open(place: &Place, stop: Arc<AtomicBool>) -> Result<Self, rusqlite::Error> {
+        let mode = if place.writes { OpenFlags::SQLITE_OPEN_READ_WRITE } else { OpenFlags::SQLITE_OPEN_READ_ONLY };
+        let file = identity(&place.file);
+        let connection = Connection::open_with_flags(&place.file, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        connection.busy_timeout(BUSY)?;
+        connection.set_prepared_statement_cache_capacity(PREPARED);
+        connection.progress_handler(OPERATIONS, Some(move || stop.load(Ordering::Relaxed)))?;
+        connection.pragma_update(None, "foreign_keys", "on")?;
+        if !place.writes {
+            connection.pragma_update(None, "query_only", "on")?;
+        }
+        // The file is read for the first time: it is a database, and nobody keeps it locked.
+        connection.query_row("pragma schema_version", [], |row| row.get::<_, i64>(0))?;
+        let guard = Guard::on(&connection)?;
+        let longest = connection.limit(Limit::SQLITE_LIMIT_LENGTH)?;
+        Ok(Self { connection, guard, file, longest })
+    }
+
+    /// Whether it still leads to what the file's name stands for.
+    pub(super) fn is_current(&self, place: &Place) -> bool {
+        self.file.is_some() && self.file == identity(&place.file)
+    }
+
+    /// A statement of a tool, prepared at its first use on this connection. What is none of a tool's business is refused.
+    pub(super) fn prepare(&self, sql: &str) -> Result<CachedStatement<'_>, Trouble> {
+        self.guard.watch(|| self.connection.prepare_cached(sql))
+    }
+
+    /// No value and no row of the next statement may be longer than this, in bytes: SQLite ends it before it has the memory
+    /// for one. `None`: SQLite's own limit.
+    pub(super) fn limit_length(&self, bytes: Option<usize>) -> Result<(), rusqlite::Error> {
+        let most = bytes.and_then(|bytes| i32::try_from(bytes).ok()).unwrap_or(self.longest);
+        self.connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, most.min(self.longest))?;
+        Ok(())
+    }
 }
 
 fn identity(file: &Path) -> Option<(u64, u64)> {

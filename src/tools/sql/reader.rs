@@ -1,0 +1,287 @@
+//! Where the tokens of a statement begin and end: strings, quoted names, comments, dollar quotes, placeholders. More is not
+//! understood here.
+
+/// Whose quoting holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Dialect {
+    /// SQLite.
+    Sqlite,
+    /// PostgreSQL.
+    Postgres,
+}
+
+impl Dialect {
+    /// What the database's tokenizer skips. A wider meaning of white space would hide the first word of a statement here that
+    /// the database does not see, a narrower one the word that it sees.
+    fn is_space(self, c: char) -> bool {
+        match (self, c) {
+            (_, ' ' | '\t' | '\n' | '\r' | '\x0C') => true,
+            // sqlite3GetToken: a byte order mark is a space, wherever it stands.
+            (Self::Sqlite, '\u{FEFF}') => true,
+            // From PostgreSQL 16 on (scan.l); before, it is a syntax error.
+            (Self::Postgres, '\x0B') => true,
+            (Self::Sqlite | Self::Postgres, _) => false,
+        }
+    }
+
+    /// What ends a comment that begins with `--`.
+    fn line_ends(self) -> &'static [char] {
+        match self {
+            Self::Sqlite => &['\n'],
+            Self::Postgres => &['\n', '\r'],
+        }
+    }
+}
+
+/// A place in the statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    line: usize,
+    column: usize,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}, column {} of the statement", self.line, self.column)
+    }
+}
+
+/// A token, as far as it matters.
+pub(super) enum Token<'a> {
+    /// `:name`.
+    Placeholder(&'a str),
+    /// A parameter as the database itself would write one: nobody would give it a value.
+    Foreign(&'a str),
+    /// Anything else.
+    Other,
+}
+
+/// Goes through a text token by token.
+#[derive(Clone)]
+pub(super) struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    dialect: Dialect,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(text: &'a str, dialect: Dialect) -> Self {
+        Self { text, at: 0, dialect }
+    }
+
+    /// How many bytes of the text lie behind.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Goes past one character.
+    pub(super) fn skip_char(&mut self) {
+        self.at += self.peek().map_or(0, char::len_utf8);
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    /// The next character.
+    pub(super) fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    /// Line and column of a byte.
+    pub(super) fn place(&self, at: usize) -> Place {
+        let before = &self.text[..at];
+        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+        Place { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
+    }
+
+    /// The word that begins there.
+    pub(super) fn word(&self, at: usize) -> &'a str {
+        let rest = &self.text[at..];
+        &rest[..rest.find(|c| !is_of_a_name(c)).unwrap_or(rest.len())]
+    }
+
+    /// Goes past white space or a comment, if one begins here.
+    pub(super) fn skip_space_or_comment(&mut self) -> Result<bool, String> {
+        let (rest, from) = (self.rest(), self.at);
+        let is_space = |c: char| self.dialect.is_space(c);
+        if rest.starts_with(is_space) {
+            self.at += rest.len() - rest.trim_start_matches(is_space).len();
+        } else if rest.starts_with("--") {
+            self.at += rest.find(self.dialect.line_ends()).unwrap_or(rest.len());
+        } else if rest.starts_with("/*") {
+            self.at += self.comment_length(rest).ok_or_else(|| self.open(from, "a comment"))?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// How long the comment is that the text begins with. PostgreSQL's nest, SQLite's do not.
+    fn comment_length(&self, text: &str) -> Option<usize> {
+        let (mut depth, mut at) = (1, 2);
+        while depth > 0 {
+            let close = text[at..].find("*/")?;
+            match text[at..].find("/*").filter(|open| self.dialect == Dialect::Postgres && *open < close) {
+                Some(open) => (depth, at) = (depth + 1, at + open + 2),
+                None => (depth, at) = (depth - 1, at + close + 2),
+            }
+        }
+        Some(at)
+    }
+
+    fn open(&self, from: usize, what: &str) -> String {
+        format!("{}: {what} that begins here does not end", self.place(from))
+    }
+
+    /// Goes past the next token.
+    pub(super) fn token(&mut self) -> Result<Token<'a>, String> {
+        let (rest, from) = (self.rest(), self.at);
+        let Some(c) = self.peek() else { return Ok(Token::Other) };
+        let is_postgres = self.dialect == Dialect::Postgres;
+        match c {
+            '\'' => self.quoted(1, '\'', false)?,
+            'e' | 'E' if is_postgres && rest[1..].starts_with('\'') => self.quoted(2, '\'', true)?,
+            '"' => self.quoted(1, '"', false)?,
+            '`' if !is_postgres => self.quoted(1, '`', false)?,
+            '[' if !is_postgres => {
+                self.at += rest.find(']').ok_or_else(|| self.open(from, "a name in [ ]"))? + 1;
+            }
+            '$' if is_postgres && dollar_tag(rest).is_some() => {
+                let tag = dollar_tag(rest).unwrap_or_default();
+                let close = rest[tag.len()..].find(tag).ok_or_else(|| self.open(from, "a dollar-quoted text"))?;
+                self.at += close + 2 * tag.len();
+            }
+            ':' if rest.starts_with("::") || rest.starts_with(":=") => self.at += 2,
+            ':' => {
+                let name = self.word(from + 1);
+                if name.starts_with(|c: char| c.is_alphabetic() || c == '_') {
+                    self.at += 1 + name.len();
+                    return Ok(Token::Placeholder(name));
+                }
+                self.at += 1;
+            }
+            '?' | '@' | '$' if !is_postgres => return Ok(self.foreign(from)),
+            '$' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => return Ok(self.foreign(from)),
+            c if is_of_a_name(c) => {
+                // `$` may stand inside a name.
+                let inside = |c: char| is_of_a_name(c) || c == '$';
+                self.at += rest.find(|c| !inside(c)).unwrap_or(rest.len());
+            }
+            c => self.at += c.len_utf8(),
+        }
+        Ok(Token::Other)
+    }
+
+    fn foreign(&mut self, from: usize) -> Token<'a> {
+        self.at = from + 1 + self.word(from + 1).len();
+        Token::Foreign(&self.text[from..self.at])
+    }
+
+    /// Goes past a quoted text, in which the quote is written twice, or after a backslash.
+    fn quoted(&mut self, opening: usize, quote: char, backslash: bool) -> Result<(), String> {
+        let (from, rest) = (self.at, self.rest());
+        let mut chars = rest.char_indices().skip(opening).peekable();
+        while let Some((at, c)) = chars.next() {
+            if c == '\\' && backslash {
+                chars.next();
+            } else if c == quote && chars.next_if(|(_, next)| *next == quote).is_none() {
+                self.at += at + c.len_utf8();
+                return Ok(());
+            }
+        }
+        Err(self.open(from, "a text or name in quotes"))
+    }
+}
+
+/// `$$` or `$tag$` at the beginning.
+fn dollar_tag(text: &str) -> Option<&str> {
+    let end = text[1..].find('$')? + 2;
+    let tag = &text[1..end - 1];
+    let fits = tag.chars().all(is_of_a_name) && !tag.starts_with(|c: char| c.is_ascii_digit());
+    fits.then(|| &text[..end])
+}
+
+fn is_of_a_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Where the main statement begins behind a `with` at the beginning of the text, in bytes; `None`: there is no `with`, or it
+/// cannot be taken apart. PostgreSQL only.
+pub(super) fn behind_with(text: &str) -> Option<usize> {
+    let mut reader = Reader::new(text, Dialect::Postgres);
+    let (mut depth, mut is_first) = (0_usize, true);
+    // Right behind a `)` that ends a table, or what may follow that.
+    let mut is_behind_table = false;
+    // The list of columns of a table is in parentheses too: a table itself stands behind `as`.
+    let mut is_table = false;
+    let mut last_word = String::new();
+    loop {
+        while reader.skip_space_or_comment().ok()? {}
+        let c = reader.peek()?;
+        let from = reader.at();
+        let word = reader.word(from).to_lowercase();
+        if std::mem::take(&mut is_first) && word != "with" {
+            return None;
+        }
+        if depth == 0 && is_behind_table && !matches!(c, '(' | ')' | ',') {
+            // Clauses of a recursive table, which end with names: no main statement is told from them here.
+            return (!["search", "cycle"].contains(&word.as_str())).then_some(from);
+        }
+        match c {
+            '(' => {
+                if depth == 0 {
+                    is_table = ["as", "materialized"].contains(&last_word.as_str());
+                }
+                depth += 1;
+                reader.skip_char();
+                is_behind_table = false;
+            }
+            ')' => {
+                depth = depth.checked_sub(1)?;
+                reader.skip_char();
+                is_behind_table = depth == 0 && is_table;
+            }
+            _ => {
+                is_behind_table = false;
+                reader.token().ok()?;
+            }
+        }
+        if depth == 0 {
+            last_word = word;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_main_statement_begins_behind_all_tables() {
+        for (text, main) in [
+            ("with d as (delete from t returning id) select * from d", Some("select * from d")),
+            (
+                "/* x */ WITH RECURSIVE a (x, y) AS NOT MATERIALIZED (select ')', \"(\" -- )\n), b as (values (1)) (select 1)",
+                None,
+            ),
+            (
+                "with a(x) as materialized (select (1)), \"as\" as (select 2) /* ( */ insert into t select 1 from a",
+                Some("insert into t select 1 from a"),
+            ),
+            ("with a as (select 1) search depth first by x set y select 1", None),
+            ("select 1", None),
+            ("with", None),
+            ("with a as (select 1", None),
+        ] {
+            assert_eq!(behind_with(text).map(|at| &text[at..]), main, "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_has_a_main_statement_or_none(text in "(with )?[ -~\n'\"$/*;()as,]{0,60}") {
+            let _ = behind_with(&text);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a tool's statement may not do to the connection that tools share: SQLite's authorizer says what a statement would do, so
+//! no spelling of it passes (a byte order mark, a comment, `explain` before it: some pragmas act while they are prepared).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
+use rusqlite::{CachedStatement, Connection};
+
+use super::faults::{self, Trouble};
+use crate::tools::sql::faults::Finding;
+use crate::tools::sql::statement::of_the_connection;
+
+/// The authorizer of one connection.
+pub(super) struct Guard {
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// A tool's statement is being prepared. While one runs, SQLite asks for what it needs itself, as for
+    /// `pragma_table_info(…)`.
+    is_watching: AtomicBool,
+    /// The command that was refused last.
+    refused: Mutex<Option<&'static str>>,
+}
+
+impl Guard {
+    pub(super) fn on(connection: &Connection) -> Result<Self, rusqlite::Error> {
+        let state = Arc::new(State::default());
+        let asked = state.clone();
+        connection.authorizer(Some(move |context: AuthContext<'_>| {
+            match command(&context).filter(|_| asked.is_watching.load(Ordering::Relaxed)) {
+                Some(word) => {
+                    *asked.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(word);
+                    Authorization::Deny
+                }
+                None => Authorization::Allow,
+            }
+        }))?;
+        Ok(Self { state })
+    }
+
+    /// Prepares a tool's statement.
+    pub(super) fn watch<'c>(
+        &self,
+        prepare: impl FnOnce() -> Result<CachedStatement<'c>, rusqlite::Error>,
+    ) -> Result<CachedStatement<'c>, Trouble> {
+        self.state.is_watching.store(true, Ordering::Relaxed);
+        let prepared = prepare();
+        self.state.is_watching.store(false, Ordering::Relaxed);
+        let refused = self.state.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
+        prepared.map_err(|error| match refused.filter(|_| faults::is_refusal(&error)) {
+            Some(word) => Trouble::Statement(Finding::fault(of_the_connection(word))),
+            None => error.into(),
+        })
+    }
+}
+
+/// The command to the connection that an action is, if it is one. Temporary tables belong to the connection: the next caller
+/// would find them.
+fn command(context: &AuthContext<'_>) -> Option<&'static str> {
+    use AuthAction as A;
+    Some(match &context.action {
+        A::Pragma { .. } => "pragma",
+        A::Attach { .. } => "attach",
+        A::Detach { .. } => "detach",
+        A::Savepoint { .. } => "savepoint",
+        A::Transaction { operation: TransactionOperation::Begin } => "begin",
+        A::Transaction { operation: TransactionOperation::Rollback } => "rollback",
+        A::Transaction { .. } => "commit",
+        A::CreateTempIndex { .. }
+        | A::CreateTempTable { .. }
+        | A::CreateTempTrigger { .. }
+        | A::CreateTempView { .. } => "create temp",
+        A::DropTempIndex { .. } | A::DropTempTable { .. } | A::DropTempTrigger { .. } | A::DropTempView { .. } => {
+            "drop temp"
+        }
+        A::Read { .. } | A::Select | A::Function { .. } => return None,
+        // `create table temp.name` is none of the above.
+        _ if context.database_name == Some("temp") => "create temp",
+        _ => return None,
+    })
+}
