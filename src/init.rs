@@ -7,7 +7,7 @@
 //! signals on, collects everybody, and ends as that child has ended. Also, nothing ignores a signal for want of a
 //! handler any more, as the kernel has it for process 1.
 //!
-//! An embedding program's `main` may begin with [`stand_in`], too.
+//! An embedding program's `main` may begin with [`stand_in`], too, behind [`conceal`](crate::environment::conceal).
 
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -17,18 +17,21 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use rustix::termios::tcsetpgrp;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::environment::{Environment, pass_to_child};
+
 /// What a runtime or a person sends to a container.
 const HANDED_ON: [Signal; 6] = [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP, Signal::USR1, Signal::USR2];
 
 /// As process 1: runs this program again, with the same arguments, as a child, and returns its exit code (128 and the
 /// signal's number when one killed it) once it has ended. `None` for every other process, and when the child cannot be
-/// started: then `main` goes on by itself.
-pub fn stand_in() -> Option<ExitCode> {
+/// started: then `main` goes on by itself. The child has these variables: in its environment, or, when they were
+/// concealed, for its own [`conceal`](crate::environment::conceal) to find.
+pub fn stand_in(environment: &Environment) -> Option<ExitCode> {
     if process::id() != 1 {
         return None;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-    match runtime.and_then(|runtime| runtime.block_on(run())) {
+    match runtime.and_then(|runtime| runtime.block_on(run(environment))) {
         Ok(code) => Some(ExitCode::from(code)),
         Err(error) => {
             say(&format!("process 1 cannot start the program as its child, so zombies will stay: {error}"));
@@ -37,14 +40,14 @@ pub fn stand_in() -> Option<ExitCode> {
     }
 }
 
-async fn run() -> io::Result<u8> {
+async fn run(environment: &Environment) -> io::Result<u8> {
     // Before the child is there: a signal that comes early must not be lost, nor must a death.
     let mut deaths = signal(SignalKind::child())?;
     let mut signals = Vec::new();
     for handed_on in HANDED_ON {
         signals.push((handed_on, signal(SignalKind::from_raw(handed_on.as_raw()))?));
     }
-    let program = start()?;
+    let program = start(environment)?;
     for (handed_on, mut received) in signals {
         tokio::spawn(async move {
             while received.recv().await.is_some() {
@@ -61,12 +64,14 @@ async fn run() -> io::Result<u8> {
 }
 
 /// Starts this program again.
-fn start() -> io::Result<Pid> {
+fn start(environment: &Environment) -> io::Result<Pid> {
     let mut arguments = std::env::args_os();
     let mut command = Command::new(std::env::current_exe()?);
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }
+    // Open until the child has inherited it.
+    let _passed = pass_to_child(environment)?;
     // A group of its own: Ctrl-C in a terminal goes to a whole group, and with ours it would arrive twice.
     let child = command.args(arguments).process_group(0).spawn()?;
     let program = i32::try_from(child.id()).ok().and_then(Pid::from_raw);

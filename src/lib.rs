@@ -25,7 +25,7 @@
 //! Where things are: [`call`] has the nouns; [`stack`] the way of every call, layer by layer; [`middleware`] the
 //! layers; [`tools`] what runs a tool; [`ledger`] the durable record; [`metrics`] and [`log`] what is seen from outside;
 //! [`manifest`] the YAML file; [`http`] the routes; [`cli`] the program. [`app`] puts them together; [`init`] is for
-//! containers, [`file_handles`] for a program's `main`.
+//! containers, [`environment`], [`confine`] and [`file_handles`] for a program's `main`.
 
 pub mod app;
 mod blocking;
@@ -34,8 +34,10 @@ pub mod callers;
 pub mod catalog;
 pub mod changes;
 pub mod cli;
+pub mod confine;
 mod denials;
 pub mod dialect;
+pub mod environment;
 pub mod expression;
 pub mod file_handles;
 pub mod formats;

@@ -11,6 +11,7 @@ use super::declared::venvs;
 use super::{App, Error};
 use crate::call::{Clock, DigestKey, Services};
 use crate::callers::Callers;
+use crate::environment::Environment;
 use crate::ledger;
 use crate::live::{Live, Plan, Reading};
 use crate::log::CallLog;
@@ -34,6 +35,7 @@ pub struct AppBuilder {
     sources: Vec<DeclaredSource>,
     services: Services,
     manifest: Option<PathBuf>,
+    environment: Option<Environment>,
     listen: Option<String>,
     ledger: Option<String>,
     accept_loss: bool,
@@ -82,6 +84,14 @@ impl AppBuilder {
         }
         self.manifest = Some(path.to_owned());
         Ok(self)
+    }
+
+    /// The variables that `${env:NAME}` and tools name, and of which programs are told some; by default those of the
+    /// process. For what [`conceal`](crate::environment::conceal) returns.
+    #[must_use]
+    pub fn environment(mut self, environment: Environment) -> Self {
+        self.environment = Some(environment);
+        self
     }
 
     /// Where to listen; wins over the manifest.
@@ -165,6 +175,7 @@ impl AppBuilder {
             sources,
             services,
             manifest,
+            environment,
             listen,
             ledger,
             accept_loss,
@@ -182,6 +193,7 @@ impl AppBuilder {
             is_alone: is_alone && sources.is_empty() && tools.is_empty(),
             sources,
             own: own.clone(),
+            environment: environment.unwrap_or_else(Environment::of_this_process),
             venvs: PathBuf::new(),
             program: tools.into_iter().chain(demo.then(|| builtin::demo(&own)).into_iter().flatten()).collect(),
             deny: ToolPattern::list(&deny),

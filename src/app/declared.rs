@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Error;
 use crate::call::CallSettings;
+use crate::environment::Environment;
 use crate::live::{self, Brought};
 use crate::manifest::{self, Manifest};
 use crate::secrets::Redactor;
@@ -30,16 +31,15 @@ pub(crate) struct Declared {
 }
 
 /// Reads a manifest and lists its sources once; `told` hears what takes long.
-pub(crate) async fn declared(path: &Path, told: fn(&str, &str)) -> Result<Declared, Error> {
-    let manifest =
-        manifest::load_for(path, &manifest::Process, &manifest::Host { is_alone: true, ..manifest::Host::default() })
-            .map_err(Error::Manifest)?;
+pub(crate) async fn declared(path: &Path, environment: &Environment, told: fn(&str, &str)) -> Result<Declared, Error> {
+    let host = manifest::Host { is_alone: true, ..manifest::Host::default() };
+    let manifest = manifest::load_for(path, &manifest::Process::new(environment), &host).map_err(Error::Manifest)?;
     let Manifest { mut tools, mut sources, calls, ledger, secrets, .. } = manifest;
     for source in &mut sources {
         source.settings.keep_venvs_in(&venvs(&ledger));
     }
     let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
-    let surroundings = Surroundings::of_this_process(redactor.clone());
+    let surroundings = Surroundings::new(redactor.clone(), environment);
     let Brought { tools: brought, faults } = live::once(sources, &tools, &surroundings, told).await;
     tools.extend(brought);
     let faults = faults.iter().map(|fault| redactor.text(&printable::text(fault)).into_owned()).collect();

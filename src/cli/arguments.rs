@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use super::log::LogFormat;
 use super::{backup, call, check, pin, report};
 use crate::app::{App, AppBuilder, Error};
+use crate::environment::Environment;
 use crate::formats::Format;
-use crate::manifest::{self, Source as _};
 
 /// Used when there is one in the working folder and none is named.
 pub(super) const MANIFEST: &str = "toolcrib.yaml";
@@ -81,6 +81,20 @@ pub(super) enum Command {
     },
 }
 
+impl Command {
+    /// Whether it may start programs: those of tools, or those that are asked for tools.
+    pub(super) fn starts_programs(&self) -> bool {
+        match self {
+            Self::Serve { .. } | Self::Tools { .. } | Self::Pin(_) => true,
+            Self::Call(args) => args.runs_here(),
+            Self::Openapi { manifest } => manifest.is_some(),
+            Self::Check(_) | Self::Usage { .. } | Self::Invocations(_) | Self::Backup(_) | Self::Healthcheck { .. } => {
+                false
+            }
+        }
+    }
+}
+
 #[derive(Args)]
 pub(super) struct ServeArgs {
     /// Address to listen on; port 0 takes a free one.
@@ -102,9 +116,9 @@ pub(super) struct ServeArgs {
 
 impl ServeArgs {
     /// An address was given to a service that would not listen on it. One in the environment is not meant for this start alone.
-    pub(super) fn listens_nowhere(&self) -> bool {
-        let surroundings = manifest::Process.env("TOOLCRIB_LISTEN");
-        self.stdio && (self.allow_open || self.listen.is_some() && self.listen != surroundings)
+    pub(super) fn listens_nowhere(&self, environment: &Environment) -> bool {
+        let variable = environment.text("TOOLCRIB_LISTEN");
+        self.stdio && (self.allow_open || self.listen.is_some() && self.listen.as_deref() != variable)
     }
 }
 
@@ -122,10 +136,11 @@ impl ManifestArg {
     }
 
     /// A builder with the manifest, or with the demo's tools.
-    pub(super) fn builder(&self) -> Result<AppBuilder, Error> {
+    pub(super) fn builder(&self, environment: &Environment) -> Result<AppBuilder, Error> {
+        let builder = App::builder().environment(environment.clone());
         match self.path() {
-            Some(path) => App::builder().alone().manifest(path),
-            None => Ok(App::builder().demo()),
+            Some(path) => builder.alone().manifest(path),
+            None => Ok(builder.demo()),
         }
     }
 }

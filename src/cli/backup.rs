@@ -8,6 +8,7 @@ use serde_json::json;
 use super::arguments::ManifestArg;
 use super::{Failure, print_json};
 use crate::app::{self, Error};
+use crate::environment::Environment;
 use crate::ledger;
 use crate::manifest::{self, Manifest, Process};
 
@@ -24,8 +25,8 @@ pub(super) struct BackupArgs {
 }
 
 /// Prints where the copy is and how large.
-pub(super) async fn backup(args: BackupArgs) -> Result<(), Failure> {
-    let settings = settings(&args)?;
+pub(super) async fn backup(args: BackupArgs, environment: &Environment) -> Result<(), Failure> {
+    let settings = settings(&args, environment)?;
     let failed = |error: ledger::Error| Failure::from(Error::Ledger(error));
     let copied = async {
         let ledger = ledger::open_to_read(&settings).await.map_err(failed)?;
@@ -43,10 +44,10 @@ pub(super) async fn backup(args: BackupArgs) -> Result<(), Failure> {
 }
 
 /// The ledger that `serve` would open here.
-fn settings(args: &BackupArgs) -> Result<ledger::Settings, Failure> {
+fn settings(args: &BackupArgs, environment: &Environment) -> Result<ledger::Settings, Failure> {
     let named = match (&args.ledger, args.manifest.path()) {
         (Some(_), _) | (None, None) => Manifest::default().ledger,
-        (None, Some(path)) => match manifest::load(&path, &Process, &HashMap::new()) {
+        (None, Some(path)) => match manifest::load(&path, &Process::new(environment), &HashMap::new()) {
             Ok(manifest) => manifest.ledger,
             Err(findings) => {
                 let said = Error::Manifest(findings);

@@ -12,6 +12,7 @@ use crate::app::App;
 use crate::call::IdempotencyKey;
 use crate::call::json::parse_strict;
 use crate::dialect::Dialect;
+use crate::environment::Environment;
 use crate::http;
 use crate::log::CallLog;
 
@@ -43,14 +44,21 @@ pub(super) struct CallArgs {
     accept_loss: bool,
 }
 
+impl CallArgs {
+    /// Whether the tool runs in this process.
+    pub(super) fn runs_here(&self) -> bool {
+        self.server.server.is_none()
+    }
+}
+
 /// Prints the answer or the problem; succeeds when all that was called ran and did not say no.
-pub(super) async fn call(args: CallArgs) -> Result<(), Failure> {
+pub(super) async fn call(args: CallArgs, environment: &Environment) -> Result<(), Failure> {
     let what = What::read(&args)?;
     let key = args.idempotency_key;
     let (answer, ok) = match &args.server.server {
         Some(server) => what.on_server(&args.server, server, key.as_ref()).await?,
         None => {
-            let mut builder = args.manifest.builder()?;
+            let mut builder = args.manifest.builder(environment)?;
             if let Some(ledger) = args.ledger {
                 builder = builder.ledger(ledger);
             }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::arguments::{MANIFEST, ManifestArg};
 use super::{Failure, print};
 use crate::call::Kind;
+use crate::environment::Environment;
 use crate::manifest::{self, Checked, Finding, Manifest, Place, Process, Rule, Severity};
 
 /// How findings are printed.
@@ -78,10 +79,10 @@ pub(super) fn rules() -> String {
     format!("Rules (a warning where nothing else is said):\n{}", lines.join("\n"))
 }
 
-pub(super) fn check(args: &CheckArgs) -> Result<(), Failure> {
+pub(super) fn check(args: &CheckArgs, environment: &Environment) -> Result<(), Failure> {
     let path = args.manifest.path();
     let checked = match &path {
-        Some(path) => manifest::check(path, &Process, &HashMap::new()),
+        Some(path) => manifest::check(path, &Process::new(environment), &HashMap::new()),
         None => no_manifest(),
     };
     let path = path.as_deref().unwrap_or(Path::new(MANIFEST));

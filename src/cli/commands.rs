@@ -8,14 +8,20 @@ use super::arguments::{ManifestArg, ServeArgs};
 use super::{Failure, print, print_json};
 use crate::app::{self, Declared};
 use crate::call::CallSettings;
+use crate::environment::Environment;
 use crate::file_handles;
 use crate::formats::{self, Format, Names, Offer};
 use crate::http;
 use crate::log::{self, CallLog, LogWriter};
 use crate::tools::{OwnPorts, builtin};
 
-pub(super) async fn serve(manifest: &ManifestArg, how: ServeArgs, log: &LogWriter) -> Result<(), Failure> {
-    if how.listens_nowhere() {
+pub(super) async fn serve(
+    manifest: &ManifestArg,
+    how: ServeArgs,
+    environment: &Environment,
+    log: &LogWriter,
+) -> Result<(), Failure> {
+    if how.listens_nowhere(environment) {
         let why = "toolcrib: --stdio serves the one client that has started it and listens nowhere: leave --listen and --allow-open out, \
                    or start a service without --stdio beside it";
         return Err(Failure::Usage(why.into()));
@@ -24,7 +30,7 @@ pub(super) async fn serve(manifest: &ManifestArg, how: ServeArgs, log: &LogWrite
     // A reload that is asked for before there is anything to reload must not end the process.
     let _hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
     file_handles::raise();
-    let mut builder = manifest.builder()?;
+    let mut builder = manifest.builder(environment)?;
     if let Some(listen) = listen {
         builder = builder.listen(listen);
     }
@@ -47,9 +53,9 @@ pub(super) async fn serve(manifest: &ManifestArg, how: ServeArgs, log: &LogWrite
     Ok(served?)
 }
 
-pub(super) async fn tools(manifest: &ManifestArg, format: Format) -> Result<(), Failure> {
+pub(super) async fn tools(manifest: &ManifestArg, format: Format, environment: &Environment) -> Result<(), Failure> {
     let Declared { mut tools, calls, faults } = match manifest.path() {
-        Some(path) => app::declared(&path, told).await?,
+        Some(path) => app::declared(&path, environment, told).await?,
         None => {
             Declared { tools: builtin::demo(&OwnPorts::default()), calls: CallSettings::default(), faults: Vec::new() }
         }
@@ -69,13 +75,13 @@ pub(super) async fn tools(manifest: &ManifestArg, format: Format) -> Result<(), 
     complete(faults)
 }
 
-pub(super) async fn openapi(manifest: Option<&Path>) -> Result<(), Failure> {
+pub(super) async fn openapi(manifest: Option<&Path>, environment: &Environment) -> Result<(), Failure> {
     let Some(path) = manifest else {
         let text = http::openapi().to_pretty_json();
         print(&text.map_err(|error| Failure::Failed(error.to_string()))?);
         return Ok(());
     };
-    let Declared { tools, faults, .. } = app::declared(path, told).await?;
+    let Declared { tools, faults, .. } = app::declared(path, environment, told).await?;
     let usable = tools.iter().filter(|tool| tool.policy.enabled).map(|tool| &tool.definition);
     print_json(&http::openapi_with(usable));
     complete(faults)

@@ -9,6 +9,7 @@ mod commands;
 mod log;
 mod pin;
 mod report;
+mod variables;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -21,6 +22,7 @@ use tracing_subscriber::EnvFilter;
 use self::arguments::{Cli, Command};
 use self::commands::{openapi, serve, tools};
 use crate::app::Error;
+use crate::environment::Environment;
 use crate::ledger;
 
 /// BSD's EX_USAGE (sysexits.h).
@@ -56,8 +58,15 @@ impl From<Error> for Failure {
     }
 }
 
-/// Runs the program with these arguments, the first being its own name.
-pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Whether a program with these arguments would start others, so that its environment is better concealed from them:
+/// see [`conceal`](crate::environment::conceal).
+pub fn starts_programs(arguments: impl IntoIterator<Item = OsString>) -> bool {
+    Cli::try_parse_from(arguments).is_ok_and(|cli| cli.command.starts_programs())
+}
+
+/// Runs the program with these arguments, the first being its own name, and these variables.
+pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Environment) -> ExitCode {
+    let arguments = variables::complete(arguments.into_iter().collect(), &environment);
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -82,15 +91,15 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         tracing::error!(place, "panicked");
     }));
     let done = match cli.command {
-        Command::Serve { manifest, how } => serve(&manifest, how, &log).await,
-        Command::Check(args) => check::check(&args),
-        Command::Tools { manifest, format } => tools(&manifest, format).await,
-        Command::Call(args) => call::call(args).await,
+        Command::Serve { manifest, how } => serve(&manifest, how, &environment, &log).await,
+        Command::Check(args) => check::check(&args, &environment),
+        Command::Tools { manifest, format } => tools(&manifest, format, &environment).await,
+        Command::Call(args) => call::call(args, &environment).await,
         Command::Usage { from } => report::usage(from).await,
         Command::Invocations(args) => report::invocations(args).await,
-        Command::Backup(args) => backup::backup(args).await,
-        Command::Pin(args) => pin::pin(args).await,
-        Command::Openapi { manifest } => openapi(manifest.as_deref()).await,
+        Command::Backup(args) => backup::backup(args, &environment).await,
+        Command::Pin(args) => pin::pin(args, &environment).await,
+        Command::Openapi { manifest } => openapi(manifest.as_deref(), &environment).await,
         Command::Healthcheck { server, listen, live } => client::healthcheck(server, listen, live).await,
     };
     log.flush().await;

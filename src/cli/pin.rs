@@ -2,8 +2,9 @@
 //! approved by the same command; with `--dry-run` it shows what would be approved.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 use super::arguments::{MANIFEST, ManifestArg};
 use super::{Failure, print};
 use crate::app::{self, Error};
+use crate::environment::Environment;
 use crate::manifest::{self, DeclaredSource, Manifest, Process};
 use crate::pins::{self, Pins, ServerPins, ToolPin};
 use crate::printable;
@@ -35,19 +37,19 @@ pub(super) struct PinArgs {
 }
 
 /// Starts the servers, lists their tools, writes the file and prints what differs from what it said before.
-pub(super) async fn pin(args: PinArgs) -> Result<(), Failure> {
+pub(super) async fn pin(args: PinArgs, environment: &Environment) -> Result<(), Failure> {
     let Some(path) = args.manifest.path() else {
         return Err(Failure::Usage(format!("there is no manifest: name one with --manifest, or write {MANIFEST}")));
     };
     let Manifest { sources, pins, secrets, .. } =
-        manifest::load(&path, &Process, &HashMap::new()).map_err(Error::Manifest)?;
+        manifest::load(&path, &Process::new(environment), &HashMap::new()).map_err(Error::Manifest)?;
     let servers: Vec<DeclaredSource> = sources.into_iter().filter(|source| source.settings.is_foreign()).collect();
     known(&args.server, &servers)?;
     let is_chosen = |name: &str| args.server.is_empty() || args.server.iter().any(|chosen| chosen == name);
     let chosen: Vec<&DeclaredSource> = servers.iter().filter(|server| is_chosen(server.name())).collect();
 
     let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
-    let surroundings = Surroundings::of_this_process(redactor.clone());
+    let surroundings = Surroundings::new(redactor.clone(), environment);
     let listed = join_all(chosen.iter().map(|server| list(server, &surroundings)));
     let listed = tokio::select! {
         listed = listed => listed,
@@ -218,9 +220,9 @@ fn write(file: &Path, text: &str) -> io::Result<()> {
     let draft = folder.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
     let written = (|| {
         let mut out = OpenOptions::new().write(true).create_new(true).open(&draft)?;
-        if let Ok(before) = std::fs::metadata(&file) {
-            out.set_permissions(before.permissions())?;
-        }
+        // Everybody may read it, the service above all; the umask is that of tools' programs.
+        let public = || Permissions::from_mode(0o644);
+        out.set_permissions(std::fs::metadata(&file).map_or_else(|_| public(), |before| before.permissions()))?;
         out.write_all(text.as_bytes())?;
         out.sync_all()?;
         std::fs::rename(&draft, &file)?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::seen::{Recorder, Seen};
 use crate::call::EnvVar;
+use crate::environment::Environment;
 use crate::manifest::{self, DeclaredSource, Finding, Host, Manifest, Place, Process, Source};
 use crate::tool_pattern::{ToolPattern, any_denies};
 use crate::tools::{BuildError, OwnPorts, Tool};
@@ -18,6 +19,8 @@ pub struct Plan {
     pub program: Vec<Tool>,
     /// The program's own sources.
     pub sources: Vec<DeclaredSource>,
+    /// The variables that the program was started with.
+    pub environment: Environment,
     /// Where virtual environments are kept.
     pub venvs: PathBuf,
     /// Tools that one of these means are off.
@@ -48,7 +51,7 @@ impl Plan {
         };
         let natives: HashMap<String, Tool> =
             self.program.iter().map(|tool| (tool.name().to_owned(), tool.clone())).collect();
-        let recorder = Recorder::default();
+        let recorder = Recorder::new(&self.environment);
         let host = Host { natives: Some(&natives), is_alone: self.is_alone, own: self.own.clone() };
         let outcome = manifest::load_for(path, &recorder, &host).and_then(|manifest| self.not_itself(manifest));
         Reading { outcome, seen: recorder.seen() }
@@ -81,7 +84,8 @@ impl Plan {
     /// program that entries of the manifest have taken over.
     pub(super) fn tools(&self, declared: Vec<Tool>, taken: &[String]) -> Result<Vec<Tool>, BuildError> {
         let own = self.program.iter().filter(|tool| !taken.iter().any(|name| name == tool.name())).cloned();
-        own.chain(declared).map(|tool| Ok(self.admit(with_env(tool, &Process)?))).collect()
+        let source = Process::new(&self.environment);
+        own.chain(declared).map(|tool| Ok(self.admit(with_env(tool, &source)?))).collect()
     }
 
     /// The tool, off if it is to be.

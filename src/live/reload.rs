@@ -32,8 +32,8 @@ impl Live {
         seen: Seen,
     ) -> Result<Arc<Self>, Error> {
         let (world, sources) = (Remembered::default(), Sources::default());
-        let surroundings =
-            Surroundings::of_this_process(registry.shared().redactor.clone()).of_service_at(plan.own.clone());
+        let surroundings = Surroundings::new(registry.shared().redactor.clone(), &plan.environment);
+        let surroundings = surroundings.of_service_at(plan.own.clone());
         let live = Arc::new(Self {
             _ends: surroundings.ends(),
             surroundings,

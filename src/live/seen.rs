@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::call::json::digest;
-use crate::manifest::{Process, Source, read_file};
+use crate::environment::Environment;
+use crate::manifest::{Process, Source, matching, read_file};
 
 /// A file that was written so recently may be written again without a new time (file systems count in ticks).
 const TICK: Duration = Duration::from_secs(2);
@@ -77,8 +78,8 @@ impl Seen {
             let now = if known { before.clone() } else { SeenFile::of(stamp, read_file(path).ok().as_deref()) };
             (path.clone(), now)
         };
-        let matching = |pattern: &String| (pattern.clone(), Process.matching(pattern).unwrap_or_default());
-        Self { files: self.files.iter().map(look).collect(), patterns: self.patterns.keys().map(matching).collect() }
+        let matched = |pattern: &String| (pattern.clone(), matching(pattern).unwrap_or_default());
+        Self { files: self.files.iter().map(look).collect(), patterns: self.patterns.keys().map(matched).collect() }
     }
 
     /// Whether everything reads the same.
@@ -93,33 +94,39 @@ impl Seen {
     }
 }
 
-/// The process's own environment and files, keeping in mind what was read.
-#[derive(Default)]
-pub(super) struct Recorder(RefCell<Seen>);
+/// The program's variables and files, keeping in mind what was read.
+pub(super) struct Recorder {
+    from: Process,
+    seen: RefCell<Seen>,
+}
 
 impl Recorder {
+    pub(super) fn new(environment: &Environment) -> Self {
+        Self { from: Process::new(environment), seen: RefCell::default() }
+    }
+
     pub(super) fn seen(self) -> Seen {
-        self.0.into_inner()
+        self.seen.into_inner()
     }
 }
 
 impl Source for Recorder {
     fn env(&self, name: &str) -> Option<String> {
-        Process.env(name)
+        self.from.env(name)
     }
 
     fn file(&self, path: &Path) -> std::io::Result<String> {
         // The stamp first: what is written in between is then seen at the next look.
         let stamp = stamp(path);
-        let read = Process.file(path);
+        let read = self.from.file(path);
         let seen = SeenFile::of(stamp, read.as_ref().ok().map(String::as_bytes));
-        self.0.borrow_mut().files.insert(path.to_owned(), seen);
+        self.seen.borrow_mut().files.insert(path.to_owned(), seen);
         read
     }
 
     fn matching(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
-        let files = Process.matching(pattern)?;
-        self.0.borrow_mut().patterns.insert(pattern.to_owned(), files.clone());
+        let files = self.from.matching(pattern)?;
+        self.seen.borrow_mut().patterns.insert(pattern.to_owned(), files.clone());
         Ok(files)
     }
 }
@@ -134,7 +141,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         let pattern = at("*.yaml").to_string_lossy().into_owned();
         std::fs::write(at("a.yaml"), "one").unwrap();
-        let recorder = Recorder::default();
+        let recorder = Recorder::new(&Environment::default());
         assert_eq!(recorder.file(&at("a.yaml")).unwrap(), "one");
         assert!(recorder.file(&at("missing")).is_err());
         assert_eq!(recorder.matching(&pattern).unwrap(), [at("a.yaml")]);

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::decode::{Findings, join};
 use super::node::{Data, Node};
 use super::rule::Rule;
+use crate::environment::Environment;
 
 /// Where references lead. A trait, so that tests need not touch the process's environment.
 pub trait Source {
@@ -35,13 +36,18 @@ pub trait Source {
     /// # Errors
     /// A sentence, when it is not a pattern.
     fn matching(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
-        // As in shells: what begins with a dot is an editor's own, or hidden on purpose.
-        let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
-        let found = glob::glob_with(pattern, options).map_err(|error| format!("not a pattern: {}", error.msg))?;
-        let mut files: Vec<PathBuf> = found.filter_map(Result::ok).collect();
-        files.sort();
-        Ok(files)
+        matching(pattern)
     }
+}
+
+/// See [`Source::matching`].
+pub(crate) fn matching(pattern: &str) -> Result<Vec<PathBuf>, String> {
+    // As in shells: what begins with a dot is an editor's own, or hidden on purpose.
+    let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
+    let found = glob::glob_with(pattern, options).map_err(|error| format!("not a pattern: {}", error.msg))?;
+    let mut files: Vec<PathBuf> = found.filter_map(Result::ok).collect();
+    files.sort();
+    Ok(files)
 }
 
 /// Longest manifest, and longest file that one includes.
@@ -49,13 +55,20 @@ const LONGEST_FILE: u64 = 8 << 20;
 /// Longest value that comes by reference. Looking for it in what tools say takes memory for each of its bytes.
 const LONGEST_SECRET: usize = 16 << 10;
 
-/// The process's own environment and files.
-pub struct Process;
+/// The variables that the program was started with, and the files that it can read.
+#[derive(Clone, Default)]
+pub struct Process(Environment);
+
+impl Process {
+    /// With these variables.
+    pub fn new(environment: &Environment) -> Self {
+        Self(environment.clone())
+    }
+}
 
 impl Source for Process {
     fn env(&self, name: &str) -> Option<String> {
-        #[expect(clippy::disallowed_methods, reason = "the one place where the environment is read")]
-        std::env::var(name).ok()
+        self.0.text(name).map(str::to_owned)
     }
 
     fn file(&self, path: &Path) -> std::io::Result<String> {

@@ -1,7 +1,7 @@
 //! What all sources share of the service around them.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use percent_encoding::percent_decode_str;
@@ -9,6 +9,7 @@ use url::Url;
 
 use super::http::OwnPorts;
 use super::process::Sweeps;
+use crate::environment::Environment;
 use crate::secrets::Redactor;
 
 /// See the module.
@@ -55,15 +56,16 @@ const PACKAGES: [&str; 4] = ["PIP_", "UV_", "npm_config_", "NPM_CONFIG_"];
 const SECRET: [&str; 4] = ["PASSWORD", "TOKEN", "AUTH", "SECRET"];
 
 impl Surroundings {
-    /// Those of this process: its path, home, caches, proxies and certificates, and the settings of package managers. What
-    /// is secret in them the redactor learns.
-    pub fn of_this_process(redactor: Arc<Redactor>) -> Self {
-        let passed_on = |name: &OsString| {
+    /// What of the program's variables concerns others: its path, home, caches, proxies and certificates, and the
+    /// settings of package managers. What is secret in them the redactor learns.
+    pub fn new(redactor: Arc<Redactor>, environment: &Environment) -> Self {
+        let passed_on = |name: &OsStr| {
             let is_known =
                 |name: &str| PASSED_ON.contains(&name) || PACKAGES.iter().any(|start| name.starts_with(start));
             name.to_str().is_some_and(is_known)
         };
-        let variables: BTreeMap<_, _> = std::env::vars_os().filter(|(name, _)| passed_on(name)).collect();
+        let variables = environment.iter().filter(|(name, _)| passed_on(name));
+        let variables: BTreeMap<_, _> = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let texts = variables.iter().filter_map(|(name, value)| name.to_str().zip(value.to_str()));
         let secrets: Vec<String> = texts.flat_map(|(name, value)| secrets(name, value)).collect();
         redactor.learn(secrets.iter().map(String::as_str));

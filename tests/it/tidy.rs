@@ -114,6 +114,13 @@ fn axum_stays_in_http_and_sqlx_with_those_who_ask_databases() {
 }
 
 #[test]
+fn unsafe_code_and_the_environment_have_one_place_each() {
+    forbid("", &["unsafe {", "unsafe fn", "unsafe_code"], &["confine.rs"]);
+    forbid("", &["env::var", "env::vars"], &["environment/"]);
+    forbid("", &[".spawn()?", "pre_exec("], &["confine.rs", "init.rs"]);
+}
+
+#[test]
 fn nothing_keeps_state_in_a_static_or_waits_in_an_unbounded_queue() {
     forbid("", &["static mut ", "OnceLock", "LazyLock", "thread_local!", "unbounded_channel("], &[]);
 }

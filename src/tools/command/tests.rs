@@ -338,6 +338,16 @@ mod bounds {
     }
 
     #[tokio::test]
+    async fn programs_are_confined() {
+        let script = "grep NoNewPrivs /proc/self/status | tr -d '\\t'; umask; ulimit -c; ulimit -Hn; ulimit -Sn; ls -l /proc/self/fd | wc -l";
+        let file = std::fs::File::open("/dev/null").unwrap();
+        rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
+        let said = text(shell(script, json!({"output": "text"})).await);
+        // Three streams, what `ls` reads, and its headline.
+        assert_eq!(said.lines().collect::<Vec<_>>(), ["NoNewPrivs:1", "0077", "0", "1024", "1024", "5"]);
+    }
+
+    #[tokio::test]
     async fn a_write_is_completed_whatever_it_prints() {
         let folder = tempfile::tempdir().unwrap();
         let script = "head -c 20000000 /dev/zero | tr '\\0' x; echo done > done";
@@ -385,8 +395,30 @@ os.wait()
 if os.fork() == 0:
     os.setsid()
     os.execve('/bin/sleep', ['sleep', '3600.25'], {})
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+        os.execve('/bin/sleep', ['sleep', '3600.75'], {})
+    os._exit(0)
+os.wait()
 open(os.environ['READY'], 'w').close()
 wait()
+";
+
+    /// Leaves a process to init that keeps its environment, and with it a child that has neither that nor the limit.
+    const BELOW_AN_ORPHAN: &str = "
+import os, resource, signal
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        if os.fork() == 0:
+            resource.setrlimit(resource.RLIMIT_RTTIME, (10 ** 9, 10 ** 9))
+            os.execve('/bin/sleep', ['sleep', '3600.625'], {})
+        signal.pause()
+    os._exit(0)
+os.wait()
+signal.pause()
 ";
 
     const ROUNDS: usize = 20;
@@ -395,8 +427,19 @@ wait()
         Path::new("/usr/bin/python3").exists() || Path::new("/usr/local/bin/python3").exists()
     }
 
+    /// It looks at all that the process has open and has started, and other tests would be seen.
+    #[test]
+    fn a_dropped_call_leaves_no_process_no_zombie_and_no_open_file() {
+        let test = "tools::command::tests::endings::dropped_calls_leave_nothing";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let done = alone.args(["--exact", "--ignored", "--nocapture", test]).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    #[ignore = "the test above runs it, in a process of its own"]
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_dropped_call_leaves_no_process_no_zombie_and_no_open_file() {
+    async fn dropped_calls_leave_nothing() {
         if !python() {
             return;
         }
@@ -417,12 +460,30 @@ wait()
             call.abort();
             let _ = call.await;
             let dropped = Instant::now();
-            until("all are gone", || (survivors(&needle).is_empty() && survivors("3600.25").is_empty()).then_some(()));
+            let bare = ["3600.25", "3600.75"];
+            let gone = || survivors(&needle).is_empty() && bare.iter().all(|time| survivors(time).is_empty());
+            until("all are gone", || gone().then_some(()));
             slowest = slowest.max(dropped.elapsed());
         }
         until("no zombie is left", || (zombies() == 0).then_some(()));
         until("no pipe is left", || open_files().is_subset(&before).then_some(()));
         println!("{ROUNDS} rounds, slowest end {slowest:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_runs_below_an_orphan_ends_too() {
+        if !python() {
+            return;
+        }
+        let runner = runner(json!({"command": ["python3", "-c", BELOW_AN_ORPHAN]}), Effect::Write);
+        let call = tokio::spawn(async move {
+            let invocation = invocation();
+            runner.call(object(json!({})), context(&invocation)).await
+        });
+        until("it runs", || (!survivors("3600.625").is_empty()).then_some(()));
+        call.abort();
+        let _ = call.await;
+        until("it is gone", || survivors("3600.625").is_empty().then_some(()));
     }
 
     #[tokio::test]

@@ -303,6 +303,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::environment::Environment;
     use crate::secrets::Redactor;
 
     #[tokio::test]
@@ -315,7 +316,7 @@ mod tests {
             exclude: Vec::new(),
             start_timeout: Duration::from_secs(9),
         };
-        let surroundings = Surroundings::of_this_process(Arc::new(Redactor::default()));
+        let surroundings = Surroundings::new(Arc::new(Redactor::default()), &Environment::default());
         let connector = Connector::new(settings, surroundings, &Arc::new(Sweeps::new()));
         let work = async { connector.name.parse::<u8>().map(drop).map_err(|_| -> String { panic!("at it") }) };
         assert!(connector.in_time(work).await.unwrap_err().contains("a fault of this service"));

@@ -1,8 +1,10 @@
 //! Finds, kills and collects what a program has left behind, until nothing is left.
 //!
-//! What moved into a session of its own is found in two ways: as a descendant while its parents live, and by the
-//! variables that every descendant inherits and that `/proc/PID/environ` shows. Only a process that did all three,
-//! left the group, outlived its parent and cleared its environment, gets away; that takes a PID namespace to catch.
+//! What moved into a session of its own is found in three ways: as a descendant while its parents live, by the
+//! variables that every descendant inherits and that `/proc/PID/environ` shows, and by a resource limit that it inherits
+//! too and that `/proc/PID/limits` shows. The limit (`RLIMIT_RTTIME`) is that of real-time computing; its value is a
+//! number of the program's own and so high that it limits nothing. Only a process that left the group, outlived its
+//! parent, cleared its environment and changed that limit gets away; that takes a PID namespace to catch.
 //!
 //! We do not make ourselves a subreaper (`PR_SET_CHILD_SUBREAPER`). It is a setting of the whole process, which belongs
 //! to the program that embeds us. Orphans of all kinds would come to us without a word on whose they are, and would
@@ -22,6 +24,8 @@ use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpgid, waitpid};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::process::{Child, Command};
+
+use crate::call::json::digest;
 
 /// All pauses of a sweep together, when it finds something every time.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -51,12 +55,31 @@ impl Mark {
         command.envs(self.0.iter().map(|(name, value)| (name, value)));
     }
 
+    /// The mark as a number for a resource limit: without meaning as a limit, since it is hundreds of centuries in
+    /// microseconds.
+    pub(super) fn family(&self) -> u64 {
+        const HIGH: u64 = 1 << 61;
+        let digest = digest(self.0.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
+        let random = digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
+        HIGH | random % HIGH
+    }
+
     fn is_on(&self, pid: Pid) -> Marked {
-        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else {
-            return Marked::No;
-        };
+        let limits = fs::read_to_string(format!("/proc/{pid}/limits"));
+        if limits.is_ok_and(|limits| real_time_limit(&limits) == Some(self.family())) {
+            return Marked::Yes;
+        }
+        let environment = fs::read(format!("/proc/{pid}/environ"));
+        self.is_in(environment.ok().as_deref(), || {
+            Process::read(pid).is_some_and(|process| is_becoming(&process, uptime()))
+        })
+    }
+
+    /// Whether it is in what was read of a process's environment; `None`: that cannot be read.
+    fn is_in(&self, environment: Option<&[u8]>, is_becoming: impl FnOnce() -> bool) -> Marked {
+        let Some(environment) = environment else { return Marked::No };
         if environment.is_empty() {
-            return if is_becoming(pid) { Marked::NotSeenYet } else { Marked::No };
+            return if is_becoming() { Marked::NotSeenYet } else { Marked::No };
         }
         let has = |(name, value): &(&str, String)| {
             let own = |entry: &[u8]| {
@@ -69,6 +92,7 @@ impl Mark {
 }
 
 /// Whether a process is known as a descendant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Marked {
     Yes,
     No,
@@ -78,11 +102,20 @@ enum Marked {
 
 /// Whether the process may be in the middle of an `execve`: for that moment its environment reads as empty, and whoever
 /// started it may already take it for the new program. Threads of the kernel have none either; kthreadd (2) is their parent.
-fn is_becoming(pid: Pid) -> bool {
-    let Some(process) = Process::read(pid) else { return false };
-    let since_boot = u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or_default();
-    let age = since_boot.saturating_sub(process.started / clock_ticks_per_second().max(1));
+fn is_becoming(process: &Process, uptime: u64) -> bool {
+    let age = uptime.saturating_sub(process.started / clock_ticks_per_second().max(1));
     !process.zombie && age <= YOUNG && process.parent.is_some_and(|parent| parent.as_raw_nonzero().get() != 2)
+}
+
+/// Seconds since the machine's start.
+fn uptime() -> u64 {
+    u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or_default()
+}
+
+/// The hard limit of real-time computing in `/proc/PID/limits`; `None`: there is none.
+fn real_time_limit(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max realtime timeout"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// When each killed process had started: an id alone might by now be another's.
@@ -287,4 +320,61 @@ fn numbers(folder: &Path) -> impl Iterator<Item = Pid> + use<> {
 
 fn number(text: &str) -> Option<Pid> {
     text.parse().ok().and_then(Pid::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark() -> Mark {
+        Mark::new([("TOOLCRIB_A", "1".to_owned()), ("TOOLCRIB_B", "2".to_owned())])
+    }
+
+    #[test]
+    fn environments_show_all_of_a_mark() {
+        for (environment, expected) in [
+            (Some("TOOLCRIB_A=1\0PATH=/bin\0TOOLCRIB_B=2\0"), Marked::Yes),
+            (Some("TOOLCRIB_A=1\0TOOLCRIB_B=22\0"), Marked::No),
+            (Some("TOOLCRIB_A=1\0"), Marked::No),
+            (Some("X=TOOLCRIB_A=1\0TOOLCRIB_B=2\0"), Marked::No),
+            (None, Marked::No),
+        ] {
+            assert_eq!(mark().is_in(environment.map(str::as_bytes), || true), expected, "{environment:?}");
+        }
+    }
+
+    #[test]
+    fn empty_environments_of_new_programs_wait() {
+        assert_eq!(mark().is_in(Some(b""), || true), Marked::NotSeenYet);
+        assert_eq!(mark().is_in(Some(b""), || false), Marked::No);
+        let (ticks, parent) = (clock_ticks_per_second(), Pid::from_raw(100));
+        let process = |zombie, parent, started| Process { zombie, parent, started: started * ticks };
+        for (process, expected) in [
+            (process(false, parent, 999), true),
+            (process(false, parent, 998), true),
+            (process(false, parent, 997), false),
+            (process(true, parent, 999), false),
+            (process(false, Pid::from_raw(2), 999), false),
+            (process(false, None, 999), false),
+        ] {
+            assert_eq!(is_becoming(&process, 1000), expected, "started at {}", process.started);
+        }
+    }
+
+    #[test]
+    fn families_have_limits_of_their_own() {
+        let (family, other) = (mark().family(), Mark::new([("TOOLCRIB_A", "1".to_owned())]).family());
+        assert_eq!(family, mark().family());
+        assert!(family != other && family >= 1 << 61 && other >= 1 << 61 && family < 1 << 62);
+        let limits = |soft: &str, hard: &str| {
+            format!(
+                "Limit                     Soft Limit           Hard Limit           Units     \n\
+                     Max nice priority         0                    0                    \n\
+                     Max realtime timeout      {soft:<20} {hard:<20} us        \n"
+            )
+        };
+        assert_eq!(real_time_limit(&limits("5", &family.to_string())), Some(family));
+        assert_eq!(real_time_limit(&limits("unlimited", "unlimited")), None);
+        assert_eq!(real_time_limit(""), None);
+    }
 }

@@ -11,6 +11,8 @@ use std::sync::mpsc::SyncSender;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
+use crate::confine;
+
 use super::sweep::{Mark, Sweep, Sweeps, collect_group, kill_descendants};
 
 /// A running program. Unless it was released, dropping it ends the program and all that it started.
@@ -27,10 +29,10 @@ pub(in crate::tools) struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Starts the program, marked and as the leader of a new group.
+    /// Starts the program, marked, confined and as the leader of a new group.
     pub(in crate::tools) fn spawn(command: &mut Command, mark: Mark, sweeps: &Sweeps) -> io::Result<Self> {
         mark.put_on(command);
-        let child = command.process_group(0).spawn()?;
+        let child = confine::spawn(command.process_group(0), mark.family())?;
         let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let leader = id.ok_or_else(|| io::Error::other("the program has no process id"))?;
         Ok(Self { child: Some(child), leader, mark: Some(mark), group_left: true, ticket: sweeps.ticket() })

@@ -100,11 +100,11 @@ async fn ask(program: &Path, mut command: Command, sweeps: &Sweeps, patience: Du
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::os::unix::fs::PermissionsExt;
     use std::sync::Arc;
 
     use super::*;
+    use crate::environment::Environment;
     use crate::secrets::Redactor;
 
     const LONG: Duration = Duration::from_secs(30);
@@ -115,9 +115,8 @@ mod tests {
         let file = folder.path().join("python3.8");
         std::fs::write(&file, script).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-        let path = BTreeMap::from([("PATH".into(), folder.path().into())]);
-        let mut surroundings = Surroundings::of_this_process(Arc::new(Redactor::new([])));
-        surroundings.variables = path;
+        let environment = Environment::from_iter([("PATH", folder.path())]);
+        let surroundings = Surroundings::new(Arc::new(Redactor::new([])), &environment);
         let program = locate(Path::new("python3.8"), &surroundings)?;
         // Written a moment ago: another test's child may still hold it open for writing.
         for _ in 0..100 {
@@ -142,7 +141,8 @@ mod tests {
         assert_eq!(other, "/python3.8 is no Python that can be used: it ended with exit status: 3, saying: what?");
         let new = asked("#!/bin/sh\necho warning\necho python:3.14.0:/bin/sh\n", 0o755, LONG).await.unwrap();
         assert_eq!((new.version.as_str(), new.program.to_str().unwrap()), ("3.14.0", "/bin/sh"));
-        let fault = locate(Path::new("/no/such/python"), &Surroundings::of_this_process(Arc::default())).unwrap_err();
+        let nothing = Surroundings::new(Arc::default(), &Environment::default());
+        let fault = locate(Path::new("/no/such/python"), &nothing).unwrap_err();
         assert!(fault.starts_with("the interpreter /no/such/python cannot be run: No such file"), "{fault}");
         let slow = asked("#!/bin/sh\nexec sleep 3600\n", 0o755, Duration::from_millis(50)).await.err().unwrap();
         assert_eq!(slow, "/python3.8 did not say its version within 50ms");

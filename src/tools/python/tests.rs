@@ -16,6 +16,7 @@ use crate::call::{
     Caller, Effect, Event, Invocation, JsonObject, ProgressSink, Reporter, ToolContext, ToolError, ToolName,
     ToolResult, ToolSettings,
 };
+use crate::environment::Environment;
 use crate::secrets::Redactor;
 use crate::tools::{Offer, Runner};
 
@@ -32,7 +33,7 @@ struct Crib {
 }
 
 fn surroundings() -> Surroundings {
-    Surroundings::of_this_process(Arc::new(Redactor::new(["hunter2-hunter2"])))
+    Surroundings::new(Arc::new(Redactor::new(["hunter2-hunter2"])), &Environment::of_this_process())
 }
 
 /// Whether there is a Python at all; says so when there is none.
