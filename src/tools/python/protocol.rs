@@ -273,3 +273,31 @@ fn violation(Named { pointer, message }: Named) -> Violation {
 pub(super) fn span(time: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(time)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::call::{Caller, Invocation, ToolName, ToolSettings};
+
+    #[test]
+    fn context_goes_to_functions_that_take_it() {
+        let (tool, caller) = (ToolName::parse("t").unwrap(), Arc::new(Caller::anonymous()));
+        let mut invocation = Invocation::new(tool, JsonObject::new(), caller, jiff::Timestamp::now());
+        invocation.context = Arc::new(JsonObject::from_iter([("tenant".to_owned(), json!("acme"))]));
+        let context = ToolContext::new(&invocation, Instant::now(), Arc::new(ToolSettings::default()));
+        for (takes_context, expected) in [(true, json!({"tenant": "acme"})), (false, json!({}))] {
+            let function = json!({
+                "name": "f", "description": "", "input_schema": {}, "mode": "sync", "takes_context": takes_context,
+            });
+            let function: Function = serde_json::from_value(function).unwrap();
+            let line = call(7, &function, &JsonObject::new(), &context);
+            let said: Value = serde_json::from_slice(&line).unwrap();
+            assert_eq!(said["context"]["state"], expected);
+            assert_eq!((&said["op"], &said["id"], &said["tool"]), (&json!("call"), &json!(7), &json!("f")));
+        }
+    }
+}
