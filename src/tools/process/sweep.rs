@@ -60,8 +60,8 @@ impl Mark {
     pub(super) fn family(&self) -> u64 {
         const HIGH: u64 = 1 << 61;
         let digest = digest(self.0.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
-        let random = digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
-        HIGH | random % HIGH
+        let random = digest.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte));
+        HIGH | (random % HIGH)
     }
 
     fn is_on(&self, pid: Pid) -> Marked {
