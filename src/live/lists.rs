@@ -34,10 +34,8 @@ impl Live {
         let Lists { entries, idle } = &mut *lists;
         for (at, entry) in entries.iter().enumerate() {
             match entry.finding(&names, Knowledge::Some) {
-                Some(finding) if finding.severity == Severity::Warning => {
-                    if idle.insert(at) {
-                        tracing::warn!("{finding}");
-                    }
+                Some(finding) if finding.severity == Severity::Warning && idle.insert(at) => {
+                    tracing::warn!("{finding}");
                 }
                 Some(_) => {}
                 None if idle.remove(&at) => tracing::info!("{entry} means a tool now"),

@@ -47,10 +47,10 @@ impl ToolFilter {
     pub(crate) fn idle(&self, names: &[&str]) -> Vec<(&'static str, &str)> {
         let one = std::slice::from_ref;
         let names = || names.iter().copied();
-        let included = self.include.iter().filter(|entry| !any_grants(one(*entry), names(), |_| false));
+        let included = self.include.iter().filter(|entry| !any_grants(one(entry), names(), |_| false));
         // A pattern that excludes nothing may be there for tools that the server gets one day; a name is a mistake.
         let excluded =
-            self.exclude.iter().filter(|entry| !entry.is_glob() && !any_denies(one(*entry), names(), |_| false));
+            self.exclude.iter().filter(|entry| !entry.is_glob() && !any_denies(one(entry), names(), |_| false));
         let included = included.map(|entry| ("include", entry.text()));
         included.chain(excluded.map(|entry| ("exclude", entry.text()))).collect()
     }
