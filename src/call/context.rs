@@ -16,6 +16,7 @@ use super::json::JsonObject;
 use super::notes::{ModelUsage, Notes};
 use super::policy::Effect;
 use super::progress::{ProgressSink, Reporter};
+use super::redact::{Redact, Torn, decode, shorten};
 use super::subcalls::Lineage;
 use super::trace::TraceContext;
 
@@ -75,6 +76,7 @@ pub struct ToolContext {
     notes: Arc<Notes>,
     settings: Arc<ToolSettings>,
     reporter: Option<Reporter>,
+    redactor: Option<Arc<dyn Redact>>,
     pub(super) lineage: Lineage,
     pub(super) request_id: Option<Arc<str>>,
     pub(super) trace: Option<Arc<TraceContext>>,
@@ -99,6 +101,7 @@ impl ToolContext {
             notes: invocation.notes.clone(),
             settings,
             reporter: None,
+            redactor: None,
             lineage: invocation.lineage.clone(),
             request_id: invocation.request_id.clone(),
             trace: invocation.trace.clone(),
@@ -111,6 +114,12 @@ impl ToolContext {
     #[must_use]
     pub fn reporting(self, reporter: Option<Reporter>) -> Self {
         Self { reporter, ..self }
+    }
+
+    /// The same with whatever takes secrets out of texts that the tool cuts.
+    #[must_use]
+    pub fn redacting(self, redactor: Arc<dyn Redact>) -> Self {
+        Self { redactor: Some(redactor), ..self }
     }
 
     /// A setting from the manifest's `with:`.
@@ -171,6 +180,28 @@ impl ToolContext {
     /// A value that the embedding program shares with its tools.
     pub fn service<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.settings.services.get()
+    }
+
+    /// Bytes of a text that was cut, as text: without secrets and without what the cut has left of one. Half a secret is
+    /// not found afterwards, so a tool that leaves out part of what it got from elsewhere does it by this.
+    pub fn excerpt(&self, bytes: &[u8], torn: Torn) -> String {
+        let text = decode(bytes, torn);
+        match &self.redactor {
+            Some(redactor) => redactor.excerpt(&text, torn).into_owned(),
+            None => text.into_owned(),
+        }
+    }
+
+    /// The text without secrets, then cut after `most` bytes with a word about the rest.
+    pub(crate) fn shortened(&self, text: &str, most: usize) -> String {
+        let mut text = self.excerpt(text.as_bytes(), Torn::NOWHERE);
+        shorten(&mut text, most);
+        text
+    }
+
+    /// Where a text of which more will come may be divided, at `end` or before it, so that no secret lies across.
+    pub(crate) fn settled(&self, text: &str, end: usize) -> usize {
+        self.redactor.as_ref().map_or(end, |redactor| redactor.settled(text, end))
     }
 
     /// Tells whoever listens how far the tool is, in whatever words or numbers fit: a `progress` event of the caller's

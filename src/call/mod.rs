@@ -17,6 +17,7 @@ mod notes;
 mod page;
 mod policy;
 mod progress;
+mod redact;
 mod result;
 mod stored;
 mod subcalls;
@@ -43,6 +44,8 @@ pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
 pub use progress::{Clean, Event, Listener, Progress, ProgressSink, Reporter};
+pub(crate) use redact::decode;
+pub use redact::{Redact, Torn, shorten};
 pub use result::{Answer, Content, Resource, ToolResult};
 pub use stored::{NotStored, StoredResults};
 pub use subcalls::{LEVELS, Lineage, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, Wanted};

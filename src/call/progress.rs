@@ -178,15 +178,10 @@ impl Reporter {
 /// Cuts long texts.
 fn shorten(value: &mut Value) {
     match value {
-        Value::String(text) if text.len() > LONGEST_TEXT => {
-            let end = text.floor_char_boundary(LONGEST_TEXT);
-            let rest = text.len() - end;
-            text.truncate(end);
-            text.push_str(&format!("[… {rest} bytes left out …]"));
-        }
+        Value::String(text) => super::redact::shorten(text, LONGEST_TEXT),
         Value::Array(items) => items.iter_mut().for_each(shorten),
         Value::Object(object) => object.values_mut().for_each(shorten),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -1,34 +1,28 @@
 //! The data of pictures, sound and files in a result: base64, or not passed on. One block that is not makes a whole result
 //! unreadable for MCP clients, and for models' providers, which refuse all of it.
 
-use std::io;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use base64::read::DecoderReader;
 use data_url::forgiving_base64;
 
 use crate::call::{Content, Resource, ToolResult};
-use crate::secrets::REDACTED;
+use crate::secrets::Redactor;
 
 /// Brings data into the standard's form (RFC 4648, section 4): with padding and without line ends. Blocks whose data is no
-/// base64 become words. Says which, one sentence each.
-pub(super) fn standardize(result: &mut ToolResult) -> Vec<String> {
+/// base64 become words, and so do those whose bytes hold a secret: without it they would be a damaged file. Says which, one
+/// sentence each.
+pub(super) fn check(result: &mut ToolResult, redactor: &Redactor) -> Vec<String> {
     replace(result, |data| {
-        let is_standard = io::copy(&mut DecoderReader::new(data.as_bytes(), &BASE64), &mut io::sink()).is_ok();
-        if !is_standard {
-            let bytes = forgiving_base64::decode_to_vec(data.as_bytes());
-            *data = BASE64.encode(bytes.map_err(|_| "its data is not base64")?);
-        }
-        Ok(())
-    })
-}
-
-/// Turns blocks into words that held a secret: without it their data means nothing. Says which, one sentence each.
-pub(super) fn spoilt(result: &mut ToolResult) -> Vec<String> {
-    replace(result, |data| match data.contains(REDACTED) {
-        true => Err("a secret was taken out of its data"),
-        false => Ok(()),
+        let is_found = match redactor.is_in(DecoderReader::new(data.as_bytes(), &BASE64)) {
+            Ok(is_found) => is_found,
+            Err(_) => {
+                let bytes = forgiving_base64::decode_to_vec(data.as_bytes()).map_err(|_| "its data is not base64")?;
+                *data = BASE64.encode(&bytes);
+                redactor.is_in(&*bytes).unwrap_or_default()
+            }
+        };
+        if is_found { Err("a secret is in its data") } else { Ok(()) }
     })
 }
 
@@ -72,7 +66,7 @@ mod tests {
             [("", ""), ("aGk=", "aGk="), ("aGk", "aGk="), ("a\nG k=\r\n", "aGk="), ("aGl=", "aGk="), (&long, &long)]
         {
             let mut result = blocks(data);
-            assert_eq!(standardize(&mut result), Vec::<String>::new(), "{data}");
+            assert_eq!(check(&mut result, &Redactor::default()), Vec::<String>::new(), "{data}");
             assert_eq!(result, blocks(standard));
         }
     }
@@ -81,7 +75,7 @@ mod tests {
     fn what_is_no_base64_is_words_and_the_rest_stays() {
         for data in ["not base64!!", "a", "aGk=aGk=", "data:image/png;base64,aGk=", "_-_-"] {
             let mut result = blocks(data);
-            assert_eq!(standardize(&mut result).len(), 3, "{data}");
+            assert_eq!(check(&mut result, &Redactor::default()).len(), 3, "{data}");
             let words = ["words", "[image: left out,", "[audio: left out,", "[resource: left out,"];
             let said = result.as_text();
             assert!(said.lines().zip(words).all(|(line, start)| line.starts_with(start)), "{said}");
@@ -89,12 +83,24 @@ mod tests {
     }
 
     #[test]
-    fn so_is_what_held_a_secret() {
+    fn data_with_a_secret_becomes_words() {
         let redactor = Redactor::new(["top-secret-word"]);
-        let mut result = blocks(&BASE64.encode("top-secret-word"));
-        redactor.result(&mut result);
-        let warnings = spoilt(&mut result);
-        assert_eq!(warnings[0], "content.1: the image block is left out: a secret was taken out of its data");
-        assert_eq!((warnings.len(), result.as_text().lines().count()), (3, 4));
+        let utf_16: Vec<u8> = "top-secret-word".encode_utf16().flat_map(u16::to_be_bytes).collect();
+        for before in 0..3 {
+            for secret in [b"top-secret-word".as_slice(), &utf_16, hex::encode("top-secret-word").as_bytes()] {
+                let bytes = [&vec![0xff; before][..], secret, b"\xff"].concat();
+                let mut result = blocks(&BASE64.encode(&bytes));
+                let warnings = check(&mut result, &redactor);
+                assert_eq!(warnings[0], "content.1: the image block is left out: a secret is in its data");
+                assert_eq!((warnings.len(), result.as_text().lines().count()), (3, 4));
+            }
+        }
+        // Across the blocks in which long data is read, and in data that has to be brought into form first.
+        for at in [(64 << 10) - 7, (128 << 10) - 20] {
+            let bytes = [&vec![0; at][..], b"top-secret-word", &[0; 9]].concat();
+            assert_eq!(check(&mut blocks(&BASE64.encode(&bytes)), &redactor).len(), 3, "{at}");
+            assert_eq!(check(&mut blocks(BASE64.encode(&bytes).trim_end_matches('=')), &redactor).len(), 3, "{at}");
+        }
+        assert!(check(&mut blocks(&BASE64.encode("top-secret-ward")), &redactor).is_empty());
     }
 }

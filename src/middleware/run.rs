@@ -59,16 +59,14 @@ impl Service<Invocation> for Run {
             let end = Instant::now() + inner.timeout;
             let end = invocation.deadline.map_or(end, |deadline| deadline.min(end));
             let reporter = Reporter::of(&invocation, || inner.clean());
-            let context = ToolContext::new(&invocation, end, inner.settings.clone()).reporting(reporter);
+            let context = ToolContext::new(&invocation, end, inner.settings.clone())
+                .reporting(reporter)
+                .redacting(inner.redactor.clone());
             let notes = invocation.notes.clone();
             let mut said = inner.runner.call(invocation.arguments, context).await;
             let mut ours = Vec::new();
             let unseen = match &mut said {
-                Ok(result) => {
-                    // Before secrets are looked for: a line end inside base64 must not hide one.
-                    ours.extend(media::standardize(result));
-                    printable::result(result)
-                }
+                Ok(result) => printable::result(result),
                 Err(error) => printable::error(error),
             };
             ours.extend(unseen.into_iter().map(str::to_owned));
@@ -96,8 +94,8 @@ impl Inner {
         let outcome = said.or_else(|error| said_or_failed(error, tool));
         match outcome {
             Ok(mut result) => {
+                warnings.extend(media::check(&mut result, &self.redactor));
                 self.redactor.result(&mut result);
-                warnings.extend(media::spoilt(&mut result));
                 self.check_output(&result)?;
                 Ok(Arc::new(result))
             }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::call::{
     Answer, CallError, Caller, Capture, Clock, Concurrency, DigestKey, Effect, ErrorKind, IdempotencyKey, Invocation,
-    JsonObject, Limit, LimitScope, Per, Services, ToolContext, ToolError, ToolResult,
+    JsonObject, Limit, LimitScope, Per, Services, ToolContext, ToolError, ToolResult, Violation,
 };
 use crate::callers::Callers;
 use crate::ledger::memory::Memory;
@@ -226,17 +226,22 @@ async fn secrets_leave_a_tools_words_before_anybody_hears_them() {
         Tool::new("refuses", "…").call(|_, _| async { Err::<String, _>("bad key top-secret-value".into()) }),
         Tool::new("fails", "…").call(|_, _| async { Err::<String, _>(ToolError::upstream("no top-secret-value")) }),
         Tool::new("panics", "…").call(|_, _| async { if true { panic!("at top-secret-value") } else { Ok("") } }),
+        Tool::new("objects", "…").call(|_, _| async {
+            let text = || "top-secret-value".to_owned();
+            let quoted = Violation { pointer: text(), keyword: text(), message: text(), schema_pointer: text() };
+            Err::<String, _>(ToolError::InvalidArguments(vec![quoted]))
+        }),
     ];
     let registry = registry(tools, 100);
-    for tool in ["says", "refuses", "fails", "panics"] {
+    for tool in ["says", "refuses", "fails", "panics", "objects"] {
         let said = match call(&registry, tool, None).await {
             Ok(answer) => serde_json::to_string(&*answer.result).unwrap(),
-            Err(error) => error.to_string() + &error.for_model(),
+            Err(error) => format!("{error} {} {error:?}", error.for_model()),
         };
         assert!(said.contains("[redacted]") && !said.contains("secret-value"), "{tool}: {said}");
     }
     let rows = registry.shared().ledger.list(&Query { limit: 10, ..Query::default() }).await.unwrap();
-    assert_eq!(rows.len(), 4);
+    assert_eq!(rows.len(), 5);
     assert!(rows.iter().all(|row| !row.result.as_deref().unwrap_or_default().contains("secret-value")));
 }
 

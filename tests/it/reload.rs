@@ -209,6 +209,22 @@ async fn a_rotated_secret_is_taken_out_of_answers_and_so_is_the_one_before() {
 }
 
 #[tokio::test]
+async fn a_secret_rotated_beside_another_is_taken_out() {
+    let echo = "tools: {leak: {kind: command, effect: read, description: d, environment: {A: \"${file:a}\", B: \"${file:b}\"}, \
+                command: [/bin/echo, staying-secret, first-secret, second-secret]}}\n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("a"), "staying-secret\n").unwrap();
+    std::fs::write(path("b"), "first-secret\n").unwrap();
+    let manifest = echo.replace("file:a", &format!("file:{}", path("a").display()));
+    let app = TestApp::with_manifest(&manifest.replace("file:b", &format!("file:{}", path("b").display())), []).await;
+    assert_eq!(said(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] second-secret");
+    std::fs::write(path("b"), "second-secret\n").unwrap();
+    assert_eq!(app.reload().await, None);
+    assert_eq!(said(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] [redacted]");
+}
+
+#[tokio::test]
 async fn what_the_program_added_later_stays_and_a_clash_with_it_keeps_the_old_manifest() {
     let app = TestApp::with_manifest(&format!("tools:\n{CALCULATOR}"), []).await;
     app.registry().register(plain("late")).unwrap();

@@ -69,7 +69,7 @@ fn rooms_know_only_the_rooms_below_them() {
         "running.rs",
         "names.rs",
         "runs.rs",
-        "secrets.rs",
+        "secrets/",
         "printable.rs",
         "metrics/",
         "log/",

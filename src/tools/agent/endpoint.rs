@@ -28,7 +28,7 @@ use crate::tools::{BuildContext, ConfigFault};
 const LONGEST_ANSWER: usize = 4 << 20;
 /// What is read of an answer that says no, and what is told of that.
 const LONGEST_ERROR: usize = 16 << 10;
-const LONGEST_COMPLAINT: usize = 300;
+pub(super) const LONGEST_COMPLAINT: usize = 400;
 /// Requests for one answer, the first included.
 const TRIES: u32 = 3;
 /// Bound of the wait before the second of them; it doubles. "Full jitter", as for a tool's tries.
@@ -287,13 +287,9 @@ impl Endpoint {
         ToolError::BadOutput(self.words(what))
     }
 
-    /// A sentence about the server, short and without secrets.
+    /// A sentence about the server, without its key. It may be long: whoever tells it takes out the other secrets first.
     fn words(&self, what: String) -> String {
-        let mut what = self.secrets.iter().fold(what, |what, secret| what.replace(secret, crate::tools::agent::HIDDEN));
-        if what.len() > LONGEST_COMPLAINT {
-            what.truncate(what.floor_char_boundary(LONGEST_COMPLAINT));
-            what.push('…');
-        }
+        let what = self.secrets.iter().fold(what, |what, secret| what.replace(secret, crate::tools::agent::HIDDEN));
         format!("the model's server `{}` {what}", self.host)
     }
 }
@@ -409,13 +405,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_is_short_and_without_the_key() {
-        let words = endpoint().words(format!("says: sk-123456 {}", "é".repeat(LONGEST_COMPLAINT)));
-        assert!(
-            words.starts_with("the model's server `127.0.0.1:1` says: [redacted] éé") && words.ends_with("é…"),
-            "{words}"
-        );
-        assert!(words.len() < LONGEST_COMPLAINT + 60);
+    fn what_a_server_says_is_without_the_key() {
+        let words = endpoint().words("says: sk-123456 is wrong".into());
+        assert_eq!(words, "the model's server `127.0.0.1:1` says: [redacted] is wrong");
     }
 
     #[test]

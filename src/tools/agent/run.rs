@@ -10,9 +10,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Agent;
 use super::completion::{Completion, Usage};
-use super::endpoint::Listener;
+use super::endpoint::{LONGEST_COMPLAINT, Listener};
 use super::turn::{self, Toolset};
-use crate::call::{JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolResult};
+use crate::call::{JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolResult, Torn};
 
 /// Longest conversation that is sent, in bytes of its JSON: several times what any model reads, and each request is made of it.
 const LONGEST_CONVERSATION: usize = 16 << 20;
@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
     async fn ask(&mut self, turn: u32, messages: &[Value], tools: &[Value]) -> Result<Completion, ToolError> {
         let mut telling = Telling { context: self.context, turn, text: String::new() };
         let asked = self.agent.endpoint.ask(messages, tools, self.context.trace(), self.end, &mut telling).await;
-        telling.rest();
+        telling.rest(asked.is_ok());
         let completion = asked.map_err(|error| self.failed(error))?;
         let estimate = || {
             let read = length(messages.iter().chain(tools));
@@ -123,9 +123,11 @@ impl<'a> Run<'a> {
         match error {
             ToolError::Upstream { message, retryable, down, retry_after, .. } => {
                 let called = self.has_called;
+                let message = self.context.shortened(&message, LONGEST_COMPLAINT);
                 let message = if called { format!("{message} (tools were called before)") } else { message };
                 ToolError::Upstream { message, retryable: retryable && !called, down, untouched: !called, retry_after }
             }
+            ToolError::BadOutput(message) => ToolError::BadOutput(self.context.shortened(&message, LONGEST_COMPLAINT)),
             other => other,
         }
     }
@@ -189,7 +191,8 @@ fn unfenced(text: &str) -> &str {
     inner.map_or(text, |inner| inner.strip_prefix("json").unwrap_or(inner).trim())
 }
 
-/// Tells the model's words while they come, in whole words: half a secret would not be found.
+/// Tells the model's words while they come, in whole words. The beginning of what may become a secret is held back: half a
+/// secret would not be found.
 struct Telling<'a> {
     context: &'a ToolContext,
     turn: u32,
@@ -205,8 +208,11 @@ impl Telling<'_> {
         }
     }
 
-    /// What was still held back.
-    fn rest(&mut self) {
+    /// What was still held back. `is_whole`: the answer did not break off.
+    fn rest(&mut self, is_whole: bool) {
+        if !is_whole {
+            self.text = self.context.excerpt(self.text.as_bytes(), Torn::END);
+        }
         self.tell(self.text.len());
     }
 }
@@ -218,19 +224,52 @@ impl Listener for Telling<'_> {
         }
         self.text.push_str(text);
         if let Some(end) = self.text.rfind(char::is_whitespace) {
-            self.tell(end);
+            self.tell(self.context.settled(&self.text, end));
         }
     }
 
     fn again(&mut self, why: &str) {
         self.text.clear();
+        let why = self.context.shortened(why, LONGEST_COMPLAINT);
         self.context.progress(json!({"turn": self.turn, "again": why}));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::call::{Event, ProgressSink, Reporter};
+    use crate::secrets::Redactor;
+
+    #[test]
+    fn streamed_text_tells_no_part_of_a_secret() {
+        let (sink, mut listener) = ProgressSink::channel();
+        let (_, mut call) = crate::tools::http::tests::context();
+        call.progress = Some(sink);
+        let redactor = Arc::new(Redactor::new(["correct horse battery staple"]));
+        let cleaner = redactor.clone();
+        let reporter = Reporter::of(&call, || Box::new(move |data| cleaner.progress(data)));
+        let context = ToolContext::new(&call, Instant::now(), Arc::default()).reporting(reporter).redacting(redactor);
+        let mut told = |text: &str, is_whole: bool| {
+            let mut telling = Telling { context: &context, turn: 1, text: String::new() };
+            text.split_inclusive(' ').for_each(|piece| telling.text(piece));
+            telling.rest(is_whole);
+            let mut said = String::new();
+            while let Some(Event::Progress(progress)) = listener.try_next() {
+                let data: Value = serde_json::from_str(progress.data.get()).unwrap();
+                said.push_str(data["text"].as_str().unwrap());
+            }
+            said
+        };
+        assert_eq!(
+            told("the correct answer is correct horse battery staple here", true),
+            "the correct answer is [redacted] here"
+        );
+        assert_eq!(told("it is a correct horse battery", true), "it is a correct horse battery", "it may be that");
+        assert_eq!(told("it is a correct horse battery", false), "it is a ", "it broke off");
+    }
 
     #[test]
     fn a_fence_around_json_is_taken_off() {

@@ -135,7 +135,7 @@ impl Runner for AddImage {
             Source::Web(url) => {
                 let name = bare(url.clone());
                 let response = self.web.get(url).await?;
-                shown(&name, self.reading.bytes(response).await?)
+                shown(&name, self.reading.bytes(response, &context).await?)
             }
             Source::File(folder, path) => {
                 let (folder, path, most) = (folder.clone(), path.to_owned(), self.most);

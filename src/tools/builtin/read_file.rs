@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::folder::{self, Folder};
 use crate::call::units::Size;
-use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
+use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult, Torn};
 use crate::tools::blocking::on_a_thread;
 use crate::tools::{ConfigFault, Runner, Tool, media};
 
@@ -118,12 +118,17 @@ impl Page {
         if lines == 0 && self.start > 1 {
             return Err(self.ends_before(self.start - 1));
         }
+        // That lines were asked for is a cut too: a key of several lines may lie across it.
+        let mut torn = Torn { start: self.start > 1, end: lines == self.count };
         if bytes.len() > self.max_bytes {
             context.warn(self.cut(&mut bytes));
+            torn.end = true;
         }
         match String::from_utf8(bytes) {
-            Ok(text) if !text.contains('\0') => Ok(ToolResult::text(text)),
-            _ => Err(self.said("is neither a text file (UTF-8) nor a PNG, JPEG, GIF or WebP picture nor a PDF")),
+            Ok(text) if text.contains('\0') => Err(self.unreadable()),
+            Ok(text) if torn == Torn::NOWHERE => Ok(ToolResult::text(text)),
+            Ok(text) => Ok(ToolResult::text(context.excerpt(text.as_bytes(), torn))),
+            Err(_) => Err(self.unreadable()),
         }
     }
 
@@ -149,6 +154,10 @@ impl Page {
             "line {} is longer than {} bytes (max_bytes) and was cut: the next one is start_line {next}",
             self.start, self.max_bytes
         )
+    }
+
+    fn unreadable(&self) -> ToolError {
+        self.said("is neither a text file (UTF-8) nor a PNG, JPEG, GIF or WebP picture nor a PDF")
     }
 
     fn ends_before(&self, lines: u64) -> ToolError {
@@ -348,5 +357,32 @@ mod tests {
         }
         assert!(serde_json::from_value::<Config>(json!({"root": ".", "rot": 1})).is_err());
         assert!(serde_json::from_value::<Config>(json!({})).is_err());
+    }
+
+    #[tokio::test]
+    async fn parts_of_a_file_hold_no_part_of_a_secret() {
+        let lines = ["MIIEvQIBADANBgkqhk", "G9w0BAQEFAASCBKcwgg", "SjAgEAAoIBAQC7"];
+        let key = format!("-----BEGIN KEY-----\n{}\n-----END KEY-----", lines.join("\n"));
+        let fixture = fixture("70B");
+        std::fs::write(fixture.folder.path().join("root/k.pem"), format!("before\n{key}\nafter\n")).unwrap();
+        let redactor = Arc::new(crate::secrets::Redactor::new([&*key]));
+        for (start, count) in [(1, 100), (1, 3), (2, 2), (3, 1), (4, 1), (4, 100), (5, 3)] {
+            let (context, _call) = crate::tools::http::tests::context();
+            let mut context = context.redacting(redactor.clone());
+            context.deadline += Duration::from_secs(60);
+            let arguments = json!({"path": "k.pem", "start_line": start, "line_count": count});
+            let said =
+                fixture.tool.runner.call(Arc::new(arguments.as_object().unwrap().clone()), context).await.unwrap();
+            let said = said.as_text();
+            assert!(
+                lines.iter().all(|line| !said.contains(&line[..8]) && !said.contains(&line[6..])),
+                "{start}: {said}"
+            );
+            assert_eq!(
+                (said.contains("before"), said.contains("after")),
+                (start == 1, start >= 4 && count > 1),
+                "{start}: {said}"
+            );
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 
 use super::Output;
 use super::run::{Capture, Limits, Run};
-use crate::call::{ToolContext, ToolError, ToolResult, json::parse_strict};
+use crate::call::{ToolContext, ToolError, ToolResult, Torn, json::parse_strict};
 
 /// Most of standard output that is repeated when the program says no without a word on standard error.
 const EXCERPT: usize = 16 << 10;
@@ -20,21 +20,21 @@ pub(super) fn answer(
         context.warn("the program left a process behind that held its output open; that process was ended");
     }
     match run.status {
-        Some(status) if !status.success() => Ok(refusal(status, &run.stderr, &run.stdout)),
+        Some(status) if !status.success() => Ok(refusal(status, &run.stderr, &run.stdout, context)),
         Some(_) | None if run.stdout.is_whole() => whole(run.stdout.head(), output, context),
         Some(_) | None => cut(&run.stdout, output, limits, context),
     }
 }
 
 /// The program says no: its own words, and its status.
-fn refusal(status: ExitStatus, stderr: &Capture, stdout: &Capture) -> ToolResult {
+fn refusal(status: ExitStatus, stderr: &Capture, stdout: &Capture, context: &ToolContext) -> ToolResult {
     let how = match status.code() {
         Some(code) => format!("exit status {code}"),
         None => format!("ended by {status}"),
     };
-    let mut words = stderr.summary();
+    let mut words = stderr.summary(context);
     if words.trim().is_empty() {
-        words = excerpt(stdout.summary());
+        words = excerpt(stdout.summary(context), context);
     }
     ToolResult::error(match (words.trim(), status.code()) {
         ("", Some(code)) => format!("exited with status {code}"),
@@ -44,7 +44,12 @@ fn refusal(status: ExitStatus, stderr: &Capture, stdout: &Capture) -> ToolResult
 }
 
 /// The beginning and the end of a long text.
-fn excerpt(text: String) -> String {
+fn excerpt(text: String, context: &ToolContext) -> String {
+    if text.len() <= EXCERPT {
+        return text;
+    }
+    // Whole as it still is, no secret is torn in it.
+    let text = context.excerpt(text.as_bytes(), Torn::NOWHERE);
     if text.len() <= EXCERPT {
         return text;
     }
@@ -89,19 +94,17 @@ fn cut(stdout: &Capture, output: Output, limits: &Limits, context: &ToolContext)
     } else {
         format!("the output was cut after {most} bytes (max_output); {} bytes were left out", stdout.left_out())
     });
-    let bytes = stdout.head();
-    let end = match std::str::from_utf8(bytes) {
-        // The last character is only begun.
-        Err(error) if error.error_len().is_none() => error.valid_up_to(),
-        _ => bytes.len(),
-    };
-    Ok(text(&bytes[..end], context))
+    note_unreadable(stdout.head(), context);
+    Ok(ToolResult::text(context.excerpt(stdout.head(), Torn::END)))
 }
 
 fn text(bytes: &[u8], context: &ToolContext) -> ToolResult {
-    let text = String::from_utf8_lossy(bytes);
-    if matches!(text, std::borrow::Cow::Owned(_)) {
+    note_unreadable(bytes, context);
+    ToolResult::text(String::from_utf8_lossy(bytes))
+}
+
+fn note_unreadable(bytes: &[u8], context: &ToolContext) {
+    if std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_some()) {
         context.warn("the output is not UTF-8: what could not be read is shown as \u{fffd}");
     }
-    ToolResult::text(text)
 }

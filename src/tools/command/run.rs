@@ -1,6 +1,7 @@
 //! One run: feeds standard input, reads both outputs within their bounds, waits for the end; all at the same time,
 //! because a program may wait for any of the three.
 
+use std::borrow::Cow;
 use std::future::pending;
 use std::pin::pin;
 use std::process::ExitStatus;
@@ -11,8 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::ChildStdin;
 use tokio::time::timeout_at;
 
-use crate::call::{ToolContext, ToolError};
-use crate::tools::process::{Lines, ProcessTree};
+use crate::call::{ToolContext, ToolError, Torn};
+use crate::tools::process::{Line, Lines, ProcessTree};
 
 /// After its end a program's pipes close at once, unless a process that it left behind holds them.
 const GRACE: Duration = Duration::from_millis(250);
@@ -51,16 +52,16 @@ pub(super) async fn run(
     context: &ToolContext,
 ) -> Result<Run, ToolError> {
     // Nobody listens: then no line is looked for.
-    let mut lines = context
-        .is_watched()
-        .then(|| Lines::new(SHOWN, |line: &str, missed| context.progress_after(missed, json!({"stderr": line}))));
+    let mut lines = context.is_watched().then(|| {
+        Lines::new(SHOWN, |line: Line<'_>| context.progress_after(line.missed, json!({"stderr": shown(line, context)})))
+    });
     let mut stdout = Capture::new(limits.max_output, 0);
     let mut stderr = Capture::new(STDERR.0, STDERR.1);
     let (to, out, err) = tree.pipes();
     let (status, clean) = {
         let mut read = pin!(async {
             tokio::try_join!(
-                stdout.fill(out, limits.stop_on_overflow, None::<&mut Lines<fn(&str, u64)>>),
+                stdout.fill(out, limits.stop_on_overflow, None::<&mut Lines<fn(Line<'_>)>>),
                 stderr.fill(err, false, lines.as_mut())
             )
         });
@@ -100,6 +101,13 @@ pub(super) async fn run(
     Ok(Run { status, stdout, stderr, held_open })
 }
 
+fn shown<'l>(line: Line<'l>, context: &ToolContext) -> Cow<'l, str> {
+    match line.torn {
+        Torn::NOWHERE => Cow::Borrowed(line.text),
+        torn => Cow::Owned(context.excerpt(line.text.as_bytes(), torn)),
+    }
+}
+
 /// Writes the input, as far as the program wants it, and closes the pipe.
 async fn feed(to: Option<ChildStdin>, input: &[u8]) {
     if let Some(mut to) = to {
@@ -130,7 +138,7 @@ impl Capture {
         &mut self,
         from: Option<R>,
         stop: bool,
-        mut lines: Option<&mut Lines<impl FnMut(&str, u64)>>,
+        mut lines: Option<&mut Lines<impl FnMut(Line<'_>)>>,
     ) -> Result<(), TooMuch> {
         let Some(mut from) = from else { return Ok(()) };
         let mut chunk = vec![0; CHUNK];
@@ -185,20 +193,26 @@ impl Capture {
         &self.head
     }
 
-    /// What was kept, with a word about what was not.
-    pub(super) fn summary(&self) -> String {
-        let gap = match self.left_out() {
-            0 => String::new(),
-            bytes => format!("\n[… {bytes} bytes left out …]\n"),
-        };
-        let all = [&self.head, gap.as_bytes(), &self.tail].concat();
-        String::from_utf8_lossy(&all).into_owned()
+    /// What was kept, as text, with a word about what was not. Where something was left out, no secret is left in part.
+    pub(super) fn summary(&self, context: &ToolContext) -> String {
+        let left_out = self.left_out();
+        if left_out == 0 {
+            return String::from_utf8_lossy(&[&*self.head, &self.tail].concat()).into_owned();
+        }
+        let (head, tail) = (context.excerpt(&self.head, Torn::END), context.excerpt(&self.tail, Torn::START));
+        format!("{head}\n[… {left_out} bytes left out …]\n{tail}")
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::secrets::Redactor;
+    use crate::secrets::tests::{ENCODINGS, encoded, leak, secrets};
 
     #[test]
     fn a_capture_keeps_the_beginning_and_the_end() {
@@ -206,10 +220,28 @@ mod tests {
         for byte in b"abcdefghijklmnop" {
             capture.push(&[*byte]);
         }
-        assert_eq!(capture.summary(), "abcd\n[… 9 bytes left out …]\nnop");
+        let context = crate::tools::http::tests::context().0;
+        assert_eq!(capture.summary(&context), "abcd\n[… 9 bytes left out …]\nnop");
         let mut capture = Capture::new(4, 3);
         capture.push(b"abcdefg");
         assert!(capture.is_whole());
-        assert_eq!(capture.summary(), "abcdefg");
+        assert_eq!(capture.summary(&context), "abcdefg");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn a_capture_holds_no_part_of_a_secret(
+            secret in secrets(), encoding in 0..ENCODINGS, at in 0..400_usize, chunk in 1..50_usize, tail_max in 0..300_usize,
+        ) {
+            let redactor = Arc::new(Redactor::new([&*secret]));
+            let context = crate::tools::http::tests::context().0.redacting(redactor.clone());
+            let mut capture = Capture::new(200, tail_max);
+            let text = format!("{}{}{}", ".".repeat(at), encoded(&secret, encoding), ".".repeat(400 - at));
+            text.as_bytes().chunks(chunk).for_each(|chunk| capture.push(chunk));
+            let shown = redactor.text(&capture.summary(&context)).into_owned();
+            prop_assert_eq!(leak(&shown, &secret, encoding), None, "{:?}", shown);
+        }
     }
 }

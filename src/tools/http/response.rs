@@ -13,7 +13,7 @@ use url::Url;
 use super::client::{failure, host};
 use super::config::{Notebook, ResponseConfig};
 use crate::call::units::Size;
-use crate::call::{ToolContext, ToolError, ToolResult};
+use crate::call::{ToolContext, ToolError, ToolResult, Torn};
 use crate::tools::media;
 use crate::tools::template::plain_text;
 
@@ -99,7 +99,7 @@ impl Reading {
     /// The result that an answer stands for.
     pub(crate) async fn read(&self, response: Response, context: &ToolContext) -> Result<ToolResult, ToolError> {
         let host = host(response.url());
-        let response = accepted(response, &host).await?;
+        let response = accepted(response, &host, Some(context)).await?;
         if response.status() == StatusCode::NO_CONTENT {
             return Ok(ToolResult::default());
         }
@@ -122,7 +122,7 @@ impl Reading {
                     let cap = ByteSize(self.cap as u64);
                     context.warn(format!("the answer of `{host}` was cut after {cap} (`{}`)", self.cap_key));
                 }
-                Ok(ToolResult::text(text(&bytes, cut)))
+                Ok(ToolResult::text(text(&bytes, cut, context)))
             }
             Kind::Media(mime_type) => Ok(file(&mime_type, bytes)),
             Kind::Json => match serde_json::from_slice(&bytes) {
@@ -142,9 +142,9 @@ impl Reading {
     }
 
     /// The bytes of an answer, whatever they are said to be.
-    pub(crate) async fn bytes(&self, response: Response) -> Result<Vec<u8>, ToolError> {
+    pub(crate) async fn bytes(&self, response: Response, context: &ToolContext) -> Result<Vec<u8>, ToolError> {
         let host = host(response.url());
-        let response = accepted(response, &host).await?;
+        let response = accepted(response, &host, Some(context)).await?;
         self.body(response, &host, false).await.map(|body| body.bytes)
     }
 
@@ -218,13 +218,12 @@ impl Body {
     }
 }
 
-/// Bytes as text; the half character at the end of a text that was cut is dropped.
-fn text(bytes: &[u8], cut: bool) -> String {
-    let whole = match std::str::from_utf8(bytes) {
-        Err(error) if cut && error.error_len().is_none() => &bytes[..error.valid_up_to()],
-        _ => bytes,
-    };
-    String::from_utf8_lossy(whole).into_owned()
+/// Bytes as text, which was cut at its end or not at all.
+fn text(bytes: &[u8], cut: bool, context: &ToolContext) -> String {
+    match cut {
+        true => context.excerpt(bytes, Torn::END),
+        false => String::from_utf8_lossy(bytes).into_owned(),
+    }
 }
 
 /// Where a file is from, without what may be a secret.
@@ -241,8 +240,13 @@ fn header(response: &Response, name: HeaderName) -> Option<&str> {
     response.headers().get(name)?.to_str().ok()
 }
 
-/// An answer that says yes and can be read; any other as what it means.
-pub(crate) async fn accepted(response: Response, host: &str) -> Result<Response, ToolError> {
+/// An answer that says yes and can be read; any other as what it means. Without a context to cut them by, words of the
+/// server are not repeated.
+pub(crate) async fn accepted(
+    response: Response,
+    host: &str,
+    context: Option<&ToolContext>,
+) -> Result<Response, ToolError> {
     let status = response.status();
     match status.as_u16() {
         204 => Ok(response),
@@ -260,20 +264,20 @@ pub(crate) async fn accepted(response: Response, host: &str) -> Result<Response,
             let (down, retry_after) = (status != StatusCode::TOO_MANY_REQUESTS, retry_after(&response));
             Err(ToolError::Upstream { message, retryable: true, down, untouched: false, retry_after })
         }
-        400..=499 => Err(refusal(response, status, host).await),
+        400..=499 => Err(refusal(response, status, host, context).await),
         _ => Err(ToolError::upstream_final(format!("`{host}` answered HTTP {status}"))),
     }
 }
 
 /// The server understood and says no; its words are for the model.
-async fn refusal(response: Response, status: StatusCode, host: &str) -> ToolError {
+async fn refusal(response: Response, status: StatusCode, host: &str, context: Option<&ToolContext>) -> ToolError {
     let reason = status.canonical_reason().unwrap_or("no reason given");
-    let said = match Kind::of(header(&response, CONTENT_TYPE)) {
-        Kind::Json | Kind::Text | Kind::Unknown => match Body::read(response, ERROR_BODY).await {
-            Ok(body) => text(&body.bytes, body.cut),
+    let said = match (Kind::of(header(&response, CONTENT_TYPE)), context) {
+        (Kind::Json | Kind::Text | Kind::Unknown, Some(context)) => match Body::read(response, ERROR_BODY).await {
+            Ok(body) => text(&body.bytes, body.cut, context),
             Err(error) => failure(host, error).to_string(),
         },
-        Kind::Media(_) | Kind::Other(_) => String::new(),
+        (Kind::Media(_) | Kind::Other(_), _) | (_, None) => String::new(),
     };
     let said = Some(said.trim()).filter(|said| !said.is_empty());
     ToolError::Said(format!("HTTP {}: {}", status.as_u16(), said.unwrap_or(reason)))

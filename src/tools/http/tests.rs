@@ -471,3 +471,28 @@ async fn private_addresses_are_denied_before_anything_is_sent() {
     }
     assert!(server.seen.try_recv().is_err());
 }
+
+#[tokio::test]
+async fn a_body_of_max_output_is_whole() {
+    let sized = |kind: &str, body: &str| ok(&format!("content-type: {kind}"), body);
+    let full = "x".repeat(1024);
+    let said = ask(sized("text/plain", &full), json!({})).await.unwrap();
+    assert_eq!(said, ToolResult::text(&*full));
+    let said = ask(sized("text/plain", &format!("{full}y")), json!({})).await.unwrap();
+    assert_eq!(said, ToolResult::text(&*full), "cut");
+    let json = format!("\"{}\"", "x".repeat(1022));
+    assert!(ask(sized("application/json", &json), json!({})).await.is_ok());
+    let error = ask(sized("application/json", &format!("{json} ")), json!({})).await.unwrap_err();
+    assert!(error.to_string().contains("answered more than 1.0 KiB"), "{error}");
+}
+
+#[tokio::test]
+async fn statuses_say_whether_the_upstream_is_down() {
+    for (status, is_down) in [(429, false), (500, false), (302, false), (502, true), (503, true), (504, true)] {
+        let head = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n");
+        match ask(Reply::Bytes(head.into_bytes()), json!({})).await {
+            Err(ToolError::Upstream { down, .. }) => assert_eq!(down, is_down, "{status}"),
+            other => panic!("{status}: {other:?}"),
+        }
+    }
+}

@@ -107,14 +107,14 @@ impl Connection {
         asked.answered();
         drop(listening);
         let Ok(answer) = answer else { return Err(Failed::Lost) };
-        let answer = answer.map_err(|error| fault::of_call(&self.name, error));
+        let answer = answer.map_err(|error| fault::of_call(&self.name, error, context));
         match &answer {
             Err(Failed::Lost) => {}
             // What was sent before may still be answered.
             Err(Failed::NotBegun(why)) => self.retire(why),
             Ok(_) | Err(Failed::Said(_)) => self.has_answered.store(true, Ordering::Relaxed),
         }
-        result::of(&self.name, answer?).map_err(Failed::Said)
+        result::of(&self.name, answer?, context).map_err(Failed::Said)
     }
 
     /// Whether it has answered a call.

@@ -158,7 +158,7 @@ impl Connector {
     }
 
     async fn list(&self, connection: &Connection) -> Result<Listing, String> {
-        match listing::ask(&connection.peer, &self.settings).await {
+        match listing::ask(&connection.peer, &self.settings, &self.surroundings.redactor).await {
             Err(_) if connection.line.over.is_cancelled() => Err(connection.why().await),
             Err(Unlisted { why, is_gone }) => {
                 if is_gone {
@@ -245,7 +245,10 @@ impl Connector {
         *self.was_modern() = is_modern;
         match service {
             Ok(service) => {
-                fault::of_version(service.peer_info().map(|info| info.protocol_version.clone()))?;
+                fault::of_version(
+                    service.peer_info().map(|info| info.protocol_version.clone()),
+                    &self.surroundings.redactor,
+                )?;
                 let is_shared = self.settings.mode == Mode::Persistent;
                 Ok(Arc::new(Connection::new(self.name.clone(), service, line, child, is_shared)))
             }
@@ -258,7 +261,10 @@ impl Connector {
                 };
                 let is_gone = ended.is_some();
                 let ended = ended.or_else(|| line.fault.get().map(ToString::to_string));
-                Err(Refusal { why: ended.unwrap_or_else(|| fault::of_handshake(error)), is_gone })
+                Err(Refusal {
+                    why: ended.unwrap_or_else(|| fault::of_handshake(error, &self.surroundings.redactor)),
+                    is_gone,
+                })
             }
         }
     }

@@ -10,10 +10,11 @@ use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::Value;
 
 use super::message::LONGEST;
-use crate::call::ToolError;
+use crate::call::{ToolContext, ToolError};
+use crate::secrets::Redactor;
 
 /// Longest message of a server that is repeated, in bytes.
-const LONGEST_MESSAGE: usize = 4 << 10;
+pub(super) const LONGEST_MESSAGE: usize = 4 << 10;
 /// On what we say in a server's place.
 const TOO_LONG: &str = "toolcrib: too long";
 const UNREADABLE: &str = "toolcrib: unreadable";
@@ -66,9 +67,9 @@ impl From<Spoilt> for ErrorData {
 }
 
 /// Why a call of the server `name` failed.
-pub(super) fn of_call(name: &str, error: ServiceError) -> Failed {
+pub(super) fn of_call(name: &str, error: ServiceError, context: &ToolContext) -> Failed {
     match error {
-        ServiceError::McpError(error) => Failed::Said(answered(name, error)),
+        ServiceError::McpError(error) => Failed::Said(answered(name, error, context)),
         ServiceError::TransportSend(DynamicTransportError { error, .. }) => not_sent(&*error),
         ServiceError::TransportClosed | ServiceError::Cancelled { .. } => Failed::Lost,
         other => Failed::Said(bad_output(name, &other.to_string())),
@@ -89,7 +90,7 @@ fn not_sent(error: &(dyn Error + 'static)) -> Failed {
 }
 
 /// It answered with a JSON-RPC error.
-fn answered(name: &str, error: ErrorData) -> ToolError {
+fn answered(name: &str, error: ErrorData, context: &ToolContext) -> ToolError {
     let ErrorData { code: ErrorCode(code), message, data } = error;
     if data.as_ref().is_some_and(|data| data == TOO_LONG) {
         return too_long(name);
@@ -97,7 +98,7 @@ fn answered(name: &str, error: ErrorData) -> ToolError {
     if data.as_ref().is_some_and(|data| data == UNREADABLE) {
         return bad_output(name, &message);
     }
-    let message = cut(&message);
+    let message = context.shortened(&message, LONGEST_MESSAGE);
     // It had the call by then, so no code proves that nothing was run.
     match code {
         // The specification's code for arguments that do not fit, and for a tool that is not there: for the model to read.
@@ -123,7 +124,8 @@ pub(super) fn bad_output(name: &str, what: &str) -> ToolError {
 }
 
 /// Why there is no connection: a part of a sentence whose subject is the server.
-pub(super) fn of_handshake(error: ClientInitializeError) -> String {
+pub(super) fn of_handshake(error: ClientInitializeError, redactor: &Redactor) -> String {
+    let cut = |text: &str| redactor.shortened(text, LONGEST_MESSAGE);
     match error {
         ClientInitializeError::ConnectionClosed(_) => "it closed the connection during the handshake".into(),
         ClientInitializeError::JsonRpcError(error) => {
@@ -133,8 +135,8 @@ pub(super) fn of_handshake(error: ClientInitializeError) -> String {
             let versions: Vec<&str> = server_supported.iter().map(ProtocolVersion::as_str).collect();
             format!("it speaks other versions of MCP only: {}", cut(&versions.join(", ")))
         }
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => of_handshake(*fallback),
-        ClientInitializeError::TransportError { error, .. } => unsent(&*error.error),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => of_handshake(*fallback, redactor),
+        ClientInitializeError::TransportError { error, .. } => unsent(&*error.error, redactor),
         other => format!("the handshake failed: {}", cut(&other.to_string())),
     }
 }
@@ -152,15 +154,19 @@ pub(super) fn is_loss(error: &ClientInitializeError) -> bool {
 ///
 /// # Errors
 /// A part of a sentence as above.
-pub(super) fn of_version(chosen: Option<ProtocolVersion>) -> Result<(), String> {
+pub(super) fn of_version(chosen: Option<ProtocolVersion>, redactor: &Redactor) -> Result<(), String> {
     match chosen.filter(|chosen| !ProtocolVersion::KNOWN_VERSIONS.contains(chosen)) {
-        Some(unknown) => Err(format!("it speaks a version of MCP that is not known here: {}", cut(unknown.as_str()))),
+        Some(unknown) => {
+            let version = redactor.shortened(unknown.as_str(), LONGEST_MESSAGE);
+            Err(format!("it speaks a version of MCP that is not known here: {version}"))
+        }
         None => Ok(()),
     }
 }
 
 /// Why it did not list its tools.
-pub(super) fn of_listing(error: ServiceError) -> Unlisted {
+pub(super) fn of_listing(error: ServiceError, redactor: &Redactor) -> Unlisted {
+    let cut = |text: &str| redactor.shortened(text, LONGEST_MESSAGE);
     let why = match error {
         ServiceError::McpError(ErrorData { data: Some(data), .. }) if data == TOO_LONG => {
             format!("its list of tools is longer than {}", bytesize::ByteSize(LONGEST as u64))
@@ -172,7 +178,7 @@ pub(super) fn of_listing(error: ServiceError) -> Unlisted {
         ServiceError::TransportSend(DynamicTransportError { error, .. }) => {
             return match not_sent(&*error) {
                 Failed::NotBegun(why) => Unlisted { why, is_gone: true },
-                Failed::Said(_) | Failed::Lost => unsent(&*error).into(),
+                Failed::Said(_) | Failed::Lost => unsent(&*error, redactor).into(),
             };
         }
         other => format!("it could not be asked for its tools: {}", cut(&other.to_string())),
@@ -180,18 +186,9 @@ pub(super) fn of_listing(error: ServiceError) -> Unlisted {
     why.into()
 }
 
-fn unsent(error: &(dyn Error + 'static)) -> String {
+fn unsent(error: &(dyn Error + 'static), redactor: &Redactor) -> String {
     match error.downcast_ref() {
         Some(StreamableHttpError::Client(HttpFault(error))) => error.to_string(),
-        _ => format!("it could not be asked: {}", cut(&error.to_string())),
-    }
-}
-
-/// So much of a server's words as can be repeated.
-pub(super) fn cut(text: &str) -> String {
-    let end = text.floor_char_boundary(LONGEST_MESSAGE);
-    match text.len() - end {
-        0 => text.to_owned(),
-        rest => format!("{}[… {rest} bytes left out …]", &text[..end]),
+        _ => format!("it could not be asked: {}", redactor.shortened(&error.to_string(), LONGEST_MESSAGE)),
     }
 }

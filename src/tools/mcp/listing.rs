@@ -13,7 +13,7 @@ use super::config::{ServerSettings, ToolFilter};
 use super::fault::{self, Unlisted};
 use super::message::AS_TASK;
 use super::runner::{ToolRunner, Way};
-use crate::call::JsonObject;
+use crate::call::{JsonObject, Redact, Torn};
 use crate::printable;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
@@ -55,12 +55,16 @@ struct Page {
 ///
 /// # Errors
 /// [`Unlisted`].
-pub(super) async fn ask(peer: &Peer<RoleClient>, settings: &ServerSettings) -> Result<Listing, Unlisted> {
+pub(super) async fn ask(
+    peer: &Peer<RoleClient>,
+    settings: &ServerSettings,
+    redactor: &Redactor,
+) -> Result<Listing, Unlisted> {
     let (mut tools, mut cursor, mut seen, mut size) = (Vec::new(), None, HashSet::new(), 0);
     for _ in 0..MOST_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
-        let page = page(peer.send_request(request).await.map_err(fault::of_listing)?)?;
+        let page = page(peer.send_request(request).await.map_err(|error| fault::of_listing(error, redactor))?)?;
         for tool in page.tools {
             size += match &tool {
                 Ok(tool) => serde_json::to_vec(tool).map_or(0, |json| json.len()),
@@ -76,7 +80,7 @@ pub(super) async fn ask(peer: &Peer<RoleClient>, settings: &ServerSettings) -> R
             let most = bytesize::ByteSize(LONGEST as u64);
             return Err(format!("its tools take more than {most} to define").into());
         }
-        let Some(next) = page.next else { return Ok(choose(tools, settings)) };
+        let Some(next) = page.next else { return Ok(choose(tools, settings, redactor)) };
         if !seen.insert(next.clone()) {
             let why = "its list of tools has no end: a page says that it comes after itself";
             return Err(why.to_owned().into());
@@ -112,7 +116,8 @@ fn page(answer: ServerResult) -> Result<Page, String> {
 }
 
 /// Those that are wanted and can be used, each name once.
-fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings) -> Listing {
+fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings, redactor: &Redactor) -> Listing {
+    let short = |text: &str| -> String { redactor.excerpt(text, Torn::NOWHERE).chars().take(SHOWN).collect() };
     let filter = ToolFilter::of(settings);
     let (mut chosen, mut left_out, mut names) = (Vec::new(), Vec::new(), HashSet::new());
     let all = || tools.iter().map(|tool| tool.as_ref().map_or_else(|(name, _)| name.as_str(), |tool| &*tool.name));
@@ -159,10 +164,6 @@ pub(super) fn prints(tool: &Tool) -> Prints {
         ("annotations", json(serde_json::to_value(&tool.annotations))),
     ];
     Prints::of(&tool.name, parts)
-}
-
-fn short(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
 }
 
 /// A tool whose schemas can be held against what is said.

@@ -18,7 +18,7 @@ use super::fault::Spoilt;
 use super::message::{LONGEST, parse, spoilt};
 use super::tap::Line;
 use crate::json_rpc::Scan;
-use crate::tools::process::Lines;
+use crate::tools::process::{self, Lines};
 
 /// Room for each read.
 const CHUNK: usize = 64 << 10;
@@ -47,7 +47,7 @@ pub(super) struct Pipes {
     shared: Arc<Line>,
 }
 
-type Tell = Box<dyn FnMut(&str, u64) + Send>;
+type Tell = Box<dyn FnMut(process::Line<'_>) + Send>;
 
 enum Read {
     /// A line is there.
@@ -65,9 +65,9 @@ impl Pipes {
         server: Arc<str>,
         shared: Arc<Line>,
     ) -> Self {
-        let tell = move |line: &str, missed: u64| {
-            let missed = Some(missed).filter(|missed| *missed > 0);
-            tracing::warn!(target: "toolcrib::mcp", server = &*server, missed, "no message: {line}");
+        let tell = move |line: process::Line<'_>| {
+            let missed = Some(line.missed).filter(|missed| *missed > 0);
+            tracing::warn!(target: "toolcrib::mcp", server = &*server, missed, "no message: {}", line.text);
         };
         Self {
             from: BufReader::with_capacity(CHUNK, from),

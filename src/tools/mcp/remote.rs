@@ -115,7 +115,7 @@ impl Remote {
             }
             400..=428 | 430..=499 => format!("the MCP server {name} answered HTTP {status}"),
             _ => {
-                let error = match accepted(response, &self.host).await {
+                let error = match accepted(response, &self.host, None).await {
                     Ok(_) => fault::bad_output(name, &format!("HTTP {status}")),
                     Err(error) => error,
                 };

@@ -4,10 +4,10 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 use serde_json::Value;
 
 use super::fault;
-use crate::call::{Content, Resource, ToolError, ToolResult};
+use crate::call::{Content, Resource, ToolContext, ToolError, ToolResult};
 
 /// The result that an answer of the server `name` stands for.
-pub(super) fn of(name: &str, answer: ServerResult) -> Result<ToolResult, ToolError> {
+pub(super) fn of(name: &str, answer: ServerResult, context: &ToolContext) -> Result<ToolResult, ToolError> {
     match answer {
         ServerResult::CallToolResult(result) => complete(name, result),
         ServerResult::InputRequiredResult(_) => {
@@ -16,7 +16,7 @@ pub(super) fn of(name: &str, answer: ServerResult) -> Result<ToolResult, ToolErr
         ServerResult::CreateTaskResult(_) => {
             Ok(ToolResult::error("The tool answers with a task to be asked for later, which is not supported here."))
         }
-        ServerResult::CustomResult(other) => Err(fault::bad_output(name, &why(other.0))),
+        ServerResult::CustomResult(other) => Err(fault::bad_output(name, &why(other.0, context))),
         _ => Err(fault::bad_output(name, "it is the result of another method")),
     }
 }
@@ -60,10 +60,10 @@ fn block(block: ContentBlock) -> Option<Content> {
 }
 
 /// What is wrong with an answer that is no result of a tool.
-fn why(mut answer: Value) -> String {
+fn why(mut answer: Value, context: &ToolContext) -> String {
     let Some(fields) = answer.as_object_mut() else { return "it is no object".into() };
     match serde_json::from_value::<Vec<ContentBlock>>(fields.remove("content").unwrap_or(Value::Array(Vec::new()))) {
-        Err(error) => format!("content: {}", fault::cut(&error.to_string())),
+        Err(error) => format!("content: {}", context.shortened(&error.to_string(), fault::LONGEST_MESSAGE)),
         Ok(_) if fields.get("isError").is_some_and(|flag| !flag.is_boolean()) => "isError is no boolean".into(),
         Ok(_) => "it has neither content nor structuredContent".into(),
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn read(answer: Value) -> Result<ToolResult, ToolError> {
-        of("docs", serde_json::from_value(answer).unwrap())
+        of("docs", serde_json::from_value(answer).unwrap(), &crate::tools::http::tests::context().0)
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::call::{Torn, decode};
 use crate::printable;
 
 /// Longest line that is looked at, in bytes; the rest of it is thrown away. Longer than what is shown, so that a secret
@@ -11,6 +12,15 @@ use crate::printable;
 const LONGEST: usize = 16 << 10;
 /// Of lines that are too many for such a time, the last is told.
 const SPAN: Duration = Duration::from_secs(1);
+
+/// A line of a stream, without control characters.
+pub(in crate::tools) struct Line<'l> {
+    pub(in crate::tools) text: &'l str,
+    /// Whether the rest of it was thrown away.
+    pub(in crate::tools) torn: Torn,
+    /// Lines left out since the one before.
+    pub(in crate::tools) missed: u64,
+}
 
 /// Tells the lines of one stream, and with each how many were left out since the one before.
 pub(in crate::tools) struct Lines<T> {
@@ -21,21 +31,32 @@ pub(in crate::tools) struct Lines<T> {
     most_bytes: usize,
     /// The beginning of a line that has not ended.
     begun: Vec<u8>,
+    /// Whether more of that line has come than is kept.
+    overflown: bool,
     span_ends: Instant,
     told: u32,
     told_bytes: usize,
     /// The newest line that was too many for its span, as it came: most of such are never looked at.
-    held: Option<Vec<u8>>,
+    held: Option<(Vec<u8>, Torn)>,
     /// Lines left out since the last that was told.
     missed: u64,
 }
 
-impl<T: FnMut(&str, u64)> Lines<T> {
+impl<T: FnMut(Line<'_>)> Lines<T> {
     /// Hands at most so many lines a second to `tell`, without control characters.
     pub(in crate::tools) fn new(most: u32, tell: T) -> Self {
-        let (begun, span_ends) = (Vec::new(), Instant::now());
-        let most_bytes = usize::MAX;
-        Self { tell, most, most_bytes, begun, span_ends, told: 0, told_bytes: 0, held: None, missed: 0 }
+        Self {
+            tell,
+            most,
+            most_bytes: usize::MAX,
+            begun: Vec::new(),
+            overflown: false,
+            span_ends: Instant::now(),
+            told: 0,
+            told_bytes: 0,
+            held: None,
+            missed: 0,
+        }
     }
 
     /// Hands on no further line in a second in which the lines so far had so many bytes: few long lines fill a disk as well as
@@ -56,6 +77,7 @@ impl<T: FnMut(&str, u64)> Lines<T> {
         while let Some(bytes) = piece {
             let room = LONGEST - self.begun.len();
             self.begun.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            self.overflown |= bytes.len() > room;
             piece = pieces.next();
             if piece.is_some() {
                 self.line();
@@ -77,6 +99,7 @@ impl<T: FnMut(&str, u64)> Lines<T> {
     }
 
     fn line(&mut self) {
+        let torn = Torn { start: false, end: std::mem::take(&mut self.overflown) };
         if self.begun.trim_ascii().is_empty() {
             self.begun.clear();
             return;
@@ -88,23 +111,23 @@ impl<T: FnMut(&str, u64)> Lines<T> {
         }
         if self.told < self.most && self.told_bytes < self.most_bytes {
             self.missed += u64::from(self.held.take().is_some());
-            self.tell(line);
-        } else if let Some(mut left_out) = self.held.replace(line) {
+            self.tell((line, torn));
+        } else if let Some((mut left_out, _)) = self.held.replace((line, torn)) {
             self.missed += 1;
             left_out.clear();
             self.begun = left_out;
         }
     }
 
-    fn tell(&mut self, line: Vec<u8>) {
-        let line = String::from_utf8_lossy(&line);
-        let line = printable::text(line.trim_end());
-        if line.is_empty() {
+    fn tell(&mut self, (line, torn): (Vec<u8>, Torn)) {
+        let text = decode(&line, torn);
+        let text = printable::text(text.trim_end());
+        if text.is_empty() {
             return;
         }
         self.told += 1;
-        self.told_bytes = self.told_bytes.saturating_add(line.len());
-        (self.tell)(&line, std::mem::take(&mut self.missed));
+        self.told_bytes = self.told_bytes.saturating_add(text.len());
+        (self.tell)(Line { text: &text, torn, missed: std::mem::take(&mut self.missed) });
     }
 }
 
@@ -116,8 +139,8 @@ mod tests {
 
     type Told = RefCell<Vec<(String, u64)>>;
 
-    fn lines(told: &Told) -> Lines<impl FnMut(&str, u64)> {
-        Lines::new(50, |line: &str, missed| told.borrow_mut().push((line.to_owned(), missed)))
+    fn lines(told: &Told) -> Lines<impl FnMut(Line<'_>)> {
+        Lines::new(50, |line: Line<'_>| told.borrow_mut().push((line.text.to_owned(), line.missed)))
     }
 
     #[tokio::test(start_paused = true)]
@@ -173,5 +196,15 @@ mod tests {
             lines.release();
             assert_eq!(told.take().last(), Some(&("x".repeat(400), 16)), "the last line, and how many were left out");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_line_is_torn() {
+        let told = RefCell::new(Vec::new());
+        let mut lines = Lines::new(50, |line: Line<'_>| told.borrow_mut().push((line.text.len(), line.torn)));
+        lines.push("é".repeat(LONGEST / 2).as_bytes());
+        lines.push(b"\n");
+        lines.push(format!("x{}\nshort\n", "é".repeat(LONGEST)).as_bytes());
+        assert_eq!(told.take(), [(LONGEST, Torn::NOWHERE), (LONGEST - 1, Torn::END), (5, Torn::NOWHERE)]);
     }
 }

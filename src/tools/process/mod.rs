@@ -7,7 +7,7 @@ mod program;
 mod sweep;
 mod tree;
 
-pub(super) use lines::Lines;
+pub(super) use lines::{Line, Lines};
 pub(super) use prints::{Prints, clean};
 pub(super) use program::{along, is_program};
 pub(super) use sweep::{Mark, Sweeps};

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStderr;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::lines::Lines;
+use super::lines::{Line, Lines};
+use crate::call::{Redact, Torn, shorten};
 use crate::secrets::Redactor;
 
 /// Longest line in the log, in bytes.
@@ -44,10 +44,10 @@ impl Prints {
         let prints = Self { last: last.clone(), ended: ended.clone(), _gone: gone.clone().drop_guard() };
         tokio::spawn(async move {
             let _ended = ended.drop_guard();
-            let mut lines = Lines::new(MOST, |line: &str, missed| {
-                let line = clean(line, &redactor);
-                tell(&line, Some(missed).filter(|missed| *missed > 0));
-                keep(&last, line);
+            let mut lines = Lines::new(MOST, |line: Line<'_>| {
+                let text = clean(line.text, line.torn, &redactor);
+                tell(&text, Some(line.missed).filter(|missed| *missed > 0));
+                keep(&last, text);
             })
             .most_bytes(MOST_BYTES);
             let mut chunk = vec![0; 8 << 10];
@@ -87,15 +87,8 @@ fn keep(last: &Mutex<VecDeque<String>>, line: String) {
 }
 
 /// A line as it may be shown: without secrets, then cut, since half a secret is not found any more.
-pub(in crate::tools) fn clean(line: &str, redactor: &Redactor) -> String {
-    let mut line = Value::from(line);
-    redactor.progress(&mut line);
-    let Value::String(mut line) = line else { return String::new() };
-    if line.len() > LONGEST {
-        let end = line.floor_char_boundary(LONGEST);
-        let rest = line.len() - end;
-        line.truncate(end);
-        line.push_str(&format!("[… {rest} bytes left out …]"));
-    }
+pub(in crate::tools) fn clean(line: &str, torn: Torn, redactor: &Redactor) -> String {
+    let mut line = redactor.excerpt(line, torn).into_owned();
+    shorten(&mut line, LONGEST);
     line
 }

@@ -13,7 +13,8 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::worker::VARIABLE;
-use crate::tools::process::{Lines, Mark, ProcessTree, Sweeps};
+use crate::call::Torn;
+use crate::tools::process::{Line, Lines, Mark, ProcessTree, Sweeps};
 
 /// After a program's end its output closes at once, unless a process that it left behind holds it.
 const GRACE: Duration = Duration::from_millis(250);
@@ -26,11 +27,11 @@ const KEPT: usize = 8;
 pub(super) struct Done {
     pub status: ExitStatus,
     /// What it said last, both of its outputs as one.
-    pub last: VecDeque<String>,
+    pub last: VecDeque<(String, Torn)>,
 }
 
 /// Runs a program to its end. Dropping the future ends it and all that it started.
-pub(super) async fn run(mut command: Command, sweeps: &Sweeps, mut told: impl FnMut(&str)) -> io::Result<Done> {
+pub(super) async fn run(mut command: Command, sweeps: &Sweeps, mut told: impl FnMut(&str, Torn)) -> io::Result<Done> {
     let (output, input) = io::pipe()?;
     command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
     let mut tree = ProcessTree::spawn(&mut command, Mark::new([(VARIABLE, Uuid::now_v7().to_string())]), sweeps)?;
@@ -38,12 +39,12 @@ pub(super) async fn run(mut command: Command, sweeps: &Sweeps, mut told: impl Fn
     drop(command);
     let mut output = Receiver::from_owned_fd(OwnedFd::from(output))?;
     let mut last = VecDeque::new();
-    let mut lines = Lines::new(SHOWN, |line: &str, _| {
-        told(line);
+    let mut lines = Lines::new(SHOWN, |line: Line<'_>| {
+        told(line.text, line.torn);
         if last.len() == KEPT {
             last.pop_front();
         }
-        last.push_back(line.to_owned());
+        last.push_back((line.text.to_owned(), line.torn));
     });
     let mut read = async || {
         let mut chunk = vec![0; 8 << 10];

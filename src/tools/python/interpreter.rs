@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use super::config::{Interpreter, ModuleSettings};
 use super::protocol::span;
 use super::{helper, venv};
+use crate::call::Torn;
 use crate::tools::Surroundings;
 use crate::tools::Told;
 use crate::tools::process::{Sweeps, along, is_program};
@@ -76,7 +77,7 @@ async fn ask(program: &Path, mut command: Command, sweeps: &Sweeps, patience: Du
     let shown = program.display();
     command.args(["-c", QUESTION]);
     let mut answer = None;
-    let done = helper::run(command, sweeps, |line| {
+    let done = helper::run(command, sweeps, |line, _| {
         if let Some((version, program)) = line.strip_prefix("python:").and_then(|rest| rest.split_once(':')) {
             answer = Some((version.to_owned(), PathBuf::from(program)));
         }
@@ -87,7 +88,8 @@ async fn ask(program: &Path, mut command: Command, sweeps: &Sweeps, patience: Du
         Ok(Ok(done)) => done,
     };
     let Some((version, own)) = answer else {
-        let last = done.last.back().map(|line| format!(", saying: {line}")).unwrap_or_default();
+        let last = done.last.back().filter(|(_, torn)| *torn == Torn::NOWHERE);
+        let last = last.map(|(line, _)| format!(", saying: {line}")).unwrap_or_default();
         return Err(format!("{shown} is no Python that can be used: it ended with {}{last}", done.status));
     };
     let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));

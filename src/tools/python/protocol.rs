@@ -11,11 +11,17 @@ use tokio::time::Instant;
 
 use super::config::{ModulePath, ModuleSettings};
 use crate::call::{
-    Content, InvocationId, JsonObject, ToolContext, ToolError, ToolResult, Violation, json::parse_strict,
+    Content, InvocationId, JsonObject, ToolContext, ToolError, ToolResult, Torn, Violation, json::parse_strict,
 };
 
 /// Longest result that a worker writes, in bytes of its JSON.
 const MAX_RESULT: usize = 4 << 20;
+/// Characters of an exception's text that a worker hands over (`HANDED_OVER` in `worker.py`).
+const HANDED_OVER: usize = 1 << 20;
+/// What is kept of it, in bytes, when the function raised it.
+const LONGEST_ERROR: usize = 64 << 10;
+/// The same when the function's result cannot be handed on.
+const LONGEST_FAULT: usize = 4 << 10;
 
 /// Which functions a worker is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -245,6 +251,31 @@ fn result(line: &Line<'_>) -> Result<ToolResult, ToolError> {
     Ok(ToolResult { content, structured_content, is_error: line.is_error })
 }
 
+/// Cuts what an exception says. The worker hands over more of it than is kept: it does not know the secrets, and half of one
+/// is not found any more.
+pub(super) fn shortened(said: Result<ToolResult, ToolError>, context: &ToolContext) -> Result<ToolResult, ToolError> {
+    let shorter = |text: &str, most: usize| {
+        let torn = Torn { start: false, end: text.chars().count() >= HANDED_OVER };
+        let mut text = context.excerpt(text.as_bytes(), torn);
+        text.truncate(text.floor_char_boundary(most));
+        text
+    };
+    match said {
+        Ok(mut result) if result.is_error => {
+            if let [Content::Text { text }] = &mut *result.content
+                && text.len() > LONGEST_ERROR
+            {
+                *text = shorter(text, LONGEST_ERROR);
+            }
+            Ok(result)
+        }
+        Err(ToolError::BadOutput(message)) if message.len() > LONGEST_FAULT => {
+            Err(ToolError::BadOutput(shorter(&message, LONGEST_FAULT)))
+        }
+        said => said,
+    }
+}
+
 /// What the types leave open of a block.
 fn check(block: &Content) -> Result<(), String> {
     let base64 = |what: &str, data: &str| match BASE64_STANDARD.decode(data) {
@@ -298,6 +329,53 @@ mod tests {
             let said: Value = serde_json::from_slice(&line).unwrap();
             assert_eq!(said["context"]["state"], expected);
             assert_eq!((&said["op"], &said["id"], &said["tool"]), (&json!("call"), &json!(7), &json!("f")));
+        }
+    }
+
+    fn said(content: Value) -> Result<ToolResult, ToolError> {
+        let line = json!({"op": "result", "id": 7, "content": [content], "structured_content": null});
+        match read(line.to_string().as_bytes()) {
+            Ok((7, Said::End(end))) => end,
+            _ => panic!("{line}"),
+        }
+    }
+
+    #[test]
+    fn blocks_of_a_result_are_base64() {
+        let data = json!({"type": "image", "data": "aGk=", "mimeType": "image/png"});
+        assert_eq!(said(data).unwrap().content.len(), 1);
+        for (block, what) in [
+            (json!({"type": "image", "data": "not base64!", "mimeType": "image/png"}), "the picture is not base64"),
+            (json!({"type": "audio", "data": "aGk", "mimeType": "audio/wav"}), "the sound is not base64"),
+            (json!({"type": "resource", "resource": {"uri": "f:///a", "blob": "a=b"}}), "the file is not base64"),
+            (json!({"type": "resource", "resource": {"uri": "f:///a"}}), "either `text` or `blob`"),
+            (
+                json!({"type": "resource", "resource": {"uri": "f:///a", "text": "a", "blob": "aGk="}}),
+                "either `text` or `blob`",
+            ),
+        ] {
+            let Err(ToolError::BadOutput(message)) = said(block) else { panic!("{what}") };
+            assert!(
+                message.starts_with("the function's content cannot be passed on: ") && message.contains(what),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn long_exceptions_lose_their_secrets_first() {
+        let (context, _call) = crate::tools::http::tests::context();
+        let context = context.redacting(std::sync::Arc::new(crate::secrets::Redactor::new(["top-secret-value"])));
+        for (most, raised) in [(LONGEST_ERROR, true), (LONGEST_FAULT, false)] {
+            let text = format!("{}top-secret-value{}", "x".repeat(most - 9), "y".repeat(100));
+            let text = match shortened(
+                if raised { Ok(ToolResult::error(text)) } else { Err(ToolError::BadOutput(text)) },
+                &context,
+            ) {
+                Ok(result) => result.as_text(),
+                Err(error) => error.to_string(),
+            };
+            assert!(text.ends_with("x[redacted") && text.len() <= most + 60, "{}", &text[text.len() - 40..]);
         }
     }
 }

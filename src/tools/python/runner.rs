@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::async_lane::AsyncLane;
-use super::protocol::Function;
+use super::protocol::{self, Function};
 use super::sync_lane::SyncLane;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::Runner;
@@ -29,10 +29,11 @@ impl Runner for FunctionRunner {
         // Half of the time is for waiting, at most: who waited longer would be ended in the middle, and a worker with it.
         let now = Instant::now();
         let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
-        match &self.lane {
+        let said = match &self.lane {
             Lane::Sync(lane) => lane.call(&self.function, &arguments, &context, begin_by).await,
             Lane::Async(lane) => lane.call(&self.function, &arguments, &context, begin_by).await,
-        }
+        };
+        protocol::shortened(said, &context)
     }
 
     fn is_available(&self) -> bool {

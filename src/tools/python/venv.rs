@@ -118,8 +118,8 @@ impl Wanted<'_> {
     async fn step(&self, command: tokio::process::Command, what: &str) -> Result<(), String> {
         let (module, redactor) = (self.settings.name.as_str(), &*self.surroundings.redactor);
         let mut next = Instant::now();
-        let done = helper::run(command, self.sweeps, |line| {
-            let line = clean(line, redactor);
+        let done = helper::run(command, self.sweeps, |line, torn| {
+            let line = clean(line, torn, redactor);
             tracing::info!(target: "toolcrib::python", module, step = what, "{line}");
             if Instant::now() >= next {
                 next = Instant::now() + BETWEEN;
@@ -130,7 +130,7 @@ impl Wanted<'_> {
         if done.status.success() {
             return Ok(());
         }
-        let last: Vec<String> = done.last.iter().map(|line| clean(line.trim(), redactor)).collect();
+        let last: Vec<String> = done.last.iter().map(|(line, torn)| clean(line.trim(), *torn, redactor)).collect();
         Err(format!("{what} for {} failed with {}: {}", self.file.display(), done.status, last.join("; ")))
     }
 }

@@ -2353,7 +2353,7 @@ class Call:
             return bad_output_line(self.id, "the result holds itself, or is nested too deeply to be written as JSON")
         except Exception as error:  # a __str__ or model_dump of the tool's own
             wire.note(traceback_of(error))
-            return bad_output_line(self.id, f"the result cannot be handed on: {type(error).__name__}: {words_of(error)[:1000]}")
+            return bad_output_line(self.id, f"the result cannot be handed on: {type(error).__name__}: {words_of(error)[:HANDED_OVER]}")
 
     def error_line(self, error):
         """The message goes to the model, the traceback to the log."""
@@ -2362,8 +2362,11 @@ class Call:
             text = self.tool.wording(error)
         except Exception:  # an exception that cannot even be shown
             text = f"Error: {type(error).__name__}"
-        return f'{{"op":"result","id":{self.id},"content":[{text_block(text[:65536])}],"structured_content":null,"is_error":true}}'
+        return f'{{"op":"result","id":{self.id},"content":[{text_block(text[:HANDED_OVER])}],"structured_content":null,"is_error":true}}'
 
+
+# Characters of an exception's text. The service takes secrets out before it cuts the text to what is kept.
+HANDED_OVER = 1 << 20
 
 QUICK = {str, int, float, bool, type(None), dict, list, tuple}  # what is certainly no generator and nothing to await
 

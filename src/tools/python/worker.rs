@@ -16,6 +16,7 @@ use super::config::ModuleSettings;
 use super::prints::Prints;
 use super::protocol::{self, Function, Hello, Listing, Mode, span};
 use super::wire::LineReader;
+use crate::call::Torn;
 use crate::printable;
 use crate::secrets::Redactor;
 use crate::tools::process::{self, Mark, ProcessTree, Sweeps};
@@ -172,7 +173,7 @@ impl Launcher {
 
     fn log(&self, traceback: &str) {
         for line in printable::text(traceback).lines() {
-            let line = process::clean(line, &self.redactor);
+            let line = process::clean(line, Torn::NOWHERE, &self.redactor);
             tracing::warn!(target: "toolcrib::python", module = &*self.name, "{line}");
         }
     }

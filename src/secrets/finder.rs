@@ -1,0 +1,133 @@
+//! Finds all forms of all values in one pass, and what a cut leaves of one.
+//!
+//! The automaton knows only how each form begins. What follows is compared, so its size does not grow with the length of
+//! the values.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use aho_corasick::AhoCorasick;
+
+use super::forms::{Forms, Spill};
+use crate::call::Torn;
+
+/// Bytes of a form that the automaton knows.
+const ANCHOR: usize = 16;
+
+/// See the module.
+pub(super) struct Finder {
+    anchors: AhoCorasick,
+    /// The forms that begin with each anchor: neighbours in `forms`.
+    groups: Vec<Range<usize>>,
+    /// In the order of their bytes.
+    forms: Vec<(Box<[u8]>, Spill)>,
+    /// The forms in the order of their bytes read from the end.
+    by_end: Vec<usize>,
+    longest: usize,
+    has_numbers: bool,
+}
+
+impl Finder {
+    /// A finder of these values; `None` without values.
+    pub(super) fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+        let (mut all, mut has_numbers) = (Forms::default(), false);
+        for value in values {
+            has_numbers |= value.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+            all.add(value);
+        }
+        let forms = all.into_sorted();
+        let mut groups: Vec<Range<usize>> = Vec::new();
+        for (at, (form, _)) in forms.iter().enumerate() {
+            match groups.last_mut() {
+                Some(group) if anchor(&forms[group.start].0) == anchor(form) => group.end = at + 1,
+                _ => groups.push(at..at + 1),
+            }
+        }
+        let anchors = AhoCorasick::new(groups.iter().map(|group| anchor(&forms[group.start].0))).ok()?;
+        let mut by_end: Vec<usize> = (0..forms.len()).collect();
+        by_end.sort_unstable_by(|a, b| forms[*a].0.iter().rev().cmp(forms[*b].0.iter().rev()));
+        let longest = forms.iter().map(|(form, _)| form.len()).max()?;
+        Some(Self { anchors, groups, forms, by_end, longest, has_numbers })
+    }
+
+    /// Whether one of the values is a number, as which JSON may hold it.
+    pub(super) fn has_numbers(&self) -> bool {
+        self.has_numbers
+    }
+
+    /// Bytes that a form may have.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Whether a form is in these bytes.
+    pub(super) fn is_in(&self, bytes: &[u8]) -> bool {
+        self.anchors.is_match(bytes) && self.matches(bytes).next().is_some()
+    }
+
+    /// Adds where forms are, and where a cut has left a part of one. In no order, and they may overlap.
+    pub(super) fn find(&self, bytes: &[u8], torn: Torn, found: &mut Vec<Range<usize>>) {
+        if self.anchors.is_match(bytes) {
+            found.extend(self.matches(bytes));
+        }
+        if torn.end {
+            found.extend(self.begun(bytes).map(|start| start..bytes.len()));
+        }
+        if torn.start {
+            found.extend(self.ending(bytes).map(|end| 0..end));
+        }
+    }
+
+    fn matches<'f>(&'f self, bytes: &'f [u8]) -> impl Iterator<Item = Range<usize>> + 'f {
+        // Overlapping ones too: half a secret may follow the end of another.
+        self.anchors.find_overlapping_iter(bytes).flat_map(move |anchor| {
+            let start = anchor.start();
+            let forms = &self.forms[self.groups[anchor.pattern()].clone()];
+            let whole = forms.iter().filter(move |(form, _)| bytes[start..].starts_with(form));
+            whole.map(move |(form, spill)| spread(bytes, start..start + form.len(), *spill))
+        })
+    }
+
+    /// Where the longest end of these bytes begins that a form begins with.
+    fn begun(&self, bytes: &[u8]) -> Option<usize> {
+        let first = bytes.len().saturating_sub(self.longest - 1);
+        (first..bytes.len()).find_map(|start| {
+            let end = &bytes[start..];
+            let at = self.forms.partition_point(|(form, _)| **form < *end);
+            let (_, spill) = self.forms.get(at).filter(|(form, _)| form.starts_with(end))?;
+            Some(spread(bytes, start..bytes.len(), *spill).start)
+        })
+    }
+
+    /// Where the longest beginning of these bytes ends that a form ends with.
+    fn ending(&self, bytes: &[u8]) -> Option<usize> {
+        let last = bytes.len().min(self.longest - 1);
+        (1..=last).rev().find_map(|end| {
+            let begin = &bytes[..end];
+            let less = |at: &usize| self.forms[*at].0.iter().rev().cmp(begin.iter().rev()) == Ordering::Less;
+            let at = *self.by_end.get(self.by_end.partition_point(less))?;
+            let (form, spill) = &self.forms[at];
+            form.ends_with(begin).then(|| spread(bytes, 0..end, *spill).end)
+        })
+    }
+}
+
+fn anchor(form: &[u8]) -> &[u8] {
+    &form[..form.len().min(ANCHOR)]
+}
+
+/// With the characters beside it that hold bits of it, and with padding.
+fn spread(bytes: &[u8], range: Range<usize>, spill: Spill) -> Range<usize> {
+    let is_coded = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
+    let Range { mut start, mut end } = range;
+    if spill.before && start > 0 && is_coded(&bytes[start - 1]) {
+        start -= 1;
+    }
+    if spill.after && bytes.get(end).is_some_and(is_coded) {
+        end += 1;
+    }
+    if spill.after {
+        end += bytes[end..].iter().take_while(|byte| **byte == b'=').count();
+    }
+    start..end
+}

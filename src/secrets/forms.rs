@@ -1,0 +1,186 @@
+//! The encodings in which a secret may come back.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+/// RFC 3986: what need not be encoded is not.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// `application/x-www-form-urlencoded`, as the URL standard has it.
+const FORM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*');
+/// RFC 4648, section 4.
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// RFC 4648, section 6.
+const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+/// Values of at least so many bytes are looked for in upper and lower case too. A shorter one may be an ordinary word in
+/// another case.
+const CASELESS: usize = 16;
+/// Fewer characters of an encoding say too little of the value: they would be found in ordinary text.
+const FEWEST: usize = 8;
+
+/// Whether the characters beside an encoded value hold some of its bits: one before it, one after it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Spill {
+    pub(super) before: bool,
+    pub(super) after: bool,
+}
+
+/// All forms of one value.
+#[derive(Default)]
+pub(super) struct Forms(BTreeMap<Box<[u8]>, Spill>);
+
+impl Forms {
+    /// Adds the forms of this value, as it is remembered.
+    pub(super) fn add(&mut self, secret: &str) {
+        self.plain(secret);
+        // As texts come out of `printable`, which ends lines with `\n`.
+        self.plain(&crate::printable::text(secret));
+        if secret.len() >= CASELESS {
+            self.plain(&secret.to_lowercase());
+            self.plain(&secret.to_uppercase());
+        }
+        self.base64(secret);
+        self.bits(secret.as_bytes(), 5, BASE32);
+        self.plain(&hex::encode(secret));
+        self.plain(&hex::encode_upper(secret));
+        self.utf_16(secret);
+        self.percent(secret);
+        self.json(secret);
+        self.html(secret);
+    }
+
+    /// The forms in order, each once.
+    pub(super) fn into_sorted(self) -> Vec<(Box<[u8]>, Spill)> {
+        self.0.into_iter().collect()
+    }
+
+    fn plain(&mut self, form: &str) {
+        self.insert(form.as_bytes(), Spill::default());
+    }
+
+    fn insert(&mut self, form: &[u8], spill: Spill) {
+        if !form.is_empty() {
+            let known = self.0.entry(form.into()).or_default();
+            *known = Spill { before: known.before || spill.before, after: known.after || spill.after };
+        }
+    }
+
+    /// Base64 in both alphabets, of the value alone or within a longer text, and once more over that: `auth` in the
+    /// settings of a container registry is base64, and so is a Kubernetes secret that holds them.
+    fn base64(&mut self, secret: &str) {
+        if secret.len() < FEWEST {
+            for form in [BASE64_STANDARD.encode(secret), BASE64_URL_SAFE.encode(secret)] {
+                self.plain(form.trim_end_matches('='));
+                self.plain(&form);
+            }
+        }
+        for inner in self.bits(secret.as_bytes(), 6, BASE64) {
+            self.percent(&inner);
+            self.bits(inner.as_bytes(), 6, BASE64);
+        }
+    }
+
+    /// The encoding of the value within longer bytes, for each place at which it may begin in a group of them: those
+    /// characters that depend on the value alone, in both alphabets of base64 and both cases of base32.
+    fn bits(&mut self, value: &[u8], width: usize, alphabet: &[u8]) -> Vec<String> {
+        let mut found = Vec::new();
+        // A group is as many bytes as have a whole number of characters: 3 of base64, 5 of base32.
+        for shift in 0..(if width == 6 { 3 } else { width }) {
+            let (begin, end) = (shift * 8, (shift + value.len()) * 8);
+            let bit = |at: usize| (value[at / 8 - shift] >> (7 - at % 8)) & 1;
+            let character = |at: usize| {
+                let index = (at * width..(at + 1) * width).fold(0, |index, at| (index << 1) | usize::from(bit(at)));
+                char::from(alphabet[index])
+            };
+            let form: String = (begin.div_ceil(width)..end / width).map(character).collect();
+            if form.len() < FEWEST {
+                continue;
+            }
+            let spill = Spill { before: !begin.is_multiple_of(width), after: !end.is_multiple_of(width) };
+            let other = if width == 6 { form.replace('+', "-").replace('/', "_") } else { form.to_lowercase() };
+            for form in [other, form] {
+                self.insert(form.as_bytes(), spill);
+                if !found.contains(&form) {
+                    found.push(form);
+                }
+            }
+        }
+        found
+    }
+
+    /// UTF-16 in both byte orders, also as base64: PDF documents and PowerShell write it.
+    fn utf_16(&mut self, secret: &str) {
+        for order in [u16::to_le_bytes, u16::to_be_bytes] {
+            let bytes: Vec<u8> = secret.encode_utf16().flat_map(order).collect();
+            self.insert(&bytes, Spill::default());
+            self.bits(&bytes, 6, BASE64);
+        }
+    }
+
+    fn percent(&mut self, text: &str) {
+        for kept in [NON_ALPHANUMERIC, UNRESERVED, FORM] {
+            let encoded = utf8_percent_encode(text, kept).to_string();
+            self.plain(&lower_escapes(&encoded));
+            self.plain(&encoded.replace("%20", "+"));
+            self.plain(&encoded);
+        }
+    }
+
+    /// The inside of a JSON string as different writers escape it, and such a string within another.
+    fn json(&mut self, secret: &str) {
+        let plain = escaped(secret);
+        let ascii = |upper: bool, only: fn(char) -> bool| -> String {
+            plain.chars().map(|c| if only(c) { unicode_escape(c, upper) } else { c.into() }).collect()
+        };
+        for upper in [false, true] {
+            self.plain(&ascii(upper, |c| !c.is_ascii()));
+            self.plain(&ascii(upper, |c| !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'')));
+            self.plain(&secret.chars().map(|c| unicode_escape(c, upper)).collect::<String>());
+        }
+        self.plain(&plain.replace('/', "\\/"));
+        self.plain(&escaped(&plain));
+        self.plain(&plain);
+    }
+
+    /// The usual ways to escape for HTML and XML, and numeric references throughout.
+    fn html(&mut self, secret: &str) {
+        let minimal = secret.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        self.plain(&minimal);
+        let double = minimal.replace('"', "&quot;");
+        self.plain(&double);
+        for single in ["&#39;", "&#039;", "&#x27;", "&apos;"] {
+            self.plain(&double.replace('\'', single));
+        }
+        self.plain(&minimal.replace('"', "&#34;").replace('\'', "&#39;"));
+        self.plain(&secret.chars().map(|c| format!("&#{};", u32::from(c))).collect::<String>());
+        self.plain(&secret.chars().map(|c| format!("&#x{:x};", u32::from(c))).collect::<String>());
+    }
+}
+
+/// The inside of a text's JSON.
+fn escaped(text: &str) -> String {
+    let json = Value::from(text).to_string();
+    json[1..json.len() - 1].to_owned()
+}
+
+fn unicode_escape(character: char, upper: bool) -> String {
+    let mut units = [0; 2];
+    let units = character.encode_utf16(&mut units).iter();
+    units.map(|unit| if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") }).collect()
+}
+
+/// The same text with its escapes in lower case.
+fn lower_escapes(encoded: &str) -> String {
+    let mut parts = encoded.split('%');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2).unwrap_or((part, ""));
+        out.push('%');
+        out.push_str(&digits.to_lowercase());
+        out.push_str(rest);
+    }
+    out
+}

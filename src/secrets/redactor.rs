@@ -1,0 +1,398 @@
+//! Takes secrets out of what tools say.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{self, Read};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use serde_json::Value;
+
+use super::finder::Finder;
+use super::{REDACTED, SHORTEST};
+use crate::call::{CallError, Content, Redact, ToolResult, Torn, Violation, shorten};
+use crate::printable;
+
+/// Values that are remembered after they were rotated away: an upstream may still echo them. The oldest go first.
+const REMEMBERED: usize = 1024;
+/// Bytes of a file that are looked at together.
+const BLOCK: usize = 64 << 10;
+
+/// Knows every secret in the forms it may come back in.
+#[derive(Default)]
+pub struct Redactor {
+    forms: ArcSwapOption<Finder>,
+    /// The lines of secrets that have several, for what is told line by line.
+    lines: ArcSwapOption<Finder>,
+    /// The values, those that were learnt last at the end.
+    known: Mutex<VecDeque<String>>,
+    least: usize,
+}
+
+impl Redactor {
+    /// A redactor of these values, in all their forms: see the module `forms`.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::of_length(SHORTEST, secrets)
+    }
+
+    /// One that also looks for values as short as `least`: for texts in which a false alarm costs little.
+    pub fn of_length<'a>(least: usize, secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        let redactor = Self { least, ..Self::default() };
+        redactor.learn(secrets);
+        redactor
+    }
+
+    /// Looks for these values too from now on, in calls under way as well: what was a secret stays one.
+    pub fn learn<'a>(&self, secrets: impl IntoIterator<Item = &'a str>) {
+        let secrets: BTreeSet<&str> =
+            secrets.into_iter().map(str::trim).filter(|secret| secret.len() >= self.least.max(1)).collect();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if secrets.iter().all(|secret| known.iter().any(|one| one == secret)) {
+            return;
+        }
+        known.retain(|one| !secrets.contains(one.as_str()));
+        let forgotten = known.len().saturating_sub(REMEMBERED);
+        known.drain(..forgotten);
+        known.extend(secrets.into_iter().map(str::to_owned));
+        self.forms.store(Finder::new(known.iter().map(String::as_str)).map(Arc::new));
+        let is_end = |c| matches!(c, '\n' | '\r');
+        let lines = known.iter().filter(|secret| secret.contains(is_end)).flat_map(|secret| secret.split(is_end));
+        // What a PEM file begins and ends with is no secret, nor is a word.
+        let lines = lines.map(str::trim).filter(|line| line.len() >= SHORTEST && !line.starts_with("-----"));
+        self.lines.store(Finder::new(lines).map(Arc::new));
+    }
+
+    /// The text without secrets.
+    pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        replaced(&self.forms, text)
+    }
+
+    /// Takes secrets out of a text in its place.
+    pub fn string(&self, text: &mut String) {
+        if let Cow::Owned(clean) = self.text(text) {
+            *text = clean;
+        }
+    }
+
+    /// The text without control characters and secrets, and then not longer than so many bytes and a few words.
+    pub fn shortened(&self, text: &str, most: usize) -> String {
+        let mut text = self.excerpt(text, Torn::NOWHERE).into_owned();
+        shorten(&mut text, most);
+        text
+    }
+
+    /// Whether a secret is in these bytes, wherever they are from.
+    ///
+    /// # Errors
+    /// As reading them says.
+    pub fn is_in(&self, mut bytes: impl Read) -> io::Result<bool> {
+        let Some(finder) = &*self.forms.load() else {
+            return io::copy(&mut bytes, &mut io::sink()).map(|_| false);
+        };
+        let (mut block, mut is_found) = (Vec::new(), false);
+        loop {
+            let read = bytes.by_ref().take(BLOCK as u64).read_to_end(&mut block)?;
+            if read == 0 {
+                return Ok(is_found);
+            }
+            is_found = is_found || finder.is_in(&block);
+            // A secret may lie across two blocks.
+            block.drain(..block.len().saturating_sub(finder.longest() - 1));
+        }
+    }
+
+    /// Takes secrets out of what a tool tells while it runs. A program tells it line by line, so a secret of several
+    /// lines never stands there as a whole: each of its lines is looked for.
+    pub fn progress(&self, data: &mut Value) {
+        replace_in(&self.forms, data);
+        replace_in(&self.lines, data);
+    }
+
+    /// Takes secrets out of a result. The data of its pictures, sound and files is not looked at: that is for
+    /// [`Redactor::is_in`], once it is decoded.
+    pub fn result(&self, result: &mut ToolResult) {
+        if self.forms.load().is_none() {
+            return;
+        }
+        for block in &mut result.content {
+            match block {
+                Content::Text { text } => self.string(text),
+                Content::Image { mime_type, .. } | Content::Audio { mime_type, .. } => self.string(mime_type),
+                Content::Resource { resource } => {
+                    self.string(&mut resource.uri);
+                    resource.mime_type.iter_mut().chain(&mut resource.text).for_each(|held| self.string(held));
+                }
+            }
+        }
+        if let Some(value) = &mut result.structured_content {
+            replace_in(&self.forms, value);
+        }
+    }
+
+    /// All that must not be seen of a text, in order.
+    fn hidden(&self, text: &str, torn: Torn) -> Vec<Range<usize>> {
+        let mut found = Vec::new();
+        for finder in [&self.forms, &self.lines] {
+            if let Some(finder) = &*finder.load() {
+                finder.find(text.as_bytes(), torn, &mut found);
+            }
+        }
+        merged(text, found)
+    }
+
+    /// Takes secrets out of a failure.
+    pub fn error(&self, error: &mut CallError) {
+        match error {
+            CallError::ToolUnavailable { message, .. }
+            | CallError::UpstreamFailed { message, .. }
+            | CallError::BadOutput(message) => self.string(message),
+            CallError::UnreadableArguments(unreadable) => {
+                self.string(&mut unreadable.what);
+                self.string(&mut unreadable.correction);
+            }
+            CallError::InvalidArguments(violations) => {
+                for Violation { pointer, keyword, message, schema_pointer } in violations {
+                    [pointer, keyword, message, schema_pointer].into_iter().for_each(|part| self.string(part));
+                }
+            }
+            CallError::Forbidden { .. }
+            | CallError::Denied { .. }
+            | CallError::ToolDisabled { .. }
+            | CallError::DefinitionChanged { .. }
+            | CallError::KeyMissing { .. }
+            | CallError::NoStoredResult { .. }
+            | CallError::IdempotencyInProgress { .. }
+            | CallError::IdempotencyMismatch { .. }
+            | CallError::OutcomeUnknown { .. }
+            | CallError::Kept { .. }
+            | CallError::RepeatedCall { .. }
+            | CallError::UsageLimitReached { .. }
+            | CallError::Overloaded { .. }
+            | CallError::Draining
+            | CallError::LedgerUnavailable { .. }
+            | CallError::DeadlineExceeded { .. }
+            | CallError::AttemptTimedOut { .. }
+            | CallError::Cancelled { .. }
+            | CallError::Internal => {}
+        }
+    }
+}
+
+impl Redact for Redactor {
+    fn excerpt<'t>(&self, text: &'t str, torn: Torn) -> Cow<'t, str> {
+        let text = printable::text(text);
+        let hidden = self.hidden(&text, torn);
+        if hidden.is_empty() {
+            return text;
+        }
+        // What a cut has left of a form need not be part of a secret: nothing is put in its place.
+        let kept = |range: &&Range<usize>| !(torn.end && range.end == text.len() || torn.start && range.start == 0);
+        let inner: Vec<Range<usize>> = hidden.iter().filter(kept).cloned().collect();
+        let begin = hidden.first().filter(|range| torn.start && range.start == 0).map_or(0, |range| range.end);
+        let end =
+            hidden.last().filter(|range| torn.end && range.end == text.len()).map_or(text.len(), |range| range.start);
+        match begin < end {
+            true => Cow::Owned(without(&text, begin..end, &inner)),
+            false => Cow::Borrowed(""),
+        }
+    }
+
+    fn settled(&self, text: &str, end: usize) -> usize {
+        let hidden = self.hidden(text, Torn::END);
+        let across = |range: &&Range<usize>| range.start < end && (end < range.end || range.end == text.len());
+        hidden.iter().find(across).map_or(end, |range| range.start)
+    }
+
+    fn progress(&self, data: &mut Value) {
+        Self::progress(self, data);
+    }
+}
+
+fn replaced<'t>(finder: &ArcSwapOption<Finder>, text: &'t str) -> Cow<'t, str> {
+    let mut found = Vec::new();
+    if let Some(finder) = &*finder.load() {
+        finder.find(text.as_bytes(), Torn::NOWHERE, &mut found);
+    }
+    match found.is_empty() {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(without(text, 0..text.len(), &merged(text, found))),
+    }
+}
+
+/// These ranges in order, those that overlap as one, and no character in part.
+fn merged(text: &str, mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    for range in &mut found {
+        *range = text.floor_char_boundary(range.start)..text.ceil_char_boundary(range.end);
+    }
+    found.sort_unstable_by_key(|range| range.start);
+    found.dedup_by(|next, last| {
+        let overlaps = next.start < last.end;
+        if overlaps {
+            last.end = last.end.max(next.end);
+        }
+        overlaps
+    });
+    found
+}
+
+/// A part of the text, with a word in the place of each of these ranges.
+fn without(text: &str, part: Range<usize>, hidden: &[Range<usize>]) -> String {
+    let (mut shown, mut at) = (String::with_capacity(part.len()), part.start);
+    for range in hidden {
+        shown.push_str(&text[at..range.start]);
+        shown.push_str(REDACTED);
+        at = range.end;
+    }
+    shown.push_str(&text[at..part.end]);
+    shown
+}
+
+fn replace_in(finder: &ArcSwapOption<Finder>, value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(clean) = replaced(finder, text) {
+                *text = clean;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| replace_in(finder, item)),
+        Value::Object(object) => {
+            object.values_mut().for_each(|inner| replace_in(finder, inner));
+            if object.keys().any(|key| matches!(replaced(finder, key), Cow::Owned(_))) {
+                let old = std::mem::take(object);
+                object.extend(old.into_iter().map(|(key, value)| (replaced(finder, &key).into_owned(), value)));
+            }
+        }
+        Value::Number(number) => {
+            if finder.load().as_ref().is_some_and(|finder| finder.has_numbers())
+                && let Cow::Owned(clean) = replaced(finder, &number.to_string())
+            {
+                *value = Value::String(clean);
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+    use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_found_in_every_form() {
+        let secret = "p@ss/word+\"42\"";
+        let redactor = Redactor::new([secret]);
+        let mut result = ToolResult::json(serde_json::json!({
+            "raw": format!("key={secret};"), "base64": BASE64_STANDARD.encode(secret),
+            "url": utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string(), secret: [secret],
+            "path": utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string().to_lowercase(), "hex": hex::encode_upper(secret),
+        }));
+        redactor.result(&mut result);
+        let said = serde_json::to_string(&result).unwrap();
+        assert!(!said.contains("word") && !said.contains(&hex::encode_upper("word")), "{said}");
+        assert!(said.contains("key=[redacted];"), "{said}");
+    }
+
+    #[test]
+    fn what_was_a_secret_stays_one_when_others_are_learnt() {
+        let redactor = Redactor::new(["first-secret"]);
+        redactor.learn(["second-secret", "second-secret"]);
+        assert_eq!(redactor.text("first-secret second-secret third-secret"), "[redacted] [redacted] third-secret");
+        let rotated: Vec<String> = (0..REMEMBERED).map(|n| format!("rotated-{n:08}")).collect();
+        redactor.learn(rotated.iter().map(String::as_str));
+        redactor.learn(["another-secret"]);
+        assert_eq!(redactor.text("first-secret another-secret"), "first-secret [redacted]");
+        assert_eq!(redactor.text("rotated-00000000"), "[redacted]");
+    }
+
+    #[test]
+    fn a_secret_of_several_lines_is_found_line_by_line_in_what_is_told_on_the_way() {
+        let redactor =
+            Redactor::new(["-----BEGIN KEY-----\nMIIEvQIBADANBg\n  kqhkiG9w0BAQEF\nAA==\n-----END KEY-----"]);
+        let mut told = serde_json::json!({"stderr": "KEY=MIIEvQIBADANBg", "lines": ["-----BEGIN KEY-----", "kqhkiG9w0BAQEF", "AA=="]});
+        redactor.progress(&mut told);
+        let clean = serde_json::json!({"stderr": "KEY=[redacted]", "lines": ["-----BEGIN KEY-----", REDACTED, "AA=="]});
+        assert_eq!(told, clean);
+        assert_eq!(redactor.text("MIIEvQIBADANBg"), "MIIEvQIBADANBg", "a result is looked at as a whole");
+    }
+
+    #[test]
+    fn short_values_are_left_alone() {
+        assert_eq!(Redactor::new(["eu"]).text("neutral"), "neutral");
+    }
+
+    #[test]
+    fn a_new_value_beside_a_known_one_is_learnt() {
+        let redactor = Redactor::new(["first-secret"]);
+        redactor.learn(["first-secret", "second-secret"]);
+        assert_eq!(redactor.text("first-secret second-secret"), "[redacted] [redacted]");
+        redactor.learn(["second-secret", "third-secret"]);
+        assert_eq!(redactor.text("first-secret second-secret third-secret"), "[redacted] [redacted] [redacted]");
+    }
+
+    #[test]
+    fn values_that_overlap_are_hidden_whole() {
+        let redactor = Redactor::new(["abcdefgh", "ghijklmnop", "12345678", "12345678ABCDEFGH"]);
+        assert_eq!(redactor.text("<abcdefghijklmnop>"), "<[redacted]>");
+        assert_eq!(redactor.text("<12345678ABCDEFGH> <12345678ABC>"), "<[redacted]> <[redacted]ABC>");
+        // Half of the second follows the end of the first, across a cut.
+        assert_eq!(redactor.excerpt("<abcdefghijkl", Torn::END), "<");
+        assert_eq!(redactor.excerpt("defghijklmnop>", Torn::START), ">");
+        assert_eq!(redactor.excerpt("12345678ABC", Torn::END), "");
+    }
+
+    #[test]
+    fn base64_of_longer_texts_is_found_at_every_offset() {
+        let redactor = Redactor::new(["hunter2-hunter2"]);
+        for before in ["", "u", "us", "use", "user:"] {
+            for engine in [BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD] {
+                let text = engine.encode(format!("{before}hunter2-hunter2\u{3ff}>?"));
+                let shown = redactor.text(&text).into_owned();
+                assert!(shown.contains(REDACTED), "{before}: {shown}");
+                // What is left does not say where the value begins or ends.
+                let (left, right) = shown.split_once(REDACTED).unwrap();
+                assert!(left.len() <= before.len() * 4 / 3 && right.len() <= 10, "{before}: {shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn encodings_of_other_writers_are_found() {
+        let secret = "p@ss<wörd>&'x\"y";
+        let redactor = Redactor::new([secret, "0123456789abcdef0123456789abcdef", "31415926535"]);
+        let utf_16: Vec<u8> = secret.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for form in [
+            "p@ss&lt;wörd&gt;&amp;&#x27;x&quot;y",
+            "p@ss&lt;wörd&gt;&amp;&#39;x&#34;y",
+            r#"p@ss\u003cw\u00f6rd\u003e\u0026\u0027x\"y"#,
+            r#"p@ss<w\u00F6rd>&'x\"y"#,
+            r#"p@ss<wörd>&'x\\\"y"#,
+            "0123456789ABCDEF0123456789ABCDEF",
+            &BASE64_STANDARD.encode(BASE64_STANDARD.encode(format!("user:{secret}"))),
+            &BASE64_STANDARD.encode(&utf_16),
+        ] {
+            assert!(redactor.text(form).contains(REDACTED), "{form}");
+        }
+        assert!(redactor.is_in(&*utf_16).unwrap());
+        let mut result = ToolResult::json(serde_json::json!({"n": [31_415_926_535_u64, 3]}));
+        redactor.result(&mut result);
+        assert_eq!(result.structured_content, Some(serde_json::json!({"n": [REDACTED, 3]})));
+    }
+
+    #[test]
+    fn violations_hold_no_secret() {
+        let violation = |text: &str| Violation {
+            pointer: format!("/{text}"),
+            keyword: "python".into(),
+            message: format!("`{text}` is no city"),
+            schema_pointer: format!("/properties/{text}"),
+        };
+        let mut error = CallError::InvalidArguments(vec![violation("first-secret"), violation("first-secret")]);
+        Redactor::new(["first-secret"]).error(&mut error);
+        assert_eq!(error, CallError::InvalidArguments(vec![violation(REDACTED), violation(REDACTED)]));
+    }
+}

@@ -1,0 +1,215 @@
+//! Random secrets in random encodings through the places that cut. No part of a secret may come out.
+
+use axum::http::Response;
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::call::{Content, Detail, Page, Redact, ToolError, ToolResult, Torn, cut};
+use crate::tools::http::response::Reading;
+use crate::tools::http::tests::context;
+
+/// Characters in a row that may not come out.
+const RUN: usize = 8;
+
+/// Secrets of several alphabets. None of them holds a character that `around` does.
+pub(crate) fn secrets() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-zA-Z0-9]{8,200}",
+        "[0-9a-f]{8,64}",
+        "sk-[a-zA-Z0-9_-]{8,48}",
+        "[!-~&&[^.,]]{8,60}",
+        "[a-zæøåß日本]{8,40}",
+        "[a-z]{4,9}( [a-z]{4,9}){3,6}",
+        "[A-Z]{8,40}(\n[A-Za-z0-9+/]{20,64}){2,4}",
+        // Repetitive ones, whose parts look alike.
+        "(ab){4,30}",
+    ]
+}
+
+/// Text without characters of a secret.
+pub(crate) fn around() -> impl Strategy<Value = String> {
+    "[.,]{0,90}"
+}
+
+/// What stands in a text in the place of the secret.
+pub(crate) fn encoded(secret: &str, encoding: usize) -> String {
+    let json = Value::from(secret).to_string();
+    match encoding {
+        0 => secret.to_owned(),
+        1 => BASE64_STANDARD.encode(secret),
+        2 => BASE64_URL_SAFE_NO_PAD.encode(secret),
+        3 => hex::encode(secret),
+        4 => hex::encode_upper(secret),
+        5 => utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string(),
+        6 => json[1..json.len() - 1].to_owned(),
+        7 => secret
+            .chars()
+            .flat_map(|c| c.encode_utf16(&mut [0; 2]).iter().map(|u| format!("\\u{u:04x}")).collect::<Vec<_>>())
+            .collect(),
+        8 => secret
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;")
+            .replace('"', "&quot;")
+            .replace('\'', "&#x27;"),
+        // Within a longer text, at each of the three places in a group, in both alphabets.
+        9..=11 => BASE64_STANDARD.encode(format!("{}{secret}..", &"..."[..encoding - 9])),
+        12..=14 => BASE64_URL_SAFE_NO_PAD.encode(format!("{}{secret}.", &"..."[..encoding - 12])),
+        15 => BASE64_STANDARD_NO_PAD.encode(BASE64_URL_SAFE.encode(format!(".{secret}"))),
+        _ => BASE64_STANDARD.encode(secret.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>()),
+    }
+}
+pub(crate) const ENCODINGS: usize = 17;
+
+/// The first run of characters of the secret that is in the text, encoded so. The characters at the two ends of base64 also
+/// depend on what stands around the secret, so they say little.
+pub(crate) fn leak(shown: &str, secret: &str, encoding: usize) -> Option<String> {
+    let text = encoded(secret, encoding);
+    let around: usize = match encoding {
+        9..=14 => 4,
+        15 => 8,
+        _ => 0,
+    };
+    let characters: Vec<char> = text.chars().collect();
+    let inner = &characters[around..characters.len() - around];
+    let mut runs = inner.windows(RUN);
+    runs.find_map(|run| {
+        let run: String = run.iter().collect();
+        shown.contains(&run).then_some(run)
+    })
+}
+
+fn shown(said: Result<ToolResult, ToolError>, redactor: &Redactor) -> String {
+    let mut result = said.unwrap_or_else(|error| ToolResult::error(error.to_string()));
+    crate::printable::result(&mut result);
+    redactor.result(&mut result);
+    result.as_text()
+}
+
+async fn answered(status: u16, body: String, redactor: &std::sync::Arc<Redactor>) -> String {
+    let response = Response::builder().status(status).header("content-type", "text/plain").body(body).unwrap();
+    let (context, _call) = context();
+    let reading = Reading::up_to(6000, "max_output");
+    shown(reading.read(response.into(), &context.redacting(redactor.clone())).await, redactor)
+}
+
+#[tokio::test]
+async fn cut_bodies_hold_no_part_of_a_secret() {
+    let secret = "c4n4ryHTTP-9f8e7d6c5b4a39281706ABCDEFG";
+    let redactor = std::sync::Arc::new(Redactor::new([secret]));
+    for (status, most) in [(404, 4096), (200, 6000)] {
+        for before in most - secret.len() - 1..=most {
+            let body = format!("{}{secret}{}", ".".repeat(before), ".".repeat(5000));
+            let said = answered(status, body, &redactor).await;
+            let dots = said.chars().filter(|c| *c == '.').count();
+            assert!(!said.contains("c4") && !said.contains("ABCDEFG"), "{before}: {}", &said[said.len() - 60..]);
+            assert!(dots >= before.min(most) && said.len() < most + 40, "{before}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn a_cut_leaves_no_part_of_a_secret(
+        secret in secrets(), other in secrets(), encoding in 0..ENCODINGS, before in around(), after in around(), at: prop::sample::Index,
+    ) {
+        let redactor = Redactor::new([&*secret, &*other]);
+        let text = format!("{before}{}{after}", encoded(&secret, encoding));
+        let at = text.floor_char_boundary(at.index(text.len() + 1));
+        let (head, tail) = text.split_at(at);
+        for (part, torn) in [(head, Torn::END), (tail, Torn::START), (&*text, Torn::NOWHERE)] {
+            let shown = redactor.excerpt(part, torn);
+            prop_assert_eq!(leak(&shown, &secret, encoding), None, "{:?} of {:?}: {:?}", torn, text, shown);
+        }
+        let whole = redactor.text(&text);
+        prop_assert_eq!(leak(&whole, &secret, encoding), None, "{:?}", text);
+    }
+
+    #[test]
+    fn text_in_pieces_tells_no_part_of_a_secret(
+        secret in secrets(), encoding in 0..ENCODINGS, before in around(), after in around(), size in 1..40_usize,
+    ) {
+        let redactor = Redactor::new([&*secret]);
+        let text = format!("{before} {} {after}", encoded(&secret, encoding));
+        let (mut held, mut told) = (String::new(), String::new());
+        for piece in text.chars().collect::<Vec<_>>().chunks(size) {
+            held.extend(piece);
+            let rest = held.split_off(redactor.settled(&held, held.len()));
+            told.push_str(&redactor.text(&std::mem::replace(&mut held, rest)));
+        }
+        told.push_str(&redactor.text(&held));
+        prop_assert_eq!(leak(&told, &secret, encoding), None, "{:?}: {:?}", text, told);
+        prop_assert_eq!(told.starts_with(&before), true);
+    }
+
+    #[test]
+    fn an_http_answer_shows_no_part_of_a_secret(
+        secret in secrets(), encoding in 0..ENCODINGS, after in around(), inside in 0..300_usize, is_error: bool,
+    ) {
+        let redactor = std::sync::Arc::new(Redactor::new([&*secret]));
+        let (status, most) = if is_error { (404, 4096) } else { (200, 6000) };
+        let body = format!("{}{}{after}{}", ".".repeat(most - inside), encoded(&secret, encoding), ".".repeat(2000));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let said = runtime.block_on(answered(status, body, &redactor));
+        prop_assert_eq!(leak(&said, &secret, encoding), None);
+    }
+
+    #[test]
+    fn a_page_shows_no_part_of_a_secret(
+        secret in secrets(), encoding in 0..ENCODINGS, before in around(), after in around(), limit in 1..60_usize, is_list: bool,
+    ) {
+        let redactor = Redactor::new([&*secret]);
+        let text = format!("{before}{}{after}", encoded(&secret, encoding));
+        let mut result = if is_list { ToolResult::json(json!([text, text, text])) } else { ToolResult::text(text) };
+        redactor.result(&mut result);
+        for (detail, offset) in [(Detail::Exploring, 0), (Detail::Full, 0), (Detail::Full, limit), (Detail::Full, 2 * limit)] {
+            let page = cut(&result, Page { detail, offset, limit: Some(limit) }, 0);
+            let shown = page.map_or_else(|| result.clone(), |page| page.result);
+            prop_assert_eq!(leak(&json!(shown).to_string(), &secret, encoding), None);
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_file_with_a_secret_are_not_shown(
+        secret in secrets(), before in prop::collection::vec(any::<u8>(), 0..70), after in prop::collection::vec(any::<u8>(), 0..9),
+        encoding in 0..ENCODINGS,
+    ) {
+        let redactor = Redactor::new([&*secret]);
+        let bytes = [before, encoded(&secret, encoding).into_bytes(), after].concat();
+        prop_assert!(redactor.is_in(&*bytes).unwrap());
+        // Nor is base64 of them that a tool made itself, in a text.
+        let mut result = ToolResult { content: vec![Content::text(BASE64_STANDARD.encode(&bytes))], ..ToolResult::default() };
+        redactor.result(&mut result);
+        if encoding == 0 {
+            prop_assert!(result.as_text().contains(REDACTED), "{:?}", result);
+        }
+    }
+}
+
+/// How long a result of 256 KiB takes: `cargo test --lib redacting_takes -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+#[expect(clippy::print_stdout)]
+fn redacting_takes_so_long() {
+    for count in [1, 10, 100] {
+        let secrets: Vec<String> =
+            (0..count).map(|n| BASE64_URL_SAFE_NO_PAD.encode(format!("secret number {n:>20}"))).collect();
+        let began = std::time::Instant::now();
+        let redactor = Redactor::new(secrets.iter().map(String::as_str));
+        let built = began.elapsed();
+        let text: String =
+            (0..).map(|n| format!("{n} some words of a result, with numbers: {}; ", n * 7)).take(6000).collect();
+        let mut result = ToolResult::text(&text[..256 << 10]);
+        let began = std::time::Instant::now();
+        for _ in 0..20 {
+            redactor.result(&mut result);
+        }
+        println!("{count} secrets: built in {built:?}, 256 KiB in {:?}", began.elapsed() / 20);
+    }
+}
