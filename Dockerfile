@@ -4,7 +4,8 @@
 # Docker with BuildKit builds it, podman and buildah too (with `--format docker`: an OCI image has no health check).
 
 # Bases, to be replaced where these cannot be pulled. The builder needs cargo, a C compiler, libc's static library
-# and ca-certificates; it decides the architecture.
+# and ca-certificates; it decides the architecture. A tag may move: to pin a base, give its digest, which
+# `docker buildx imagetools inspect NAME` shows: --build-arg RUST=docker.io/library/rust@sha256:…
 ARG RUST=docker.io/library/rust:1.95-slim-bookworm
 ARG PYTHON=docker.io/library/python:3.13-slim-bookworm
 

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use crate::call::json::{canonical, digest};
 use crate::call::{
@@ -20,7 +19,7 @@ use crate::changes::Changes;
 use crate::formats::{self, Format, Names, Offer};
 use crate::middleware::cache::Shelf;
 use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
-use crate::middleware::concurrency::ConcurrencyLimit;
+use crate::middleware::concurrency::ToolPermits;
 use crate::middleware::usage_limit::Tariff;
 use crate::middleware::validate::ArgumentRules;
 use crate::names::{Spellings, unprefixed};
@@ -54,7 +53,7 @@ pub struct Entry {
     grants: Arc<Grants>,
     enabled: Arc<AtomicBool>,
     breaker: Option<Arc<Breaker>>,
-    places: Arc<Semaphore>,
+    places: ToolPermits,
 }
 
 impl Entry {
@@ -261,9 +260,8 @@ impl Catalog {
         let output = output.map_err(|f| fault("output_schema", f))?;
         let rules = Arc::new(ArgumentRules { schema: Arc::new(input), runner, strict: policy.strict });
         let enabled = Arc::new(AtomicBool::new(is_on));
-        let as_many = before.filter(|before| before.policy.concurrency.max == policy.concurrency.max);
-        let places = as_many.map(|before| before.places.clone());
-        let places = places.unwrap_or_else(|| ConcurrencyLimit::places(policy.concurrency));
+        let places_before = before.map(|before| (before.policy.concurrency, &before.places));
+        let places = ToolPermits::new(policy.concurrency, places_before);
         let tariff = Arc::new(Tariff::new(&name, &policy.limits, self.caller_limits.clone()));
         let parts = stack::Parts {
             name,

@@ -16,7 +16,7 @@ use crate::middleware::attempt::Attempt;
 use crate::middleware::authorize::Authorize;
 use crate::middleware::cache::{Cached, ResultCache, Shelf};
 use crate::middleware::circuit_breaker::{Breaker, CircuitBreaker};
-use crate::middleware::concurrency::ConcurrencyLimit;
+use crate::middleware::concurrency::{ConcurrencyLimit, ToolPermits};
 use crate::middleware::deadline::Deadline;
 use crate::middleware::further_page::FurtherPage;
 use crate::middleware::record::{RecordLayer, Told};
@@ -89,7 +89,7 @@ pub struct Parts {
     /// Rests it while its runner is down; absent where arguments say whom to ask.
     pub breaker: Option<Arc<Breaker>>,
     /// How many of its calls may run: one count for all stacks that the tool has had.
-    pub places: Arc<Semaphore>,
+    pub places: ToolPermits,
     /// What its calls are charged to.
     pub tariff: Arc<Tariff>,
 }

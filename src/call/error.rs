@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::capture::Digest;
+use super::error_words::{count_violations, in_words, overloaded};
 use super::invocation::InvocationId;
 use super::kind::ErrorKind;
 use super::policy::{Effect, Per};
@@ -130,10 +131,12 @@ pub enum CallError {
         retry_after: Option<Duration>,
     },
     /// No place among the running and waiting calls.
-    #[error("too many calls are running")]
+    #[error("{}", overloaded(*per_caller))]
     Overloaded {
         /// Worth waiting this long.
         retry_after: Duration,
+        /// The calls of this tool that one caller may have running, when that is what is full.
+        per_caller: Option<usize>,
     },
     /// Shutting down.
     #[error("the service is shutting down")]
@@ -272,7 +275,7 @@ impl CallError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::UsageLimitReached { retry_after, .. } | Self::UpstreamFailed { retry_after, .. } => *retry_after,
-            Self::Overloaded { retry_after } => Some(*retry_after),
+            Self::Overloaded { retry_after, .. } => Some(*retry_after),
             Self::ToolUnavailable { started: false, retry_after, .. } => {
                 Some(retry_after.unwrap_or(Duration::from_secs(1)))
             }
@@ -380,7 +383,13 @@ impl CallError {
                 ),
                 None => format!("The limit of {limit} calls per {} is used up. Go on without this tool.", per.as_str()),
             },
-            Self::Overloaded { .. } => "The tool is busy and did not run. Try again in a moment.".into(),
+            Self::Overloaded { per_caller: None, .. } => {
+                "The tool is busy and did not run. Try again in a moment.".into()
+            }
+            Self::Overloaded { per_caller: Some(_), .. } => {
+                "The tool is busy with other calls of yours and did not run. Wait until one of them ends, then try again."
+                    .into()
+            }
             Self::LedgerUnavailable { started: true, .. } => {
                 format!("There is no answer to show: {self}. Do not call the tool again; look for the result later.")
             }
@@ -479,17 +488,6 @@ impl From<&CallError> for Failure {
     }
 }
 
-fn count_violations(violations: &[Violation]) -> String {
-    match violations {
-        [one] => format!("the arguments do not fit: {}", one.message),
-        many => format!("the arguments break the schema in {} places: {}", many.len(), first_message(many)),
-    }
-}
-
 pub(super) fn first_message(violations: &[Violation]) -> &str {
     violations.first().map_or("", |v| v.message.as_str())
-}
-
-fn in_words(duration: Duration) -> String {
-    humantime::format_duration(Duration::from_millis(duration.as_millis().try_into().unwrap_or(u64::MAX))).to_string()
 }

@@ -8,6 +8,7 @@ mod context;
 mod cut;
 mod definition;
 mod error;
+mod error_words;
 pub mod fields;
 mod idempotency;
 mod invocation;

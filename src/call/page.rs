@@ -7,12 +7,13 @@ use super::json::type_name;
 
 /// Which part of a long result a call asks for. A view: the tool runs, and its result is kept, as if nothing were said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Page {
     /// `full` for everything, page by page; anything else for the first items, or beginning and end.
-    #[schema(value_type = String, required = false)]
+    #[schema(value_type = Option<String>, required = false)]
     pub detail: Detail,
     /// Items of a list, or characters of a text, to leave out before the first that is shown. Only with `detail: full`.
-    #[schema(required = false)]
+    #[schema(value_type = Option<u64>, required = false, maximum = 18446744073709551615_u64)]
     pub offset: usize,
     /// Items of a list, or characters of a text, to show: 1 to 100000.
     #[schema(required = false, minimum = 1, maximum = 100_000)]

@@ -217,11 +217,24 @@ pub struct Concurrency {
     pub queue: usize,
     /// Longest wait.
     pub wait: Duration,
+    /// Of `max`, calls of one caller; `None`: one caller may take all.
+    pub per_caller: Option<usize>,
 }
 
 impl Default for Concurrency {
     fn default() -> Self {
-        Self { max: 16, queue: 64, wait: Duration::from_secs(1) }
+        Self { max: 16, queue: 64, wait: Duration::from_secs(1), per_caller: None }
+    }
+}
+
+impl Concurrency {
+    /// Of `queue`, calls of one caller: the same part as of `max`, rounded up.
+    pub fn queue_per_caller(&self) -> usize {
+        let part = self.per_caller.filter(|part| *part < self.max);
+        part.map_or(self.queue, |part| {
+            let share = (self.queue as u128 * part as u128).div_ceil(self.max as u128);
+            usize::try_from(share).unwrap_or(self.queue)
+        })
     }
 }
 

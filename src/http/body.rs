@@ -105,9 +105,11 @@ async fn discard(mut body: Body) {
     while let Some(Ok(_)) = body.frame().await {}
 }
 
-/// The body's media type by its own word, without parameters, in small letters.
+/// The body's media type by its own word, without parameters, in small letters; empty when there is no word or more than
+/// one.
 fn media_type(headers: &HeaderMap) -> String {
-    let written = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let mut all = headers.get_all(CONTENT_TYPE).iter();
+    let written = all.next().filter(|_| all.next().is_none()).and_then(|value| value.to_str().ok());
     written.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 

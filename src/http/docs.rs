@@ -15,6 +15,7 @@ use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::Config;
 
 use super::auth::Visitor;
+use super::documented::Duration;
 use super::etag::Tagged;
 use super::openapi::Fixed;
 use super::problem::{ApiError, Problem};
@@ -36,7 +37,7 @@ use crate::formats::Format;
         (name = "operator", description = "For admins; without callers in the manifest everybody is one."),
         (name = "health", description = "For probes."),
     ),
-    components(schemas(Problem, Format)),
+    components(schemas(Problem, Format, Duration)),
     modifiers(&CallersKey, &Problems),
 )]
 pub(super) struct Frame;

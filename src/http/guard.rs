@@ -1,20 +1,32 @@
 //! A browser must not reach the service through a page that its owner did not mean to let in.
 //!
 //! `Host` must name the service (a DNS-rebinding page names itself), and `Origin`, when there is one, must be the
-//! service's own or an allowed one. On every route, before anything else. Together with `content-type:
-//! application/json` on every body this leaves no request that a foreign page could make.
+//! service's own or an allowed one. On every route, before anything else. Some requests of foreign pages carry no `Origin`, and some
+//! routes take no body or one of plain text. So what a browser says in `Sec-Fetch-Site` is a second lock
+//! (<https://www.w3.org/TR/fetch-metadata/>): a page of another site, or of another port of this machine, may only lead a
+//! reader here. Other programs send no such header. Every answer tells browsers not to guess its type and not to hand it
+//! to other origins.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::header::{HOST, ORIGIN};
+use axum::http::header::{HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
 use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::problem::ApiError;
 use super::settings::{HEADER_BYTES, ServerSettings};
+
+const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+const SAME_ORIGIN: HeaderValue = HeaderValue::from_static("same-origin");
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// The local end of a connection, put on each request by the accept loop.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +92,15 @@ impl Guard {
         if request.uri().authority().is_some_and(|target| !self.knows_host(target, local)) {
             return refuse("this request target is not answered");
         }
-        let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
+        let mut origins = headers.get_all(ORIGIN).iter();
+        let origin = match (origins.next(), origins.next()) {
+            (Some(origin), None) => origin,
+            (Some(_), Some(_)) => return refuse("at most one Origin is answered"),
+            (None, _) if is_from_elsewhere(headers) && !is_navigation(request.method(), headers) => {
+                return refuse("pages of other sites are not answered; server.allowed_origins names those that are");
+            }
+            (None, _) => return Ok(()),
+        };
         let origin = origin.to_str().unwrap_or_default().to_lowercase();
         let own = origin.strip_prefix("http://") == Some(&authority.as_str().to_lowercase());
         if own || self.0.origins.contains(&origin) {
@@ -90,10 +110,54 @@ impl Guard {
     }
 }
 
+/// Whether a browser says that a page of another origin asks. Words that nobody knows say nothing, as the standard has
+/// it.
+fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+    headers.get_all(SEC_FETCH_SITE).iter().any(|site| site == "cross-site" || site == "same-site")
+}
+
+/// Whether somebody follows a link to a page of its own, not into a frame. The page with the link sees nothing of the
+/// answer, and reading changes nothing.
+fn is_navigation(method: &Method, headers: &HeaderMap) -> bool {
+    let says = |name, word: &str| headers.get_all(name).iter().all(|value| value == word);
+    matches!(*method, Method::GET | Method::HEAD)
+        && headers.contains_key(SEC_FETCH_MODE)
+        && says(SEC_FETCH_MODE, "navigate")
+        // Not sent by the first browsers that sent the others.
+        && says(SEC_FETCH_DEST, "document")
+}
+
+/// Tells browsers what they may do with an answer. Those that hyper gives by itself, to what is no HTTP, have no body.
+pub(super) fn restrict(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
+    headers.insert(CROSS_ORIGIN_RESOURCE_POLICY, SAME_ORIGIN);
+    response
+}
+
 /// The middleware.
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     match guard.check(&request) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// DNS rebinding names the page's host; a page on another port of this machine names that port.
+    #[test]
+    fn knows_only_its_own_port() {
+        let guard = Guard::new(&ServerSettings::default());
+        let local = "127.0.0.1:7411".parse().ok();
+        let knows = |host: &str| guard.knows_host(&host.parse().unwrap(), local);
+        assert!(knows("127.0.0.1:7411") && knows("localhost:7411") && knows("LOCALHOST:7411"));
+        for other in ["127.0.0.1:7412", "localhost:7412", "127.0.0.1", "localhost", "127.0.0.2:7411", "x.test:7411"] {
+            assert!(!knows(other), "{other}");
+        }
+        let at_80 = "127.0.0.1:80".parse().ok();
+        assert!(guard.knows_host(&"localhost".parse().unwrap(), at_80), "80 is the port that nobody writes");
     }
 }

@@ -115,7 +115,7 @@ pub(super) async fn alive() -> Json<Health> {
 #[into_params(parameter_in = Query)]
 pub(super) struct AskHealth {
     /// `true`, or just `?verbose`: also how ledger and circuit breakers stand.
-    #[param(value_type = Option<bool>)]
+    #[param(pattern = "^(true|false|1|0)?$")]
     verbose: Option<String>,
 }
 

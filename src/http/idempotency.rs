@@ -12,7 +12,7 @@ use crate::call::IdempotencyKey;
 #[expect(dead_code, reason = "`key` reads the header, and says more of what is none")]
 pub(super) struct Asking {
     /// The caller's own name for this call: the same with every repetition, another for each new call.
-    #[param(rename = "idempotency-key", required = false, min_length = 1, max_length = 255)]
+    #[param(rename = "idempotency-key", required = false, pattern = r#"^([!#-~][!-~]{0,254}|"[!#-\[\]-~]{1,253}")$"#)]
     key: String,
 }
 

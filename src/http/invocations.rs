@@ -14,6 +14,7 @@ use utoipa::IntoParams;
 
 use super::auth::Principal;
 use super::body::{Asked, PathPart};
+use super::documented::Since;
 use super::problem::{ApiError, Problem};
 use super::responses::{Always, Asking, Keyed, Naming, Recording, Stopping};
 use super::wire::{InvocationView, InvokeAnswer};
@@ -43,14 +44,18 @@ pub(super) struct ListInvocations {
     /// Asked for under this `Idempotency-Key`.
     idempotency_key: Option<String>,
     /// Made by the tool of this call, an agent say.
+    #[param(pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
     parent: Option<String>,
     /// In this state.
     state: Option<CallState>,
     /// Begun at or after this time (RFC 3339), or within this span (`15m`).
+    #[param(value_type = Option<Since>, inline)]
     since: Option<String>,
     /// Calls on a page: 1 to 500, default 50.
+    #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the page before: the `invocation_id` of its last call.
+    #[param(pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
     cursor: Option<String>,
 }
 

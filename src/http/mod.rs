@@ -5,6 +5,7 @@ mod auth;
 mod body;
 mod calls;
 mod docs;
+mod documented;
 mod etag;
 mod events;
 mod guard;
@@ -28,7 +29,6 @@ mod tools;
 mod usage;
 mod wire;
 
-use std::any::Any;
 use std::sync::Arc;
 
 use axum::Router;
@@ -36,12 +36,11 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceBuilder;
-use tower::util::MapRequestLayer;
+use tower::util::{MapRequestLayer, MapResponseLayer};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
 use utoipa::OpenApi;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use calls::calls_in_process;
 pub use problem::{ApiError, Problem};
@@ -61,6 +60,7 @@ pub fn router(live: Arc<Live>, settings: &ServerSettings, ending: &CancellationT
     let (routes, document) = api().split_for_parts();
     let ids = request_id::Ids { random: || fastrand::u128(..) };
     let layers = ServiceBuilder::new()
+        .layer(MapResponseLayer::new(guard::restrict))
         .layer(MapRequestLayer::new(request_id::vetted))
         .layer(SetRequestIdLayer::x_request_id(ids))
         .layer(PropagateRequestIdLayer::x_request_id())
@@ -113,7 +113,7 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(metrics::get))
 }
 
-fn panicked(panic: Box<dyn Any + Send>) -> Response {
+fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
     drop(panic);
     tracing::error!("a handler panicked");
     ApiError::Internal.into_response()

@@ -317,3 +317,19 @@ impl IntoResponse for ApiError {
         Problem::from(self).into_response()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that waits as long as `Retry-After` says must not come too early.
+    #[test]
+    fn retry_after_rounds_up() {
+        let told = |millis| {
+            let mut response = Response::default();
+            wait_first(Some(millis), &mut response);
+            response.headers()[header::RETRY_AFTER].to_str().unwrap().to_owned()
+        };
+        assert_eq!([0, 1, 1000, 1001, 1500, 2000].map(told), ["1", "1", "1", "2", "2", "2"]);
+    }
+}

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::auth::{Admin, Principal};
 use super::body::{PathPart, StrictJson};
+use super::documented::RegisteredTool;
 use super::problem::ApiError;
 use super::responses::{Always, Claiming, Keyed, Naming, Reading, Recording};
 use super::tools::detail;
@@ -68,7 +69,7 @@ fn definition(findings: Vec<Finding>) -> ApiError {
 /// The body is an entry of the manifest's `tools:` as JSON, of kind `http`, without references (`${…}`), `env` and
 /// `allow_private`. Tools of the manifest and of the program cannot be replaced.
 #[utoipa::path(put, operation_id = "register_tool", path = "/tools/{name}", tag = "operator", 
-    request_body(content = Object, description = "A tool of kind `http`, with the keys of a manifest's entry"),
+    request_body(content = RegisteredTool, description = "A tool of kind `http`, with the keys of a manifest's entry"),
     params(("name" = String, Path, description = "The tool's name")), responses(
     (status = 200, description = "Replaced", body = ToolDetail<'_>),
     (status = 201, description = "Registered", body = ToolDetail<'_>), Always, Keyed, Reading, Claiming, Recording))]

@@ -15,7 +15,7 @@ const PROBLEMS: [(u16, &str, &str); 16] = [
     (
         403,
         "Forbidden",
-        "forbidden, tool_disabled: not for this caller, switched off, or a Host or Origin that is not answered.",
+        "forbidden, tool_disabled: not for this caller, switched off, or a Host, an Origin or a page of another site that is not answered.",
     ),
     (404, "NotFound", "unknown_tool, invalid_request: nothing of that name is there."),
     (408, "SlowBody", "invalid_request: the body did not arrive in time."),

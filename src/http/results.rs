@@ -24,9 +24,10 @@ use crate::registry::Registry;
 #[into_params(parameter_in = Query)]
 pub(super) struct ReadResult {
     /// Items of a list, or characters of a text, to leave out first.
+    #[param(maximum = 18446744073709551615_u64)]
     offset: Option<usize>,
     /// Items of a list, or characters of a text, to read; without it all that follow.
-    #[param(minimum = 1)]
+    #[param(minimum = 1, maximum = 18446744073709551615_u64)]
     limit: Option<usize>,
 }
 

@@ -38,7 +38,8 @@ pub(super) struct ListTools {
     tag: Option<String>,
     /// Only tools that were declared there.
     origin: Option<Origin>,
-    /// Where the page before ended; all tools fit on one page so far.
+    /// Where the page before ended. All tools are on the first page, so there is no cursor but the empty one.
+    #[param(max_length = 0)]
     cursor: Option<String>,
 }
 

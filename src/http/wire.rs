@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
+use super::documented;
 use super::problem::ApiError;
 use crate::call::{
     Answer, CacheMode, CacheScope, CacheStatus, Capture, Coercion, Content, Definition, Digest, Effect, EnvVar,
@@ -20,24 +21,25 @@ use crate::tools::Tool;
 
 /// What `POST /tools/{name}/invoke` takes.
 #[derive(Debug, Default, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct InvokeRequest {
     /// The arguments: an object, or the JSON text of one, as OpenAI-style callers hold it.
     #[schema(value_type = Arguments)]
     pub arguments: JsonObject,
     /// The model's id for this call; comes back with the answer.
-    #[schema(required = false)]
+    #[schema(required = false, max_length = 256)]
     pub tool_use_id: Option<String>,
     /// Groups the calls of one agent run.
-    #[schema(required = false)]
+    #[schema(required = false, max_length = 256)]
     pub run_id: Option<String>,
     /// For tools that take a context; never part of the arguments.
-    #[schema(value_type = Context, required = false)]
+    #[schema(value_type = Option<Context>, required = false)]
     pub context: Arc<JsonObject>,
     /// How the cache takes part.
-    #[schema(required = false)]
+    #[schema(value_type = Option<CacheMode>, required = false)]
     pub cache: CacheMode,
     /// Shortens the call's deadline, e.g. `5s`.
-    #[schema(value_type = String, required = false)]
+    #[schema(value_type = Option<documented::Duration>, required = false)]
     pub timeout: Option<Duration>,
     /// Which part of a long result to show.
     #[schema(required = false)]
@@ -296,6 +298,7 @@ impl PolicyView {
                 max: policy.concurrency.max,
                 queue: policy.concurrency.queue,
                 wait: text(policy.concurrency.wait),
+                per_caller: policy.concurrency.per_caller,
             },
             on_disconnect: policy.on_disconnect(),
             idempotency: policy.idempotency,
@@ -338,6 +341,9 @@ pub(super) struct ConcurrencyView {
     pub queue: usize,
     /// Longest wait.
     pub wait: String,
+    /// Of `max`, calls of one caller; null when one caller may take all.
+    #[schema(required)]
+    pub per_caller: Option<usize>,
 }
 
 /// A tool with everything that may be known of it.

@@ -19,7 +19,7 @@ mod modules;
 mod node;
 mod parameters;
 mod references;
-mod registered;
+pub(crate) mod registered;
 mod rule;
 mod sections;
 mod servers;

@@ -63,6 +63,25 @@ pub fn read_registered(
     }
 }
 
+/// The keys of a registered tool, or of one of its sections: what the OpenAPI document is held against.
+#[cfg(test)]
+pub(crate) fn registered_keys(section: &str) -> Vec<&'static str> {
+    use super::decode::fields;
+    use super::sections::{CacheEntry, ConcurrencyEntry, DefinitionEntry, Retry};
+    use crate::call::Kind;
+    use crate::tools::http::{RequestConfig, ResponseConfig};
+    use crate::tools::kinds;
+
+    match section {
+        "retry" => fields::<Retry>().to_vec(),
+        "cache" => fields::<CacheEntry>().to_vec(),
+        "concurrency" => fields::<ConcurrencyEntry>().to_vec(),
+        "request" => fields::<RequestConfig>().to_vec(),
+        "response" => fields::<ResponseConfig>().to_vec(),
+        _ => [fields::<DefinitionEntry>(), fields::<PolicyEntry>(), kinds::keys(Kind::Http)].concat(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

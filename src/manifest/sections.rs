@@ -98,6 +98,7 @@ pub(super) struct ConcurrencyEntry {
     pub(super) max: Option<usize>,
     pub(super) queue: Option<usize>,
     pub(super) wait: Option<Time>,
+    pub(super) per_caller: Option<usize>,
 }
 
 /// Definition keys of every tool.

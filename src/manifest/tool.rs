@@ -371,6 +371,7 @@ impl ToolReader<'_> {
                 max: entry.max.unwrap_or(now.max),
                 queue: entry.queue.unwrap_or(now.queue),
                 wait: entry.wait.map_or(now.wait, |time| time.0),
+                per_caller: entry.per_caller.or(now.per_caller),
             };
         }
         policy.on_disconnect = said.on_disconnect.or(policy.on_disconnect).or(defaults.on_disconnect);
@@ -403,6 +404,10 @@ impl ToolReader<'_> {
         if policy.concurrency.max == 0 {
             let path = vec!["concurrency".into(), "max".into()];
             self.findings.error(node, &path, under, "at least one call must be able to run");
+        }
+        if policy.concurrency.per_caller == Some(0) {
+            let path = vec!["concurrency".into(), "per_caller".into()];
+            self.findings.error(node, &path, under, "at least one call of each caller must be able to run");
         }
         if policy.concurrency.max > tokio::sync::Semaphore::MAX_PERMITS {
             let path = vec!["concurrency".into(), "max".into()];

@@ -6,8 +6,12 @@
 //! sake and not shared out, so a tool's own `max` is what keeps one that hangs from taking it all (16 of 256 by default;
 //! `check` says where a manifest has it otherwise).
 //!
+//! With `per_caller` a caller has a share: it holds at most so many of the tool's permits, and its calls take at most the same part of
+//! the queue. Without callers in the manifest everybody is one caller. A call that joins another's flight is above this
+//! layer and needs no permit; the flight counts for the caller that leads it.
+//!
 //! A call that a tool makes runs on the place that its tool's call has among all, and below a call of the same tool on that
-//! tool's place: else an agent would wait for places that are held until it is done.
+//! tool's place and its caller's share: else an agent would wait for places that are held until it is done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,36 +22,57 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
+use super::caller_share::{CallerShares, Membership};
 use crate::call::{CallError, Concurrency, Invocation, Lineage};
 use crate::metrics::ToolMetrics;
 
 /// Told to a caller that finds everything full.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// A tool's permits. They outlive its stack when the tool is changed at run time, so that a change never lets twice as
+/// many calls run.
+#[derive(Clone)]
+pub struct ToolPermits {
+    tool: Arc<Semaphore>,
+    callers: Option<Arc<CallerShares>>,
+}
+
+impl ToolPermits {
+    /// The permits of a tool with these settings. What is as large as `before` is the same.
+    pub fn new(settings: Concurrency, before: Option<(Concurrency, &Self)>) -> Self {
+        let same_max = before.filter(|(before, _)| before.max == settings.max);
+        let tool = same_max.map(|(_, permits)| permits.tool.clone());
+        let callers = settings.per_caller.map(|per_caller| {
+            let same = before.and_then(|(_, permits)| permits.callers.clone());
+            let same = same.filter(|shares| shares.per_caller() == per_caller);
+            same.unwrap_or_else(|| Arc::new(CallerShares::new(per_caller)))
+        });
+        let all_free = || Arc::new(Semaphore::new(settings.max.min(Semaphore::MAX_PERMITS)));
+        Self { tool: tool.unwrap_or_else(all_free), callers }
+    }
+}
+
 /// See the module.
 pub struct ConcurrencyLimit {
-    tool: Arc<Semaphore>,
+    permits: ToolPermits,
     all: Arc<Semaphore>,
     waiting: AtomicUsize,
+    /// Calls of one caller that may wait.
+    caller_queue: usize,
     settings: Concurrency,
     metrics: ToolMetrics,
 }
 
 impl ConcurrencyLimit {
-    /// The places of a tool with these settings.
-    pub fn places(settings: Concurrency) -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(settings.max.min(Semaphore::MAX_PERMITS)))
-    }
-
-    /// A bulkhead for one tool; `tool` has its places and outlives this stack when the tool is changed at run time,
-    /// `all` is the bound over all tools.
+    /// A bulkhead for one tool; `all` is the bound over all tools.
     pub fn layer(
         settings: Concurrency,
-        tool: Arc<Semaphore>,
+        permits: ToolPermits,
         all: Arc<Semaphore>,
         metrics: &ToolMetrics,
     ) -> AroundLayer<Self> {
-        AroundLayer::new(Self { tool, all, waiting: AtomicUsize::new(0), settings, metrics: metrics.clone() })
+        let (waiting, caller_queue, metrics) = (AtomicUsize::new(0), settings.queue_per_caller(), metrics.clone());
+        AroundLayer::new(Self { permits, all, waiting, caller_queue, settings, metrics })
     }
 }
 
@@ -59,16 +84,22 @@ impl Around for ConcurrencyLimit {
     }
 }
 
-/// What a call holds of its tool and among all; nothing where it needs none of its own.
-type Places = [Option<OwnedSemaphorePermit>; 2];
-
-fn at_once(places: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
-    places.map(|places| places.clone().try_acquire_owned()).transpose()
+/// What a call holds; nothing where it needs none of its own. Dropped in this order: a permit of the tool is free before
+/// the caller's next call looks for it.
+#[expect(dead_code, reason = "they are held, and given back when dropped")]
+struct Permits {
+    all: Option<OwnedSemaphorePermit>,
+    tool: Option<OwnedSemaphorePermit>,
+    share: Option<Membership>,
 }
 
-async fn in_time(places: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>, AcquireError> {
-    match places {
-        Some(places) => places.clone().acquire_owned().await.map(Some),
+fn at_once(permits: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
+    permits.map(|permits| permits.clone().try_acquire_owned()).transpose()
+}
+
+async fn in_time(permits: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>, AcquireError> {
+    match permits {
+        Some(permits) => permits.clone().acquire_owned().await.map(Some),
         None => Ok(None),
     }
 }
@@ -83,51 +114,230 @@ impl Drop for Waiting<'_> {
 }
 
 impl ConcurrencyLimit {
-    async fn enter(&self, invocation: &Invocation) -> Result<Places, CallError> {
+    async fn enter(&self, invocation: &Invocation) -> Result<Permits, CallError> {
         // A call whose time is over is refused on arrival: it must not take a place from one that can still be answered.
         if invocation.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Err(CallError::DeadlineExceeded { after: invocation.allowed(), started: false });
         }
+        let Lineage { parent, .. } = &invocation.lineage;
+        let is_below = invocation.lineage.is_below(&invocation.tool);
+        let of_tool = (!is_below).then_some(&self.permits.tool);
+        let of_all = parent.is_none().then_some(&self.all);
+        let shares = self.permits.callers.as_ref().filter(|_| !is_below);
+        let mut share = shares.map(|shares| shares.join(&invocation.caller.name));
         // One after the other: who has no place in its tool must not hold, even for a moment, one among all that another
         // call looks for.
-        let Lineage { parent, .. } = &invocation.lineage;
-        let of_tool = (!invocation.lineage.is_below(&invocation.tool)).then_some(&self.tool);
-        let of_all = parent.is_none().then_some(&self.all);
-        let held = match at_once(of_tool) {
-            Ok(tool) => match at_once(of_all) {
-                Ok(all) => return Ok([tool, all]),
-                Err(_) => Some(tool),
-            },
-            Err(_) => None,
-        };
+        let mut tool = None;
+        if share.as_mut().is_none_or(Membership::try_acquire)
+            && let Ok(permit) = at_once(of_tool)
+        {
+            match at_once(of_all) {
+                Ok(all) => return Ok(Permits { all, tool: permit, share }),
+                Err(_) => tool = permit,
+            }
+        }
+        self.wait(invocation, share, tool, of_tool, of_all).await
+    }
+
+    /// Waits for what is missing, as long as the settings and the call's deadline allow.
+    async fn wait(
+        &self,
+        invocation: &Invocation,
+        mut share: Option<Membership>,
+        tool: Option<OwnedSemaphorePermit>,
+        of_tool: Option<&Arc<Semaphore>>,
+        of_all: Option<&Arc<Semaphore>>,
+    ) -> Result<Permits, CallError> {
+        let share_full = || CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: self.settings.per_caller };
+        let all_full = || CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None };
+        if let Some(share) = &mut share
+            && !share.begin_waiting(self.caller_queue)
+        {
+            // Where nobody may wait, a call that has its share's permit misses one of the tool's.
+            let is_tool_full = share.has_permit() && self.caller_queue == 0;
+            return Err(if is_tool_full { all_full() } else { share_full() });
+        }
         let before = self.waiting.fetch_add(1, Ordering::AcqRel);
         let _waiting = Waiting(&self.waiting);
         if before >= self.settings.queue {
-            return Err(CallError::Overloaded { retry_after: RETRY_AFTER });
+            return Err(all_full());
         }
         let _counted = self.metrics.queued();
         let patience = Instant::now() + self.settings.wait;
         let until = invocation.deadline.map_or(patience, |deadline| deadline.min(patience));
-        let both = async {
+        let missing = async {
+            if let Some(share) = &mut share {
+                share.acquire().await?;
+            }
             // The tool's place first: a call that waits for its own tool takes nothing from the others.
-            let tool = match held {
-                Some(tool) => Ok(tool),
-                None => in_time(of_tool).await,
+            let tool = match tool {
+                Some(tool) => Some(tool),
+                None => in_time(of_tool).await?,
             };
-            let all = in_time(of_all).await;
-            (tool, all)
+            Ok::<_, AcquireError>((tool, in_time(of_all).await?))
         };
         let entered = tokio::select! {
-            entered = timeout_at(until, both) => entered,
+            entered = timeout_at(until, missing) => entered,
             () = invocation.left.cancelled() => return Err(CallError::Cancelled { started: false }),
         };
         match entered {
-            Ok((Ok(tool), Ok(all))) => Ok([tool, all]),
-            Ok(_) => Err(CallError::Draining),
+            Ok(Ok((tool, all))) => {
+                if let Some(share) = &mut share {
+                    share.end_waiting();
+                }
+                Ok(Permits { all, tool, share })
+            }
+            Ok(Err(_)) => Err(CallError::Draining),
             Err(_) if invocation.deadline.is_some_and(|deadline| deadline <= until) => {
                 Err(CallError::DeadlineExceeded { after: invocation.allowed(), started: false })
             }
-            Err(_) => Err(CallError::Overloaded { retry_after: RETRY_AFTER }),
+            Err(_) if share.is_some_and(|share| !share.has_permit()) => Err(share_full()),
+            Err(_) => Err(all_full()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::call::{Caller, InvocationId, JsonObject, ToolName};
+    use crate::metrics::Metrics;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn tool() -> ToolName {
+        ToolName::parse("t").unwrap()
+    }
+
+    fn limit(settings: Concurrency) -> ConcurrencyLimit {
+        ConcurrencyLimit {
+            permits: ToolPermits::new(settings, None),
+            all: Arc::new(Semaphore::new(100)),
+            waiting: AtomicUsize::new(0),
+            caller_queue: settings.queue_per_caller(),
+            settings,
+            metrics: Metrics::new().unwrap().tool(&tool(), false),
+        }
+    }
+
+    fn call(caller: &str) -> Invocation {
+        let caller = Arc::new(Caller { name: caller.into(), admin: false });
+        Invocation::new(tool(), JsonObject::new(), caller, Timestamp::UNIX_EPOCH)
+    }
+
+    /// Enters at once, or says why not.
+    async fn enter(limit: &ConcurrencyLimit, caller: &str) -> Result<Permits, CallError> {
+        limit.enter(&call(caller)).now_or_never().unwrap_or_else(|| panic!("{caller} waits"))
+    }
+
+    fn refused(error: Result<Permits, CallError>) -> Option<usize> {
+        match error.err().unwrap() {
+            CallError::Overloaded { per_caller, retry_after } if retry_after == RETRY_AFTER => per_caller,
+            other => panic!("{other}"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_caller_leaves_permits_to_others() {
+        let limit = limit(Concurrency { max: 3, queue: 3, wait: SECOND, per_caller: Some(2) });
+        let anns = [enter(&limit, "ann").await.unwrap(), enter(&limit, "ann").await.unwrap()];
+        let third = call("ann");
+        let mut waits = pin!(limit.enter(&third));
+        assert!(waits.as_mut().now_or_never().is_none());
+        let bob = enter(&limit, "bob").await.unwrap();
+        assert_eq!(refused(waits.await), Some(2), "after its wait the third is told of its caller's share");
+        drop(anns);
+        assert!(enter(&limit, "ann").await.is_ok());
+        drop(bob);
+        assert_eq!(limit.permits.callers.as_ref().unwrap().callers(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_caller_leaves_the_queue_to_others() {
+        let limit = limit(Concurrency { max: 4, queue: 6, wait: SECOND, per_caller: Some(1) });
+        let runs = enter(&limit, "ann").await.unwrap();
+        let calls = [call("ann"), call("ann")];
+        let mut waiting = calls.each_ref().map(|call| Box::pin(limit.enter(call)));
+        for call in &mut waiting {
+            assert!(call.now_or_never().is_none());
+        }
+        assert_eq!(refused(enter(&limit, "ann").await), Some(1), "two of six may wait: a quarter, rounded up");
+        let bob = enter(&limit, "bob").await.unwrap();
+        let second = call("bob");
+        assert!(limit.enter(&second).now_or_never().is_none());
+        drop((bob, runs));
+        let [first, second] = waiting;
+        drop(first.await.unwrap());
+        drop(second.await.unwrap());
+        assert_eq!(limit.permits.callers.as_ref().unwrap().callers(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dropped_calls_leave_the_queue() {
+        let limit = limit(Concurrency { max: 2, queue: 2, wait: SECOND, per_caller: Some(1) });
+        let runs = enter(&limit, "ann").await.unwrap();
+        for _ in 0..5 {
+            let second = call("ann");
+            assert!(limit.enter(&second).now_or_never().is_none(), "the call before was dropped while it waited");
+        }
+        drop(runs);
+        assert!(enter(&limit, "ann").await.is_ok());
+        assert_eq!(limit.waiting.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn full_tools_are_nobodys_share() {
+        let limit = limit(Concurrency { max: 2, queue: 2, wait: SECOND, per_caller: Some(1) });
+        let _held = [enter(&limit, "ann").await.unwrap(), enter(&limit, "bob").await.unwrap()];
+        assert_eq!(refused(limit.enter(&call("carol")).await), None);
+        let calls = [call("carol"), call("dave")];
+        let mut waiting = calls.each_ref().map(|call| Box::pin(limit.enter(call)));
+        assert!(waiting.iter_mut().all(|call| call.now_or_never().is_none()));
+        assert_eq!(refused(enter(&limit, "eve").await), None, "the queue is full, and none of it is hers");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_below_the_same_tool_need_no_share() {
+        let limit = limit(Concurrency { max: 2, queue: 0, wait: SECOND, per_caller: Some(1) });
+        let _runs = enter(&limit, "ann").await.unwrap();
+        let mut below = call("ann");
+        below.lineage = Lineage { parent: Some(InvocationId::new()), tools: [tool()].into(), ..Lineage::default() };
+        assert!(limit.enter(&below).now_or_never().unwrap().is_ok());
+        below.lineage.tools = [ToolName::parse("other").unwrap()].into();
+        assert_eq!(refused(limit.enter(&below).now_or_never().unwrap()), Some(1), "below another tool it counts");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn expired_calls_take_no_permit() {
+        let limit = limit(Concurrency { max: 1, queue: 0, wait: SECOND, per_caller: Some(1) });
+        let mut late = call("ann");
+        late.shorten_deadline(late.started);
+        let expired = |outcome: Result<Permits, CallError>| {
+            matches!(outcome, Err(CallError::DeadlineExceeded { started: false, .. }))
+        };
+        assert!(expired(limit.enter(&late).now_or_never().unwrap()), "although a permit is free");
+        let runs = enter(&limit, "ann").await.unwrap();
+        assert!(expired(limit.enter(&late).now_or_never().unwrap()), "busy or not, its time is what is over");
+        drop(runs);
+    }
+
+    #[tokio::test]
+    async fn changed_tools_keep_their_permits() {
+        let before = Concurrency { max: 2, queue: 2, wait: SECOND, per_caller: Some(1) };
+        let permits = ToolPermits::new(before, None);
+        let changed = |now: Concurrency| {
+            let after = ToolPermits::new(now, Some((before, &permits)));
+            let same_share = after.callers.zip(permits.callers.clone()).map(|(now, then)| Arc::ptr_eq(&now, &then));
+            (Arc::ptr_eq(&after.tool, &permits.tool), same_share)
+        };
+        assert_eq!(changed(Concurrency { queue: 9, ..before }), (true, Some(true)));
+        assert_eq!(changed(Concurrency { max: 3, ..before }), (false, Some(true)));
+        assert_eq!(changed(Concurrency { per_caller: Some(2), ..before }), (true, Some(false)));
+        assert_eq!(changed(Concurrency { per_caller: None, ..before }), (true, None));
     }
 }

@@ -8,6 +8,7 @@ pub mod around;
 pub mod attempt;
 pub mod authorize;
 pub mod cache;
+mod caller_share;
 pub mod circuit_breaker;
 pub mod concurrency;
 pub mod deadline;

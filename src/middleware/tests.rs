@@ -148,7 +148,7 @@ async fn what_an_upstream_asks_for_is_waited_unless_the_call_ends_first() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_bulkhead_refuses_on_arrival_and_a_waiting_place_has_its_time() {
-    let bulkhead = Concurrency { max: 1, queue: 1, wait: 2 * SECOND };
+    let bulkhead = Concurrency { max: 1, queue: 1, wait: 2 * SECOND, per_caller: None };
     let limit = Limit { calls: 100, per: Per::Lifetime, scope: LimitScope::Tool };
     let tools = [pends(endless("full").concurrency(bulkhead).limit(limit)), pends(endless("other"))];
     let registry = registry(tools, 100);
@@ -376,7 +376,7 @@ async fn what_counts_is_that_the_runner_is_down_and_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn one_probe_at_a_time_and_one_that_says_nothing_leaves_its_place() {
-    let one = Concurrency { max: 1, queue: 0, wait: SECOND };
+    let one = Concurrency { max: 1, queue: 0, wait: SECOND, per_caller: None };
     let (registry, script, ran) = with_script(|tool| tool.timeout(10 * SECOND).concurrency(one));
     open_it(&registry, &script).await;
     tokio::time::advance(5 * SECOND).await;

@@ -38,7 +38,12 @@ async fn a_thousand_callers_and_a_limit_of_a_hundred() {
     let counter = runs.clone();
     let tool = Tool::new("t", "…")
         .limit(Limit { calls: 100, per: Per::Lifetime, scope: LimitScope::Tool })
-        .concurrency(toolcrib::call::Concurrency { max: 1000, queue: 1000, wait: std::time::Duration::from_secs(60) });
+        .concurrency(toolcrib::call::Concurrency {
+            max: 1000,
+            queue: 1000,
+            wait: std::time::Duration::from_secs(60),
+            per_caller: None,
+        });
     let tool = tool.call(move |_, _| {
         counter.fetch_add(1, Ordering::SeqCst);
         async { Ok("x") }

@@ -323,7 +323,7 @@ async fn one_that_joined_gets_the_result_and_the_progress_is_the_leader_s() {
 #[tokio::test]
 async fn one_that_waits_for_a_place_streams_and_is_refused_in_its_result() {
     let (tool, go, _) = counting(Effect::Read);
-    let tool = tool.concurrency(Concurrency { max: 1, queue: 1, wait: Duration::from_secs(5) });
+    let tool = tool.concurrency(Concurrency { max: 1, queue: 1, wait: Duration::from_secs(5), per_caller: None });
     let app = TestApp::new([tool]).await;
     let mut first = Stream::open(&app, "count", json!({"arguments": {}})).await;
     first.event().await;

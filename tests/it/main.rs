@@ -6,6 +6,7 @@
 mod support;
 
 mod breaker;
+mod browsers; // what pages of other sites may ask, and what browsers may do with answers
 mod builtins; // stored answers read again, pictures
 mod cache; // stored results, single flight, whose result is whose
 mod calls; // what a tool gets and what its answer comes to
@@ -31,6 +32,7 @@ mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs
 mod repeats; // the same call twice in a row within a run
 mod servers; // MCP servers of the manifest: names, policies, hints, pins
+mod shares; // what one caller takes of a tool's concurrency
 mod sources; // tools that come out of something else, which may be late, down or different
 mod subcalls; // calls that tools make of other tools
 mod tidy; // ARCHITECTURE.md's invariants

@@ -194,6 +194,7 @@ def test_a_foreign_host_or_origin(loose, method, path):
     """A page that rebinds DNS, or posts across origins, is refused on every route (the health routes are read as included)."""
     body = '{"arguments": {}}' if method == "POST" else None
     for headers in ({"host": "evil.example"}, {"host": f"evil.example:{loose.port}"}, {"host": f"127.0.0.1.evil.example:{loose.port}"},
+                    {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors"},
                     {"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "https://console.example.evil.example"},
                     {"origin": f"http://127.0.0.1:{loose.port}.evil.example"}):
         reply = loose.request(method, path, body=body, headers=headers)

@@ -11,6 +11,7 @@ use crate::call::{CacheMode, Caller, JsonObject, Page, fields};
 use crate::catalog::Catalog;
 use crate::denials::Denials;
 use crate::dialect::{self, Dialect, Message};
+use crate::http::documented;
 use crate::http::problem::ApiError;
 
 /// Most tool calls of one message that run at once, whatever is asked for.
@@ -35,8 +36,10 @@ pub(in crate::http) struct CallsQuery {
     #[param(value_type = Option<CacheMode>)]
     cache: Option<String>,
     /// Shortens each call's deadline, e.g. `5s`.
+    #[param(value_type = Option<documented::Duration>)]
     timeout: Option<String>,
     /// How many calls run at once, at most 64; else as the manifest says.
+    #[param(value_type = Option<u64>, minimum = 1, maximum = 64)]
     parallel: Option<String>,
 }
 

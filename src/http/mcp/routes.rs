@@ -23,7 +23,8 @@ use super::streams::turned_away;
 use super::{Face, MODERN, SESSION, VERSION, plain};
 use crate::call::Caller;
 use crate::http::auth::Visit;
-use crate::http::problem::ApiError;
+use crate::http::documented::JsonRpcError;
+use crate::http::problem::{ApiError, Problem};
 use crate::http::responses::{Always, Keyed, Reading, Sitting};
 use crate::http::state::AppState;
 use crate::http::{body, request_id};
@@ -68,11 +69,21 @@ fn begins(message: &Message) -> bool {
 /// `POST /tools/{name}/invoke`; what that takes beside `arguments` stands in `_meta`, e.g. `toolcrib/idempotencyKey`.
 #[utoipa::path(post, operation_id = "mcp_message", path = "/mcp", tag = "mcp",
     request_body(content = HashMap<String, Value>, description = "A JSON-RPC message of MCP"),
-    responses((status = 200, description = "The answer", content((Value = "application/json"), (String = "text/event-stream"))),
+    params(
+        ("mcp-session-id" = Option<String>, Header, description = "The session, until 2025-11-25; `initialize` begins one."),
+        ("mcp-protocol-version" = Option<String>, Header, description = "The version, since 2025-06-18.")),
+    responses(Always, Keyed, Reading, Sitting,
+    (status = 200, description = "The answer", content((Value = "application/json"), (String = "text/event-stream"))),
     (status = 202, description = "A notification was taken"),
-    (status = 409, description = "An error of JSON-RPC, without sessions: idempotency_in_progress", content_type = "application/json", body = HashMap<String, Value>),
-    (status = 422, description = "An error of JSON-RPC, without sessions: idempotency_mismatch", content_type = "application/json", body = HashMap<String, Value>),
-    Always, Keyed, Reading, Sitting))]
+    (status = 400, description = "No message of MCP, or not in this session or version; as a problem when the body broke off.",
+        content((JsonRpcError = "application/json"), (Problem = "application/problem+json"))),
+    (status = 403, description = "A Host, an Origin or a page of another site that is not answered; without sessions: a tool that is not for this caller",
+        content((JsonRpcError = "application/json"), (Problem = "application/problem+json"))),
+    (status = 404, description = "No such session; without sessions: no such method", body = JsonRpcError, content_type = "application/json"),
+    (status = 406, description = "The client must accept application/json and text/event-stream", body = JsonRpcError, content_type = "application/json"),
+    (status = 409, description = "Without sessions: idempotency_in_progress", body = JsonRpcError, content_type = "application/json"),
+    (status = 422, description = "Without sessions: idempotency_mismatch", body = JsonRpcError, content_type = "application/json"),
+    (status = 500, description = "A fault of the service", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
 pub(in crate::http) async fn post(
     State(AppState { mcp: face, registry, max_body, .. }): State<AppState>,
     Visit { caller, catalog }: Visit,
@@ -143,8 +154,15 @@ pub(in crate::http) async fn post(
 ///
 /// The stream of a session (until 2025-11-25): `notifications/tools/list_changed`. Since 2026-07-28 `subscriptions/listen` is
 /// posted instead.
-#[utoipa::path(get, operation_id = "mcp_stream", path = "/mcp", tag = "mcp", responses(
-    (status = 200, description = "The stream", body = String, content_type = "text/event-stream"), Always, Keyed, Sitting))]
+#[utoipa::path(get, operation_id = "mcp_stream", path = "/mcp", tag = "mcp",
+    params(("mcp-session-id" = String, Header, description = "The session")),
+    responses(Always, Keyed, Sitting,
+    (status = 200, description = "The stream", body = String, content_type = "text/event-stream"),
+    (status = 400, description = "No session is named", body = JsonRpcError, content_type = "application/json"),
+    (status = 404, description = "There is no such session", body = JsonRpcError, content_type = "application/json"),
+    (status = 405, description = "Since 2026-07-28 there is no such stream", body = JsonRpcError, content_type = "application/json"),
+    (status = 406, description = "The client must accept text/event-stream", body = JsonRpcError, content_type = "application/json"),
+    (status = 500, description = "A fault of the service", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
 pub(in crate::http) async fn get(
     State(AppState { mcp: face, registry, .. }): State<AppState>,
     Visit { caller, .. }: Visit,
@@ -171,8 +189,14 @@ pub(in crate::http) async fn get(
 /// End a session.
 ///
 /// Calls under way go on or end as their tools' `on_disconnect` says.
-#[utoipa::path(delete, operation_id = "end_mcp_session", path = "/mcp", tag = "mcp", responses(
-    (status = 204, description = "It has ended"), Always, Keyed, Sitting))]
+#[utoipa::path(delete, operation_id = "end_mcp_session", path = "/mcp", tag = "mcp",
+    params(("mcp-session-id" = String, Header, description = "The session")),
+    responses(Always, Keyed, Sitting,
+    (status = 204, description = "It has ended"),
+    (status = 400, description = "No session is named", body = JsonRpcError, content_type = "application/json"),
+    (status = 404, description = "There is no such session", body = JsonRpcError, content_type = "application/json"),
+    (status = 405, description = "Since 2026-07-28 there are no sessions", body = JsonRpcError, content_type = "application/json"),
+    (status = 500, description = "A fault of the service", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
 pub(in crate::http) async fn delete(
     State(AppState { mcp: face, .. }): State<AppState>,
     Visit { caller, .. }: Visit,

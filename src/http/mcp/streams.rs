@@ -101,7 +101,7 @@ pub(super) fn full(
         }
         _ => return Ok(()),
     };
-    let overloaded = CallError::Overloaded { retry_after: AGAIN };
+    let overloaded = CallError::Overloaded { retry_after: AGAIN, per_caller: None };
     Err(ApiError::Call { failure: Failure { detail, ..Failure::from(&overloaded) }, invocation: None })
 }
 

@@ -19,7 +19,7 @@ use tower::ServiceExt;
 
 use super::connections::{Connection, Connections, Order, Place};
 use super::socket::Socket;
-use crate::http::guard::LocalAddress;
+use crate::http::guard::{LocalAddress, restrict};
 use crate::http::problem::ApiError;
 use crate::http::settings::{HEADER_BYTES, HEADER_FIELDS};
 
@@ -50,7 +50,7 @@ pub(super) async fn serve(stream: TcpStream, router: Router, connections: Connec
                 return Err(MadeRoom);
             }
             let mut response = match refused {
-                true => ApiError::Crowded.into_response(),
+                true => restrict(ApiError::Crowded.into_response()),
                 false => answer.await.unwrap_or_else(|never: Infallible| match never {}),
             };
             if crowded || connections.are_ending() {

@@ -2,6 +2,7 @@
 //! other tool runs meanwhile.
 
 use super::Lints;
+use crate::call::Concurrency;
 use crate::http::ServerSettings;
 use crate::manifest::finding::Place;
 use crate::manifest::load::WrittenTool;
@@ -21,6 +22,7 @@ pub(super) fn look(root: &Node, tools: &[WrittenTool], lints: &mut Lints) {
         );
         lints.warn(Rule::Ineffective, &place, "calls.parallel", message);
     }
+    shares(root, tools, lints);
     if tools.len() < 2 {
         return;
     }
@@ -48,6 +50,28 @@ pub(super) fn look(root: &Node, tools: &[WrittenTool], lints: &mut Lints) {
     }
 }
 
+/// A caller's share that is no less than the whole.
+fn shares(root: &Node, tools: &[WrittenTool], lints: &mut Lints) {
+    let mut look = |entry: &Node, under: &str, max: usize| {
+        let share = entry.get("concurrency").and_then(|places| value(places, "per_caller"));
+        if let Some((place, _)) = share.filter(|(_, share)| *share >= max) {
+            let message = format!(
+                "has no effect: of this tool {max} calls run at once, whoever makes them; write less than {max}, or leave it out"
+            );
+            lints.warn(Rule::Ineffective, &place, format!("{under}.concurrency.per_caller"), message);
+        }
+    };
+    for written in tools {
+        if let Some(tool) = &written.tool {
+            look(&written.entry, &written.under, tool.policy.concurrency.max);
+        }
+    }
+    if let Some(defaults) = root.get("defaults") {
+        let max = defaults.get("concurrency").and_then(|places| value(places, "max"));
+        look(defaults, "defaults", max.map_or(Concurrency::default().max, |(_, max)| max));
+    }
+}
+
 /// A whole number and where its key stands.
 fn value(section: &Node, name: &str) -> Option<(Place, usize)> {
     let (key, node) = section.entries()?.iter().find(|(key, _)| key.text == name)?;
@@ -57,6 +81,20 @@ fn value(section: &Node, name: &str) -> Option<(Place, usize)> {
 #[cfg(test)]
 mod tests {
     use super::super::testing::found;
+
+    #[test]
+    fn shares_as_large_as_the_whole() {
+        let tool = |concurrency: &str| found(&format!("{TWO}, concurrency: {{{concurrency}}}}}\n"), &[]);
+        let warning = ["warning ineffective tools.current_time.concurrency.per_caller 3"];
+        assert_eq!(tool("max: 4, per_caller: 4"), warning);
+        assert_eq!(tool("per_caller: 16"), warning, "16 run when nobody says otherwise");
+        assert_eq!(tool("max: 4, per_caller: 3"), [""; 0]);
+        let defaults = |concurrency: &str| {
+            found(&format!("defaults: {{concurrency: {{{concurrency}}}}}\n{TWO}, concurrency: {{max: 2}}}}\n"), &[])
+        };
+        assert_eq!(defaults("max: 8, per_caller: 8"), ["warning ineffective defaults.concurrency.per_caller 1"]);
+        assert_eq!(defaults("max: 8, per_caller: 4"), [""; 0], "a tool that has less for all is right");
+    }
 
     const TWO: &str = "tools:\n  calculator: {kind: native}\n  current_time: {kind: native";
 

@@ -1,0 +1,273 @@
+//! Shapes that exist in the OpenAPI document only: what the service reads by hand, so that its messages can say what would
+//! be right.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde_json::Value;
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, SchemaFormat, Type};
+use utoipa::openapi::{KnownFormat, Ref, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::call::{CacheScope, Capture, Effect, Idempotency, Limit, OnDisconnect};
+
+/// Spellings of a duration that every client can make. The service takes more of them, `2min 30sec` say; none that fits
+/// is refused: three parts are less than the ten years that [`LONGEST_TIME`](crate::call::units::LONGEST_TIME) has.
+const DURATION: &str =
+    "^(([1-9][0-9]{0,8} ?ms|[1-9][0-9]{0,6} ?s|[1-9][0-9]{0,5} ?m|[1-9][0-9]{0,3} ?h|[1-9][0-9]{0,2} ?d) ?){1,3}$";
+
+/// A time with its unit: `250ms`, `30s`, `1h 30m`.
+pub(super) struct Duration;
+
+impl PartialSchema for Duration {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("A time with its unit: 250ms, 30s, 5m, 24h, 30d, or some of these in a row: 1h 30m."))
+            .pattern(Some(DURATION))
+            .examples(["5s"])
+            .into()
+    }
+}
+
+impl ToSchema for Duration {
+    fn name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+}
+
+/// A moment, or how long ago it was.
+pub(super) struct Since;
+
+impl PartialSchema for Since {
+    fn schema() -> RefOr<Schema> {
+        let moment = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)));
+        OneOfBuilder::new().item(moment).item(Ref::from_schema_name("Duration")).into()
+    }
+}
+
+impl ToSchema for Since {}
+
+/// An error of JSON-RPC 2.0.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "rmcp writes most of them, `mcp/message.rs` the others")]
+pub(super) struct JsonRpcError {
+    /// `2.0`.
+    jsonrpc: String,
+    /// The request's; null when it is not known.
+    #[schema(required, value_type = Option<Value>)]
+    id: Value,
+    /// What is wrong.
+    error: JsonRpcFault,
+}
+
+/// What is wrong with a message.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "see JsonRpcError")]
+pub(super) struct JsonRpcFault {
+    /// JSON-RPC's number of it.
+    code: i64,
+    /// In words.
+    message: String,
+    /// More of it.
+    #[schema(required = false)]
+    data: Option<Value>,
+}
+
+type Object = HashMap<String, Value>;
+
+/// A tool of kind `http`, with the keys of an entry of a manifest's `tools:`.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "the manifest's reader reads it; the test below holds the two together")]
+pub(super) struct RegisteredTool {
+    /// `http`.
+    kind: HttpKind,
+    /// When to use it, for the model.
+    description: Option<String>,
+    /// Parameters by name, each with its JSON Schema, required unless it has a default.
+    parameters: Option<Object>,
+    /// JSON Schema of the arguments, in place of `parameters`.
+    input_schema: Option<Object>,
+    /// JSON Schema of the result.
+    output_schema: Option<Object>,
+    /// MCP annotations.
+    annotations: Option<Object>,
+    /// Other names it answers to.
+    #[schema(required = false)]
+    aliases: Vec<String>,
+    /// Labels.
+    #[schema(required = false)]
+    tags: Vec<String>,
+    /// The result is the agent's final answer.
+    result_as_answer: Option<bool>,
+    /// What may be repeated and cached. Default: write.
+    effect: Option<Effect>,
+    /// Time for one try.
+    #[schema(value_type = Option<Duration>)]
+    timeout: Option<String>,
+    /// Time for the whole call.
+    #[schema(value_type = Option<Duration>)]
+    deadline: Option<String>,
+    /// How often a failed try is repeated.
+    retry: Option<RegisteredRetry>,
+    /// Calls per window.
+    limits: Option<Vec<Limit>>,
+    /// How results are kept.
+    cache: Option<RegisteredCache>,
+    /// How many calls run and wait at once.
+    concurrency: Option<RegisteredConcurrency>,
+    /// When the caller leaves.
+    on_disconnect: Option<OnDisconnect>,
+    /// Whether calls may or must carry an `Idempotency-Key`.
+    idempotency: Option<Idempotency>,
+    /// Whether the same call may come twice in a row within a run.
+    repeatable: Option<bool>,
+    /// No coercion.
+    strict: Option<bool>,
+    /// Whether it is on.
+    enabled: Option<bool>,
+    /// What the ledger keeps of arguments and results.
+    capture: Option<Capture>,
+    /// What is asked. Texts may hold `{{ name }}` placeholders.
+    request: RegisteredRequest,
+    /// What becomes of the answer.
+    #[schema(required = false)]
+    response: RegisteredResponse,
+    /// Longest answer that is read, e.g. `256KiB`.
+    max_output: Option<String>,
+}
+
+/// The one kind that can be registered.
+#[derive(ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(dead_code, reason = "see RegisteredTool")]
+enum HttpKind {
+    /// An HTTP request.
+    Http,
+}
+
+/// Tries of a registered tool.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "see RegisteredTool")]
+struct RegisteredRetry {
+    /// Tries in all.
+    #[schema(minimum = 1)]
+    attempts: u32,
+}
+
+/// How a registered tool's results are kept.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "see RegisteredTool")]
+struct RegisteredCache {
+    /// How long a result may be served.
+    #[schema(value_type = Duration)]
+    ttl: String,
+    /// Whose it is.
+    #[schema(required = false)]
+    scope: CacheScope,
+    /// The fields of `context` that tell results apart.
+    context: Option<Vec<String>>,
+    /// Which results are kept: an expression.
+    when: Option<String>,
+}
+
+/// How many calls of a registered tool run at once.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "see RegisteredTool")]
+struct RegisteredConcurrency {
+    /// Running at once.
+    #[schema(minimum = 1)]
+    max: Option<u32>,
+    /// Waiting at once.
+    queue: Option<u32>,
+    /// Longest wait.
+    #[schema(value_type = Option<Duration>)]
+    wait: Option<String>,
+    /// Of `max`, calls of one caller.
+    #[schema(minimum = 1)]
+    per_caller: Option<u32>,
+}
+
+/// The request of a registered tool; at most one of `json`, `body` and `form` is there.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "see RegisteredTool")]
+struct RegisteredRequest {
+    /// GET unless another is named.
+    method: Option<String>,
+    /// http or https, a public address.
+    url: String,
+    /// Query parameters.
+    #[schema(required = false)]
+    query: Object,
+    /// Header fields.
+    #[schema(required = false)]
+    headers: HashMap<String, String>,
+    /// JSON body.
+    #[schema(required = false)]
+    json: Option<Value>,
+    /// Text body.
+    body: Option<String>,
+    /// Form body.
+    form: Option<Object>,
+    /// The hosts that a host with a placeholder may turn out to be.
+    #[schema(required = false)]
+    allow_hosts: Vec<String>,
+}
+
+/// What becomes of a registered tool's answer.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "see RegisteredTool")]
+struct RegisteredResponse {
+    /// JSON Pointer to the part of the answer that is the result.
+    pick: Option<String>,
+    /// JSON Pointer to what makes the answer an error, when it is there and not null, false or empty.
+    error_when: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::call::units::Time;
+    use crate::manifest::registered::registered_keys;
+
+    fn properties<T: PartialSchema>() -> BTreeSet<String> {
+        let schema = json!(T::schema());
+        schema["properties"].as_object().unwrap().keys().cloned().collect()
+    }
+
+    #[test]
+    fn registered_tool_has_the_readers_keys() {
+        let refused = ["env", "allow_private"];
+        let read = |section: &str| -> BTreeSet<String> {
+            let keys = registered_keys(section).into_iter().filter(|key| !refused.contains(key));
+            keys.map(str::to_owned).collect()
+        };
+        assert_eq!(properties::<RegisteredTool>(), read(""));
+        assert_eq!(properties::<RegisteredRetry>(), read("retry"));
+        assert_eq!(properties::<RegisteredCache>(), read("cache"));
+        assert_eq!(properties::<RegisteredConcurrency>(), read("concurrency"));
+        assert_eq!(properties::<RegisteredRequest>(), read("request"));
+        assert_eq!(properties::<RegisteredResponse>(), read("response"));
+    }
+
+    proptest! {
+        #[test]
+        fn documented_durations_are_taken(text in DURATION.trim_start_matches('^').trim_end_matches('$')) {
+            let time = Time::parse(&text);
+            prop_assert!(time.is_ok_and(|time| !time.0.is_zero()), "{text}");
+        }
+    }
+}

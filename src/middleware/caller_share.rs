@@ -1,0 +1,167 @@
+//! What each caller holds of one tool: at most so many permits, and so many calls that wait.
+//!
+//! A caller has an entry for as long as one of its calls runs or waits, so the table is never larger than the number of
+//! calls that are there. The semaphore of a tool is first in, first out: a call that waits for its own caller's share must not stand
+//! in that queue, or it would hold up the calls of others behind it. So the share comes first.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+
+/// The calls of each caller of one tool.
+pub(super) struct CallerShares {
+    per_caller: usize,
+    table: Mutex<HashMap<Arc<str>, Share>>,
+}
+
+/// The calls of one caller.
+struct Share {
+    permits: Arc<Semaphore>,
+    /// Calls that are there, running and waiting.
+    members: usize,
+    /// Calls that wait, for whatever permit.
+    waiting: usize,
+}
+
+impl CallerShares {
+    /// Nobody calls yet; each caller may hold `per_caller` permits.
+    pub(super) fn new(per_caller: usize) -> Self {
+        Self { per_caller, table: Mutex::default() }
+    }
+
+    /// Permits that one caller may hold.
+    pub(super) fn per_caller(&self) -> usize {
+        self.per_caller
+    }
+
+    /// Counts a call of this caller.
+    pub(super) fn join(self: &Arc<Self>, caller: &Arc<str>) -> Membership {
+        let mut table = self.table();
+        let share = table.entry(caller.clone()).or_insert_with(|| Share {
+            permits: Arc::new(Semaphore::new(self.per_caller.min(Semaphore::MAX_PERMITS))),
+            members: 0,
+            waiting: 0,
+        });
+        share.members += 1;
+        Membership {
+            permit: None,
+            permits: share.permits.clone(),
+            is_waiting: false,
+            caller: caller.clone(),
+            shares: self.clone(),
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<Arc<str>, Share>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn callers(&self) -> usize {
+        self.table().len()
+    }
+}
+
+/// One call's part in its caller's share; dropping it gives back all that it holds.
+pub(super) struct Membership {
+    permit: Option<OwnedSemaphorePermit>,
+    permits: Arc<Semaphore>,
+    is_waiting: bool,
+    caller: Arc<str>,
+    shares: Arc<CallerShares>,
+}
+
+impl Membership {
+    /// Whether the call holds one of its caller's permits.
+    pub(super) fn has_permit(&self) -> bool {
+        self.permit.is_some()
+    }
+
+    /// Takes one of the caller's permits if one is free.
+    pub(super) fn try_acquire(&mut self) -> bool {
+        if self.permit.is_none() {
+            self.permit = self.permits.clone().try_acquire_owned().ok();
+        }
+        self.has_permit()
+    }
+
+    /// Waits for one of the caller's permits, unless the call has one.
+    pub(super) async fn acquire(&mut self) -> Result<(), AcquireError> {
+        if self.permit.is_none() {
+            self.permit = Some(self.permits.clone().acquire_owned().await?);
+        }
+        Ok(())
+    }
+
+    /// Counts the call as waiting, unless `most` calls of its caller wait already. Says whether it may wait.
+    pub(super) fn begin_waiting(&mut self, most: usize) -> bool {
+        let mut table = self.shares.table();
+        if let Some(share) = table.get_mut(&self.caller).filter(|share| share.waiting < most) {
+            share.waiting += 1;
+            self.is_waiting = true;
+        }
+        self.is_waiting
+    }
+
+    /// The call has all that it waited for.
+    pub(super) fn end_waiting(&mut self) {
+        if std::mem::take(&mut self.is_waiting)
+            && let Some(share) = self.shares.table().get_mut(&self.caller)
+        {
+            share.waiting -= 1;
+        }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        // Before the entry goes: the next call would make one in which all permits are free.
+        self.permit = None;
+        let mut table = self.shares.table();
+        if let Some(share) = table.get_mut(&self.caller) {
+            share.waiting -= usize::from(self.is_waiting);
+            share.members -= 1;
+            if share.members == 0 {
+                table.remove(&self.caller);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_entry_ends_with_its_last_call() {
+        let shares = Arc::new(CallerShares::new(1));
+        let ann: Arc<str> = "ann".into();
+        let (mut first, mut second) = (shares.join(&ann), shares.join(&ann));
+        assert!(first.try_acquire() && !second.try_acquire());
+        assert!(shares.join(&"bob".into()).try_acquire(), "another caller has permits of its own");
+        assert_eq!(shares.callers(), 1);
+        drop(first);
+        assert!(second.try_acquire());
+        drop(second);
+        assert_eq!(shares.callers(), 0);
+    }
+
+    #[tokio::test]
+    async fn dropped_waiting_calls_take_nothing() {
+        let shares = Arc::new(CallerShares::new(1));
+        let ann: Arc<str> = "ann".into();
+        let mut first = shares.join(&ann);
+        assert!(first.try_acquire());
+        let mut second = shares.join(&ann);
+        assert!(second.begin_waiting(1) && !shares.join(&ann).begin_waiting(1));
+        let waiting = tokio::spawn(async move { second.acquire().await });
+        tokio::task::yield_now().await;
+        waiting.abort();
+        assert!(waiting.await.unwrap_err().is_cancelled());
+        assert!(shares.join(&ann).begin_waiting(1), "a call that gave up is not counted");
+        drop(first);
+        assert_eq!(shares.callers(), 0);
+        assert!(shares.join(&ann).try_acquire());
+    }
+}

@@ -1,0 +1,144 @@
+use axum::body::Body;
+use axum::http::{HeaderName, Request};
+use serde_json::{Value, json};
+use toolcrib::{Effect, Tool};
+
+use crate::support::{TestApp, request};
+
+fn say() -> Tool {
+    Tool::new("say", "Says a word.").effect(Effect::Write).call(|_, _| async { Ok("word") })
+}
+
+const ALLOWED: &str = "server: {allowed_origins: [\"https://console.example\"]}\n";
+
+/// A request with these headers, which may stand there more than once.
+fn with(mut request: Request<Body>, headers: &[(&'static str, &'static str)]) -> Request<Body> {
+    for (name, value) in headers {
+        request.headers_mut().append(HeaderName::from_static(name), value.parse().unwrap());
+    }
+    request
+}
+
+const ROUTES: [(&str, &str); 9] = [
+    ("GET", "/tools"),
+    ("GET", "/livez"),
+    ("GET", "/docs"),
+    ("GET", "/openapi.json"),
+    ("GET", "/mcp"),
+    ("GET", "/nowhere"),
+    ("POST", "/tools/say/enable"),
+    ("DELETE", "/cache"),
+    ("PUT", "/tools/say/invoke"),
+];
+
+#[tokio::test]
+async fn pages_of_other_sites_are_refused() {
+    let app = TestApp::with_manifest(ALLOWED, [say()]).await;
+    for (method, path) in ROUTES {
+        for headers in [
+            &[("sec-fetch-site", "cross-site")][..],
+            &[("sec-fetch-site", "same-site")],
+            &[("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")],
+            &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "image")],
+            &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")],
+            &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-mode", "cors")],
+        ] {
+            let (status, problem) = app.send(with(request(method, path, None, None), headers)).await;
+            assert_eq!((status.as_u16(), &problem["kind"]), (403, &json!("forbidden")), "{method} {path} {headers:?}");
+        }
+    }
+    let calls = async |headers: &[(&'static str, &'static str)]| {
+        let body = r#"[TOOL_CALL]{"tool_name": "say", "arguments": {}}[/TOOL_CALL]"#;
+        let request = Request::post("/calls").header("host", "localhost").header("content-type", "text/plain");
+        app.send(with(request.body(Body::from(body)).unwrap(), headers)).await
+    };
+    assert_eq!(calls(&[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]).await.0, 403);
+    let form = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
+    assert_eq!(calls(&form).await.0, 403, "a form that is sent leads to a page, but not with GET");
+    assert_eq!(app.get("/invocations").await.1["invocations"], json!([]), "nothing ran");
+    assert_eq!(calls(&[]).await.0, 200);
+}
+
+#[tokio::test]
+async fn links_from_elsewhere_work() {
+    let app = TestApp::new([say()]).await;
+    for headers in [
+        &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")][..],
+        &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")],
+        &[("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "cors")],
+        &[("sec-fetch-site", "none"), ("sec-fetch-mode", "navigate")],
+        &[("sec-fetch-mode", "cors")],
+        &[("sec-fetch-site", "a word of the future")],
+    ] {
+        for method in ["GET", "HEAD"] {
+            let response = app.respond(with(request(method, "/docs", None, None), headers)).await;
+            assert_eq!(response.status(), 200, "{method} {headers:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn allowed_origins_pass_from_any_site() {
+    let app = TestApp::with_manifest(ALLOWED, [say()]).await;
+    let ask = async |headers: &[(&'static str, &'static str)]| {
+        let request = request("POST", "/tools/say/invoke", None, Some(json!({"arguments": {}})));
+        app.send(with(request, headers)).await
+    };
+    assert_eq!(ask(&[("origin", "https://console.example"), ("sec-fetch-site", "cross-site")]).await.0, 200);
+    assert_eq!(ask(&[("origin", "http://localhost"), ("sec-fetch-site", "same-origin")]).await.0, 200);
+    assert_eq!(ask(&[("origin", "https://evil.example"), ("sec-fetch-site", "same-origin")]).await.0, 403);
+    for two in [
+        [("origin", "https://console.example"), ("origin", "https://evil.example")],
+        [("origin", "http://localhost"), ("origin", "null")],
+        [("origin", "http://localhost"), ("origin", "http://localhost")],
+    ] {
+        assert_eq!(ask(&two).await.0, 403, "{two:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_content_types_are_none() {
+    let app = TestApp::new([say()]).await;
+    let request = request("POST", "/tools/say/invoke", None, Some(json!({"arguments": {}})));
+    let (status, problem): (_, Value) = app.send(with(request, &[("content-type", "text/plain")])).await;
+    assert_eq!(status.as_u16(), 415, "{problem}");
+}
+
+#[tokio::test]
+async fn every_answer_restricts_browsers() {
+    let app = TestApp::new([say()]).await;
+    let is_restricted = |response: &axum::response::Response| {
+        let headers = response.headers();
+        let only = |name: &str| headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
+        only("x-content-type-options") == ["nosniff"] && only("cross-origin-resource-policy") == ["same-origin"]
+    };
+    for (method, path) in ROUTES {
+        let response = app.respond(request(method, path, None, None)).await;
+        assert!(is_restricted(&response), "{method} {path}: {:?}", response.headers());
+        let refused = with(request(method, path, None, None), &[("origin", "https://evil.example")]);
+        assert!(is_restricted(&app.respond(refused).await), "{method} {path} from elsewhere");
+    }
+    let invoke = || request("POST", "/tools/say/invoke", None, Some(json!({"arguments": {}})));
+    assert!(is_restricted(&app.respond(invoke()).await));
+    let stream = app.respond(with(invoke(), &[("accept", "text/event-stream")])).await;
+    assert_eq!(stream.headers()["content-type"], "text/event-stream");
+    assert!(is_restricted(&stream));
+}
+
+/// A browser that may not guess shows a page's files only under their own types.
+#[tokio::test]
+async fn docs_files_have_their_types() {
+    let app = TestApp::new([say()]).await;
+    for (file, kind) in [
+        ("", "text/html"),
+        ("/index.css", "text/css"),
+        ("/swagger-ui.css", "text/css"),
+        ("/swagger-ui-bundle.js", "text/javascript"),
+        ("/swagger-ui-standalone-preset.js", "text/javascript"),
+        ("/swagger-initializer.js", "text/javascript"),
+        ("/favicon-32x32.png", "image/png"),
+    ] {
+        let headers = app.headers(&format!("/docs{file}")).await;
+        assert!(headers["content-type"].to_str().unwrap().starts_with(kind), "{file}: {headers:?}");
+    }
+}
