@@ -191,25 +191,3 @@ proptest! {
         }
     }
 }
-
-/// How long a result of 256 KiB takes: `cargo test --lib redacting_takes -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-#[expect(clippy::print_stdout)]
-fn redacting_takes_so_long() {
-    for count in [1, 10, 100] {
-        let secrets: Vec<String> =
-            (0..count).map(|n| BASE64_URL_SAFE_NO_PAD.encode(format!("secret number {n:>20}"))).collect();
-        let began = std::time::Instant::now();
-        let redactor = Redactor::new(secrets.iter().map(String::as_str));
-        let built = began.elapsed();
-        let text: String =
-            (0..).map(|n| format!("{n} some words of a result, with numbers: {}; ", n * 7)).take(6000).collect();
-        let mut result = ToolResult::text(&text[..256 << 10]);
-        let began = std::time::Instant::now();
-        for _ in 0..20 {
-            redactor.result(&mut result);
-        }
-        println!("{count} secrets: built in {built:?}, 256 KiB in {:?}", began.elapsed() / 20);
-    }
-}

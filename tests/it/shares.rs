@@ -44,9 +44,9 @@ async fn full_shares_refuse_their_caller_alone() {
     let app = Arc::new(TestApp::with_manifest(&manifest, [tool]).await);
     let start = async |key: &'static str| {
         let app = app.clone();
-        let call = tokio::spawn(async move { app.send(ask(key)).await });
+        let call = tokio::spawn(async move { app.send(ask(key)).await.0 });
         begun.notified().await;
-        call
+        move || call
     };
     let anns = start(ANN).await;
     let response = app.respond(ask(ANN)).await;
@@ -60,7 +60,7 @@ async fn full_shares_refuse_their_caller_alone() {
     let (_, problem) = app.send(ask(ROOT)).await;
     assert_eq!(problem["detail"], "too many calls are running", "now the tool is full");
     gate.add_permits(2);
-    assert_eq!((anns.await.unwrap().0, bobs.await.unwrap().0), (StatusCode::OK, StatusCode::OK));
+    assert_eq!((anns().await.unwrap(), bobs().await.unwrap()), (StatusCode::OK, StatusCode::OK));
     gate.add_permits(1);
     assert_eq!(app.send(ask(ANN)).await.0, StatusCode::OK, "the share is free again");
 }
