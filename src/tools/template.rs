@@ -71,6 +71,15 @@ impl Template {
         })
     }
 
+    /// The same template with other literal texts.
+    pub fn map_text(self, mut other: impl FnMut(&str) -> String) -> Self {
+        let part = |part| match part {
+            Part::Text(text) => Part::Text(other(&text)),
+            argument @ Part::Argument(_) => argument,
+        };
+        Self(self.0.into_iter().map(part).collect())
+    }
+
     /// The text with every value in place, as `encode` writes it. A missing argument is written as nothing.
     pub fn render(&self, arguments: &JsonObject, mut encode: impl FnMut(&Value) -> String) -> String {
         let mut out = String::new();

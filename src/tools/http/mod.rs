@@ -8,6 +8,7 @@ pub(crate) mod client;
 mod config;
 pub(crate) mod gate;
 mod own_ports;
+mod path_value;
 mod request;
 pub(crate) mod response;
 mod target;

@@ -3,12 +3,15 @@
 //! The URL is split before it is filled, and each value is encoded for its place, so a value cannot grow into the
 //! next part. Scheme and port are fixed, a host is fixed or one of a list; the base is a URL parsed at build.
 
+use std::borrow::Cow;
+
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::Value;
 use url::{Host, Position, Url};
 
 use super::config::{Notebook, RequestConfig};
 use super::gate::Gate;
+use super::path_value::{self, LAYERS, LONGEST, Misfit};
 use crate::call::json::pointer_token;
 use crate::call::{JsonObject, ToolError, Violation};
 use crate::tools::template::{Part, Template, plain_text};
@@ -24,6 +27,8 @@ pub(super) struct Target {
     path: Template,
     /// What every path begins with: the literal text before the first placeholder, encoded.
     prefix: String,
+    /// Segments of the path in which a value stands beside other text: none of their parts alone says where they lead.
+    mixed: Vec<Template>,
     query: Template,
 }
 
@@ -56,6 +61,7 @@ impl Target {
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let mixed = path.split('/').filter_map(mixed_segment).collect();
         let path = Self::path(path, notes);
         let (base, path) = (Base::parse(scheme, authority, config, notes)?, path?);
         let literal = match path.parts().first() {
@@ -64,13 +70,17 @@ impl Target {
         };
         let mut start = base.any()?.clone();
         start.set_path(literal);
-        Some(Self { prefix: start.path().to_owned(), base, path, query: Template::parse(query).ok()? })
+        Some(Self { prefix: start.path().to_owned(), base, path, mixed, query: Template::parse(query).ok()? })
     }
 
     fn path(text: &str, notes: &mut Notebook<'_>) -> Option<Template> {
-        let dots = |segment: &str| matches!(&*decode(segment), "." | "..");
-        if text.split('/').any(dots) {
-            notes.error(URL, "`.` and `..` in the path: write the path that is meant");
+        match path_value::check_segments(text) {
+            Err(Misfit::Dots) => notes.error(URL, "`.` and `..` in the path: write the path that is meant"),
+            Err(Misfit::TooManyLayers) => {
+                notes
+                    .error(URL, format!("the path is percent-encoded more than {LAYERS} times: write it encoded once"));
+            }
+            Ok(()) | Err(Misfit::TooLong) => {}
         }
         let path = Template::parse(text).ok()?;
         if let Some(name) = notes.optional(&path) {
@@ -104,12 +114,22 @@ impl Target {
     pub(super) fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
         let mut faults = Vec::new();
         for name in self.path.arguments() {
-            let text = arguments.get(name).map(plain_text).unwrap_or_default();
+            let text = match arguments.get(name) {
+                Some(Value::String(text)) => Cow::Borrowed(text.as_str()),
+                other => Cow::Owned(other.map(plain_text).unwrap_or_default()),
+            };
             if text.is_empty() {
                 faults.push(violation(name, format!("`{name}` stands in the path of a URL and must not be empty.")));
-            } else if decode(&text).split(['/', '\\']).any(|part| matches!(part, "." | "..")) {
-                let message = format!("`{name}` stands in the path of a URL, where `.` and `..` lead elsewhere.");
-                faults.push(violation(name, message));
+            } else if let Err(misfit) = path_value::check(&text) {
+                faults.push(in_path(name, misfit));
+            }
+        }
+        // Only of values that are right by themselves, so their length has a bound.
+        if faults.is_empty() {
+            for segment in &self.mixed {
+                if let Err(misfit) = path_value::check_segments(&segment.render(arguments, plain_text)) {
+                    faults.extend(segment.arguments().map(|name| in_path(name, misfit)));
+                }
             }
         }
         if let Base::Listed { host, hosts } = &self.base
@@ -214,16 +234,23 @@ fn encode(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
-/// Percent-decoded until nothing is left to decode: the server behind may do it more than once.
-fn decode(text: &str) -> String {
-    let mut text = text.to_owned();
-    loop {
-        let decoded = percent_decode_str(&text).decode_utf8_lossy().into_owned();
-        if decoded == text {
-            return text;
-        }
-        text = decoded;
-    }
+/// The fault of the argument `name` that cannot stand in a path.
+fn in_path(name: &str, misfit: Misfit) -> Violation {
+    let why = match misfit {
+        Misfit::TooLong => format!("and has at most {LONGEST} bytes there"),
+        Misfit::TooManyLayers => format!("and is percent-encoded more than {LAYERS} times: write it decoded"),
+        Misfit::Dots => "where `.` and `..` lead elsewhere".to_owned(),
+    };
+    let comma = if misfit == Misfit::Dots { "," } else { "" };
+    violation(name, format!("`{name}` stands in the path of a URL{comma} {why}."))
+}
+
+/// A segment of the path with a placeholder and something else. Its literal text is decoded once, as the values are:
+/// they are encoded only when they are sent.
+fn mixed_segment(text: &str) -> Option<Template> {
+    let template = Template::parse(text).ok()?;
+    let is_mixed = template.parts().len() > 1 && template.arguments().next().is_some();
+    is_mixed.then(|| template.map_text(|text| percent_decode_str(text).decode_utf8_lossy().into_owned()))
 }
 
 fn strayed() -> ToolError {
@@ -296,12 +323,38 @@ mod tests {
             let faults = target.faults(&object(json!({"x": value})));
             assert_eq!(faults.iter().map(|v| v.pointer.as_str()).collect::<Vec<_>>(), ["/x"], "{value:?}");
         }
+        for value in ["..;/admin", "..\0", " ..", "\u{ff0e}\u{ff0e}", "\u{2025}", "..%3bx"] {
+            assert_eq!(target.faults(&object(json!({"x": value}))).len(), 1, "{value:?}");
+        }
         for missing in [json!({}), json!({"x": null})] {
             assert_eq!(target.faults(&object(missing)).len(), 1);
         }
         for fine in ["...", ".hidden", "a..b", "a.b"] {
             assert_eq!(target.faults(&object(json!({"x": fine}))), [], "{fine}");
         }
+    }
+
+    #[test]
+    fn values_beside_text_form_no_dots() {
+        for (url, x, y) in [
+            ("https://api.example.com/v1/{{ x }}{{ y }}", "%2", "e%2e"),
+            ("https://api.example.com/v1/..{{ x }}/{{ y }}", ";a", "b"),
+            ("https://api.example.com/v1/%2e{{ x }}/{{ y }}", "%00", "b"),
+            ("https://api.example.com/v1/%252{{ x }}{{ y }}", "e", ";"),
+        ] {
+            let target = good(url, &[]);
+            assert!(!target.faults(&object(json!({"x": x, "y": y}))).is_empty(), "{url}");
+            assert_eq!(target.faults(&object(json!({"x": "a", "y": "b"}))), [], "{url}");
+        }
+    }
+
+    #[test]
+    fn path_values_have_a_bound() {
+        let target = good("https://api.example.com/v1/{{ x }}", &[]);
+        let message = |value: String| target.faults(&object(json!({"x": value})))[0].message.clone();
+        assert!(message("x".repeat(LONGEST + 1)).contains("at most 8192 bytes"));
+        assert!(message("x/".repeat(1 << 19)).contains("at most 8192 bytes"));
+        assert!(message(format!("%{}", "25".repeat(4000))).contains("more than 3 times"));
     }
 
     #[test]
@@ -350,6 +403,8 @@ mod tests {
             ("https://a.example/{{ nope }}", &[], "no parameter `nope`"),
             ("https://a.example/{{ x }", &[], "without `}}`"),
             ("https://a.example/a/%2e%2E/{{ x }}", &[], "`.` and `..`"),
+            ("https://a.example/a/..;b/{{ x }}", &[], "`.` and `..`"),
+            ("https://a.example/%2525252525/{{ x }}", &[], "more than 3 times"),
             ("https://a.example/a b", &[], "white space"),
             ("https://a.example\\@b.example/", &[], "white space"),
             ("https://a.example/a#b", &[], "never sent"),

@@ -1,0 +1,209 @@
+//! Whether a text can stand in the path of a URL and lead to no other place.
+//!
+//! The service sends `.` and `..` encoded, but a server behind it may decode more than once. Lenient servers also drop
+//! parameters (`..;x`), white space and control characters, or take compatibility characters for ASCII. A text that
+//! any of them reads as a dot segment is refused. The work is linear: a bounded text, and a bounded number of passes.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
+
+/// Longest value, in bytes. nginx (`large_client_header_buffers`) and Apache (`LimitRequestLine`) refuse a request line
+/// above 8 KiB by default, so a longer value reaches few servers.
+pub(super) const LONGEST: usize = 8 * 1024;
+/// How often a text may be percent-encoded: by its author, and once each for two proxies that decode.
+pub(super) const LAYERS: usize = 3;
+
+/// Why a text cannot stand in a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Misfit {
+    /// More than [`LONGEST`] bytes.
+    TooLong,
+    /// It still decodes after [`LAYERS`] layers.
+    TooManyLayers,
+    /// A server may read one of its segments as `.` or `..`.
+    Dots,
+}
+
+/// Judges a value that stands in a path.
+pub(super) fn check(text: &str) -> Result<(), Misfit> {
+    if text.len() > LONGEST {
+        return Err(Misfit::TooLong);
+    }
+    check_segments(text)
+}
+
+/// Judges the segments of a text of any length.
+pub(super) fn check_segments(text: &str) -> Result<(), Misfit> {
+    let mut layer = Cow::Borrowed(text);
+    for decoded in 0.. {
+        // Without these bytes there is neither a dot, in any form, nor anything to decode.
+        if layer.bytes().all(|byte| byte.is_ascii() && !matches!(byte, b'.' | b'%')) {
+            return Ok(());
+        }
+        let folded = compatible(&layer);
+        if folded.split(is_separator).any(leads_elsewhere) {
+            return Err(Misfit::Dots);
+        }
+        let next = percent_decode_str(&folded).decode_utf8_lossy();
+        if next == folded {
+            return Ok(());
+        }
+        if decoded == LAYERS {
+            return Err(Misfit::TooManyLayers);
+        }
+        layer = Cow::Owned(next.into_owned());
+    }
+    Ok(())
+}
+
+/// The text in Unicode's compatibility form (NFKC), in which full-width and small forms and dot leaders are ASCII.
+fn compatible(text: &str) -> Cow<'_, str> {
+    match is_nfkc_quick(text.chars()) {
+        IsNormalized::Yes => Cow::Borrowed(text),
+        IsNormalized::No | IsNormalized::Maybe => Cow::Owned(text.nfkc().collect()),
+    }
+}
+
+/// Slashes, and the characters that legacy code pages turn into slashes although NFKC does not.
+fn is_separator(c: char) -> bool {
+    matches!(c, '/' | '\\' | '\u{2044}' | '\u{2215}' | '\u{2216}')
+}
+
+/// Whether a server may read the segment as `.` or `..`.
+fn leads_elsewhere(segment: &str) -> bool {
+    // Parameters begin with `;`. The others end a path, a line, or a text in C.
+    let cut = segment.split([';', '?', '#', '\0', '\r', '\n']).next().unwrap_or_default();
+    is_dots(segment) || is_dots(cut)
+}
+
+/// Whether only one or two dots are left without the characters that servers drop.
+fn is_dots(segment: &str) -> bool {
+    let mut seen = segment.chars().filter(|&c| !is_dropped(c)).take(3);
+    matches!((seen.next(), seen.next(), seen.next()), (Some('.'), None | Some('.'), None))
+}
+
+/// White space, control characters, and what Unicode calls default ignorable (Default_Ignorable_Code_Point).
+#[rustfmt::skip]
+fn is_dropped(c: char) -> bool {
+    c.is_whitespace() || c.is_control() || matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_dots_that_servers_uncover() {
+        for text in [
+            ".",
+            "..",
+            "a/..",
+            "a\\..\\b",
+            "..;",
+            "..;/admin",
+            "..;a=b/x",
+            ".;x",
+            ";/../x",
+            "..\0",
+            "..\0.png",
+            "\0..",
+            ".\0.",
+            " ..",
+            "..\t",
+            ". .",
+            ".. /x",
+            "..\r\n",
+            "..\u{a0}",
+            "..\u{200b}",
+            ".\u{ad}.",
+            "\u{feff}..",
+            "\u{ff0e}\u{ff0e}",
+            "\u{2025}",
+            "\u{2024}\u{2024}",
+            "\u{fe52}.",
+            "a\u{ff0f}..\u{ff3c}b",
+            "..\u{ff1b}x",
+            "x\u{2215}..",
+            "..?a",
+            "..#a",
+            "%2e%2e",
+            "..%3bx",
+            "%2e%2e%3b",
+            "%252e",
+            "%25%32%65",
+            "%ef%bc%8e%ef%bc%8e",
+            "\u{ff05}2e",
+            "%20..",
+            "..%00",
+            "..%2500x",
+            "%25252e%25252e",
+            "x%2f..%2fy",
+            "x%5c.%5cy",
+        ] {
+            assert_eq!(check(text), Err(Misfit::Dots), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn accepts_texts_without_dot_segments() {
+        for text in [
+            "",
+            "...",
+            "a..b",
+            ".hidden",
+            "file.",
+            "a.b/c",
+            "v1;a=.",
+            "100%",
+            "50%25",
+            "%",
+            "%zz",
+            "ø.é",
+            "…",
+            "; ..a",
+            "a b",
+            "日本。",
+            "..a;x",
+            "\u{2026}",
+            "x%2fy",
+            "%25",
+            "%2525",
+            "%ff",
+            "1.5",
+            "ﷺ",
+        ] {
+            assert_eq!(check(text), Ok(()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn decodes_at_most_three_layers() {
+        assert_eq!(check("%252525"), Ok(()));
+        assert_eq!(check("%25252525"), Err(Misfit::TooManyLayers));
+        assert_eq!(check("%2525252e"), Err(Misfit::TooManyLayers));
+        assert_eq!(check(&format!("%{}", "25".repeat(4000))), Err(Misfit::TooManyLayers));
+    }
+
+    #[test]
+    fn refuses_values_above_the_limit() {
+        assert_eq!(check(&"x".repeat(LONGEST)), Ok(()));
+        assert_eq!(check(&"x".repeat(LONGEST + 1)), Err(Misfit::TooLong));
+        assert_eq!(check(&"é".repeat(LONGEST / 2 + 1)), Err(Misfit::TooLong));
+    }
+
+    /// A generous bound in time: the quadratic way takes minutes for the longest of these.
+    #[test]
+    fn judges_long_texts_in_linear_time() {
+        let began = std::time::Instant::now();
+        for part in ["%25", "25", "%", "..", "../", "\u{fdfa}", "%ef%bc%8e", ";", "\u{ff05}25", "a\u{301}", "%2"] {
+            let _ = check_segments(&format!("%{}", part.repeat((1 << 17) / part.len())));
+        }
+        assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+    }
+}
