@@ -90,9 +90,9 @@ impl Spellings {
         let asked: Vec<String> = forms(asked).collect();
         let mut best: BTreeMap<&ToolName, f32> = BTreeMap::new();
         for (form, tools) in &self.0 {
-            let near = asked.iter().filter(|asked| similar::at_most(asked, form) > similar::MEANT);
-            let ratio = near.map(|asked| similar::ratio(asked, form)).fold(0.0, f32::max);
-            for tool in tools.iter().filter(|tool| ratio > similar::MEANT && usable(tool)) {
+            let ratios = asked.iter().filter_map(|asked| similar::ratio_above(asked, form, similar::MEANT));
+            let Some(ratio) = ratios.max_by(f32::total_cmp) else { continue };
+            for tool in tools.iter().filter(|tool| usable(tool)) {
                 let known = best.entry(tool).or_default();
                 *known = known.max(ratio);
             }

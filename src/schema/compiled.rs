@@ -12,7 +12,7 @@ use super::{coerce, explain};
 use crate::call::{Coercion, JsonObject, Violation, json};
 
 /// At most so many violations are reported; a list of a million bad items is one mistake, not a million.
-const MAX_VIOLATIONS: usize = 50;
+pub(super) const MAX_VIOLATIONS: usize = 50;
 
 /// A compiled JSON Schema.
 pub struct Schema {

@@ -33,7 +33,7 @@ pub(super) fn explain(error: &ValidationError<'_>, schema: &Value, quotes: bool)
                 };
                 violation(pointer.clone(), format!("{} is not a parameter{hint}", label(&pointer)))
             };
-            unexpected.iter().map(explain_one).collect()
+            unexpected.iter().take(super::compiled::MAX_VIOLATIONS).map(explain_one).collect()
         }
         _ => {
             let message = format!("{} {}.", label(&at), demand(error, quotes));

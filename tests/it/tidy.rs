@@ -109,7 +109,7 @@ fn axum_stays_in_http_and_sqlx_with_those_who_ask_databases() {
     forbid("", &["sqlx::"], &["ledger/", "tools/sql/postgres/"]);
     forbid("", &["rusqlite::"], &["tools/sql/sqlite/"]);
     forbid("", &["rmcp::"], &["mcp/", "tools/mcp/", "http/mcp/"]);
-    forbid("", &["minijinja::"], &["expression.rs"]);
+    forbid("", &["minijinja::"], &["expression/"]);
     forbid("", &["jsonrepair_rs::"], &["dialect/mend/"]);
 }
 

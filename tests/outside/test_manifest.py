@@ -244,7 +244,9 @@ def test_alias_clashes(tmp_path):
 
 @pytest.mark.parametrize("when, words", [
     ("result.temprature is definde", "no test `definde`"), ("result|lenght > 3", "no filter `lenght`"), ("temperature > 3", "args and result"),
-    ("result. ==", "not an expression"), ("range(9)", "no `range`"), ("result.items()", "no methods")])
+    ("result. ==", "not an expression"), ("range(9)", "no `range`"), ("result.items()", "no methods"),
+    ("result|replace('a', 'b') == 'b'", "no filter `replace`: there are abs"), ("args.a ~ args.b == 'x'", "not joined"),
+    ("args.a * 100000 == 'x'", "takes numbers"), ("[args.a, args.b]|length > 1", "constants only")])
 @pytest.mark.parametrize("place", ["tools.a", "defaults"])
 def test_a_cache_condition_that_cannot_be(tmp_path, when, words, place):
     """Found when the manifest is read, once, with its place and what there is."""

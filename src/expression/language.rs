@@ -1,0 +1,155 @@
+//! What an expression may be made of, judged on its tree before it is compiled.
+
+use minijinja::Error;
+use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, UnaryOpKind};
+use minijinja::machinery::parse_expr;
+
+use super::NAMES;
+use super::filters::{FILTERS, NUMERIC, TESTS};
+
+/// Most slices (`x[1:]`) of one expression: each copies what it takes.
+const MOST_SLICES: usize = 4;
+
+/// Whether the text is an expression of the language.
+///
+/// # Errors
+/// A sentence: what cannot be read or is not there, and what is.
+pub(super) fn check(text: &str) -> Result<(), String> {
+    let expression = parse_expr(text).map_err(|error| no_expression(&error))?;
+    let mut slices = 0;
+    visit(&expression, &mut slices)?;
+    if slices > MOST_SLICES {
+        return Err(format!("an expression has at most {MOST_SLICES} slices such as `x[1:]`"));
+    }
+    Ok(())
+}
+
+/// A text that is no expression, and why.
+pub(super) fn no_expression(error: &Error) -> String {
+    let why = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    format!("not an expression: {why}; one is, e.g. `result.temperature is defined`")
+}
+
+fn visit(expression: &Expr<'_>, slices: &mut usize) -> Result<(), String> {
+    match expression {
+        Expr::Const(_) => Ok(()),
+        Expr::Var(name) if NAMES.contains(&name.id) => Ok(()),
+        Expr::Var(name) => Err(unknown_name(name.id)),
+        Expr::Slice(slice) => {
+            *slices += 1;
+            let bounds = [&slice.start, &slice.stop, &slice.step].into_iter().flatten();
+            all(std::iter::once(&slice.expr).chain(bounds), slices)
+        }
+        Expr::UnaryOp(operation) => visit(&operation.expr, slices),
+        Expr::BinOp(operation) => {
+            all([&operation.left, &operation.right], slices)?;
+            grows(operation.op, &operation.left, &operation.right)
+        }
+        Expr::Compare(comparison) => {
+            all(std::iter::once(&comparison.expr).chain(comparison.ops.iter().map(|next| &next.expr)), slices)
+        }
+        Expr::IfExpr(choice) => {
+            all([&choice.test_expr, &choice.true_expr].into_iter().chain(&choice.false_expr), slices)
+        }
+        Expr::Filter(filter) => {
+            known("filter", filter.name, FILTERS)?;
+            all(&filter.expr, slices)?;
+            arguments(&filter.args, slices)
+        }
+        Expr::Test(test) => {
+            known("test", test.name, TESTS)?;
+            visit(&test.expr, slices)?;
+            arguments(&test.args, slices)
+        }
+        Expr::GetAttr(field) => visit(&field.expr, slices),
+        Expr::GetItem(item) => all([&item.expr, &item.subscript_expr], slices),
+        Expr::Call(call) => Err(called(call)),
+        Expr::List(list) => constants(&list.items),
+        Expr::Tuple(tuple) => constants(&tuple.items),
+        Expr::Map(map) => constants(&map.keys).and_then(|()| constants(&map.values)),
+    }
+}
+
+fn all<'e>(expressions: impl IntoIterator<Item = &'e Expr<'e>>, slices: &mut usize) -> Result<(), String> {
+    expressions.into_iter().try_for_each(|expression| visit(expression, slices))
+}
+
+fn arguments(arguments: &[CallArg<'_>], slices: &mut usize) -> Result<(), String> {
+    arguments.iter().try_for_each(|argument| match argument {
+        CallArg::Pos(value) | CallArg::Kwarg(_, value) => visit(value, slices),
+        CallArg::PosSplat(_) | CallArg::KwargSplat(_) => Err("`*` and `**` before an argument: write it out".into()),
+    })
+}
+
+/// Values in a list could make it many times as large as they are, so it holds none.
+fn constants(items: &[Expr<'_>]) -> Result<(), String> {
+    fn is_constant(item: &Expr<'_>) -> bool {
+        match item {
+            Expr::Const(_) => true,
+            Expr::UnaryOp(operation) => is_constant(&operation.expr),
+            Expr::List(list) => list.items.iter().all(is_constant),
+            Expr::Tuple(tuple) => tuple.items.iter().all(is_constant),
+            _ => false,
+        }
+    }
+    match items.iter().all(is_constant) {
+        true => Ok(()),
+        false => Err("a list or map holds constants only, such as `args.unit in ['C', 'F']`".into()),
+    }
+}
+
+/// Refuses what would join or repeat texts and lists. `+` fails on a number and anything else, so one number is
+/// enough; `*` repeats a text by a number, so both must be numbers.
+fn grows(operator: BinOpKind, left: &Expr<'_>, right: &Expr<'_>) -> Result<(), String> {
+    let (sign, is_bounded) = match operator {
+        BinOpKind::Add => ("+", is_number(left) || is_number(right)),
+        BinOpKind::Mul => ("*", is_number(left) && is_number(right)),
+        BinOpKind::Concat => return Err("texts are not joined (`~`): an expression compares, it builds nothing".into()),
+        _ => return Ok(()),
+    };
+    match is_bounded {
+        true => Ok(()),
+        false => Err(format!("`{sign}` takes numbers: say so with a filter, e.g. `args.a|float {sign} args.b|float`")),
+    }
+}
+
+/// Whether it is a number whenever it has a value, as far as the expression itself tells.
+fn is_number(expression: &Expr<'_>) -> bool {
+    match expression {
+        Expr::Const(constant) => constant.value.is_number(),
+        Expr::UnaryOp(operation) => matches!(operation.op, UnaryOpKind::Neg),
+        // The arithmetic that is left fails on anything else.
+        Expr::BinOp(operation) => matches!(
+            operation.op,
+            BinOpKind::Add
+                | BinOpKind::Sub
+                | BinOpKind::Mul
+                | BinOpKind::Div
+                | BinOpKind::FloorDiv
+                | BinOpKind::Rem
+                | BinOpKind::Pow
+        ),
+        // With arguments it may be a default of another type.
+        Expr::Filter(filter) => NUMERIC.contains(&filter.name) && filter.args.is_empty(),
+        _ => false,
+    }
+}
+
+fn unknown_name(name: &str) -> String {
+    format!("there is no `{name}`: an expression knows {}", NAMES.join(" and "))
+}
+
+fn called(call: &Call<'_>) -> String {
+    match &call.expr {
+        Expr::Var(name) if !NAMES.contains(&name.id) => unknown_name(name.id),
+        Expr::GetAttr(field) => format!("values have no methods, and so no `{}()`: use a filter", field.name),
+        _ => "values cannot be called".into(),
+    }
+}
+
+fn known(what: &str, name: &str, all: &[&str]) -> Result<(), String> {
+    match all.contains(&name) {
+        true => Ok(()),
+        false => Err(format!("there is no {what} `{name}`: there are {}", all.join(", "))),
+    }
+}

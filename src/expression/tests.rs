@@ -1,0 +1,146 @@
+//! What expressions answer, what they refuse, and what they may cost.
+
+use serde_json::{Value as Json, json};
+
+use super::*;
+
+fn holds(text: &str, result: Json) -> Result<bool, String> {
+    let arguments = json!({"city": "Oslo", "days": 3});
+    compile(text).unwrap().holds(arguments.as_object().unwrap(), &ToolResult::json(result))
+}
+
+#[test]
+fn a_condition_is_about_arguments_and_result() {
+    let weather = json!({"temperature": 0, "place": {"name": "Oslo"}, "list": [1, 2], "id": 9_007_199_254_740_993_u64});
+    for (text, keeps) in [
+        ("result.temperature is defined", true),
+        ("result.temprature is defined", false),
+        ("result.temperature", false),
+        ("result.temperature == 0 and result.place.name == args.city", true),
+        ("result.no.such.thing > 3", false),
+        ("result.list|length == 2", true),
+        ("result['list'][1] == 2 and 2 in result.list", true),
+        ("result.id == 9007199254740993 and result.id != 9007199254740992", true),
+        ("args.days is not number", false),
+        ("not args.nothing", true),
+        ("'%} is|no(' != result.place.name", true),
+        ("true", true),
+    ] {
+        assert_eq!(holds(text, weather.clone()), Ok(keeps), "{text}");
+    }
+    assert_eq!(holds("result is string and 'sun' in result", json!("a sunny day")), Ok(true));
+    assert_eq!(holds("result.temperature is defined", json!("a text has no fields")), Ok(false));
+    assert_eq!(holds("result", Json::Null), Ok(false));
+}
+
+#[test]
+fn what_is_no_condition_is_refused_with_what_there_is() {
+    for (text, says) in [
+        ("", "not an expression"),
+        ("result.", "not an expression"),
+        ("result.temperature is", "not an expression"),
+        ("true) %}{{ result }}{% if (true", "not an expression"),
+        ("temperature > 3", "there is no `temperature`: an expression knows args and result"),
+        ("range(3)", "there is no `range`"),
+        ("debug()", "there is no `debug`"),
+        ("result|lenght > 1", "there is no filter `lenght`"),
+        ("result is not definde", "there is no test `definde`"),
+        ("result.items()", "no methods"),
+    ] {
+        let said = compile(text).unwrap_err();
+        assert!(said.contains(says), "{text}: {said}");
+    }
+    assert!(compile(&format!("'{}' == result", "x".repeat(LONGEST))).is_err());
+}
+
+#[test]
+fn what_fails_says_why_and_grows_no_further_than_it_may() {
+    let said = holds("result|abs > 1", json!({"a": 1})).unwrap_err();
+    assert!(said.contains("abs"), "{said}");
+    let most = ["result.a == 1"; 200].join(" and ");
+    assert_eq!(holds(&most, json!({"a": 1})), Ok(true));
+    let deep = format!("{}result{}", "(".repeat(1000), ")".repeat(1000));
+    assert!(compile(&deep).is_err());
+}
+
+#[test]
+fn arithmetic_is_for_numbers() {
+    let result =
+        json!({"a": 3, "b": 4, "list": [{"price": 2, "ok": true}, {"price": 5, "ok": false}], "text": " Yes "});
+    for (text, keeps) in [
+        ("result.a|float + result.b|float == 7", true),
+        ("result.a + 1 == 4 and 1 + result.a == 4", true),
+        ("result.a|int * 2 == 6", true),
+        ("(result.a - 1) * (result.b / 2) == 4", true),
+        ("-result.a * 2 == -6", true),
+        ("result.a + 1 + result.b == 8", true),
+        ("result.list|map(attribute='price')|sum == 7", true),
+        ("result.list|selectattr('ok')|length == 1 and result.list|rejectattr('ok')|length == 1", true),
+        ("result.list|map(attribute='price')|select('gt', 3)|first == 5", true),
+        ("result.list|map(attribute='price')|max == 5 and result.list|map(attribute='price')|min == 2", true),
+        ("result.text|trim|lower == 'yes' and result.text[1:2] == 'Y'", true),
+        ("result.a|string == '3' and args.city in ['Oslo', 'Rome'] and args.days not in [-1, (1, 2)]", true),
+        ("result.nothing|lower == '' and result.nothing|default(1) == 1", true),
+    ] {
+        assert_eq!(holds(text, result.clone()), Ok(keeps), "{text}");
+    }
+    for text in ["result.text + 1 == 2", "result.list|sum > 1", "result.list|string == ''", "result.list|lower == ''"] {
+        assert!(holds(text, result.clone()).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn copies_draw_on_a_budget() {
+    let text = json!("x".repeat(4 << 20));
+    let nested = |times: usize| format!("{}true{}", "(result|lower) == (".repeat(times), ")".repeat(times));
+    assert_eq!(holds(&nested(7), text.clone()), Ok(false));
+    assert!(holds(&nested(9), text).unwrap_err().contains("copy at most"));
+    let list = json!(vec![0; 1 << 20]);
+    assert!(holds("result|map('string')|map('string')|length > 1", list).unwrap_err().contains("copy at most"));
+}
+
+/// Every filter and test, with values that made others grow. Each must be quick, whatever it answers.
+#[test]
+fn every_filter_is_bounded() {
+    let long = "a".repeat(1 << 16);
+    let arguments = json!({"v": long, "n": 2_147_483_647, "name": "lower"});
+    let arguments = arguments.as_object().unwrap().clone();
+    let results = [
+        json!("a".repeat(1 << 16)),
+        json!("9".repeat(1 << 14)),
+        json!("ΐ".repeat(1 << 14)),
+        json!(vec![0; 1 << 13]),
+        json!(vec!["a"; 1 << 12]),
+        json!({"a": vec![vec!["a"; 16]; 1 << 8]}),
+        json!(1e308),
+        json!(18_446_744_073_709_551_615_u64),
+    ];
+    let mut texts = Vec::new();
+    for filter in filters::FILTERS {
+        for with in
+            ["", "(args.v)", "(args.n)", "(args.name)", "(attribute=args.v)", "(default=args.v)", "('a', args.v)"]
+        {
+            texts.push(format!("result|{filter}{with} == args.v"));
+        }
+        texts.push(format!("result{} == 1", format!("|{filter}").repeat(300)));
+    }
+    for test in filters::TESTS.iter().filter(|test| test.starts_with(char::is_alphabetic)) {
+        texts.push(format!("result is {test}"));
+        texts.push(format!("result is {test}(args.v)"));
+        texts.push(format!("result|select('{test}', args.v)|length > 1"));
+    }
+    for operator in ["-", "/", "//", "%", "**", "==", "<", "in"] {
+        texts.push(format!("result {operator} args.v"));
+        texts.push(format!("args.n {operator} args.n {operator} args.n"));
+    }
+    for text in texts {
+        let Ok(when) = compile(&text) else { continue };
+        for result in &results {
+            let result = ToolResult::json(result.clone());
+            let began = std::time::Instant::now();
+            let _ = when.holds(&arguments, &result);
+            // A debug build on a busy machine: what grows takes minutes, or all memory.
+            assert!(began.elapsed().as_secs() < 20, "{text}: {:?}", began.elapsed());
+        }
+    }
+}
