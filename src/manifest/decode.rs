@@ -3,10 +3,15 @@
 use serde::de::DeserializeOwned;
 use serde_aux::serde_introspection::serde_introspect;
 
-use super::finding::Finding;
+use super::finding::{Finding, Severity};
 use super::node::Node;
 use super::rule::Rule;
 use crate::similar;
+
+/// Most findings of one reading, and most unknown keys of one map: registered tools are read by the same code, and each
+/// finding costs a search for its place.
+const MOST_FINDINGS: usize = 1000;
+const MOST_UNKNOWN: usize = 50;
 
 /// Collects what is found while a manifest is read: as much as possible in one go.
 #[derive(Default)]
@@ -25,6 +30,9 @@ impl Findings {
         under: &str,
         message: impl Into<String>,
     ) {
+        if self.is_full() && self.0.iter().any(|finding| finding.severity == Severity::Error) {
+            return;
+        }
         let finding = Finding::error(node.locate(path).clone(), join(under, path), message).rule(rule);
         // A key that was reported once needs no second sentence.
         if !self.0.contains(&finding) {
@@ -44,7 +52,14 @@ impl Findings {
     }
 
     pub(super) fn warning(&mut self, node: &Node, path: &[String], under: &str, message: impl Into<String>) {
-        self.0.push(Finding::warning(node.locate(path).clone(), join(under, path), message));
+        if !self.is_full() {
+            self.0.push(Finding::warning(node.locate(path).clone(), join(under, path), message));
+        }
+    }
+
+    /// Whether nothing more is told, but that there is an error at all.
+    fn is_full(&self) -> bool {
+        self.0.len() >= MOST_FINDINGS
     }
 
     /// Reads `node` as a `T` in which every key may be missing: one fault of each key is reported.
@@ -102,14 +117,18 @@ impl Findings {
         self.error_of(rule, node, &path, under, message);
     }
 
-    /// Reports every key that is not one of `known`.
+    /// Reports the keys that are none of `known`: the first ones, and how many more there are.
     pub(super) fn unknown_keys(&mut self, node: &Node, under: &str, known: &[&str]) {
-        for (key, _) in node.entries().unwrap_or_default() {
-            if !known.contains(&key.text.as_str()) {
-                let known: Vec<String> = known.iter().map(|&name| name.to_owned()).collect();
-                let path = std::slice::from_ref(&key.text);
-                self.error_of(Rule::UnknownKey, node, path, under, unknown_key(&key.text, &known));
-            }
+        let keys = node.entries().unwrap_or_default().iter().map(|(key, _)| key.text.as_str());
+        let mut unknown = keys.filter(|key| !known.contains(key));
+        let known: Vec<String> = known.iter().map(|&name| name.to_owned()).collect();
+        for key in unknown.by_ref().take(MOST_UNKNOWN) {
+            let path = [key.to_owned()];
+            self.error_of(Rule::UnknownKey, node, &path, under, unknown_key(key, &known));
+        }
+        let more = unknown.count();
+        if more > 0 {
+            self.error_of(Rule::UnknownKey, node, &[], under, format!("{more} more unknown keys"));
         }
     }
 }

@@ -69,6 +69,9 @@ def test_only_an_admin(start):
     (definition("http://[::ffff:169.254.169.254]/latest"), "may not reach"),
     (definition("http://localhost./"), "may not reach"),
     ("text", "a map"), ([], "a map"), (None, "kind is missing: http"),
+    (definition("https://x.example/%25252525/{{ city }}"), "more than 3 times"), (definition("https://x.example/..;a/"), "`..`"),
+    (definition(cache={"ttl": "1m", "when": "'x' * 100000000 == args.city"}), "takes numbers"),
+    (definition(**{f"key_{n}": 1 for n in range(60)}), "48 more"),
 ])
 def test_what_is_refused(start_shared_crib, body, says):
     said = problem(put(start_shared_crib, "x", body), 400, "invalid_request")

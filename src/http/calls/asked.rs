@@ -74,6 +74,10 @@ pub(super) struct Asked {
     pub(super) page: Option<Page>,
 }
 
+/// Most names that a request denies, and the longest, in bytes: each is held against the names of all tools.
+const MOST_DENIED: usize = 100;
+const LONGEST_DENIED: usize = 128;
+
 /// The fields of an envelope beside the message.
 const OPTIONS: [&str; 8] = ["dialect", "run_id", "deny", "context", "cache", "timeout", "parallel", "page"];
 
@@ -91,7 +95,7 @@ impl Asked {
             }
         }
         if let Some(names) = deny {
-            asked.deny.extend(names.split(',').map(str::trim).filter(|name| !name.is_empty()));
+            asked.deny(names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect())?;
         }
         if let Some(text) = parallel {
             asked.set("parallel", text.parse::<u64>().map_or(Value::String(text), Value::from))?;
@@ -144,6 +148,15 @@ impl Asked {
         }
     }
 
+    fn deny(&mut self, names: Vec<&str>) -> Result<(), ApiError> {
+        if names.len() > MOST_DENIED || names.iter().any(|name| name.len() > LONGEST_DENIED) {
+            let most = format!("deny holds at most {MOST_DENIED} names of at most {LONGEST_DENIED} bytes");
+            return Err(ApiError::Malformed(most));
+        }
+        self.deny.extend(names);
+        Ok(())
+    }
+
     fn set(&mut self, field: &str, value: Value) -> Result<(), ApiError> {
         let bad = |message: &str| Err(ApiError::Malformed(message.into()));
         match field {
@@ -172,7 +185,7 @@ impl Asked {
             "deny" => {
                 let names = value.as_array().map(|names| names.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
                 let Some(Some(names)) = names else { return bad("deny is a list of tools' names") };
-                self.deny.extend(names);
+                self.deny(names)?;
             }
             _ => match value.as_u64().and_then(|n| usize::try_from(n).ok()) {
                 Some(n @ 1..=MOST_PARALLEL) => self.parallel = Some(n),
