@@ -1,0 +1,168 @@
+"""Large hostile requests, several at once: the others wait a moment at most, and the memory comes back.
+
+What is measured is what other callers see: `/livez` and the call of another tool, each asked all the time from a process of its own.
+"""
+
+import json
+import pathlib
+import queue
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import hostile
+from harness import ok, poll
+from recipes import sh
+
+# How many hostile requests are under way at once, and how long the whole attack may take.
+AT_ONCE, ATTACK_SECONDS = 4, 40
+# A wait below this is no fault: two cores share four hostile requests, the probes, this test and whatever else the machine does, so the
+# scheduler alone can take some of its time slices. Without the attack the wait is about a millisecond, and ten times that is less.
+FLOOR = 0.3
+MOST_MEMORY = 250 << 20
+MOST_KEPT = 60 << 20
+
+# Asks both all the time until its input ends, then says what it waited for. A process: threads would wait for the attackers' lock.
+PROBE = """
+import http.client, json, sys, threading, time
+port, seconds = int(sys.argv[1]), {"livez": [], "call": []}
+ended = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+body = json.dumps({"arguments": {"expression": "6*7"}})
+connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+while not ended.is_set():
+    for name, ask in (("livez", ("GET", "/livez", None)), ("call", ("POST", "/tools/other/invoke", body))):
+        began = time.monotonic()
+        connection.request(*ask, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        said = answer.read()
+        assert answer.status == 200, (name, answer.status, said)
+        seconds[name].append(time.monotonic() - began)
+    time.sleep(0.005)
+print(json.dumps(seconds))
+"""
+
+
+def memory(crib, field):
+    """VmRSS or VmHWM in bytes."""
+    status = pathlib.Path(f"/proc/{crib.pid}/status")
+    if not status.exists():
+        pytest.skip("needs /proc to measure memory")
+    return int(re.search(field + r":\s+(\d+)", status.read_text()).group(1)) * 1024
+
+
+class Probe:
+    """Other callers, for as long as the block takes."""
+
+    def __init__(self, crib):
+        self.command = [sys.executable, "-I", "-c", PROBE, str(crib.port)]
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, *_):
+        said, _ = self.process.communicate(timeout=120)
+        assert self.process.returncode == 0, "another caller was not answered"
+        self.waits = {name: sorted(waits) for name, waits in json.loads(said).items()}
+
+    def at(self, name, share):
+        waits = self.waits[name]
+        return waits[min(len(waits) - 1, int(len(waits) * share))]
+
+    def figures(self):
+        return ", ".join(f"{name} p50 {self.at(name, .5) * 1000:.1f} p99 {self.at(name, .99) * 1000:.1f} max {self.waits[name][-1] * 1000:.1f} ms"
+                         f" of {len(self.waits[name])}" for name in self.waits)
+
+
+def attack(crib, requests, at_once=AT_ONCE, seconds=ATTACK_SECONDS):
+    """Sends them, so many at once; how many were answered in time, and the slowest."""
+    waiting, answered, deadline = queue.Queue(), [], time.monotonic() + seconds
+    for request in requests:
+        waiting.put(request)
+
+    def send():
+        while time.monotonic() < deadline:
+            try:
+                name, (method, path, headers, body) = waiting.get_nowait()
+            except queue.Empty:
+                return
+            began = time.monotonic()
+            reply = crib.request(method, hostile.target(path), body.encode(), headers=headers, timeout=120)
+            answered.append((time.monotonic() - began, name, reply.status))
+
+    threads = [threading.Thread(target=send) for _ in range(at_once)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answered) + waiting.qsize() == len(requests), "a request was not answered"
+    assert all(status < 500 or status in (502, 503, 504) for _, _, status in answered), answered
+    return sorted(answered, reverse=True)
+
+
+def serve(start):
+    manifest = hostile.manifest()
+    manifest["tools"]["other"] = {"kind": "native", "use": "calculator"}
+    crib = start(manifest)
+    ok(crib.invoke("other", {"expression": "6*7"}))
+    return crib
+
+
+def is_violations(name):
+    """Lists with many wrong items."""
+    return "anyOf" in name
+
+
+@pytest.mark.parametrize("part", ["parsers", "violations"])
+def test_others_are_answered_during_hostile_requests(start, part):
+    crib = serve(start)
+    requests = [item for item in hostile.largest().items() if is_violations(item[0]) == (part == "violations")]
+    random.Random(7).shuffle(requests)
+    with Probe(crib) as quiet:
+        time.sleep(4)
+    before = memory(crib, "VmRSS")
+    with Probe(crib) as busy:
+        answered = attack(crib, requests)
+    peak = memory(crib, "VmHWM")
+    time.sleep(8)
+    after = memory(crib, "VmRSS")
+    print(f"\n{part}: {len(answered)} of {len(requests)} requests; slowest {[(round(s, 2), n) for s, n, _ in answered[:5]]}")
+    print(f"without: {quiet.figures()}\nduring: {busy.figures()}")
+    print(f"RSS {before >> 20} MiB before, {peak >> 20} at most, {after >> 20} 8 s later")
+    for name in busy.waits:
+        p99 = busy.at(name, .99)
+        assert p99 < 1 and p99 <= max(10 * quiet.at(name, .99), FLOOR), (name, p99, answered[:5])
+    assert peak < MOST_MEMORY
+
+
+def test_memory_comes_back_after_a_burst(start):
+    """Large requests, large answers and refused arguments; each kind alone, then all of them."""
+    manifest = hostile.manifest()
+    manifest["tools"]["long"] = sh("head -c 4000000 /dev/zero | tr '\\0' x", effect="read", max_output="4MiB")
+    manifest["tools"]["other"] = {"kind": "native", "use": "calculator"}
+    crib = start(manifest)
+    for _ in range(20):
+        ok(crib.invoke("other", {"expression": "6*7"}))
+    before = memory(crib, "VmRSS")
+    json_body, many = hostile.JSON, 900_000
+    kinds = {
+        "large answers": ("POST", "/tools/long/invoke", json_body, '{"arguments":{}}'),
+        "wrong lists": ("POST", "/tools/lists/validate", json_body, '{"arguments":{"items":[' + ",".join(["{}"] * (many // 3)) + "]}}"),
+        "many keys": ("POST", "/tools/wide/invoke", json_body,
+                      '{"arguments":{' + ",".join(f'"k{n}":1' for n in range(many // 12)) + "}}"),
+        "many values": ("POST", "/tools/formats/invoke", json_body, '{"arguments":{"set":[' + ",".join(map(str, range(many // 8))) + "]}}"),
+        "broken calls": ("POST", "/calls", hostile.TEXT, "[TOOL_CALL]{\"tool_name\":\"calculator\",\"arguments\":{\"a\":[" + "1," * (many // 2)),
+    }
+    for name, request in kinds.items():
+        attack(crib, [(name, request)] * 12, at_once=12)
+        ended, full = time.monotonic(), memory(crib, "VmRSS")
+        # Nobody asks anything meanwhile: the service gives it back by itself.
+        poll(lambda: memory(crib, "VmRSS") <= before + MOST_KEPT, 8, f"memory is back after {name}")
+        print(f"\n{name}: RSS {before >> 20} MiB before, {full >> 20} at the end, {memory(crib, 'VmRSS') >> 20} after {time.monotonic() - ended:.1f} s")
+    print(f"at most {memory(crib, 'VmHWM') >> 20} MiB")
