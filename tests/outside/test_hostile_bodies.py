@@ -141,8 +141,19 @@ def test_others_are_answered_during_hostile_requests(start, part):
     assert peak < MOST_MEMORY
 
 
-def test_memory_comes_back_after_a_burst(start):
-    """Large requests, large answers and refused arguments; each kind alone, then all of them."""
+MANY = 900_000
+BURSTS = {
+    "large answers": ("POST", "/tools/long/invoke", hostile.JSON, '{"arguments":{}}'),
+    "wrong lists": ("POST", "/tools/lists/validate", hostile.JSON, '{"arguments":{"items":[' + ",".join(["{}"] * (MANY // 3)) + "]}}"),
+    "many keys": ("POST", "/tools/wide/invoke", hostile.JSON, '{"arguments":{' + ",".join(f'"k{n}":1' for n in range(MANY // 12)) + "}}"),
+    "many values": ("POST", "/tools/formats/validate", hostile.JSON, '{"arguments":{"set":[' + ",".join(map(str, range(MANY // 8))) + "]}}"),
+    "broken calls": ("POST", "/calls", hostile.TEXT, '[TOOL_CALL]{"tool_name":"calculator","arguments":{"a":[' + "1," * (MANY // 2)),
+}
+
+
+@pytest.mark.parametrize("kind", BURSTS)
+def test_memory_comes_back_after_a_burst(start, kind):
+    """Large requests, large answers, refused arguments: nobody asks anything afterwards, and the service gives it back by itself."""
     manifest = hostile.manifest()
     manifest["tools"]["long"] = sh("head -c 4000000 /dev/zero | tr '\\0' x", effect="read", max_output="4MiB")
     manifest["tools"]["other"] = {"kind": "native", "use": "calculator"}
@@ -150,19 +161,8 @@ def test_memory_comes_back_after_a_burst(start):
     for _ in range(20):
         ok(crib.invoke("other", {"expression": "6*7"}))
     before = memory(crib, "VmRSS")
-    json_body, many = hostile.JSON, 900_000
-    kinds = {
-        "large answers": ("POST", "/tools/long/invoke", json_body, '{"arguments":{}}'),
-        "wrong lists": ("POST", "/tools/lists/validate", json_body, '{"arguments":{"items":[' + ",".join(["{}"] * (many // 3)) + "]}}"),
-        "many keys": ("POST", "/tools/wide/invoke", json_body,
-                      '{"arguments":{' + ",".join(f'"k{n}":1' for n in range(many // 12)) + "}}"),
-        "many values": ("POST", "/tools/formats/invoke", json_body, '{"arguments":{"set":[' + ",".join(map(str, range(many // 8))) + "]}}"),
-        "broken calls": ("POST", "/calls", hostile.TEXT, "[TOOL_CALL]{\"tool_name\":\"calculator\",\"arguments\":{\"a\":[" + "1," * (many // 2)),
-    }
-    for name, request in kinds.items():
-        attack(crib, [(name, request)] * 12, at_once=12)
-        ended, full = time.monotonic(), memory(crib, "VmRSS")
-        # Nobody asks anything meanwhile: the service gives it back by itself.
-        poll(lambda: memory(crib, "VmRSS") <= before + MOST_KEPT, 8, f"memory is back after {name}")
-        print(f"\n{name}: RSS {before >> 20} MiB before, {full >> 20} at the end, {memory(crib, 'VmRSS') >> 20} after {time.monotonic() - ended:.1f} s")
-    print(f"at most {memory(crib, 'VmHWM') >> 20} MiB")
+    attack(crib, [(kind, BURSTS[kind])] * 12, at_once=12)
+    ended, full = time.monotonic(), memory(crib, "VmRSS")
+    poll(lambda: memory(crib, "VmRSS") <= before + MOST_KEPT, 8, "memory is back")
+    print(f"\n{kind}: RSS {before >> 20} MiB before, {full >> 20} at the end, {memory(crib, 'VmRSS') >> 20} after"
+          f" {time.monotonic() - ended:.1f} s, at most {memory(crib, 'VmHWM') >> 20}")
