@@ -71,5 +71,5 @@ pub mod tools;
 
 pub use app::{App, AppBuilder, Error};
 pub use call::{Capture, Effect, Idempotency, Limit, LimitScope, Per, ToolContext, ToolError, ToolResult};
-pub use registry::Registry;
+pub use registry::{MOST_REGISTERED, Registry};
 pub use tools::Tool;

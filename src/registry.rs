@@ -38,6 +38,9 @@ pub struct Registry {
     changes: watch::Sender<()>,
 }
 
+/// Tools that may be registered at run time. Each is built anew at every start and reload.
+pub const MOST_REGISTERED: usize = 1000;
+
 /// Why a change was not made; nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
@@ -52,6 +55,11 @@ pub enum ChangeError {
         /// Whose it is, as the rest of the sentence.
         whose: String,
     },
+    /// [`MOST_REGISTERED`] others are registered.
+    #[error(
+        "`{0}` has no room: {MOST_REGISTERED} tools are registered, which is the most there may be; DELETE one first"
+    )]
+    TooMany(String),
     /// There is no such tool.
     #[error("there is no registered tool `{0}`")]
     Unknown(String),
@@ -201,7 +209,7 @@ impl Registry {
     /// the name is new.
     ///
     /// # Errors
-    /// When a name is taken, the tool cannot be built, or the ledger cannot write.
+    /// When a name is taken, [`MOST_REGISTERED`] others are there, the tool cannot be built, or the ledger cannot write.
     pub async fn put(&self, tool: Tool, kept: Registered) -> Result<(Arc<Entry>, bool), ChangeError> {
         let _one_at_a_time = self.deciding.lock().await;
         let switches = self.switches().await?;
@@ -209,6 +217,11 @@ impl Registry {
         let entry = before.build(tool, &self.bench(&before, &switches))?;
         // Tried before it is kept, and again since the program may have added a tool meanwhile.
         with(&before, &entry)?;
+        // Those that are set aside count too: the ledger keeps them.
+        let there = self.shared.ledger.registered().await?;
+        if there.len() >= MOST_REGISTERED && !there.iter().any(|other| other.name == kept.name) {
+            return Err(ChangeError::TooMany(kept.name));
+        }
         self.shared.ledger.register(kept).await?;
         let _one_at_a_time = self.added();
         let current = self.catalog();

@@ -27,7 +27,9 @@ impl From<ChangeError> for Error {
         match error {
             ChangeError::Tool(error) => Self::Tool(error),
             ChangeError::Ledger(error) => Self::Ledger(error),
-            ChangeError::Taken { name, .. } | ChangeError::Unknown(name) => Self::Tool(BuildError::Duplicate(name)),
+            ChangeError::Taken { name, .. } | ChangeError::Unknown(name) | ChangeError::TooMany(name) => {
+                Self::Tool(BuildError::Duplicate(name))
+            }
         }
     }
 }

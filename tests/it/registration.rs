@@ -214,3 +214,51 @@ async fn nothing_changes_when_the_ledger_cannot_keep_it() {
     }
     assert!(app.registry().has("weather") && !app.registry().has("new"));
 }
+
+#[tokio::test]
+async fn at_most_a_thousand_are_registered() {
+    let app = TestApp::new([]).await;
+    let ledger = &app.registry().shared().ledger;
+    let kept = |at: usize| toolcrib::ledger::Registered {
+        name: format!("t{at}"),
+        definition: definition().to_string(),
+        by: "ann".into(),
+        at: "2026-06-15T12:00:00Z".parse().unwrap(),
+    };
+    for at in 0..toolcrib::MOST_REGISTERED {
+        ledger.register(kept(at)).await.unwrap();
+    }
+    let (status, problem) = app.put("/tools/another", definition()).await;
+    assert_eq!((status.as_u16(), &problem["kind"]), (409, &json!("invalid_request")));
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("`another`") && detail.contains("1000"), "{detail}");
+    assert_eq!(app.get("/tools/another").await.0, 404);
+    // One of them may be replaced, and one that goes makes room.
+    assert_eq!(app.put("/tools/t7", with("aliases", json!(["seven"]))).await.0, 201);
+    assert_eq!(app.put("/tools/t7", definition()).await.0, 200);
+    assert_eq!(app.put("/tools/another", definition()).await.0, 409);
+    assert_eq!(app.delete("/tools/t7").await.0, 200);
+    assert_eq!(app.put("/tools/another", definition()).await.0, 201);
+}
+
+#[tokio::test]
+async fn names_that_differ_in_case_are_taken() {
+    let manifest = "calls: {name_matching: exact}\n\
+                    tools: {get_weather: {kind: native, use: calculator, aliases: [Forecast-Now], enabled: false}}\n";
+    let app = TestApp::with_manifest(manifest, []).await;
+    for (name, aliases) in [
+        ("GET_WEATHER", json!([])),
+        ("Get-Weather", json!([])),
+        ("get.weather", json!([])),
+        ("Functions.Get_Weather", json!([])),
+        ("forecast_now", json!([])),
+        ("free", json!(["Get_weather"])),
+        ("free", json!(["FORECAST.NOW"])),
+    ] {
+        let (status, problem) = app.put(&format!("/tools/{name}"), with("aliases", aliases)).await;
+        assert_eq!((status.as_u16(), &problem["kind"]), (409, &json!("invalid_request")), "{name}");
+        assert!(problem["detail"].as_str().unwrap().contains("another spelling of `get_weather`"), "{problem}");
+    }
+    assert_eq!(app.get("/tools?origin=registered").await.1["tools"], json!([]));
+    assert_eq!(app.registry().shared().ledger.registered().await.unwrap(), []);
+}
