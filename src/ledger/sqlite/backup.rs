@@ -5,7 +5,7 @@
 //! only when it is whole, checked and on disk.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,7 @@ pub(super) async fn backup(from: &Path, to: &Path) -> Result<u64, Error> {
             "SQLite takes a file of this name for a part of the ledger itself: name another file",
         ));
     }
+    remove_leftovers(&to);
     let copy = Partial::create(&to)?;
     let Some(name) = copy.path.to_str() else { return Err(refused(&to, "a name in UTF-8 is needed")) };
 
@@ -94,6 +95,8 @@ async fn begin_anew(copy: &Path) -> Result<(), sqlx::Error> {
 /// The copy under its working name; removed unless it is finished.
 struct Partial {
     path: PathBuf,
+    /// Locked for as long as the copy is being made: a process that was killed holds no lock.
+    _lock: File,
     stop: Arc<AtomicBool>,
     finished: bool,
 }
@@ -102,10 +105,17 @@ impl Partial {
     /// Makes the empty file, readable for its owner alone: SQLite writes into it and leaves its mode as it is. Its name
     /// is its own: SQLite may be busy with an earlier one for a moment after that was given up.
     fn create(to: &Path) -> Result<Self, Error> {
-        let path = beside(to, &format!(".{}.partial", Uuid::now_v7().simple()));
-        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        made.map_err(|error| refused(to, error))?;
-        Ok(Self { path, stop: Arc::default(), finished: false })
+        loop {
+            let path = beside(to, &format!(".{}{PARTIAL}", Uuid::now_v7().simple()));
+            let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+            let file = made.map_err(|error| refused(to, error))?;
+            // Where files cannot be locked, nobody takes the file for a leftover either.
+            let is_free = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+            // Another backup may have taken it for a leftover in between.
+            if is_free && path.symlink_metadata().is_ok() {
+                return Ok(Self { path, _lock: file, stop: Arc::default(), finished: false });
+            }
+        }
     }
 
     /// Brings the copy to disk and gives it its name.
@@ -137,6 +147,29 @@ impl Drop for Partial {
         if !self.finished {
             let _ = fs::remove_file(&self.path);
             let _ = fs::remove_file(beside(&self.path, "-journal"));
+        }
+    }
+}
+
+/// How names of unfinished copies end.
+const PARTIAL: &str = ".partial";
+
+/// Removes unfinished copies of backups to `to` whose processes are gone. What goes wrong is in nobody's way.
+fn remove_leftovers(to: &Path) {
+    let (Some(folder), Some(name)) = (to.parent(), to.file_name().and_then(|name| name.to_str())) else { return };
+    let is_leftover = |file: &str| {
+        let id = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(PARTIAL));
+        id.is_some_and(|id| Uuid::try_parse(id).is_ok_and(|parsed| parsed.simple().to_string() == id))
+    };
+    for found in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !found.file_name().to_str().is_some_and(is_leftover) || !found.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        let path = found.path();
+        let Ok(file) = OpenOptions::new().write(true).open(&path) else { continue };
+        if file.try_lock().is_ok() && fs::remove_file(&path).is_ok() {
+            let _ = fs::remove_file(beside(&path, "-journal"));
+            tracing::info!(file = %path.display(), "what a backup left that was killed is removed");
         }
     }
 }
