@@ -43,21 +43,34 @@ struct Calls {
     closed: bool,
 }
 
-#[derive(Clone)]
 struct Call {
-    invocation: Invocation,
-    effect: Effect,
-    /// Its row, once it has ended and until that is committed: who has an answer finds it in the ledger's lists.
-    ended: Option<Arc<Row>>,
+    stage: Stage,
     /// Tripped when it leaves this table; there once somebody waits for that.
     gone: Option<CancellationToken>,
 }
 
-impl Call {
+#[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "most are running; a box would cost each call an allocation")]
+enum Stage {
+    /// It runs.
+    Running(Invocation, Effect),
+    /// It has ended, and its row is not committed yet: who has an answer finds it in the ledger's lists. Its arguments
+    /// are not kept here: what waits is bounded by the size of the rows.
+    Ended(Arc<Row>),
+}
+
+impl Stage {
     fn row(&self) -> Arc<Row> {
-        match &self.ended {
-            Some(row) => row.clone(),
-            None => Arc::new(row(&self.invocation, self.effect)),
+        match self {
+            Self::Ended(row) => row.clone(),
+            Self::Running(invocation, effect) => Arc::new(row(invocation, *effect)),
+        }
+    }
+
+    fn cancel(&self) -> Option<CancellationToken> {
+        match self {
+            Self::Running(invocation, _) => Some(invocation.cancel.clone()),
+            Self::Ended(_) => None,
         }
     }
 }
@@ -70,7 +83,8 @@ impl Running {
         if calls.closed && invocation.lineage.parent.is_none() {
             return None;
         }
-        calls.by_id.insert(invocation.id, Call { invocation: invocation.clone(), effect, ended: None, gone: None });
+        let stage = Stage::Running(invocation.clone(), effect);
+        calls.by_id.insert(invocation.id, Call { stage, gone: None });
         // Counted from here on: whoever waits for the calls to end waits for this one too.
         Some(Entered { id: invocation.id, running: self.clone(), _task: self.tasks.token() })
     }
@@ -83,14 +97,14 @@ impl Running {
 
     /// Running calls as rows, and those that have ended and are not committed yet.
     pub fn list(&self) -> Vec<Arc<Row>> {
-        let calls: Vec<Call> = self.lock().by_id.values().cloned().collect();
-        calls.iter().map(Call::row).collect()
+        let stages: Vec<Stage> = self.lock().by_id.values().map(|call| call.stage.clone()).collect();
+        stages.iter().map(Stage::row).collect()
     }
 
     /// A running call as a row.
     pub fn get(&self, id: InvocationId) -> Option<Arc<Row>> {
-        let found = self.lock().by_id.get(&id).cloned();
-        found.map(|call| call.row())
+        let found = self.lock().by_id.get(&id).map(|call| call.stage.clone());
+        found.map(|stage| stage.row())
     }
 
     /// Cancels a call that has not ended, whatever happens to it when its caller leaves. What is returned is tripped
@@ -99,7 +113,7 @@ impl Running {
         let mut calls = self.lock();
         let call = calls.by_id.get_mut(&id)?;
         let gone = call.gone.get_or_insert_default().clone();
-        let cancel = call.ended.is_none().then(|| call.invocation.cancel.clone());
+        let cancel = call.stage.cancel();
         drop(calls);
         cancel.iter().for_each(CancellationToken::cancel);
         Some(gone)
@@ -172,7 +186,7 @@ impl Running {
     /// Cancels every running call.
     pub fn cancel_all(&self) {
         let tokens: Vec<CancellationToken> =
-            self.lock().by_id.values().map(|call| call.invocation.cancel.clone()).collect();
+            self.lock().by_id.values().filter_map(|call| call.stage.cancel()).collect();
         tokens.iter().for_each(CancellationToken::cancel);
     }
 
@@ -199,9 +213,12 @@ pub struct Entered {
 impl Entered {
     /// The call has ended with this row.
     pub fn ended(&self, row: Arc<Row>) {
-        if let Some(call) = self.running.lock().by_id.get_mut(&self.id) {
-            call.ended = Some(row);
-        }
+        let mut calls = self.running.lock();
+        let call = calls.by_id.get_mut(&self.id);
+        let before = call.map(|call| std::mem::replace(&mut call.stage, Stage::Ended(row)));
+        drop(calls);
+        // Long arguments take a while to drop: not under the lock.
+        drop(before);
     }
 }
 

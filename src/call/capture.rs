@@ -11,9 +11,10 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use super::error::Failure;
+use super::error::{Failure, Violation};
 use super::json::{JsonObject, canonical};
 use super::kind::ErrorKind;
+use super::truncated;
 
 /// What the ledger keeps of arguments and results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
@@ -109,6 +110,27 @@ impl Received {
             Self::Digest(digest) => digest.to_column(),
         }
     }
+
+    /// As it stands in the ledger once the call was refused: what is longer than 1 KiB is a
+    /// [`Truncated`](super::Truncated).
+    pub fn to_short_column(&self) -> String {
+        match self {
+            Self::Whole(arguments) => truncated::short_column(&**arguments),
+            Self::Digest(digest) => digest.to_column(),
+        }
+    }
+}
+
+/// Longest text in the record of a refusal, in bytes.
+const LONGEST_WORDS: usize = 512;
+/// Bytes of violations in that record; the others are left out.
+const VIOLATION_BYTES: usize = 4 << 10;
+
+fn shorten(text: &mut String) {
+    if text.len() > LONGEST_WORDS {
+        text.truncate(text.floor_char_boundary(LONGEST_WORDS));
+        text.push('…');
+    }
 }
 
 /// What stands in the place of words that are not kept.
@@ -154,6 +176,22 @@ impl Failure {
         }
         self
     }
+
+    /// The failure as a ledger keeps it of a refused call: its texts may quote what was asked, however long that is.
+    #[must_use]
+    pub fn shortened(mut self) -> Self {
+        let mut room = VIOLATION_BYTES;
+        self.violations.retain_mut(|violation| {
+            let Violation { pointer, keyword, message, schema_pointer } = violation;
+            [&mut *pointer, &mut *message, &mut *schema_pointer].into_iter().for_each(shorten);
+            let bytes = pointer.len() + keyword.len() + message.len() + schema_pointer.len();
+            room = room.saturating_sub(bytes);
+            room > 0
+        });
+        shorten(&mut self.detail);
+        shorten(&mut self.for_model);
+        self
+    }
 }
 
 #[cfg(test)]
@@ -186,6 +224,24 @@ mod tests {
         for text in [r#"{"hmac_sha256":"x","bytes":1}"#, "null", "", r#"["hmac-sha256"]"#, r#"["md5","x",1]"#] {
             assert_eq!(Digest::from_column(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_refusal_is_short_whatever_it_quotes() {
+        let long = "☃".repeat(100_000);
+        let violation = |at: usize| Violation {
+            pointer: format!("/{at}/{long}"),
+            keyword: "type".into(),
+            message: long.clone(),
+            schema_pointer: "/type".into(),
+        };
+        let error = CallError::InvalidArguments((0..50).map(violation).collect());
+        let kept = Failure::of(&error, Effect::Read).shortened();
+        let json = serde_json::to_string(&kept).unwrap();
+        assert!(json.len() < 8 << 10, "{}", json.len());
+        assert!(kept.violations.len() > 2 && kept.violations[0].pointer.starts_with("/0/☃"));
+        let short = Failure::of(&CallError::Cancelled { started: true }, Effect::Read);
+        assert_eq!(short.clone().shortened(), short);
     }
 
     #[test]

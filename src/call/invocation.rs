@@ -38,6 +38,12 @@ impl InvocationId {
         Self(Uuid::from_u128(u128::from(millis) << 80))
     }
 
+    /// When it was made, to the millisecond; `None` if the id is no UUIDv7.
+    pub fn made_at(&self) -> Option<Timestamp> {
+        let (seconds, nanos) = self.0.get_timestamp().filter(|_| self.0.get_version_num() == 7)?.to_unix();
+        Timestamp::new(i64::try_from(seconds).ok()?, i32::try_from(nanos).ok()?).ok()
+    }
+
     /// The sixteen bytes, in sort order.
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()

@@ -24,6 +24,7 @@ mod stored;
 mod subcalls;
 mod tool_error;
 mod trace;
+mod truncated;
 pub mod units;
 mod unreadable;
 
@@ -52,4 +53,5 @@ pub use stored::{NotStored, StoredResults};
 pub use subcalls::{LEVELS, Lineage, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, Wanted};
 pub use tool_error::ToolError;
 pub use trace::TraceContext;
+pub use truncated::Truncated;
 pub use unreadable::Unreadable;

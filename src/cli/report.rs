@@ -24,7 +24,14 @@ impl From {
     async fn open(&self) -> Result<std::sync::Arc<dyn ledger::Ledger>, Failure> {
         let url = self.ledger.clone().unwrap_or_else(|| DEFAULT_LEDGER.into());
         let durability = ledger::Durability::default();
-        let settings = ledger::Settings { url, base: PathBuf::new(), durability, retention: None, accept_loss: false };
+        let settings = ledger::Settings {
+            url,
+            base: PathBuf::new(),
+            durability,
+            retention: None,
+            max_bytes: None,
+            accept_loss: false,
+        };
         ledger::open_to_read(&settings).await.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -240,6 +240,33 @@ pub(super) fn missing() -> ApiError {
     ApiError::NotFound("there is no such invocation".into())
 }
 
+/// How much earlier than a call the row may begin that it shares.
+const SHARED_FOR: SignedDuration = SignedDuration::from_secs(2);
+/// Rows that are looked at for one that a call may share.
+const LOOKED_AT: u32 = 300;
+
+/// Why there is no row of this id: it may have been refused and share the row of another call.
+async fn missing_or_shared(registry: &Registry, caller: &Caller, id: InvocationId) -> ApiError {
+    let Some(since) = id.made_at().and_then(|at| at.checked_sub(SHARED_FOR).ok()) else { return missing() };
+    let query = Query {
+        caller: (!caller.admin).then(|| caller.name.to_string()),
+        state: Some(CallState::Refused),
+        since: Some(since),
+        before: Some(id),
+        limit: LOOKED_AT,
+        ..Query::default()
+    };
+    let rows = registry.shared().ledger.list(&query).await.unwrap_or_default();
+    match rows.iter().find(|row| row.count > 1) {
+        Some(shared) => ApiError::NotFound(format!(
+            "there is no such invocation; of more than 100 refused calls in a second those of one tool share a row, such \
+             as {} (see `count`)",
+            shared.id
+        )),
+        None => missing(),
+    }
+}
+
 /// Somebody else's call is not there at all: ids must not be worth guessing.
 fn may_see(caller: &Caller, row: &Row) -> bool {
     caller.admin || row.caller == caller.name
@@ -270,7 +297,7 @@ pub(super) async fn find(registry: &Registry, caller: &Caller, id: InvocationId)
             Found { row: Row::clone(&row), attempts, origin_result }
         }
         (None, Some(found)) => found,
-        (None, None) => return Err(missing()),
+        (None, None) => return Err(missing_or_shared(registry, caller, id).await),
     };
     if !may_see(caller, &found.row) {
         return Err(missing());

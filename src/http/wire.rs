@@ -13,7 +13,7 @@ use super::problem::ApiError;
 use crate::call::{
     Answer, CacheMode, CacheScope, CacheStatus, Capture, Coercion, Content, Definition, Digest, Effect, EnvVar,
     ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, Page, ToolName,
-    fields, json as strict,
+    Truncated, fields, json as strict,
 };
 use crate::catalog::{Entry, definition_hash};
 use crate::ledger::{Row, State};
@@ -432,17 +432,24 @@ pub struct InvocationView {
     /// Milliseconds from begin to end; null while it runs.
     #[schema(required)]
     pub duration_ms: Option<f64>,
-    /// The arguments as they came; null where only a digest is kept, and in a list when they are longer than 16 KiB.
+    /// The arguments as they came; null where only a digest or their beginning is kept, and in a list when they are longer
+    /// than 16 KiB.
     #[schema(value_type = Option<HashMap<String, Value>>, required)]
     pub arguments: Option<Box<RawValue>>,
     /// Stands for arguments that are not kept (`capture: digest`); else null.
     pub arguments_digest: Option<Digest>,
+    /// Stands for the arguments of a refused call that are longer than 1 KiB; else null.
+    pub arguments_truncated: Option<Truncated>,
+    /// How many calls this stands for: 1, but for refused calls of one caller beyond 100 in a second. Those of one tool and
+    /// kind share the row of their first.
+    pub count: u64,
 }
 
 impl From<&Row> for InvocationView {
     fn from(row: &Row) -> Self {
         let arguments_digest = Digest::from_column(&row.arguments);
-        let kept = arguments_digest.is_none() && &*row.arguments != "null";
+        let arguments_truncated = Truncated::from_column(&row.arguments);
+        let kept = arguments_digest.is_none() && arguments_truncated.is_none() && &*row.arguments != "null";
         Self {
             invocation_id: row.id.to_string(),
             tool: row.tool.to_string(),
@@ -459,6 +466,8 @@ impl From<&Row> for InvocationView {
             duration_ms: row.duration_us.map(|us| us as f64 / 1000.0),
             arguments: kept.then(|| RawValue::from_string(row.arguments.to_string()).ok()).flatten(),
             arguments_digest,
+            arguments_truncated,
+            count: row.count,
         }
     }
 }

@@ -33,6 +33,7 @@ pub(super) fn row(tool: &str, caller: &str, at: Timestamp) -> Row {
         fingerprint: None,
         parent: None,
         key_until: None,
+        count: 1,
     }
 }
 
@@ -254,6 +255,99 @@ async fn what_is_too_old_is_deleted_a_few_at_a_time(ledger: &dyn Ledger) {
     assert_eq!(ledger.used(&[charge(9, Per::Lifetime)], late).await.unwrap()[0].used, 1, "counters stay");
 }
 
+async fn refusals_beyond_a_hundred_a_second_share_rows(ledger: &dyn Ledger) {
+    let refuse = async |caller: &str, tool: &str, at: Timestamp| {
+        let refused =
+            Row { kind: Some(ErrorKind::Forbidden), ..Row::clone(&ended(&row(tool, caller, at), State::Refused)) };
+        ledger.record(Arc::new(refused.clone())).await.unwrap();
+        refused
+    };
+    let mut last = None;
+    for caller in ["a", "b"] {
+        for call in 0..120 {
+            refuse(caller, if call % 2 == 0 { "t" } else { "u" }, now()).await;
+        }
+        // Such as ran have rows of their own, however many.
+        ledger.record(ended(&row("t", caller, now()), State::Succeeded)).await.unwrap();
+        last = Some(refuse(caller, "t", now()).await);
+    }
+    let of_a = Query { caller: Some("a".into()), state: Some(State::Refused), limit: 500, ..Query::default() };
+    let rows = ledger.list(&of_a).await.unwrap();
+    let counts: Vec<u64> = rows.iter().map(|row| row.count).collect();
+    assert_eq!((counts.len(), &counts[..3]), (102, &[10, 11, 1][..]));
+    assert_eq!((&*rows[0].tool, &*rows[1].tool), ("u", "t"));
+    let shared = ledger.get(rows[1].id).await.unwrap().unwrap().row;
+    assert_eq!(
+        (shared.count, shared.kind, shared.arguments),
+        (11, Some(ErrorKind::Forbidden), rows[1].arguments.clone())
+    );
+    assert!(ledger.get(last.unwrap().id).await.unwrap().is_none());
+    // The next second begins anew.
+    let next = refuse("a", "t", now() + 1.second()).await;
+    assert_eq!(ledger.get(next.id).await.unwrap().unwrap().row.count, 1);
+    ledger.flush().await.unwrap();
+    let usage = ledger.usage(Some("a")).await.unwrap();
+    let totals: Vec<_> = usage.iter().map(|of| (of.calls, of.succeeded, of.refused)).collect();
+    assert_eq!(totals, [(63, 1, 62), (60, 0, 60)]);
+}
+
+async fn what_nothing_promises_is_trimmed_oldest_first(ledger: &dyn Ledger) {
+    let observed = async |state: State| {
+        let row = Row { effect: Effect::Read, ..Row::clone(&ended(&row("t", "a", now()), state)) };
+        ledger.record(Arc::new(row.clone())).await.unwrap();
+        row.id
+    };
+    let reserved = async |state: State, charges: Vec<Charge>| {
+        let row = row("t", "a", now());
+        ledger.reserve(row.clone(), charges).await.unwrap();
+        if state != State::Reserved {
+            ledger.settle(ended(&row, state), vec![]).await.unwrap();
+        }
+        row.id
+    };
+    let there = async |id| ledger.get(id).await.unwrap().is_some();
+    let kept = [
+        reserved(State::Succeeded, vec![charge(9, Per::Lifetime)]).await,
+        reserved(State::Succeeded, vec![]).await,
+        reserved(State::Reserved, vec![]).await,
+        reserved(State::Unknown, vec![]).await,
+    ];
+    let first = observed(State::Succeeded).await;
+    let failed =
+        AttemptRow { invocation: first, attempt: 1, kind: ErrorKind::Internal, message: "x".into(), duration_us: 7 };
+    ledger.attempt(failed).await.unwrap();
+    let refused = [observed(State::Refused).await, reserved(State::Refused, vec![]).await];
+    let last = observed(State::Failed).await;
+    let stored = |key: u8, expires_at: Timestamp| StoredResult {
+        key: [key; 32],
+        tool: "t".into(),
+        origin: first,
+        result: "{}".into(),
+        stored_at: now(),
+        expires_at,
+    };
+    for result in [stored(1, now() + 1.minute()), stored(2, now() + 1.hour())] {
+        ledger.store(result).await.unwrap();
+    }
+    ledger.flush().await.unwrap();
+    let later = now() + 30.minutes();
+    assert_eq!(ledger.trim(later, 2).await.unwrap(), 1, "a result that has expired");
+    assert_eq!(ledger.trim(later, 2).await.unwrap(), 2);
+    assert!(!there(first).await && !there(refused[0]).await && there(refused[1]).await);
+    assert_eq!(ledger.trim(later, 2).await.unwrap(), 1);
+    assert!(!there(refused[1]).await && there(last).await, "the newest stays");
+    assert_eq!(ledger.trim(later, 2).await.unwrap(), 1, "the other result");
+    assert!(ledger.stored(&[2; 32], now()).await.unwrap().is_none());
+    assert_eq!(ledger.trim(later, 2).await.unwrap(), 0);
+    for id in kept {
+        assert!(there(id).await);
+    }
+    let usage = ledger.usage(None).await.unwrap();
+    assert_eq!((usage[0].calls, usage[0].refused), (8, 2), "totals are of all calls there were");
+    assert_eq!(ledger.used(&[charge(9, Per::Lifetime)], now()).await.unwrap()[0].used, 1);
+    assert_eq!(ledger.drift().await.unwrap(), 0);
+}
+
 async fn a_key_is_held_by_one_call_until_its_time_is_over(ledger: &dyn Ledger) {
     let keyed = |caller: &str, at: Timestamp| {
         let (key, print) = (Some("k".into()), Some("f".into()));
@@ -330,7 +424,8 @@ macro_rules! contract {
         contract!(@ $open, rows_settle_once, failed_tries_and_origins_are_found_with_their_call, calls_of_a_tool_are_found_by_the_call_above, limits_hold_to_the_unit,
             refunds_give_back_one_unit_of_their_own_window, lists_are_newest_first_filtered_and_paged,
             results_are_kept_until_they_expire_or_are_purged, a_key_is_held_by_one_call_until_its_time_is_over,
-            what_is_too_old_is_deleted_a_few_at_a_time,
+            what_is_too_old_is_deleted_a_few_at_a_time, refusals_beyond_a_hundred_a_second_share_rows,
+            what_nothing_promises_is_trimmed_oldest_first,
             switches_are_kept, registered_tools_are_kept_replaced_and_forgotten, closed_means_no_more_writes);
 
         #[tokio::test(flavor = "multi_thread")]
@@ -353,7 +448,14 @@ pub(super) mod sqlite {
 
     pub(in crate::ledger) fn settings() -> Settings {
         let (url, durability) = ("sqlite://test.db".into(), Durability::Tiered);
-        Settings { url, base: std::path::PathBuf::new(), durability, retention: None, accept_loss: false }
+        Settings {
+            url,
+            base: std::path::PathBuf::new(),
+            durability,
+            retention: None,
+            max_bytes: None,
+            accept_loss: false,
+        }
     }
 
     pub(in crate::ledger) async fn open() -> (Arc<dyn Ledger>, tempfile::TempDir) {

@@ -80,6 +80,11 @@ pub trait Ledger: Send + Sync + 'static {
     /// other counters stay.
     async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error>;
 
+    /// Deletes up to `at_most` of the oldest calls that nothing promises (they were not committed before their tool ran, or
+    /// were refused), with their failed tries, or stored results: such as have expired at `now` first, others when no
+    /// such call is left. Says how many went. Totals and counters stay.
+    async fn trim(&self, now: Timestamp, at_most: u32) -> Result<u64, Error>;
+
     /// Tools that were registered at run time, by name.
     async fn registered(&self) -> Result<Vec<Registered>, Error>;
 

@@ -1,6 +1,6 @@
 //! A ledger that forgets, for tests under a paused clock: SQLite's thread does not know about paused time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::latency::Latencies;
+use super::refusals::{Place, Refusals};
 use super::*;
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -26,6 +27,9 @@ struct Tables {
     switches: BTreeMap<String, bool>,
     totals: BTreeMap<(Arc<str>, Arc<str>), (UsageRow, Latencies)>,
     registered: BTreeMap<String, Registered>,
+    /// Calls that were committed before their tool ran.
+    promised: HashSet<InvocationId>,
+    refusals: Refusals<()>,
     closed: bool,
 }
 
@@ -42,6 +46,14 @@ impl Tables {
 
     fn record(&mut self, row: &Row) {
         if !self.rows.contains_key(&row.id) {
+            if row.state == State::Refused
+                && let Place::Shared { row: shared, count, .. } = self.refusals.place(row, |_| ())
+            {
+                self.begun(row);
+                self.ended(row);
+                self.rows.entry(shared).and_modify(|shared| shared.count = count);
+                return;
+            }
             self.begun(row);
             self.ended(row);
             self.rows.insert(row.id, row.clone());
@@ -102,6 +114,7 @@ impl Ledger for Memory {
             tables.quota.insert(key(&one.charge), (one.window_start, one.used));
         }
         tables.begun(&row);
+        tables.promised.insert(row.id);
         tables.rows.insert(row.id, row);
         Ok(Reservation { charged })
     }
@@ -226,6 +239,33 @@ impl Ledger for Memory {
             tables.attempts.retain(|attempt| attempt.invocation != *id);
         }
         Ok(old.len() as u64)
+    }
+
+    async fn trim(&self, now: Timestamp, at_most: u32) -> Result<u64, Error> {
+        let mut tables = self.open_tables()?;
+        let is_free = |row: &&Row| {
+            let ended = !matches!(row.state, State::Reserved | State::Unknown);
+            ended && (row.state == State::Refused || !tables.promised.contains(&row.id))
+        };
+        let newest = tables.rows.keys().next_back().copied();
+        let free = tables.rows.values().filter(is_free).map(|row| row.id).filter(|id| Some(*id) != newest);
+        let mut free: Vec<InvocationId> = free.collect();
+        let results = |tables: &Tables, expired: bool| -> Vec<[u8; 32]> {
+            let there = tables.results.values().filter(|result| !expired || result.expires_at <= now);
+            there.take(at_most as usize).map(|result| result.key).collect()
+        };
+        let expired = results(&tables, true);
+        let gone = if expired.is_empty() && free.is_empty() { results(&tables, false) } else { expired };
+        if !gone.is_empty() {
+            gone.iter().for_each(|key| drop(tables.results.remove(key)));
+            return Ok(gone.len() as u64);
+        }
+        free.truncate(at_most as usize);
+        for id in &free {
+            tables.rows.remove(id);
+            tables.attempts.retain(|attempt| attempt.invocation != *id);
+        }
+        Ok(free.len() as u64)
     }
 
     async fn drift(&self) -> Result<u64, Error> {

@@ -11,16 +11,17 @@ mod latency;
 pub(crate) mod memory;
 mod open;
 mod record;
+mod refusals;
 mod sqlite;
 mod upkeep;
 mod watch;
 
 pub use end::{End, Unreadable};
 pub use engine::{Held, Ledger};
-pub use open::{Durability, Error, Settings, folder, open, open_to_read, open_watched};
+pub use open::{Durability, Error, SMALLEST, Settings, folder, open, open_to_read, open_watched};
 pub use record::{
     AttemptRow, Found, LISTED_ARGUMENTS, Query, Registered, Reservation, ReserveError, Row, State, StoredResult,
     Switch, UsageRow,
 };
 pub use upkeep::{mind_the_clock, retain, verify};
-pub use watch::Watch;
+pub use watch::{Size, Watch};

@@ -20,6 +20,9 @@ pub enum Durability {
     Strict,
 }
 
+/// Smallest bound on the file, in bytes: several commits must fit into it.
+pub const SMALLEST: u64 = 16 << 20;
+
 /// Where the ledger is and how it writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -31,6 +34,8 @@ pub struct Settings {
     pub durability: Durability,
     /// How long calls are kept after they began; `None`: for good.
     pub retention: Option<Duration>,
+    /// Bound on the file, in bytes; `None`: there is none. See [`SMALLEST`].
+    pub max_bytes: Option<u64>,
     /// Go on with a ledger that has lost acknowledged commits ([`Error::Missing`]).
     pub accept_loss: bool,
 }

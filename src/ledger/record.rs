@@ -104,13 +104,15 @@ pub struct Row {
     pub parent: Option<InvocationId>,
     /// Until when the call holds its key, so that no other can have it; `None`: not, or not any more.
     pub key_until: Option<Timestamp>,
+    /// How many calls it stands for: more than one for refused calls that share a row.
+    pub count: u64,
 }
 
 impl Row {
     /// Until when a call holds its key while it runs: the last second that there is.
     pub const FOREVER: Timestamp = Timestamp::constant(253_402_207_200, 0);
 
-    /// The row of a call that has not ended.
+    /// The row of a call that has not ended; of a refused one, with short arguments.
     pub fn begun(invocation: &Invocation, effect: Effect, state: State) -> Self {
         Self {
             id: invocation.id,
@@ -125,7 +127,10 @@ impl Row {
             attempts: 0,
             started_at: invocation.started_at,
             duration_us: None,
-            arguments: invocation.received.to_column().into(),
+            arguments: match state {
+                State::Refused => invocation.received.to_short_column().into(),
+                _ => invocation.received.to_column().into(),
+            },
             result: None,
             origin: None,
             meta: None,
@@ -133,6 +138,7 @@ impl Row {
             fingerprint: None,
             parent: invocation.lineage.parent,
             key_until: None,
+            count: 1,
         }
     }
 

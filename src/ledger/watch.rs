@@ -2,6 +2,19 @@
 
 use std::time::Duration;
 
+/// How large a ledger is, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Size {
+    /// The database file.
+    pub file: u64,
+    /// Its write-ahead log.
+    pub log: u64,
+    /// What is in use in the file; the rest of it is used again.
+    pub used: u64,
+    /// The bound on the file (`ledger.max_bytes`); `None`: there is none.
+    pub max: Option<u64>,
+}
+
 /// Told by the writer, and by `upkeep.rs`. Must not block.
 pub trait Watch: Send + Sync + 'static {
     /// A commit of so many rows is done.
@@ -18,6 +31,12 @@ pub trait Watch: Send + Sync + 'static {
 
     /// The wall clock was moved by minutes at once.
     fn clock_jumped(&self);
+
+    /// The ledger is this large.
+    fn size(&self, _: Size) {}
+
+    /// So many calls or stored results were deleted to keep below the bound.
+    fn trimmed(&self, _: u64) {}
 }
 
 /// Nobody does.

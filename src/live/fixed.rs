@@ -32,7 +32,7 @@ impl Fixed {
     pub(super) fn changed(&self, now: &Self, plan: &Plan) -> Vec<&'static str> {
         let ServerSettings { max_body, max_in_flight, linger, drain, allowed_hosts, allowed_origins, allow_open } =
             &self.server;
-        let ledger::Settings { url, base, durability, retention, accept_loss: _ } = &self.ledger;
+        let ledger::Settings { url, base, durability, retention, max_bytes, accept_loss: _ } = &self.ledger;
         let keys = [
             ("server.listen", plan.listen.is_none() && self.listen != now.listen),
             ("server.max_body", *max_body != now.server.max_body),
@@ -45,6 +45,7 @@ impl Fixed {
             ("ledger.url", !plan.ledger_given && (url, base) != (&now.ledger.url, &now.ledger.base)),
             ("ledger.durability", *durability != now.ledger.durability),
             ("ledger.retention", *retention != now.ledger.retention),
+            ("ledger.max_bytes", *max_bytes != now.ledger.max_bytes),
             ("ledger.digest_key", self.digest_key != now.digest_key),
             ("cache.max_bytes", self.cache_bytes != now.cache_bytes),
         ];

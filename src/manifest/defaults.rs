@@ -17,6 +17,7 @@ impl Default for Manifest {
                 base: PathBuf::new(),
                 durability: ledger::Durability::default(),
                 retention: None,
+                max_bytes: None,
                 accept_loss: false,
             },
             capture: Capture::default(),

@@ -229,8 +229,9 @@ impl Loader<'_> {
             let base = if section.url.is_some() { base.clone() } else { PathBuf::new() };
             let url = section.url.unwrap_or_else(|| DEFAULT_LEDGER.into());
             let retention = section.retention.map(|time| time.0);
-            manifest.ledger =
-                ledger::Settings { url, base, durability: section.durability, retention, accept_loss: false };
+            let max_bytes = section.max_bytes.map(|size| size.0);
+            let durability = section.durability;
+            manifest.ledger = ledger::Settings { url, base, durability, retention, max_bytes, accept_loss: false };
         }
         if let Some(section) = self.section::<Cache>(&root, "cache", &base) {
             manifest.cache_bytes = section.max_bytes.map_or(manifest.cache_bytes, |size| size.0);
@@ -305,6 +306,11 @@ impl Loader<'_> {
         }
         if section.retention.is_some_and(|keep| keep.0.is_zero()) {
             self.findings.error(root, &key("retention"), "", "at least some time is needed: leave it out to keep all");
+        }
+        if section.max_bytes.is_some_and(|size| size.0 < ledger::SMALLEST) {
+            let smallest = bytesize::ByteSize(ledger::SMALLEST);
+            let message = format!("at least {smallest} is needed: leave it out for no bound");
+            self.findings.error(root, &key("max_bytes"), "", message);
         }
     }
 

@@ -29,6 +29,7 @@ pub(super) struct Ledger {
     pub(super) capture: Option<Capture>,
     pub(super) digest_key: Option<String>,
     pub(super) retention: Option<Time>,
+    pub(super) max_bytes: Option<Size>,
 }
 
 /// `cache:`

@@ -5,7 +5,7 @@ use std::time::Duration;
 use prometheus::{Error, Histogram, IntCounter, IntGauge};
 
 use super::families::Families;
-use crate::ledger::Watch;
+use crate::ledger::{Size, Watch};
 
 /// Rows in one commit; the writer's queue bounds them at about a thousand.
 const ROWS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
@@ -21,6 +21,10 @@ pub struct CommitMetrics {
     backlog: IntGauge,
     drift: IntGauge,
     jumps: IntCounter,
+    bytes: IntGauge,
+    used: IntGauge,
+    max: IntGauge,
+    trimmed: IntCounter,
 }
 
 impl CommitMetrics {
@@ -31,7 +35,22 @@ impl CommitMetrics {
             "Times that the wall clock was moved by more than five minutes at once.",
             &[],
         )?;
+        let trimmed = families.counters(
+            "toolcrib_ledger_trimmed_total",
+            "Calls and stored results that were deleted to keep below ledger.max_bytes.",
+            &[],
+        )?;
         Ok(Self {
+            trimmed: trimmed.with_label_values::<&str>(&[]),
+            bytes: families.gauge(
+                "toolcrib_ledger_bytes",
+                "Size of the ledger's database file and its write-ahead log, as of the last commits.",
+            )?,
+            used: families.gauge(
+                "toolcrib_ledger_used_bytes",
+                "What is in use of the ledger's database file; the rest of it is used again.",
+            )?,
+            max: families.gauge("toolcrib_ledger_max_bytes", "ledger.max_bytes; 0 if there is no bound.")?,
             jumps: jumps.with_label_values::<&str>(&[]),
             done: commits.with_label_values(&["ok"]),
             failed: commits.with_label_values(&["failed"]),
@@ -71,5 +90,16 @@ impl Watch for CommitMetrics {
 
     fn clock_jumped(&self) {
         self.jumps.inc();
+    }
+
+    fn size(&self, size: Size) {
+        let level = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.bytes.set(level(size.file + size.log));
+        self.used.set(level(size.used));
+        self.max.set(level(size.max.unwrap_or(0)));
+    }
+
+    fn trimmed(&self, rows: u64) {
+        self.trimmed.inc_by(rows);
     }
 }

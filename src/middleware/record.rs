@@ -283,7 +283,9 @@ impl Shared {
         row.attempts = meta.attempts;
         row.duration_us = Some((meta.duration_ms * 1e3) as i64);
         // Its coercions and warnings may name what was asked; without a result there is no answer to put it into.
-        row.meta = self.digests.is_none().then(|| json_text(meta)).flatten();
+        // Of a refusal, they may be as long as the arguments.
+        let keeps_meta = self.digests.is_none() && state != State::Refused;
+        row.meta = keeps_meta.then(|| json_text(meta)).flatten();
         match outcome {
             Ok(_) if origin.is_some() => row.origin = origin,
             Ok(result) => {
@@ -300,6 +302,7 @@ impl Shared {
                     // Who looks for the key looks for the call that holds it.
                     row.idempotency_key = None;
                 }
+                let failure = if state == State::Refused { failure.shortened() } else { failure };
                 row.result = json_text(&failure);
             }
         }

@@ -28,6 +28,7 @@ mod names; // which names find which tool
 mod openapi; // the committed document, and what is served to whom
 mod pages; // parts of long results, and what tools say as text
 mod problems; // every kind of failure, in README and over the wire
+mod refusals; // what is kept of refused calls
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs
 mod repeats; // the same call twice in a row within a run

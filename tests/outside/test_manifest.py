@@ -17,6 +17,7 @@ server:
 ledger:
   durability: tiered
   retention: 30d
+  max_bytes: 2GiB
 cache:
   max_bytes: 64MiB
 defaults:
@@ -266,6 +267,13 @@ def test_a_cache_condition_holds_no_secret(tmp_path):
 def test_a_digest_key_that_could_be_guessed(tmp_path):
     _, _, said = refused(check(tmp_path, "ledger: {capture: digest, digest_key: short}\n"))
     assert "ledger.digest_key" in said and "16 bytes" in said, said
+
+
+def test_a_ledger_bound_that_is_too_small(tmp_path):
+    _, _, said = refused(check(tmp_path, "ledger: {max_bytes: 15MiB}\n"))
+    assert "ledger.max_bytes" in said and "16.0 MiB" in said, said
+    _, _, said = refused(check(tmp_path, "ledger: {max_bytes: 2000000000}\n"))
+    assert "ledger.max_bytes" in said and "no size" in said, said
 
 
 def test_what_later_issues_bring(tmp_path):

@@ -12,7 +12,7 @@ use super::quota::{self, Counters, Open};
 use super::script::Script;
 use super::sum;
 use super::totals::Totals;
-use crate::call::{Charge, Charged};
+use crate::call::{Charge, Charged, InvocationId};
 
 const WRITE_ATTEMPTS: &str = "insert or ignore into attempt (invocation, attempt, kind, message, duration_us) \
     select unhex(value->>0), value->>1, value->>2, value->>3, value->>4 from json_each(?)";
@@ -33,6 +33,10 @@ const WRITE_LATENCIES: &str = "insert into usage_latency (caller, tool, bucket, 
     select value->>0, value->>1, value->>2, value->>3 from json_each(?) where true \
     on conflict do update set calls = calls + excluded.calls";
 
+/// A try to write them that failed leaves later counts behind: the highest is the right one.
+const SHARE_ROWS: &str = "update invocation set count = one.value->>1, sum = one.value->>2 from json_each(?) as one \
+    where invocation.id = unhex(one.value->>0) and invocation.count < one.value->>1";
+
 /// What one commit holds.
 #[derive(Default)]
 pub(super) struct Batch {
@@ -41,6 +45,20 @@ pub(super) struct Batch {
     pub(super) settles: Vec<(Arc<Row>, Vec<Charged>)>,
     pub(super) attempts: Vec<AttemptRow>,
     pub(super) results: Vec<StoredResult>,
+    pub(super) shares: Vec<Share>,
+}
+
+/// Refused calls that are counted in a row which is there.
+pub(super) struct Share {
+    pub(super) row: InvocationId,
+    pub(super) caller: Arc<str>,
+    pub(super) tool: Arc<str>,
+    /// Calls that the row stands for with these.
+    pub(super) count: u64,
+    /// Calls that are counted with this.
+    pub(super) added: u64,
+    /// The row's checksum when it stood for one call.
+    pub(super) sum: u32,
 }
 
 /// What became of a reservation.
@@ -53,11 +71,23 @@ impl Batch {
             && self.settles.is_empty()
             && self.attempts.is_empty()
             && self.results.is_empty()
+            && self.shares.is_empty()
     }
 
     /// How many rows of calls that have ended it has.
     pub(super) fn ends(&self) -> usize {
-        self.records.len() + self.settles.len()
+        self.records.len() + self.settles.len() + self.shares.len()
+    }
+
+    /// Counts a refused call in a row which is there, once for all calls of the batch.
+    pub(super) fn share(&mut self, share: Share) {
+        match self.shares.iter_mut().rev().find(|other| other.row == share.row) {
+            Some(other) => {
+                other.added += share.added;
+                other.count = other.count.max(share.count);
+            }
+            None => self.shares.push(share),
+        }
     }
 
     /// Takes so many of the ends and tries that came first.
@@ -65,6 +95,8 @@ impl Batch {
         let mut first = Self::default();
         move_first(&mut self.settles, &mut first.settles, &mut at_most);
         move_first(&mut self.records, &mut first.records, &mut at_most);
+        // After the rows that they count in.
+        move_first(&mut self.shares, &mut first.shares, &mut at_most);
         move_first(&mut self.attempts, &mut first.attempts, &mut at_most);
         first
     }
@@ -73,8 +105,16 @@ impl Batch {
     pub(super) fn put_back(&mut self, mut first: Self) {
         first.settles.append(&mut self.settles);
         first.records.append(&mut self.records);
+        first.shares.append(&mut self.shares);
         first.attempts.append(&mut self.attempts);
         *self = first;
+    }
+
+    /// About how many bytes its rows take.
+    pub(super) fn bytes(&self) -> usize {
+        let begun = self.reserves.iter().map(|(row, _)| row.weight());
+        let results = self.results.iter().map(|result| result.result.len());
+        begun.chain(self.ended().map(Row::weight)).chain(results).sum()
     }
 
     /// How many rows it has.
@@ -121,6 +161,9 @@ impl Batch {
         let settled = self.settles.iter().map(|(row, refunds)| (&**row, given_back(refunds)));
         script.add_rows(begun.into_iter().chain(records.clone().map(|row| (row, None))).chain(settled));
         records.chain(settles).for_each(|row| totals.ended(row));
+        self.shares.iter().for_each(|share| totals.shared(&share.caller, &share.tool, share.added));
+        let rows: Vec<_> = self.shares.iter().map(share_line).collect();
+        script.add_with(SHARE_ROWS, &rows);
         script.add_with(WRITE_TOTALS, &totals.lines());
         script.add_with(WRITE_LATENCIES, durations);
         let rows: Vec<_> = self.attempts.iter().map(attempt_line).collect();
@@ -146,6 +189,10 @@ fn move_first<T>(from: &mut Vec<T>, to: &mut Vec<T>, at_most: &mut usize) {
     let count = from.len().min(*at_most);
     *at_most -= count;
     to.extend(from.drain(..count));
+}
+
+fn share_line(share: &Share) -> impl Serialize + use<> {
+    (hex::encode(share.row.as_bytes()), share.count, sum::of_shared(share.sum, share.count))
 }
 
 fn attempt_line(row: &AttemptRow) -> impl Serialize + '_ {

@@ -39,11 +39,11 @@ impl Sqlite {
         now: Timestamp,
         watch: Arc<dyn Watch>,
     ) -> Result<Self, Error> {
-        let opened = open::open(path, now, settings.accept_loss).await?;
+        let opened = open::open(path, now, settings).await?;
         Ok(Self {
             place: path.to_owned(),
             durability: settings.durability,
-            writer: writer::spawn(opened.connection, opened.head, path, watch),
+            writer: writer::spawn(opened.connection, opened.head, path, settings.max_bytes, watch),
             readers: opened.readers,
             _lock: Some(opened.lock),
         })
@@ -159,6 +159,10 @@ impl Ledger for Sqlite {
 
     async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
         self.change(Change::Prune { before, now, at_most }).await
+    }
+
+    async fn trim(&self, now: Timestamp, at_most: u32) -> Result<u64, Error> {
+        self.committed(|reply| Op::Trim { now, at_most, reply }).await
     }
 
     async fn drift(&self) -> Result<u64, Error> {

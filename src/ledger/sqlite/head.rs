@@ -216,4 +216,32 @@ mod tests {
         }
         assert_eq!(Mark::of_text(b""), None);
     }
+
+    #[test]
+    fn one_lost_commit_is_missed() {
+        let found = |commits| Found::Mark(Mark { id: [7; 16], commits });
+        let check = |head: Found, mark: Mark, accept| head.check(Some(mark), false, Path::new("x.db"), accept);
+        let mark = Mark { id: [7; 16], commits: 41 };
+        let missed = check(found(42), mark, false);
+        assert!(matches!(missed, Err(Error::Missing { commits: 1, .. })), "{missed:?}");
+        assert!(check(found(42), mark, true).is_ok());
+        for commits in [0, 40, 41] {
+            assert!(check(found(commits), mark, false).is_ok(), "{commits}: it may lag");
+        }
+        assert!(check(found(42), Mark { id: [8; 16], commits: 1 }, false).is_ok(), "another ledger");
+    }
+
+    #[tokio::test]
+    async fn a_removed_head_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("x.db");
+        let mut head = Head::open(&database, Mark { id: [7; 16], commits: 1 });
+        std::fs::remove_file(beside(&database)).unwrap();
+        head.acknowledge(2);
+        head.sync().await.unwrap();
+        let read = || Mark::of_text(&std::fs::read(beside(&database)).unwrap());
+        assert_eq!(read(), Some(Mark { id: [7; 16], commits: 2 }));
+        head.acknowledge(3);
+        assert_eq!(read(), Some(Mark { id: [7; 16], commits: 3 }));
+    }
 }

@@ -8,6 +8,7 @@ use jiff::{Timestamp, ToSpan};
 use proptest::prelude::*;
 
 use super::super::contract::{now, row};
+use super::super::refusals::{Place, Refusals};
 use super::super::*;
 use crate::call::{Charge, Charged, Effect, InvocationId, LimitScope, Per};
 
@@ -38,6 +39,10 @@ enum Ask {
     Settle { which: prop::sample::Index, state: State, refunds: bool },
     /// A call that was refused is recorded.
     Refuse { caller: usize, tool: usize, key: Option<u8> },
+    /// Many calls are refused within one moment.
+    Flood { caller: usize, tool: usize, calls: u16 },
+    /// What nothing promises is deleted, as if there were no room.
+    Trim { at_most: u8 },
     /// The wall clock goes so many seconds on, or back.
     Clock(i32),
     /// An admin forgets counts.
@@ -58,6 +63,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         8 => (any::<prop::sample::Index>(), proptest::sample::select(ENDS.to_vec()), any::<bool>())
             .prop_map(|(which, state, refunds)| Ask::Settle { which, state, refunds }),
         2 => (caller.clone(), tool.clone(), key).prop_map(|(caller, tool, key)| Ask::Refuse { caller, tool, key }),
+        1 => (caller.clone(), tool.clone(), 0..150u16).prop_map(|(caller, tool, calls)| Ask::Flood { caller, tool, calls }),
+        1 => (1..9u8).prop_map(|at_most| Ask::Trim { at_most }),
         3 => prop_oneof![-90..90i32, -90_000..90_000i32].prop_map(Ask::Clock),
         2 => (tool, proptest::option::of(caller)).prop_map(|(tool, caller)| Ask::Reset { tool, caller }),
         1 => (0..200_000u32).prop_map(|older| Ask::Prune { older: u16::try_from(older / 4).unwrap_or(0) }),
@@ -82,6 +89,8 @@ struct Call {
     charged: Vec<Charged>,
     /// Which counters count it, in which instance.
     counted: Vec<(Counter, u64)>,
+    /// Committed before it ran.
+    promised: bool,
 }
 
 /// The same promises in a few lines.
@@ -92,9 +101,57 @@ struct Model {
     ids: Vec<InvocationId>,
     counters: HashMap<Counter, Count>,
     instances: u64,
+    refusals: Refusals<()>,
+    /// Calls, and how they ended: succeeded, failed, refused. By tool and caller.
+    totals: HashMap<(String, String), [u64; 4]>,
 }
 
 impl Model {
+    fn total(&mut self, row: &Row) -> &mut [u64; 4] {
+        self.totals.entry((row.tool.to_string(), row.caller.to_string())).or_default()
+    }
+
+    fn count_end(&mut self, row: &Row) {
+        let how = match row.state {
+            State::Succeeded => 1,
+            State::Refused => 3,
+            _ => 2,
+        };
+        self.total(row)[how] += 1;
+    }
+
+    fn refuse(&mut self, row: &Row) {
+        self.total(row)[0] += 1;
+        self.count_end(row);
+        self.ids.push(row.id);
+        match self.refusals.place(row, |_| ()) {
+            Place::Shared { row: shared, .. } => {
+                // It may have been deleted meanwhile.
+                self.calls.entry(shared).and_modify(|call| call.row.count += 1);
+            }
+            Place::Own => {
+                let (charged, counted) = (Vec::new(), Vec::new());
+                self.calls.insert(row.id, Call { row: row.clone(), charged, counted, promised: false });
+            }
+        }
+    }
+
+    fn trim(&mut self, at_most: usize) {
+        let newest = self.ids.iter().rev().find(|id| self.calls.contains_key(id)).copied();
+        let is_free = |id: &&InvocationId| {
+            self.calls.get(id).is_some_and(|call| match call.row.state {
+                State::Reserved | State::Unknown => false,
+                // A unit that was not given back is still counted by its row.
+                State::Refused => call.counted.iter().all(|(key, _)| key.3 == Per::Run),
+                _ => !call.promised,
+            })
+        };
+        let free = self.ids.iter().filter(is_free).filter(|id| Some(**id) != newest).take(at_most);
+        for id in free.copied().collect::<Vec<_>>() {
+            self.calls.remove(&id);
+        }
+    }
+
     fn holder(&self, row: &Row, at: Timestamp) -> Option<InvocationId> {
         let same = |call: &&Call| {
             (&call.row.caller, &call.row.tool, &call.row.idempotency_key)
@@ -120,7 +177,8 @@ impl Model {
         if charges.iter().any(|charge| self.count(charge, row.started_at).1 >= charge.limit) {
             return Err(None);
         }
-        let mut call = Call { row: row.clone(), charged: Vec::new(), counted: Vec::new() };
+        let mut call = Call { row: row.clone(), charged: Vec::new(), counted: Vec::new(), promised: true };
+        self.total(row)[0] += 1;
         for charge in charges {
             let (window, used) = self.count(charge, row.started_at);
             let before = self.counters.get(&counter(charge)).filter(|before| before.window == window);
@@ -145,6 +203,8 @@ impl Model {
     }
 
     fn settle(&mut self, row: &Row, refunds: bool) {
+        // The service says once that a call has ended; totals rely on that.
+        self.count_end(row);
         let Some(call) = self.calls.get_mut(&row.id).filter(|call| call.row.state == State::Reserved) else { return };
         if refunds {
             for (key, instance) in call.counted.drain(..) {
@@ -158,11 +218,15 @@ impl Model {
     }
 
     fn crash(&mut self, at: Timestamp) {
+        self.refusals = Refusals::default();
+        let mut failed = Vec::new();
         for call in self.calls.values_mut().filter(|call| call.row.state == State::Reserved) {
             call.row.state = State::Unknown;
+            failed.push(call.row.clone());
             let keeps = call.row.effect == Effect::Write && call.row.key_until.is_some();
             call.row.key_until = keeps.then(|| at + 24.hours());
         }
+        failed.iter().for_each(|row| self.count_end(row));
     }
 
     fn reset(&mut self, tool: &str, caller: Option<&str>) {
@@ -268,10 +332,19 @@ impl Pair {
             Ask::Refuse { caller, tool, key } => {
                 let row = begins(tool, caller, self.at, key);
                 let row = Row { state: State::Refused, duration_us: Some(7), ..row };
-                self.model.ids.push(row.id);
-                let call = Call { row: row.clone(), charged: Vec::new(), counted: Vec::new() };
-                self.model.calls.insert(row.id, call);
+                self.model.refuse(&row);
                 self.ledger.record(Arc::new(row)).await.unwrap();
+            }
+            Ask::Flood { caller, tool, calls } => {
+                let row = || Row { state: State::Refused, duration_us: Some(7), ..begins(tool, caller, self.at, None) };
+                let rows: Vec<Row> = (0..calls).map(|_| row()).collect();
+                rows.iter().for_each(|row| self.model.refuse(row));
+                let said = rows.into_iter().map(|row| self.ledger.record(Arc::new(row)));
+                assert!(futures_util::future::join_all(said).await.iter().all(Result::is_ok));
+            }
+            Ask::Trim { at_most } => {
+                self.model.trim(at_most.into());
+                self.ledger.trim(self.at, at_most.into()).await.unwrap();
             }
             Ask::Clock(seconds) => self.at += seconds.seconds(),
             Ask::Reset { tool, caller } => {
@@ -300,7 +373,7 @@ impl Pair {
     async fn compare(&self) {
         for id in &self.model.ids {
             let (found, expected) = (self.ledger.get(*id).await.unwrap(), self.model.calls.get(id));
-            let state = |row: &Row| (row.state, row.key_until);
+            let state = |row: &Row| (row.state, row.key_until, row.count);
             assert_eq!(found.map(|found| state(&found.row)), expected.map(|call| state(&call.row)), "{id}");
         }
         for ((tool, caller), per) in TOOLS
@@ -321,6 +394,10 @@ impl Pair {
             assert_eq!(found.map(|row| row.id), self.model.holder(&asked, self.at));
         }
         assert_eq!(self.ledger.drift().await.unwrap(), 0, "counters are what the rows say");
+        for of in self.ledger.usage(None).await.unwrap() {
+            let said = [of.calls, of.succeeded, of.failed, of.refused];
+            assert_eq!(self.model.totals.get(&(of.tool.clone(), of.caller.clone())), Some(&said), "{of:?}");
+        }
     }
 }
 
@@ -338,7 +415,7 @@ proptest! {
         runtime.block_on(async {
             let folder = tempfile::tempdir().unwrap();
             let (url, base) = ("sqlite://test.db".into(), folder.path().to_owned());
-            let settings = Settings { url, base, durability: Durability::Tiered, retention: None, accept_loss: false };
+            let settings = Settings { url, base, durability: Durability::Tiered, retention: None, max_bytes: None, accept_loss: false };
             let ledger = super::super::open(&settings, now()).await.unwrap();
             let mut pair = Pair { ledger, settings, model: Model::default(), at: now() };
             for ask in asks {

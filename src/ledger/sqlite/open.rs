@@ -11,7 +11,7 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, SqlStr, SqliteConnection, SqlitePool};
 
-use super::super::{Error, Row};
+use super::super::{Error, Row, Settings};
 use super::fault::{failed, reason};
 use super::head::{Found, Head, Mark};
 use super::wal;
@@ -21,6 +21,8 @@ use crate::call::KEY_KEPT;
 const READERS: u32 = 4;
 /// How long a statement waits for another process that writes.
 const BUSY: Duration = Duration::from_secs(5);
+/// The write-ahead log is cut to this length when it begins anew, in bytes: 16 MiB.
+const LOG_KEPT: &str = "16777216";
 /// Files up to this size are checked page by page at the start: up to about 150 ms.
 const CHECKED_SIZE: u64 = 64 << 20;
 /// Up to this size indexes are held against their rows too, which takes four times as long: a key that an index has lost
@@ -47,10 +49,13 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .foreign_keys(true)
         // The writer does it: see `wal.rs`.
         .pragma("wal_autocheckpoint", "0")
+        // What a long reader made of the log is given back when it begins anew.
+        .pragma("journal_size_limit", LOG_KEPT)
         .disable_statement_logging()
 }
 
-pub(super) async fn open(path: &Path, now: Timestamp, accept_loss: bool) -> Result<Opened, Error> {
+pub(super) async fn open(path: &Path, now: Timestamp, settings: &Settings) -> Result<Opened, Error> {
+    let accept_loss = settings.accept_loss;
     let place = || path.display().to_string();
     if !accept_loss {
         check_log_left(path)?;
@@ -64,6 +69,7 @@ pub(super) async fn open(path: &Path, now: Timestamp, accept_loss: bool) -> Resu
     })?;
     let mut connection = SqliteConnection::connect_with(&options(path)).await.map_err(explain)?;
     migrate(&mut connection, path).await?;
+    bound(&mut connection, settings.max_bytes).await.map_err(explain)?;
     if alone {
         settle_interrupted(&mut connection, now).await.map_err(explain)?;
     }
@@ -223,6 +229,7 @@ fn migrations() -> Vec<Migration> {
         embed(4, "idempotency", include_str!("../../../migrations/sqlite/0004_idempotency.sql")),
         embed(5, "damage", include_str!("../../../migrations/sqlite/0005_damage.sql")),
         embed(6, "parent", include_str!("../../../migrations/sqlite/0006_parent.sql")),
+        embed(7, "size", include_str!("../../../migrations/sqlite/0007_size.sql")),
     ]
 }
 
@@ -235,6 +242,16 @@ async fn migrate(connection: &mut SqliteConnection, path: &Path) -> Result<(), E
         Err(sqlx::migrate::MigrateError::Execute(error)) => Err(Error::Open { place, reason: reason(&error) }),
         Err(error) => Err(Error::Open { place, reason: error.to_string() }),
     }
+}
+
+/// From here on SQLite itself lets the file grow no further. One that is longer already keeps its length.
+async fn bound(connection: &mut SqliteConnection, max_bytes: Option<u64>) -> Result<(), sqlx::Error> {
+    let Some(max) = max_bytes else { return Ok(()) };
+    let page: i64 = sqlx::query_scalar("pragma page_size").fetch_one(&mut *connection).await?;
+    // SQLite counts pages in 32 bits.
+    let pages = (max / page.unsigned_abs().max(1)).clamp(1, 0xffff_fffe);
+    let sql = format!("pragma max_page_count = {pages}");
+    sqlx::query(sqlx::AssertSqlSafe(sql)).execute(connection).await.map(drop)
 }
 
 /// Calls that a dead process left reserved: whether they happened is not known, so they stay charged. A write keeps its

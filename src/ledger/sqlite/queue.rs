@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -22,6 +23,7 @@ pub(super) enum Op {
     Attempt(AttemptRow),
     Store(StoredResult),
     Change { change: Change, reply: Reply<u64> },
+    Trim { now: Timestamp, at_most: u32, reply: Reply<u64> },
     Close { reply: Reply<()> },
 }
 

@@ -16,7 +16,8 @@ use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId}
 pub(super) type Result<T> = std::result::Result<T, sqlx::Error>;
 
 const COLUMNS: &str = "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
-    duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent from invocation where true";
+    duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, count \
+    from invocation where true";
 
 pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Found>> {
     let Some(row) = one(pool, id).await? else { return Ok(None) };
@@ -179,6 +180,7 @@ pub(super) fn decode(row: &SqliteRow) -> Result<Row> {
         fingerprint: text(17)?,
         key_until: row.try_get::<Option<i64>, _>(18)?.map(time).transpose()?,
         parent: row.try_get::<Option<Vec<u8>>, _>(20)?.map(id).transpose()?,
+        count: row.try_get::<i64, _>(21)?.unsigned_abs(),
     })
 }
 

@@ -16,10 +16,11 @@ use super::sum;
 /// it was charged.
 const WRITE_ROWS: [&str; 2] = [
     "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
-     duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, charged) select * from (values ",
+     duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, charged, reserved) \
+     select *, column6 = 'reserved' from (values ",
     ") where column1 is not null on conflict (id) do update set state = excluded.state, kind = excluded.kind, \
      cache = excluded.cache, attempts = excluded.attempts, duration_us = excluded.duration_us, \
-     result = excluded.result, origin = excluded.origin, meta = excluded.meta, \
+     arguments = excluded.arguments, result = excluded.result, origin = excluded.origin, meta = excluded.meta, \
      fingerprint = excluded.fingerprint, key_until = excluded.key_until, sum = excluded.sum, charged = iif(excluded.charged = '', null, charged) \
      where invocation.state = 'reserved' and excluded.state != 'reserved'",
 ];

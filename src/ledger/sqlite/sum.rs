@@ -11,7 +11,7 @@ use crate::call::InvocationId;
 #[error("the row of call {0} is damaged")]
 pub(super) struct Damaged(pub(super) InvocationId);
 
-/// Over all that never changes once the call has ended.
+/// Over all that never changes once the call has ended, and the number of calls it stands for.
 pub(super) fn of_row(row: &Row) -> u32 {
     let mut sum = Sum::default();
     sum.bytes(row.id.as_bytes());
@@ -31,6 +31,17 @@ pub(super) fn of_row(row: &Row) -> u32 {
     sum.maybe(row.duration_us.map(i64::to_le_bytes).as_ref().map(|bytes| &bytes[..]));
     // Rows that are older than this column have the same sum as ever.
     row.parent.iter().for_each(|parent| sum.bytes(parent.as_bytes()));
+    of_shared(sum.0.finalize(), row.count)
+}
+
+/// The sum of a row that stands for so many calls, from what it was when it stood for one.
+pub(super) fn of_shared(of_one: u32, count: u64) -> u32 {
+    if count == 1 {
+        return of_one;
+    }
+    let mut sum = Sum::default();
+    sum.bytes(&of_one.to_le_bytes());
+    sum.bytes(&count.to_le_bytes());
     sum.0.finalize()
 }
 

@@ -10,7 +10,7 @@ use jiff::{Timestamp, ToSpan};
 use super::super::contract::sqlite::{open, settings};
 use super::super::contract::{charge, ended, now, record_at, row};
 use super::super::*;
-use crate::call::{InvocationId, Per};
+use crate::call::{Effect, InvocationId, Per};
 
 #[tokio::test]
 async fn interrupted_calls_are_unknown_and_stay_charged_after_a_restart() {
@@ -23,6 +23,8 @@ async fn interrupted_calls_are_unknown_and_stay_charged_after_a_restart() {
     let ledger = super::super::open(&settings, now()).await.unwrap();
     assert_eq!(ledger.get(interrupted.id).await.unwrap().unwrap().row.state, State::Unknown);
     assert_eq!(ledger.used(&[charge(3, Per::Lifetime)], now()).await.unwrap()[0].used, 1);
+    let usage = ledger.usage(None).await.unwrap();
+    assert_eq!((usage[0].calls, usage[0].failed, usage[0].succeeded), (1, 1, 0), "totals count them as failed");
 }
 
 #[tokio::test]
@@ -450,9 +452,23 @@ async fn a_damaged_row_is_shown_to_nobody() {
         idempotency_key: Some(key.into()),
         fingerprint: Some("f".into()),
         key_until: Some(Row::FOREVER),
+        parent: Some(InvocationId::new()),
         ..row("t", "a", now())
     };
     for damage in [
+        "id = randomblob(16)",
+        "tool = 'u'",
+        "run_id = 'r2'",
+        "run_id = null",
+        "effect = 'read'",
+        "cache = 'hit'",
+        "origin = randomblob(16)",
+        "idempotency_key = 'k=2'",
+        "fingerprint = 'g'",
+        "parent = randomblob(16)",
+        "parent = null",
+        "result = null",
+        "count = 2",
         "result = replace(result, 'false', 'fblse')",
         "arguments = '{}'",
         "state = 'failed'",
@@ -471,6 +487,7 @@ async fn a_damaged_row_is_shown_to_nobody() {
         for row in [&whole, &broken] {
             ledger.reserve(row.clone(), vec![]).await.unwrap();
             let end = Row { key_until: Some(now() + 1.hour()), ..(*ended(row, State::Succeeded)).clone() };
+            let end = if damage.starts_with("origin") { Row { origin: Some(whole.id), ..end } } else { end };
             ledger.settle(Arc::new(end), vec![]).await.unwrap();
         }
         let sql = format!(
@@ -479,9 +496,14 @@ async fn a_damaged_row_is_shown_to_nobody() {
         );
         sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut other).await.unwrap();
         assert!(ledger.get(whole.id).await.unwrap().is_some());
-        let read = ledger.get(broken.id).await;
-        assert!(matches!(read, Err(Error::Damaged(id)) if id == broken.id), "{damage}: {read:?}");
-        if !damage.starts_with("caller") {
+        if damage.starts_with("id =") {
+            // It is found by its key alone.
+            assert!(ledger.get(broken.id).await.unwrap().is_none());
+        } else {
+            let read = ledger.get(broken.id).await;
+            assert!(matches!(read, Err(Error::Damaged(id)) if id == broken.id), "{damage}: {read:?}");
+        }
+        if !["caller", "tool =", "idempotency_key"].iter().any(|found_by| damage.starts_with(found_by)) {
             let read = ledger.claimed("a", "t", damage, now()).await;
             assert!(matches!(read, Err(Error::Damaged(_))), "{damage}: {read:?}");
         }
@@ -500,4 +522,149 @@ async fn a_damaged_row_is_shown_to_nobody() {
     assert!(ledger.stored(&[7; 32], now()).await.unwrap().is_some());
     sqlx::raw_sql("update stored_result set result = '{\"content\":{}}'").execute(&mut other).await.unwrap();
     assert!(ledger.stored(&[7; 32], now()).await.unwrap().is_none(), "a miss, no wrong answer");
+}
+
+/// A ledger with a bound of 16 MiB.
+async fn open_bounded() -> (Arc<dyn Ledger>, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { base: folder.path().to_owned(), max_bytes: Some(SMALLEST), ..settings() };
+    (super::super::open(&settings, now()).await.unwrap(), folder)
+}
+
+fn long(row: Row) -> Row {
+    Row { arguments: format!("\"{}\"", "x".repeat(200_000)).into(), ..row }
+}
+
+#[tokio::test]
+async fn a_ledger_stays_below_its_bound() {
+    let (ledger, folder) = open_bounded().await;
+    let tool = Registered { name: "r".into(), definition: "{}".into(), by: "a".into(), at: now() };
+    ledger.register(tool.clone()).await.unwrap();
+    let mut promised = Vec::new();
+    for _ in 0..10 {
+        let row = long(row("w", "a", now()));
+        ledger.reserve(row.clone(), vec![charge(99, Per::Lifetime)]).await.unwrap();
+        ledger.settle(ended(&row, State::Succeeded), vec![]).await.unwrap();
+        promised.push(row.id);
+    }
+    let size = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().len();
+    let (mut first, mut last) = (None, None);
+    for call in 0..400 {
+        let state = if call % 4 == 0 { State::Refused } else { State::Succeeded };
+        let row = long(Row { effect: Effect::Read, ..row("t", "a", now() + i64::from(call).seconds()) });
+        ledger.record(ended(&row, state)).await.unwrap();
+        first = first.or(Some(row.id));
+        last = Some(row.id);
+        assert!(size("test.db") <= SMALLEST, "{} after {call}", size("test.db"));
+        assert!(size("test.db-wal") <= 12 << 20, "{} after {call}", size("test.db-wal"));
+    }
+    assert!(ledger.health().is_ok());
+    assert!(ledger.get(first.unwrap()).await.unwrap().is_none(), "the oldest went");
+    assert!(ledger.get(last.unwrap()).await.unwrap().is_some(), "the newest is there");
+    for id in promised {
+        assert!(ledger.get(id).await.unwrap().is_some(), "what was promised stays");
+    }
+    let rows = ledger.list(&Query { tool: Some("t".into()), limit: 500, ..Query::default() }).await.unwrap();
+    assert!(rows.len() > 20, "{} rows: most of the room is used", rows.len());
+    let usage = ledger.usage(None).await.unwrap();
+    let totals: Vec<_> = usage.iter().map(|of| (of.calls, of.succeeded, of.refused)).collect();
+    assert_eq!(totals, [(400, 300, 100), (10, 10, 0)]);
+    assert_eq!(ledger.registered().await.unwrap(), [tool]);
+    assert_eq!(ledger.drift().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_ledger_of_promises_refuses_until_there_is_room() {
+    let (ledger, folder) = open_bounded().await;
+    let at = |call: i64| long(row("w", "a", now() + call.seconds()));
+    let running = at(0);
+    ledger.reserve(running.clone(), vec![]).await.unwrap();
+    let mut refused = None;
+    for call in 1..200 {
+        let row = at(call);
+        match ledger.reserve(row.clone(), vec![]).await {
+            Ok(_) => ledger.settle(ended(&row, State::Succeeded), vec![]).await.unwrap(),
+            Err(error) => {
+                refused = Some(error.to_string());
+                break;
+            }
+        }
+    }
+    let refused = refused.expect("nothing may be deleted, and there is a bound");
+    assert!(refused.contains("ledger.max_bytes") && refused.contains("ledger.retention"), "{refused}");
+    assert!(ledger.health().is_err_and(|said| said.contains("ledger.max_bytes")));
+    assert!(ledger.trim(now(), 100).await.unwrap() == 0);
+    // Calls that run still have room to end, and that lets nobody in.
+    ledger.settle(ended(&running, State::Succeeded), vec![]).await.unwrap();
+    assert!(ledger.reserve(at(300), vec![]).await.is_err());
+    assert!(std::fs::metadata(folder.path().join("test.db")).unwrap().len() <= SMALLEST);
+    // Retention makes room.
+    let later = Timestamp::now() + 1.hour();
+    while ledger.prune(later, later, 20).await.unwrap() > 0 {}
+    for _ in 0..200 {
+        if ledger.health().is_ok() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    ledger.reserve(at(301), vec![]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_ledger_over_its_bound_is_opened() {
+    let (ledger, folder) = open().await;
+    for call in 0..150 {
+        let row = long(Row { effect: Effect::Read, ..row("t", "a", now() + i64::from(call).seconds()) });
+        ledger.record(ended(&row, State::Succeeded)).await.unwrap();
+    }
+    ledger.close().await;
+    drop(ledger);
+    let size = || std::fs::metadata(folder.path().join("test.db")).unwrap().len();
+    let before = size();
+    assert!(before > SMALLEST);
+    let settings = Settings { base: folder.path().to_owned(), max_bytes: Some(SMALLEST), ..settings() };
+    let ledger = super::super::open(&settings, now()).await.unwrap();
+    for call in 0..300 {
+        let row = long(Row { effect: Effect::Read, ..row("t", "a", now() + i64::from(call).seconds()) });
+        ledger.record(ended(&row, State::Succeeded)).await.unwrap();
+        assert!(size() <= before, "{} grew to {}", before, size());
+    }
+    assert!(ledger.health().is_ok());
+    assert_eq!(ledger.usage(None).await.unwrap()[0].calls, 450);
+}
+
+#[tokio::test]
+async fn a_killed_backup_is_tidied_up_by_the_next() {
+    let (ledger, folder) = open().await;
+    let file = |name: &str| folder.path().join(name);
+    let id = |digit: char| digit.to_string().repeat(32);
+    let (dead, alive) = (format!("copy.{}.partial", id('1')), format!("copy.{}.partial", id('2')));
+    let others =
+        [format!("copy.x{}.partial", id('1')), format!("other.{}.partial", id('3')), "copy.partial".to_owned()];
+    for name in others.iter().chain([&dead, &alive, &format!("{dead}-journal")]) {
+        std::fs::write(file(name), "half").unwrap();
+    }
+    // Another backup holds its file locked for as long as it lives.
+    let held = std::fs::File::open(file(&alive)).unwrap();
+    held.lock().unwrap();
+    ledger.backup(&file("copy")).await.unwrap();
+    assert!(!file(&dead).exists() && !file(&format!("{dead}-journal")).exists());
+    assert!(others.iter().chain([&alive]).all(|name| file(name).exists()));
+    let copy = super::super::open(&at(&file("copy")), now()).await.unwrap();
+    copy.close().await;
+}
+
+#[tokio::test]
+async fn backups_at_once_leave_each_other_alone() {
+    let (ledger, folder) = open().await;
+    for _ in 0..5 {
+        ledger.record(ended(&long(row("t", "a", now())), State::Succeeded)).await.unwrap();
+    }
+    let to = folder.path().join("copy");
+    let made = futures_util::future::join_all((0..4).map(|_| ledger.backup(&to))).await;
+    assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 1, "one has the name: {made:?}");
+    let named = |name: std::ffi::OsString| name.to_string_lossy().starts_with("copy");
+    let left = std::fs::read_dir(folder.path()).unwrap().filter(|file| named(file.as_ref().unwrap().file_name()));
+    assert_eq!(left.count(), 1);
+    super::super::open(&at(&to), now()).await.unwrap().close().await;
 }

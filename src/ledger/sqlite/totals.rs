@@ -56,6 +56,13 @@ impl<'a> Totals<'a> {
         counts.cache_hits += u64::from(stored && row.state != State::Refused);
     }
 
+    /// Refused calls are counted in a row that is there.
+    pub(super) fn shared(&mut self, caller: &'a str, tool: &'a str, calls: u64) {
+        let counts = self.0.entry((caller, tool)).or_default();
+        counts.calls += calls;
+        counts.refused += calls;
+    }
+
     /// As lines of `usage_total`.
     pub(super) fn lines(&self) -> Vec<impl Serialize + 'a> {
         let line = |(of, counts): (&(&'a str, &'a str), &Counts)| {

@@ -12,29 +12,35 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::super::{Error, Held, Reservation, ReserveError, Watch};
-use super::batch::{Batch, Reserved};
+use super::super::{Error, Held, Reservation, ReserveError, Row, State, Watch};
+use super::batch::{Batch, Reserved, Share};
 use super::fault::Fault;
 use super::head::Head;
 use super::queue::{Health, Op, Reply, Then, Writer, lost};
 use super::quota::{Counters, moved};
+use super::room::Room;
+use super::sum;
 use super::totals::Durations;
 use super::wal;
+use crate::ledger::refusals::{Place, Refusals};
 
 /// Operations that may wait. Senders wait for room: the queue bounds memory, not correctness.
 const QUEUE: usize = 1024;
 /// Operations in one batch: enough that the cost of a commit does not show, few enough that nobody waits long for one.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
 /// A batch is cut at about this many bytes of row text, so that one statement stays small.
 const BATCH_BYTES: usize = 4 << 20;
 /// Rows kept for a later try while the disk is full.
-const BACKLOG: usize = 10_000;
+pub(super) const BACKLOG: usize = 10_000;
 /// Commits between two looks at the log's length: a look costs a hop to SQLite's thread.
-const LOOK: u32 = 8;
+pub(super) const LOOK: u32 = 8;
+/// Bytes of rows that count as one commit more for that: long rows make the log long soon.
+const LOG_BYTES: usize = 512 << 10;
 /// Pause between tries while nothing can be written.
 const PROBE: Duration = Duration::from_secs(1);
 
@@ -45,29 +51,39 @@ struct Waiting {
     ends: Vec<Reply<()>>,
     held: Vec<Held>,
     bytes: usize,
+    /// When the newest of its calls began.
+    now: Option<Timestamp>,
 }
 
-struct Task {
-    connection: SqliteConnection,
-    head: Head,
+pub(super) struct Task {
+    pub(super) connection: SqliteConnection,
+    pub(super) head: Head,
     /// Commits since the log's length was looked at.
-    unseen: u32,
-    health: Arc<Health>,
+    pub(super) unseen: u32,
+    pub(super) health: Arc<Health>,
     /// Rows of calls that ran and could not be written yet.
-    backlog: Batch,
-    durations: Durations,
-    counters: Counters,
-    file: PathBuf,
+    pub(super) backlog: Batch,
+    pub(super) durations: Durations,
+    pub(super) counters: Counters,
+    pub(super) refusals: Refusals<u32>,
+    pub(super) room: Room,
+    pub(super) file: PathBuf,
     /// Which file it was when it was opened.
-    inode: Option<u64>,
+    pub(super) inode: Option<u64>,
     /// The write-ahead log; and which it was, once it is there.
-    log: PathBuf,
-    log_inode: Option<u64>,
-    watch: Arc<dyn Watch>,
+    pub(super) log: PathBuf,
+    pub(super) log_inode: Option<u64>,
+    pub(super) watch: Arc<dyn Watch>,
 }
 
 /// Starts the task.
-pub(super) fn spawn(connection: SqliteConnection, head: Head, file: &Path, watch: Arc<dyn Watch>) -> Writer {
+pub(super) fn spawn(
+    connection: SqliteConnection,
+    head: Head,
+    file: &Path,
+    max_bytes: Option<u64>,
+    watch: Arc<dyn Watch>,
+) -> Writer {
     let (queue, asked) = mpsc::channel(QUEUE);
     let health = Arc::<Health>::default();
     let (file, inode) = (file.to_owned(), inode(file));
@@ -85,6 +101,8 @@ pub(super) fn spawn(connection: SqliteConnection, head: Head, file: &Path, watch
         backlog,
         durations,
         counters,
+        refusals: Refusals::default(),
+        room: Room::new(max_bytes),
         file,
         inode,
         log,
@@ -104,6 +122,7 @@ impl Task {
     async fn run(mut self, mut asked: mpsc::Receiver<Op>) {
         let mut buffer = Vec::with_capacity(BATCH);
         let mut probe_at = Instant::now() + PROBE;
+        self.look_for_room().await;
         loop {
             if self.has_stopped() {
                 return self.leave(asked);
@@ -149,7 +168,7 @@ impl Task {
         }
     }
 
-    fn has_stopped(&self) -> bool {
+    pub(super) fn has_stopped(&self) -> bool {
         self.health.stopped.is_cancelled()
     }
 
@@ -172,14 +191,22 @@ impl Task {
         let (mut batch, mut waiting) = (Batch::default(), Waiting::default());
         for op in asked.drain(..) {
             match op {
+                Op::Reserve { reply, .. } if self.room.is_full() => {
+                    let _ = reply.send(Err(Error::Failed(self.room.reason()).into()));
+                }
                 Op::Reserve { row, charges, reply } => {
                     waiting.bytes += row.arguments.len();
+                    waiting.now = Some(row.started_at);
                     batch.reserves.push((row, charges));
                     waiting.reserves.push(reply);
                 }
                 Op::Record { row, then } => {
                     waiting.bytes += row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
-                    batch.records.push(row);
+                    waiting.now = Some(row.started_at);
+                    match (row.state == State::Refused).then(|| self.share_of(&row)).flatten() {
+                        Some(share) => batch.share(share),
+                        None => batch.records.push(row),
+                    }
                     match then {
                         Then::Reply(reply) => waiting.ends.push(reply),
                         Then::Drop(held) => waiting.held.push(held),
@@ -213,6 +240,21 @@ impl Task {
         None
     }
 
+    /// In which row a refused call is counted, if not in one of its own.
+    fn share_of(&mut self, row: &Row) -> Option<Share> {
+        match self.refusals.place(row, sum::of_row) {
+            Place::Own => None,
+            Place::Shared { row: shared, count, kept } => Some(Share {
+                row: shared,
+                caller: row.caller.clone(),
+                tool: row.tool.clone(),
+                count,
+                added: 1,
+                sum: kept,
+            }),
+        }
+    }
+
     /// Commits a batch, the backlog first, and answers who waits.
     async fn flush(&mut self, batch: Batch, waiting: Waiting) {
         if batch.is_empty() {
@@ -238,7 +280,9 @@ impl Task {
                 for reply in waiting.ends {
                     let _ = reply.send(Ok(()));
                 }
-                self.shorten_log().await;
+                drop(waiting.held);
+                self.shorten_log(waiting.bytes).await;
+                self.keep_room(waiting.bytes, waiting.now).await;
             }
             Err(error) => {
                 for reply in waiting.reserves {
@@ -253,7 +297,7 @@ impl Task {
     }
 
     /// Whether file and log are still those that were opened: SQLite would go on writing into one that nobody can find.
-    fn present(&mut self) -> Result<(), sqlx::Error> {
+    pub(super) fn present(&mut self) -> Result<(), sqlx::Error> {
         let log = inode(&self.log);
         // It is made by the first who reads or writes, and then stays until the last closes.
         self.log_inode = self.log_inode.or(log);
@@ -266,14 +310,18 @@ impl Task {
     }
 
     /// Writes a batch; on a full disk once more, when the log was copied: it then begins anew and needs no more room.
-    async fn written(&mut self, batch: &Batch) -> Result<Vec<Reserved>, sqlx::Error> {
+    pub(super) async fn written(&mut self, batch: &Batch) -> Result<Vec<Reserved>, sqlx::Error> {
         match self.timed(batch).await {
             Err(error) if Fault::is_full(&error) => {
                 // Nothing of it is written.
                 let _ = sqlx::query("rollback").execute(&mut self.connection).await;
                 self.counters.forget();
                 self.checkpoint().await;
-                if self.has_stopped() { Err(error) } else { self.timed(batch).await }
+                if self.has_stopped() {
+                    return Err(error);
+                }
+                self.make_room_for(batch.bytes()).await?;
+                self.timed(batch).await
             }
             done => done,
         }
@@ -307,8 +355,8 @@ impl Task {
     }
 
     /// Now and then, when everybody has been answered: copies the log into the database if it has grown long.
-    async fn shorten_log(&mut self) {
-        self.unseen += 1;
+    async fn shorten_log(&mut self, written: usize) {
+        self.unseen += 1 + u32::try_from(written / LOG_BYTES).unwrap_or(LOOK);
         if self.unseen < LOOK {
             return;
         }
@@ -320,7 +368,7 @@ impl Task {
         }
     }
 
-    async fn checkpoint(&mut self) {
+    pub(super) async fn checkpoint(&mut self) {
         let copied = match wal::checkpoint(&mut self.connection).await {
             Ok(()) => self.head.sync().await.map_err(sqlx::Error::Io),
             Err(error) => Err(error),
@@ -355,109 +403,6 @@ impl Task {
         }
     }
 
-    /// Tries the backlog again, or, if there is none, whether anything can be written at all.
-    async fn probe(&mut self) {
-        // A log that is copied begins anew, which is room on a full disk.
-        self.checkpoint().await;
-        if self.has_stopped() {
-            return;
-        }
-        let tried = if let Err(gone) = self.present() {
-            Err(gone)
-        } else if self.backlog.is_empty() {
-            let sql = "insert into tool_switch (tool, enabled) values ('', 0) on conflict do nothing";
-            let write = sqlx::query(sql).execute(&mut self.connection).await;
-            match write {
-                Ok(_) => sqlx::query("delete from tool_switch where tool = ''").execute(&mut self.connection).await,
-                Err(error) => Err(error),
-            }
-            .map(|_| ())
-        } else {
-            self.catch_up().await
-        };
-        match tried {
-            Ok(()) => self.recovered(),
-            Err(error) => {
-                self.failed(error).await;
-            }
-        }
-        self.watch.backlog(self.backlog.ends());
-    }
-
-    /// Writes the backlog, in commits of the usual size. A row that the database refuses for its own sake is set aside: it
-    /// must not keep all others from being written.
-    async fn catch_up(&mut self) -> Result<(), sqlx::Error> {
-        let mut at_most = BATCH;
-        while !self.backlog.is_empty() {
-            let piece = self.backlog.first(at_most);
-            match self.timed(&piece).await {
-                Ok(_) => {}
-                Err(error) if Fault::is_of_a_row(&error) => {
-                    sqlx::query("rollback").execute(&mut self.connection).await.ok();
-                    self.counters.forget();
-                    if at_most > 1 {
-                        self.backlog.put_back(piece);
-                        at_most = 1;
-                        continue;
-                    }
-                    let ids: Vec<String> = piece.ended().map(|row| row.id.to_string()).collect();
-                    tracing::error!(?ids, %error, "the end of a call cannot be written, and is given up");
-                }
-                Err(error) => {
-                    self.backlog.put_back(piece);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps the rows of calls that have run.
-    fn keep(&mut self, batch: Batch) {
-        let kept = &mut self.backlog;
-        kept.records.extend(batch.records);
-        kept.settles.extend(batch.settles);
-        kept.attempts.extend(batch.attempts);
-        let over = kept.records.len().saturating_sub(BACKLOG);
-        if over > 0 {
-            tracing::error!(rows = over, "the ledger has been unable to write for too long: rows are lost");
-            kept.records.drain(..over);
-        }
-        // No more than calls were running when the trouble began: none is reserved since.
-        kept.attempts.truncate(BACKLOG);
-        self.watch.backlog(kept.ends());
-    }
-
-    async fn failed(&mut self, error: sqlx::Error) -> Error {
-        let Fault { reason, is_final } = Fault::of(&error, &self.file);
-        self.watch.failed();
-        if is_final {
-            tracing::error!(
-                ledger = %self.file.display(),
-                %reason,
-                "the ledger stops and so must the service: whether its last commit is on disk is not known. Look after \
-                 the disk (dmesg), then start again: the write-ahead log says what was committed, and calls that were \
-                 interrupted become `unknown`"
-            );
-            self.health.trouble.store(Some(Arc::new(reason.clone())));
-            self.health.stopped.cancel();
-            return Error::Stopped(reason);
-        }
-        // There may be no transaction to roll back; either way the next statement starts fresh.
-        let _ = sqlx::query("rollback").execute(&mut self.connection).await;
-        self.counters.forget();
-        if self.health.trouble.swap(Some(Arc::new(reason.clone()))).is_none() {
-            tracing::error!(%reason, "the ledger cannot write; calls are refused until it can");
-        }
-        Error::Failed(reason)
-    }
-
-    fn recovered(&self) {
-        if self.health.trouble.swap(None).is_some() {
-            tracing::warn!("the ledger can write again");
-        }
-    }
-
     /// Operations that are rare and stand by themselves.
     async fn single(&mut self, op: Op) {
         if self.has_stopped() {
@@ -474,6 +419,10 @@ impl Task {
                 }
                 let done = change.commit(&mut self.connection).await;
                 let _ = reply.send(self.answer(done).await);
+            }
+            Op::Trim { now, at_most, reply } => {
+                let done = self.trim(now, at_most).await;
+                let _ = reply.send(done);
             }
             Op::Reserve { .. }
             | Op::Record { .. }

@@ -1,0 +1,133 @@
+//! Refused calls share rows beyond a rate, so that asking for what is refused fills no disk.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Row;
+use crate::call::{ErrorKind, InvocationId};
+
+/// Refused calls of one caller that have rows of their own, in each second.
+pub(super) const ROWS_A_SECOND: u32 = 100;
+
+/// A call that began earlier than the current second by more than this says that the clock was set back, in seconds.
+const STRAGGLER: i64 = 2;
+
+/// Where a refused call is recorded. `S` is what the engine keeps of a shared row to write it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place<S> {
+    /// In a row of its own.
+    Own,
+    /// In this row, which then stands for so many calls.
+    Shared { row: InvocationId, count: u64, kept: S },
+}
+
+/// Counts the refused calls of the current second. A caller's first hundred have rows of their own; of the others, those of
+/// the same tool and the same kind of refusal share the row of their first. Time is what the rows say, so it comes from
+/// the service's clock. Memory is bounded by the calls of one second.
+pub(super) struct Refusals<S> {
+    second: i64,
+    callers: HashMap<Arc<str>, OfCaller<S>>,
+}
+
+struct OfCaller<S> {
+    rows: u32,
+    shared: HashMap<(Arc<str>, Option<ErrorKind>), Shared<S>>,
+}
+
+struct Shared<S> {
+    row: InvocationId,
+    count: u64,
+    kept: S,
+}
+
+impl<S> Default for Refusals<S> {
+    fn default() -> Self {
+        Self { second: 0, callers: HashMap::new() }
+    }
+}
+
+impl<S: Copy> Refusals<S> {
+    /// Where this refused call is recorded. `keep` is asked for a row that may be shared from now on.
+    pub(super) fn place(&mut self, row: &Row, keep: impl FnOnce(&Row) -> S) -> Place<S> {
+        let ended_at = row.started_at.as_millisecond() + row.duration_us.unwrap_or_default() / 1000;
+        let second = ended_at.div_euclid(1000);
+        if second > self.second || second < self.second - STRAGGLER {
+            self.second = second;
+            // Not `clear`: what one busy second took is given back.
+            self.callers = HashMap::new();
+        }
+        let empty = || OfCaller { rows: 0, shared: HashMap::new() };
+        let of_caller = self.callers.entry(row.caller.clone()).or_insert_with(empty);
+        if of_caller.rows < ROWS_A_SECOND {
+            of_caller.rows += 1;
+            return Place::Own;
+        }
+        match of_caller.shared.get_mut(&(row.tool.clone(), row.kind)) {
+            Some(shared) => {
+                shared.count += 1;
+                Place::Shared { row: shared.row, count: shared.count, kept: shared.kept }
+            }
+            None => {
+                let shared = Shared { row: row.id, count: 1, kept: keep(row) };
+                of_caller.shared.insert((row.tool.clone(), row.kind), shared);
+                Place::Own
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::State;
+    use super::super::contract::{now, row};
+    use super::*;
+
+    fn refused(caller: &str, tool: &str, at: jiff::Timestamp) -> Row {
+        Row { state: State::Refused, kind: Some(ErrorKind::Forbidden), ..row(tool, caller, at) }
+    }
+
+    fn own_rows(refusals: &mut Refusals<u32>, row: impl Fn() -> Row, calls: u32) -> u32 {
+        (0..calls).map(|_| u32::from(refusals.place(&row(), |_| 7) == Place::Own)).sum()
+    }
+
+    #[test]
+    fn each_caller_has_a_hundred_rows_a_second() {
+        let mut refusals = Refusals::default();
+        for second in 0..3 {
+            let at = now() + Duration::from_secs(second);
+            for caller in ["a", "b"] {
+                // One more is the row that the others share.
+                assert_eq!(own_rows(&mut refusals, || refused(caller, "t", at), 500), 101);
+            }
+        }
+        assert_eq!(refusals.callers.len(), 2);
+    }
+
+    #[test]
+    fn tools_and_kinds_are_told_apart() {
+        let mut refusals = Refusals::default();
+        own_rows(&mut refusals, || refused("a", "t", now()), ROWS_A_SECOND);
+        let other = |tool: &str, kind| Row { kind: Some(kind), ..refused("a", tool, now()) };
+        for (tool, kind) in [("t", ErrorKind::Forbidden), ("u", ErrorKind::Forbidden), ("t", ErrorKind::ToolDisabled)] {
+            let first = other(tool, kind);
+            assert_eq!(refusals.place(&first, |_| 7), Place::Own);
+            for count in 2..5 {
+                let shared = Place::Shared { row: first.id, count, kept: 7 };
+                assert_eq!(refusals.place(&other(tool, kind), |_| 8), shared);
+            }
+        }
+    }
+
+    #[test]
+    fn a_straggler_begins_no_new_second() {
+        let mut refusals = Refusals::default();
+        own_rows(&mut refusals, || refused("a", "t", now()), 200);
+        let earlier = now() - Duration::from_secs(1);
+        assert_eq!(own_rows(&mut refusals, || refused("a", "t", earlier), 200), 0);
+        // A clock that was set back does.
+        let earlier = now() - Duration::from_secs(3600);
+        assert_eq!(own_rows(&mut refusals, || refused("a", "t", earlier), 200), 101);
+    }
+}

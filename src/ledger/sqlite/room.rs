@@ -1,0 +1,224 @@
+//! Keeping the file below `ledger.max_bytes`.
+//!
+//! SQLite itself refuses to make the file longer (`max_page_count`), so the bound holds whatever is written. Long before
+//! that, what nothing promises is deleted (`trim.rs`), a few rows after each commit, when everybody has been answered. If
+//! that is not enough, calls are refused while there is still room for the ends of those that run.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::{Row as _, SqliteConnection};
+use tokio::time::Instant;
+
+use super::super::{Error, Size};
+use super::trim::{self, Cursor, Step};
+use super::writer::{LOOK, Task};
+
+/// Rows deleted in one step, at most.
+const A_FEW: u32 = 256;
+/// Time for steps after a commit while little room is left. Who waits for the next commit waits for that too.
+const TRIM_TIME: Duration = Duration::from_millis(50);
+/// What the write-ahead log may take without counting: it is copied at about 4 MiB, between two commits.
+const USUAL_LOG: u64 = 16 << 20;
+/// Commits between two looks at a file without a bound: for the metric alone.
+const LOOK_UNBOUNDED: u32 = 8 * LOOK;
+/// Room that is kept for the ends of calls that run: a sixteenth of the bound, within these.
+const RESERVE: [u64; 2] = [1 << 20, 16 << 20];
+
+/// The bound, and what is known of the file.
+pub(super) struct Room {
+    max: Option<u64>,
+    size: Size,
+    /// When the newest call began that was written.
+    now: Option<Timestamp>,
+    cursor: Cursor,
+    /// Nothing more may be deleted.
+    is_exhausted: bool,
+    is_full: bool,
+    is_warned: bool,
+    /// Commits and bytes since the file was looked at.
+    commits: u32,
+    bytes: u64,
+}
+
+impl Room {
+    pub(super) fn new(max: Option<u64>) -> Self {
+        let size = Size { max, ..Size::default() };
+        Self {
+            max,
+            size,
+            now: None,
+            cursor: Cursor::default(),
+            is_exhausted: false,
+            is_full: false,
+            is_warned: false,
+            commits: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Whether calls are refused, since little room is left and nothing more may be deleted.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Whether a commit that has no room lacks it here rather than on the disk.
+    pub(super) fn is_at_its_bound(&self) -> bool {
+        self.max.is_some_and(|max| self.size.file > max / 4 * 3)
+    }
+
+    /// Why calls are refused, and what would help.
+    pub(super) fn reason(&self) -> String {
+        let max = bytesize::ByteSize(self.max.unwrap_or_default());
+        format!(
+            "the ledger has reached ledger.max_bytes ({max}) and holds nothing more that may be deleted: set \
+             ledger.retention, or raise the bound"
+        )
+    }
+
+    fn reserve(max: u64) -> u64 {
+        (max / 16).clamp(RESERVE[0], RESERVE[1])
+    }
+
+    /// From where on rows are deleted: nine tenths of the bound, or twice the reserve below it.
+    fn trim_at(max: u64) -> u64 {
+        (max / 10 * 9).min(max.saturating_sub(2 * Self::reserve(max)))
+    }
+
+    /// Takes in what the file says now.
+    fn measured(&mut self, size: Size) {
+        self.size = size;
+        (self.commits, self.bytes) = (0, 0);
+        let Some(max) = self.max else { return };
+        let log = size.log.saturating_sub(USUAL_LOG);
+        self.is_full = self.is_exhausted && size.used + log + Self::reserve(max) > max;
+        // Told once, until there is clearly less again.
+        let is_much = size.used > max / 5 * 4;
+        if is_much && !self.is_warned {
+            let (used, max) = (bytesize::ByteSize(size.used), bytesize::ByteSize(max));
+            tracing::warn!(
+                %used, %max,
+                "the ledger is over 80 % of ledger.max_bytes: the oldest calls that nothing promises are deleted from 90 % \
+                 on; ledger.retention deletes the others"
+            );
+        }
+        self.is_warned = is_much || (self.is_warned && size.used > max / 4 * 3);
+    }
+}
+
+/// The size of the file and of what is free in it.
+async fn measure(connection: &mut SqliteConnection, log: u64, max: Option<u64>) -> Result<Size, sqlx::Error> {
+    let sql =
+        "select page_count, freelist_count, page_size from pragma_page_count, pragma_freelist_count, pragma_page_size";
+    let row = sqlx::query(sql).fetch_one(connection).await?;
+    let value = |at: usize| row.try_get::<i64, _>(at).map(i64::unsigned_abs);
+    let (pages, free, page) = (value(0)?, value(1)?, value(2)?);
+    Ok(Size { file: pages * page, log, used: pages.saturating_sub(free) * page, max })
+}
+
+impl Task {
+    async fn measure_room(&mut self) -> Result<(), sqlx::Error> {
+        let log = std::fs::metadata(&self.log).map_or(0, |found| found.len());
+        let size = measure(&mut self.connection, log, self.room.max).await?;
+        self.room.measured(size);
+        self.watch.size(size);
+        Ok(())
+    }
+
+    /// At the start, and while calls are refused: looks whether there is room.
+    pub(super) async fn look_for_room(&mut self) {
+        if let Err(error) = self.make_room(0, TRIM_TIME).await {
+            self.failed(error).await;
+        }
+        self.refuse_if_full();
+    }
+
+    /// After a commit of about so many bytes.
+    pub(super) async fn keep_room(&mut self, written: usize, now: Option<Timestamp>) {
+        let room = &mut self.room;
+        room.now = now.or(room.now);
+        room.commits += 1;
+        room.bytes += written as u64;
+        let is_near = room.max.is_some_and(|max| room.size.used + 2 * room.bytes > max / 4 * 3);
+        let often = if room.max.is_some() { LOOK } else { LOOK_UNBOUNDED };
+        if room.commits < often && !is_near {
+            return;
+        }
+        if let Err(error) = self.make_room(0, TRIM_TIME).await {
+            self.failed(error).await;
+        }
+        self.refuse_if_full();
+    }
+
+    /// A commit of about so many bytes had no room: makes some, if that is what it lacks.
+    pub(super) async fn make_room_for(&mut self, bytes: usize) -> Result<(), sqlx::Error> {
+        // Indexes take some room too.
+        let bytes = bytes as u64;
+        self.make_room(bytes + bytes / 4, Duration::from_secs(1)).await
+    }
+
+    /// Deletes until there is room for so many bytes, the time is over or nothing is left that may be deleted. Without a
+    /// number: at least one step when much is used, and more while little room is left.
+    async fn make_room(&mut self, bytes: u64, time: Duration) -> Result<(), sqlx::Error> {
+        self.measure_room().await?;
+        let Some(max) = self.room.max else { return Ok(()) };
+        let trim_at = Room::trim_at(max).min(max.saturating_sub(bytes));
+        let urgent = if bytes == 0 { max - Room::reserve(max) - Room::reserve(max) / 2 } else { trim_at };
+        let began = Instant::now();
+        while self.room.size.used > trim_at {
+            let step = trim::step(&mut self.connection, &mut self.room.cursor, self.room.now, A_FEW).await?;
+            self.room.is_exhausted = step == Step::Exhausted;
+            if let Step::Deleted { rows, commits } = step {
+                self.head.acknowledge(commits);
+                self.watch.trimmed(rows);
+            }
+            self.measure_room().await?;
+            let goes_on = step == Step::Nothing || self.room.size.used > urgent;
+            if step == Step::Exhausted || !goes_on || began.elapsed() > time {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_if_full(&mut self) {
+        if self.room.is_full && self.health.trouble.load().is_none() {
+            let reason = self.room.reason();
+            tracing::error!(%reason, "calls are refused until the ledger has room");
+            self.health.trouble.store(Some(reason.into()));
+        }
+    }
+
+    /// Deletes up to so many rows or stored results that nothing promises, however much is used.
+    pub(super) async fn trim(&mut self, now: Timestamp, at_most: u32) -> Result<u64, Error> {
+        let mut cursor = Cursor::default();
+        loop {
+            let step = match self.present() {
+                Ok(()) => trim::step(&mut self.connection, &mut cursor, Some(now), at_most).await,
+                Err(error) => Err(error),
+            };
+            match step {
+                Ok(Step::Deleted { rows, commits }) => {
+                    self.head.acknowledge(commits);
+                    return Ok(rows);
+                }
+                Ok(Step::Nothing) => {}
+                Ok(Step::Exhausted) => return Ok(0),
+                Err(error) => return Err(self.failed(error).await),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_go_before_calls_are_refused() {
+        for max in [16 << 20, 100 << 20, 2 << 30, 1 << 50] {
+            let (trim_at, reserve) = (Room::trim_at(max), Room::reserve(max));
+            assert!(trim_at > max / 5 * 4 && trim_at + 2 * reserve <= max, "{max}: {trim_at} {reserve}");
+        }
+    }
+}

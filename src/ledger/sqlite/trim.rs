@@ -1,0 +1,108 @@
+//! Deleting what nothing promises, the oldest first, so that its space is used again.
+//!
+//! Nothing is promised of a call that was not committed before its tool ran: one that was refused, answered from the
+//! cache, or only read and was charged to no limit. Calls with an effect, a limit, an idempotency key or a `202` answer were
+//! committed before, and stay; so do counters, totals, switches and registered tools.
+
+use jiff::Timestamp;
+use sqlx::{Row as _, SqliteConnection};
+
+use super::head;
+use super::script::Script;
+
+/// The columns that tell most rows apart come first: what stands behind long arguments takes long to read. Rows that are
+/// older than the column `reserved` are judged by what else they say.
+const OLDEST: &str = "select seq, octet_length(arguments) + coalesce(octet_length(result), 0) from invocation \
+    where seq > ?1 and seq <= ?2 and state not in ('reserved', 'unknown') and (state = 'refused' or effect = 'read' or attempts = 0) \
+    and (state = 'refused' or iif(reserved is null, idempotency_key is null, reserved = 0)) and charged is null \
+    order by seq limit ?3";
+/// Where the next rows begin, and the newest row, which stays: the next would get its place in the order.
+const ENDS: &str = "select (select seq from invocation where seq > ?1 order by seq limit 1), \
+    (select max(seq) from invocation)";
+const ATTEMPTS: &str = "delete from attempt where invocation in \
+    (select id from invocation where seq in (select value from json_each(?)))";
+const CALLS: &str = "delete from invocation where seq in (select value from json_each(?))";
+const EXPIRES: &str = "select exists (select 1 from stored_result where expires_at <= ?)";
+const RESULTS: &str = "delete from stored_result where key in \
+    (select key from stored_result where expires_at <= ? order by expires_at limit ?)";
+
+/// Rows that are looked at in one step.
+const WINDOW: i64 = 20_000;
+/// Bytes that are deleted in one step, about: so that no commit is long.
+const STEP_BYTES: i64 = 4 << 20;
+
+/// How far the rows have been looked at. What was kept is kept for good.
+#[derive(Default)]
+pub(super) struct Cursor(i64);
+
+/// What one step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It deleted so many rows or stored results, in the commit of this number.
+    Deleted { rows: u64, commits: u64 },
+    /// Nothing here, and there is more to look at.
+    Nothing,
+    /// There is nothing more that may be deleted.
+    Exhausted,
+}
+
+/// Deletes at most `at_most` rows: results that have expired at `now`, then calls, then other results. One commit.
+pub(super) async fn step(
+    connection: &mut SqliteConnection,
+    cursor: &mut Cursor,
+    now: Option<Timestamp>,
+    at_most: u32,
+) -> Result<Step, sqlx::Error> {
+    if let Some(now) = now {
+        let deleted = results(connection, now.as_millisecond(), at_most).await?;
+        if deleted != Step::Exhausted {
+            return Ok(deleted);
+        }
+    }
+    let ends = sqlx::query(ENDS).bind(cursor.0).fetch_one(&mut *connection).await?;
+    let (Some(first), Some(newest)) = (ends.try_get::<Option<i64>, _>(0)?, ends.try_get::<Option<i64>, _>(1)?) else {
+        return results(connection, i64::MAX, at_most).await;
+    };
+    if first >= newest {
+        return results(connection, i64::MAX, at_most).await;
+    }
+    let last = newest.saturating_sub(1).min(first.saturating_add(WINDOW));
+    let found = sqlx::query(OLDEST).bind(cursor.0).bind(last).bind(at_most).fetch_all(&mut *connection).await?;
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    for row in &found {
+        if bytes > STEP_BYTES {
+            break;
+        }
+        rows.push(row.try_get::<i64, _>(0)?);
+        bytes += row.try_get::<i64, _>(1)?;
+    }
+    // What has been looked at, and not only taken.
+    cursor.0 = match rows.last() {
+        Some(taken) if rows.len() < found.len() || found.len() >= at_most as usize => *taken,
+        _ => last,
+    };
+    if rows.is_empty() {
+        return Ok(Step::Nothing);
+    }
+    let mut script = Script::default();
+    script.add("begin immediate");
+    script.add_with(ATTEMPTS, &rows);
+    script.add_with(CALLS, &rows);
+    script.add(head::COUNT);
+    script.add("commit");
+    let commits = head::counted(&script.fetch(connection).await?)?;
+    Ok(Step::Deleted { rows: rows.len() as u64, commits })
+}
+
+/// Deletes stored results that expire by then.
+async fn results(connection: &mut SqliteConnection, by: i64, at_most: u32) -> Result<Step, sqlx::Error> {
+    let there = sqlx::query_scalar::<_, bool>(EXPIRES).bind(by).fetch_one(&mut *connection).await?;
+    if !there {
+        return Ok(Step::Exhausted);
+    }
+    sqlx::query("begin immediate").execute(&mut *connection).await?;
+    let rows = sqlx::query(RESULTS).bind(by).bind(at_most).execute(&mut *connection).await?.rows_affected();
+    let commits = head::counted(&sqlx::query(head::COUNT).fetch_all(&mut *connection).await?)?;
+    sqlx::query("commit").execute(connection).await?;
+    Ok(Step::Deleted { rows, commits })
+}
