@@ -232,6 +232,7 @@ impl Catalog {
         if let Some(fault) = tool.fault {
             return Err(fault);
         }
+        let tool = without_large_output_schema(tool);
         let definition_hash = definition_hash(&tool);
         let Tool { definition, kind, origin, policy, settings, stopped, runner, .. } = tool;
         let policy = Policy { capture: policy.capture.or(Some(bench.shared.capture)), ..policy.bounded() };
@@ -258,7 +259,13 @@ impl Catalog {
         let input = Schema::compile_input(definition.input_schema.clone()).map_err(|f| fault("input_schema", f))?;
         let output = definition.output_schema.clone().map(Schema::compile).transpose();
         let output = output.map_err(|f| fault("output_schema", f))?;
-        let rules = Arc::new(ArgumentRules { schema: Arc::new(input), runner, strict: policy.strict });
+        let rules = Arc::new(ArgumentRules {
+            schema: Arc::new(input),
+            runner,
+            strict: policy.strict,
+            validations: bench.shared.validations.clone(),
+            timeout: policy.timeout,
+        });
         let enabled = Arc::new(AtomicBool::new(is_on));
         let places_before = before.map(|before| (before.policy.concurrency, &before.places));
         let places = ToolPermits::new(policy.concurrency, places_before);
@@ -441,6 +448,15 @@ impl Catalog {
         let named = |catalog: &'a Catalog| catalog.by_name.iter().map(|(name, entry)| (name.as_str(), entry));
         Changes::between(named(before), named(self), |one, other| Arc::ptr_eq(one, other) || one.is_the_same(other))
     }
+}
+
+/// A tool works without its output schema, so one that is too large is no reason to have no tool.
+fn without_large_output_schema(mut tool: Tool) -> Tool {
+    if let Some(fault) = tool.definition.output_schema.as_deref().and_then(Schema::too_large) {
+        tracing::warn!(tool = tool.name(), "served without its output schema, which is too large: {fault}");
+        tool.definition.output_schema = None;
+    }
+    tool
 }
 
 /// SHA-256, in hex, of what the tool is and how it runs: a change of either makes its stored results another tool's.

@@ -19,6 +19,7 @@ use crate::middleware::circuit_breaker::{Breaker, CircuitBreaker};
 use crate::middleware::concurrency::{ConcurrencyLimit, ToolPermits};
 use crate::middleware::deadline::Deadline;
 use crate::middleware::further_page::FurtherPage;
+use crate::middleware::output::OutputCheck;
 use crate::middleware::record::{RecordLayer, Told};
 use crate::middleware::repeat_guard::RepeatGuard;
 use crate::middleware::replay::{Replay, Replays};
@@ -26,6 +27,7 @@ use crate::middleware::retry;
 use crate::middleware::run::Run;
 use crate::middleware::usage_limit::{Tariff, UsageLimit};
 use crate::middleware::validate::{ArgumentRules, Validate};
+use crate::middleware::validation::ValidationPool;
 use crate::middleware::view::ViewLayer;
 use crate::running::Running;
 use crate::runs::Runs;
@@ -50,6 +52,8 @@ pub struct Shared {
     pub runs: Runs,
     /// The bound over all tools.
     pub in_flight: Arc<Semaphore>,
+    /// Where large values are validated.
+    pub validations: ValidationPool,
     /// Takes secrets out of what tools say.
     pub redactor: Arc<Redactor>,
     /// Wall-clock time.
@@ -99,7 +103,7 @@ pub struct Parts {
 /// stored results, for whoever reads them without a call.
 pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) {
     let Shared { ledger, cache, replays, running, runs, in_flight, redactor, clock, capture, .. } = shared;
-    let Shared { digest_key, call_log, metrics, .. } = shared;
+    let Shared { digest_key, call_log, metrics, validations, .. } = shared;
     let Parts { name, definition_hash, generation, policy, rules, output_schema, settings, grants, enabled, .. } = tool;
     let Parts { stopped, breaker, places, tariff, .. } = tool;
     let runner = rules.runner.clone();
@@ -111,10 +115,11 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
     let shelf = Shelf::of(cache, &policy, &*runner, &name, generation);
     let metrics = metrics.tool(&name, policy.cache.is_some());
     let told = Told { log: call_log.clone(), metrics: metrics.clone() };
+    let output = output_schema.map(|schema| OutputCheck::new(schema, validations.clone()));
 
     let stack = ServiceBuilder::new()
         // The part of a long result that was asked for; everything below knows only whole ones.
-        .layer(ViewLayer::new(output_schema.clone(), runner.max_output(), !withholds))
+        .layer(ViewLayer::new(output.clone(), runner.max_output(), !withholds))
         // The call's one row, written whatever happens; sees refusals too.
         .layer(RecordLayer::new(ledger, running, &policy, &rules.schema, digests, replays, told))
         // May this caller use this tool, is it on, and is it what was approved?
@@ -142,6 +147,6 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
         // One try: its timeout, its panic, its row if it failed.
         .layer(Attempt::layer(ledger, redactor, policy.timeout, withholds))
         // The tool; secrets leave its words here.
-        .service(Run::new(runner, settings, output_schema, redactor.clone(), policy.timeout));
+        .service(Run::new(runner, settings, output, redactor.clone(), policy.timeout));
     (BoxCloneSyncService::new(stack), shelf)
 }

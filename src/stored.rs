@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
-use crate::call::{Capture, JsonObject, NotStored, StoredResults, ToolContext, ToolResult};
+use crate::call::{CallError, Capture, JsonObject, NotStored, StoredResults, ToolContext, ToolResult};
 use crate::catalog::Catalog;
 use crate::denials::Denials;
 
@@ -38,7 +38,11 @@ impl StoredResults for Shelves {
         if shelf.is_off_the_record() && !asker_withholds {
             return Err(NotStored::Withheld);
         }
-        let fitting = entry.rules.fit(arguments).map_err(NotStored::Unfit)?;
+        let fitting = match entry.rules.fit(&Arc::new(arguments.clone()), Some(asking.deadline)).await {
+            Ok(fitting) => fitting,
+            Err(CallError::InvalidArguments(violations)) => return Err(NotStored::Unfit(violations)),
+            Err(_) => return Err(NotStored::Nothing),
+        };
         shelf.find(caller, &fitting.arguments, &asking.context).await.ok_or(NotStored::Nothing)
     }
 }

@@ -19,6 +19,7 @@ use crate::manifest::{self, DeclaredSource, Finding};
 use crate::metrics::Metrics;
 use crate::middleware::cache::ResultCache;
 use crate::middleware::replay::Replays;
+use crate::middleware::validation::ValidationPool;
 use crate::registry::Registry;
 use crate::running::Running;
 use crate::runs::Runs;
@@ -223,6 +224,7 @@ impl AppBuilder {
             running: Running::default(),
             runs: Runs::new(clock.clone()),
             in_flight: Arc::new(Semaphore::new(settings.max_in_flight.min(Semaphore::MAX_PERMITS))),
+            validations: ValidationPool::default(),
             redactor: Arc::new(Redactor::new([])),
             clock,
             capture: manifest.capture,

@@ -274,12 +274,9 @@ pub(super) async fn validate(
 ) -> Result<Json<Validated>, ApiError> {
     let entry = resolve_allowed(&catalog, &name, &caller)?;
     let request = InvokeRequest::read(body)?;
-    match entry.rules.fit(&request.arguments) {
+    match entry.rules.fit(&Arc::new(request.arguments), None).await {
         Ok(fitting) => Ok(Json(Validated { valid: true, arguments: fitting.arguments, coercions: fitting.coercions })),
-        Err(violations) => {
-            let failure = Failure::from(&CallError::InvalidArguments(violations));
-            Err(ApiError::Call { failure, invocation: None })
-        }
+        Err(error) => Err(ApiError::Call { failure: Failure::from(&error), invocation: None }),
     }
 }
 

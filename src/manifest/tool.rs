@@ -205,7 +205,7 @@ impl ToolReader<'_> {
             Ok(compiled) => {
                 for (name, message) in compiled.misfit_defaults() {
                     let pointer = format!("/properties/{}/default", pointer_token(&name));
-                    self.schema_fault(node, under, key, skip, &SchemaFault { pointer, message });
+                    self.schema_fault(node, under, key, skip, &SchemaFault { pointer, message, is_too_large: false });
                 }
             }
         }
@@ -294,6 +294,29 @@ impl ToolReader<'_> {
         }
     }
 
+    /// The output schema; none where it is too large, which is warned of.
+    fn output_schema(&mut self, node: &Node, under: &str) -> Option<Arc<Value>> {
+        let schema = node.get("output_schema")?.to_json();
+        let schema = Arc::new(schema);
+        match Schema::compile(schema.clone()) {
+            Err(fault) if fault.is_too_large => {
+                let tokens = pointer_tokens(&fault.pointer);
+                let path: Vec<String> = std::iter::once("output_schema".to_owned()).chain(tokens).collect();
+                let message = format!("{}; the tool is served without its output schema", fault.message);
+                self.findings.warning(node, &path, under, message);
+                return None;
+            }
+            Err(fault) => self.schema_fault(node, under, "output_schema", 0, &fault),
+            Ok(_) => {}
+        }
+        let root = schema.get("type").and_then(Value::as_str);
+        if root.is_some_and(|root| root != "object" && root != "array") {
+            let message = "structured content is an object or an array; a plain text or number needs no schema";
+            self.findings.error(node, &["output_schema".into(), "type".into()], under, message);
+        }
+        Some(schema)
+    }
+
     pub(super) fn define(
         &mut self,
         tool: &mut Tool,
@@ -306,17 +329,8 @@ impl ToolReader<'_> {
         if let Some(schema) = schema {
             definition.input_schema = Arc::new(schema);
         }
-        if let Some(schema) = node.get("output_schema").map(Node::to_json) {
-            let schema = Arc::new(schema);
-            if let Err(fault) = Schema::compile(schema.clone()) {
-                self.schema_fault(node, under, "output_schema", 0, &fault);
-            }
-            let root = schema.get("type").and_then(Value::as_str);
-            if root.is_some_and(|root| root != "object" && root != "array") {
-                let message = "structured content is an object or an array; a plain text or number needs no schema";
-                self.findings.error(node, &["output_schema".into(), "type".into()], under, message);
-            }
-            definition.output_schema = Some(schema);
+        if node.get("output_schema").is_some() {
+            definition.output_schema = self.output_schema(node, under);
         }
         if let Some(Value::String(text)) = node.get("description").map(Node::to_json) {
             definition.description = text;

@@ -14,6 +14,7 @@ pub mod concurrency;
 pub mod deadline;
 pub mod further_page;
 mod media;
+pub mod output;
 pub mod record;
 pub mod repeat_guard;
 pub mod replay;
@@ -24,6 +25,7 @@ pub mod run;
 mod tests;
 pub mod usage_limit;
 pub mod validate;
+pub mod validation;
 pub mod view;
 
 use std::sync::Arc;

@@ -12,10 +12,11 @@ use futures_util::FutureExt;
 use tokio::time::Instant;
 use tower::Service;
 
+use super::output::OutputCheck;
+use super::validation::NotValidated;
 use super::{CallFuture, Outcome, media};
 use crate::call::{CallError, Clean, Invocation, Reporter, ToolContext, ToolError, ToolName, ToolResult, ToolSettings};
 use crate::printable;
-use crate::schema::Schema;
 use crate::secrets::Redactor;
 use crate::tools::Runner;
 
@@ -26,7 +27,7 @@ pub struct Run(Arc<Inner>);
 struct Inner {
     runner: Arc<dyn Runner>,
     settings: Arc<ToolSettings>,
-    output_schema: Option<Arc<Schema>>,
+    output: Option<OutputCheck>,
     redactor: Arc<Redactor>,
     timeout: Duration,
 }
@@ -36,11 +37,11 @@ impl Run {
     pub fn new(
         runner: Arc<dyn Runner>,
         settings: Arc<ToolSettings>,
-        output_schema: Option<Arc<Schema>>,
+        output: Option<OutputCheck>,
         redactor: Arc<Redactor>,
         timeout: Duration,
     ) -> Self {
-        Self(Arc::new(Inner { runner, settings, output_schema, redactor, timeout }))
+        Self(Arc::new(Inner { runner, settings, output, redactor, timeout }))
     }
 }
 
@@ -71,6 +72,10 @@ impl Service<Invocation> for Run {
             };
             ours.extend(unseen.into_iter().map(str::to_owned));
             let outcome = inner.judge(said, &invocation.tool, &mut ours);
+            let outcome = match outcome {
+                Ok(result) => inner.check_output(result, end).await,
+                Err(error) => Err(error),
+            };
             let warnings = &mut notes.lock().meta.warnings;
             for warning in warnings.iter_mut() {
                 printable::string(warning);
@@ -96,7 +101,6 @@ impl Inner {
             Ok(mut result) => {
                 warnings.extend(media::check(&mut result, &self.redactor));
                 self.redactor.result(&mut result);
-                self.check_output(&result)?;
                 Ok(Arc::new(result))
             }
             Err(mut error) => {
@@ -107,14 +111,18 @@ impl Inner {
     }
 
     /// An answer that says no promises nothing; any other must have the promised shape.
-    fn check_output(&self, result: &ToolResult) -> Result<(), CallError> {
-        let Some(schema) = self.output_schema.as_ref().filter(|_| !result.is_error) else { return Ok(()) };
-        let Some(value) = &result.structured_content else {
+    async fn check_output(&self, result: Arc<ToolResult>, end: Instant) -> Outcome {
+        let Some(output) = self.output.as_ref().filter(|_| !result.is_error) else { return Ok(result) };
+        if result.structured_content.is_none() {
             return Err(CallError::BadOutput("the tool promises structured content and gave none".into()));
-        };
-        match schema.violations(value).first() {
-            None => Ok(()),
-            Some(first) => Err(CallError::BadOutput(format!("the output breaks its schema: {}", first.message))),
+        }
+        match output.misfit(&result, end).await {
+            Ok(None) => Ok(result),
+            Ok(Some(first)) => Err(CallError::BadOutput(format!("the output breaks its schema: {first}"))),
+            Err(NotValidated::Stopping) => Err(CallError::Draining),
+            Err(NotValidated::Full | NotValidated::OutOfTime) => {
+                Err(CallError::AttemptTimedOut { after: self.timeout })
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::log::CallLog;
 use crate::metrics::Metrics;
 use crate::middleware::cache::ResultCache;
 use crate::middleware::replay::Replays;
+use crate::middleware::validation::ValidationPool;
 use crate::registry::Registry;
 use crate::running::Running;
 use crate::runs::Runs;
@@ -38,6 +39,7 @@ fn registry(tools: impl IntoIterator<Item = Tool>, in_flight: usize) -> Arc<Regi
         running: Running::default(),
         runs: Runs::new(clock.clone()),
         in_flight: Arc::new(Semaphore::new(in_flight)),
+        validations: ValidationPool::default(),
         redactor: Arc::new(Redactor::new(["top-secret-value"])),
         clock,
         capture: Capture::Full,

@@ -4,12 +4,19 @@
 //! strings that hold JSON read) before the cache sees them.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
+use super::validation::{NotValidated, ValidationPool, is_small_object};
 use crate::call::{CallError, Invocation, JsonObject, Unreadable, Violation};
-use crate::schema::{Fitting, Schema};
+use crate::schema::{self, Fitting, INLINE_STEPS, Meter, Schema, Unfit};
 use crate::tools::Runner;
+
+/// Told to a caller whose arguments found no place to be validated.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What arguments of one tool are held against.
 #[derive(Clone)]
@@ -20,17 +27,49 @@ pub struct ArgumentRules {
     pub runner: Arc<dyn Runner>,
     /// No coercion.
     pub strict: bool,
+    /// Where large arguments are validated.
+    pub validations: ValidationPool,
+    /// The longest that validation may take where the call has no deadline.
+    pub timeout: Duration,
 }
 
 impl ArgumentRules {
-    /// Fits arguments, or says everything that is wrong with them.
+    /// Fits arguments, or says everything that is wrong with them. Ends with the call's time: at `deadline`, or after the
+    /// tool's timeout.
     ///
     /// # Errors
-    /// Every violation.
-    pub fn fit(&self, arguments: &JsonObject) -> Result<Fitting, Vec<Violation>> {
-        let fitting = self.schema.fit(arguments, self.strict)?;
-        let faults = self.runner.faults(&fitting.arguments);
-        if faults.is_empty() { Ok(fitting) } else { Err(faults) }
+    /// Every violation; or that there was no place or no time to look for them.
+    pub async fn fit(&self, arguments: &Arc<JsonObject>, deadline: Option<Instant>) -> Result<Fitting, CallError> {
+        if is_small_object(arguments)
+            && let Some(fitted) = self.fit_within(arguments, &Meter::new(INLINE_STEPS, None))
+        {
+            return fitted.map_err(CallError::InvalidArguments);
+        }
+        let (began, rules, given) = (Instant::now(), self.clone(), arguments.clone());
+        let until = deadline.unwrap_or(began + self.timeout);
+        match self.validations.run(until, move |meter| rules.fit_within(&given, meter)).await {
+            Ok(Some(fitted)) => fitted.map_err(CallError::InvalidArguments),
+            Ok(None) => Err(CallError::InvalidArguments(vec![schema::too_much("the arguments object")])),
+            Err(NotValidated::Full) if deadline.is_none() => {
+                Err(CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None })
+            }
+            Err(NotValidated::Full | NotValidated::OutOfTime) => {
+                Err(CallError::DeadlineExceeded { after: until - began, started: false })
+            }
+            Err(NotValidated::Stopping) => Err(CallError::Draining),
+        }
+    }
+
+    /// `None` when the steps were spent before it was clear.
+    fn fit_within(&self, arguments: &JsonObject, meter: &Meter<'_>) -> Option<Result<Fitting, Vec<Violation>>> {
+        match self.schema.fit(arguments, self.strict, meter) {
+            Ok(fitting) => {
+                let faults = self.runner.faults(&fitting.arguments);
+                Some(if faults.is_empty() { Ok(fitting) } else { Err(faults) })
+            }
+            Err(Unfit::Violations(violations)) => Some(Err(violations)),
+            Err(Unfit::Stopped(_)) => None,
+        }
     }
 }
 
@@ -52,7 +91,13 @@ impl Around for Validate {
             let unreadable = quotes.then(|| Unreadable::clone(unreadable));
             return Err(CallError::UnreadableArguments(unreadable.unwrap_or_else(Unreadable::without_words)));
         }
-        let fitting = self.0.fit(&invocation.arguments).map_err(CallError::InvalidArguments)?;
+        let fitting = self.0.fit(&invocation.arguments, invocation.deadline).await.map_err(|error| match error {
+            // Measured from the call's beginning, as in the other layers.
+            CallError::DeadlineExceeded { started, .. } if invocation.deadline.is_some() => {
+                CallError::DeadlineExceeded { after: invocation.allowed(), started }
+            }
+            error => error,
+        })?;
         invocation.arguments = Arc::new(fitting.arguments);
         if !fitting.coercions.is_empty() {
             invocation.notes.lock().meta.coercions = fitting.coercions;

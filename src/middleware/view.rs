@@ -6,13 +6,18 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, TryFutureExt};
+use tokio::time::Instant;
 use tower::{Layer, Service};
 
+use super::output::OutputCheck;
 use crate::call::{Answer, CacheStatus, CallError, Cut, Detail, Invocation, LONGEST_TEXT, Page, Unit, cut};
-use crate::schema::Schema;
+
+/// A part of a result is held against the output schema for so long: it is no more than was held against it before.
+const LONGEST_JUDGED: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Clone)]
@@ -21,7 +26,7 @@ pub struct ViewLayer(Arc<View>);
 /// How one tool's results are shown.
 struct View {
     /// What structured content has to fit, also when it is cut.
-    output_schema: Option<Arc<Schema>>,
+    output: Option<OutputCheck>,
     /// Characters of a text that are shown whole.
     longest: usize,
     /// Whether the ledger keeps results, so that `GET /invocations/{id}/result` has them.
@@ -31,9 +36,9 @@ struct View {
 impl ViewLayer {
     /// Shows results of a tool with this output schema. `max_output`: what the operator raised the longest result to,
     /// in bytes; texts of that length were asked for. `is_kept`: the ledger holds the results.
-    pub fn new(output_schema: Option<Arc<Schema>>, max_output: Option<usize>, is_kept: bool) -> Self {
+    pub fn new(output: Option<OutputCheck>, max_output: Option<usize>, is_kept: bool) -> Self {
         let longest = max_output.unwrap_or_default().max(LONGEST_TEXT);
-        Self(Arc::new(View { output_schema, longest, is_kept }))
+        Self(Arc::new(View { output, longest, is_kept }))
     }
 }
 
@@ -67,14 +72,15 @@ where
 
     fn call(&mut self, invocation: Invocation) -> Self::Future {
         let (view, page, is_keyed) = (self.view.clone(), invocation.page.unwrap_or_default(), invocation.key.is_some());
-        self.inner.call(invocation).map_ok(move |answer| view.of(answer, page, is_keyed)).boxed()
+        let call = self.inner.call(invocation);
+        async move { Ok(view.of(call.await?, page, is_keyed).await) }.boxed()
     }
 }
 
 impl View {
-    fn of(&self, mut answer: Answer, page: Page, is_keyed: bool) -> Answer {
+    async fn of(&self, mut answer: Answer, page: Page, is_keyed: bool) -> Answer {
         let Some(cut) = cut(&answer.result, page, self.longest) else { return answer };
-        if let Some(misfit) = self.misfit(&cut) {
+        if let Some(misfit) = self.misfit(&cut).await {
             answer
                 .meta
                 .warnings
@@ -86,12 +92,13 @@ impl View {
         answer
     }
 
-    /// Why this part is not what the tool promises; one that says no promises nothing.
-    fn misfit(&self, cut: &Cut) -> Option<String> {
+    /// Why this part is not what the tool promises; one that says no promises nothing. A part that cannot be judged in
+    /// time is shown as it is: the whole was judged.
+    async fn misfit(&self, cut: &Cut) -> Option<String> {
         let is_part = cut.unit == Unit::Items && !cut.result.is_error;
-        let schema = self.output_schema.as_ref().filter(|_| is_part)?;
-        let violations = schema.violations(cut.result.structured_content.as_ref()?);
-        violations.into_iter().next().map(|first| first.message)
+        let output = self.output.as_ref().filter(|_| is_part)?;
+        let part = Arc::new(cut.result.clone());
+        output.misfit(&part, Instant::now() + LONGEST_JUDGED).await.unwrap_or_default()
     }
 
     /// How to come by what is not shown.

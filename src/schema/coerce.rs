@@ -5,9 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use jsonschema::Validator;
 use serde_json::Value;
 
+use super::meter::{Meter, Stop};
+use super::{Schema, Unfit};
 use crate::call::{Coercion, json};
 
 /// Conversions may open others (a list in a string, holding numbers in strings); deeper nesting is no accident.
@@ -15,16 +16,23 @@ const ROUNDS: usize = 4;
 /// More misfits than this are not mended: looking at each costs time, and nobody makes so many by accident.
 const MAX_MISFITS: usize = 10_000;
 
+/// Memory for the errors of one pass: a misfit is a few errors if the schema has branches.
+const ERROR_BYTES: usize = 24 << 20;
+
 /// The value with every fitting conversion made, and the list of them, sorted by pointer. Two validations a round,
 /// however many places there are.
-pub(super) fn coerce(validator: &Validator, mut value: Value) -> (Value, Vec<Coercion>) {
+///
+/// # Errors
+/// Why validation ended early.
+pub(super) fn coerce(schema: &Schema, mut value: Value, meter: &Meter<'_>) -> Result<(Value, Vec<Coercion>), Unfit> {
     let mut made: Vec<Coercion> = Vec::new();
     let mut refused: HashSet<String> = HashSet::new();
     for _ in 0..ROUNDS {
-        let misfits = misfits(validator, &value);
-        if misfits.len() > MAX_MISFITS {
+        // Where no text may be read, nothing is looked for.
+        if !holds_json(&value) {
             break;
         }
+        let Some(misfits) = misfits(schema, &value, meter)? else { break };
         let mut tried: HashMap<String, Value> = HashMap::new();
         for pointer in misfits.into_iter().filter(|pointer| !refused.contains(pointer)) {
             if let Some(place) = value.pointer_mut(&pointer)
@@ -37,10 +45,10 @@ pub(super) fn coerce(validator: &Validator, mut value: Value) -> (Value, Vec<Coe
             break;
         }
         // What is below a place may still be mended in the next round; the place itself must fit now.
-        let broken = self::misfits(validator, &value);
+        let broken = self::misfits(schema, &value, meter)?;
         for (pointer, text) in tried {
             let Some(place) = value.pointer_mut(&pointer) else { continue };
-            if broken.contains(&pointer) {
+            if broken.as_ref().is_none_or(|broken| broken.contains(&pointer)) {
                 *place = text;
                 refused.insert(pointer);
             } else {
@@ -50,17 +58,37 @@ pub(super) fn coerce(validator: &Validator, mut value: Value) -> (Value, Vec<Coe
         }
     }
     made.sort_by(|a, b| a.pointer.cmp(&b.pointer));
-    (value, made)
+    Ok((value, made))
 }
 
-/// Places that do not fit.
-fn misfits(validator: &Validator, value: &Value) -> HashSet<String> {
-    let errors = validator.iter_errors(value).take(MAX_MISFITS + 1);
-    errors.map(|error| error.instance_path().to_string()).collect()
+/// Places that do not fit; `None` when there are too many.
+fn misfits(schema: &Schema, value: &Value, meter: &Meter<'_>) -> Result<Option<HashSet<String>>, Unfit> {
+    let errors = schema.errors(value, meter, ERROR_BYTES).take(MAX_MISFITS + 1);
+    let places: HashSet<String> = errors.map(|error| error.instance_path().to_string()).collect();
+    match meter.stopped() {
+        None => Ok(Some(places).filter(|places| places.len() <= MAX_MISFITS)),
+        Some(Stop::Errors) => Ok(None),
+        Some(stop) => Err(Unfit::Stopped(stop)),
+    }
 }
 
 /// What a string holds, if it is JSON of another type.
 fn read(value: &Value) -> Option<Value> {
-    let inside = json::parse_strict(value.as_str()?.as_bytes()).ok()?;
+    let text = value.as_str().filter(|text| may_be_json(text))?;
+    let inside = json::parse_strict(text.as_bytes()).ok()?;
     (!inside.is_string() && !inside.is_null()).then_some(inside)
+}
+
+/// By its beginning: an object, a list, a number, true or false.
+fn may_be_json(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '[', '-', 't', 'f', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'])
+}
+
+fn holds_json(value: &Value) -> bool {
+    match value {
+        Value::String(text) => may_be_json(text),
+        Value::Array(items) => items.iter().any(holds_json),
+        Value::Object(members) => members.values().any(holds_json),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
 }

@@ -6,20 +6,29 @@ use jsonschema::error::{ValidationError, ValidationErrorKind};
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
+use super::bounds::{self, Weights};
+use super::explain::Explain;
+use super::meter::{MAX_STEPS, Meter, Stop};
+use super::metered::{Look, Metered, is_genuine};
 use super::references::{endless_reference, outside_reference};
-use super::write_only::{hide_write_only, mentions_write_only};
+use super::write_only::WriteOnly;
 use super::{coerce, explain};
 use crate::call::{Coercion, JsonObject, Violation, json};
 
 /// At most so many violations are reported; a list of a million bad items is one mistake, not a million.
-pub(super) const MAX_VIOLATIONS: usize = 50;
+const MAX_VIOLATIONS: usize = 50;
+/// Memory for the errors that violations are made of. Each branch of a combination has errors of its own.
+const ERROR_BYTES: usize = 4 << 20;
+/// The same where only the first violation is asked for.
+const FIRST_ERROR_BYTES: usize = 64 << 10;
 
 /// A compiled JSON Schema.
 pub struct Schema {
     schema: Arc<Value>,
-    validator: Validator,
+    validator: Validator<Metered>,
+    weights: Weights,
     defaults: JsonObject,
-    has_write_only: bool,
+    write_only: Option<WriteOnly>,
 }
 
 /// What is wrong with a schema.
@@ -30,6 +39,8 @@ pub struct SchemaFault {
     pub pointer: String,
     /// What, and what would be right.
     pub message: String,
+    /// The schema could be used, but for its size.
+    pub is_too_large: bool,
 }
 
 /// Arguments that fit, and what had to be changed.
@@ -41,17 +52,30 @@ pub struct Fitting {
     pub coercions: Vec<Coercion>,
 }
 
+/// Why there are no arguments that fit.
+#[derive(Debug)]
+pub enum Unfit {
+    /// What they break.
+    Violations(Vec<Violation>),
+    /// Validation ended before it was done.
+    Stopped(Stop),
+}
+
 impl Schema {
-    /// Compiles a schema. References are never fetched, patterns run in linear time.
+    /// Compiles a schema. References are never fetched, patterns run in linear time, and what validation costs is
+    /// bounded.
     ///
     /// # Errors
     /// What is wrong with the schema, and where.
     pub fn compile(schema: Arc<Value>) -> Result<Self, SchemaFault> {
+        let weights = bounds::measure(&schema)?;
         if let Some(fault) = endless_reference(&schema) {
             return Err(fault);
         }
-        let mut options =
-            jsonschema::options().should_validate_formats(true).with_pattern_options(PatternOptions::regex()).offline();
+        let mut options = jsonschema::options_for::<Metered>()
+            .should_validate_formats(true)
+            .with_pattern_options(PatternOptions::regex())
+            .offline();
         if schema.get("$schema").is_none() {
             options = options.with_draft(Draft::Draft202012);
         }
@@ -64,7 +88,12 @@ impl Schema {
             .into_iter()
             .flatten()
             .filter_map(|(name, property)| property.get("default").map(|default| (name.clone(), default.clone())));
-        Ok(Self { defaults: defaults.collect(), has_write_only: mentions_write_only(&schema), validator, schema })
+        Ok(Self { defaults: defaults.collect(), write_only: WriteOnly::of(&schema), validator, weights, schema })
+    }
+
+    /// What is too large about a schema, if anything is.
+    pub fn too_large(schema: &Value) -> Option<SchemaFault> {
+        bounds::measure(schema).err()
     }
 
     /// Compiles an input schema: its root must be an object's.
@@ -74,19 +103,16 @@ impl Schema {
     pub fn compile_input(schema: Arc<Value>) -> Result<Self, SchemaFault> {
         match schema.get("type") {
             Some(Value::String(root)) if root == "object" => Self::compile(schema),
-            _ => Err(SchemaFault {
-                pointer: String::new(),
-                message: "the root must be `type: object`: arguments are always an object".into(),
-            }),
+            _ => Err(SchemaFault::new("", "the root must be `type: object`: arguments are always an object")),
         }
     }
 
     /// Fits arguments to the schema: fills in defaults and, unless `strict`, reads strings that hold JSON where the
-    /// schema wants something else.
+    /// schema wants something else. Spends no more than `meter` has.
     ///
     /// # Errors
-    /// Every violation.
-    pub fn fit(&self, arguments: &JsonObject, strict: bool) -> Result<Fitting, Vec<Violation>> {
+    /// Violations, or why validation ended early.
+    pub fn fit(&self, arguments: &JsonObject, strict: bool, meter: &Meter<'_>) -> Result<Fitting, Unfit> {
         let mut value = Value::Object(arguments.clone());
         if let Some(object) = value.as_object_mut() {
             for (name, default) in &self.defaults {
@@ -96,17 +122,33 @@ impl Schema {
             }
         }
         let mut coercions = Vec::new();
-        if !self.validator.is_valid(&value) {
+        if !self.is_valid(&value, meter)? {
             if !strict {
-                (value, coercions) = coerce::coerce(&self.validator, value);
+                (value, coercions) = coerce::coerce(self, value, meter)?;
             }
-            let violations = self.violations(&value);
-            if !violations.is_empty() {
-                return Err(violations);
+            if strict || coercions.is_empty() || !self.is_valid(&value, meter)? {
+                return Err(Unfit::Violations(self.explained(&value, meter, MAX_VIOLATIONS)?));
             }
         }
-        let Value::Object(arguments) = value else { return Err(self.violations(&value)) };
+        let Value::Object(arguments) = value else { return Err(Unfit::Violations(Vec::new())) };
         Ok(Fitting { arguments, coercions })
+    }
+
+    /// The first thing in which a value breaks the schema, in words.
+    ///
+    /// # Errors
+    /// Why validation ended early.
+    pub fn first_violation(&self, value: &Value, meter: &Meter<'_>) -> Result<Option<Violation>, Stop> {
+        match self.is_valid(value, meter) {
+            Ok(true) => Ok(None),
+            Ok(false) => match self.explained(value, meter, 1) {
+                Ok(violations) => Ok(violations.into_iter().next()),
+                Err(Unfit::Violations(violations)) => Ok(violations.into_iter().next()),
+                Err(Unfit::Stopped(stop)) => Err(stop),
+            },
+            Err(Unfit::Violations(violations)) => Ok(violations.into_iter().next()),
+            Err(Unfit::Stopped(stop)) => Err(stop),
+        }
     }
 
     /// Parameters whose default does not fit, and why: every call without them would be refused.
@@ -125,41 +167,104 @@ impl Schema {
 
     /// Whether it marks anything `writeOnly`.
     pub fn has_write_only(&self) -> bool {
-        self.has_write_only
+        self.write_only.is_some()
     }
 
     /// The arguments as they may be recorded: what the schema marks `writeOnly` is left out.
     pub fn recordable(&self, arguments: &Arc<JsonObject>) -> Arc<JsonObject> {
-        if !self.has_write_only {
-            return arguments.clone();
-        }
+        let Some(write_only) = &self.write_only else { return arguments.clone() };
         let mut value = Value::Object(JsonObject::clone(arguments));
-        hide_write_only(&self.schema, &mut value);
+        write_only.hide(&self.schema, &mut value);
         match value {
             Value::Object(object) => Arc::new(object),
             _ => Arc::default(),
         }
     }
 
-    /// Everything in which a value breaks the schema. What is marked `writeOnly` is not quoted.
+    /// The first violations of a value, fifty at most, for values that are not a caller's. What is marked `writeOnly`
+    /// is not quoted.
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
+        let meter = Meter::new(MAX_STEPS, None);
+        let found = match self.is_valid(value, &meter) {
+            Ok(true) => return Vec::new(),
+            Ok(false) => self.explained(value, &meter, MAX_VIOLATIONS),
+            Err(stopped) => Err(stopped),
+        };
+        found.unwrap_or_else(|_| vec![explain::too_much("the value")])
+    }
+
+    fn is_valid(&self, value: &Value, meter: &Meter<'_>) -> Result<bool, Unfit> {
+        let is_valid = self.validator.is_valid(self.look(value, meter, 0));
+        meter.stopped().map_or(Ok(is_valid), |stop| Err(Unfit::Stopped(stop)))
+    }
+
+    /// A value that is about to be walked over, by a walk that may keep errors of so many bytes.
+    fn look<'v>(&self, value: &'v Value, meter: &'v Meter<'v>, error_bytes: usize) -> Look<'v> {
+        meter.begin(error_bytes);
+        meter.text_weight.set(self.weights.text);
+        meter.name_weight.set(self.weights.name);
+        Look::at(value, meter)
+    }
+
+    /// The errors of a value, as far as they are kept. Not all of them may be genuine.
+    pub(super) fn errors<'v>(
+        &'v self,
+        value: &'v Value,
+        meter: &'v Meter<'v>,
+        error_bytes: usize,
+    ) -> impl Iterator<Item = ValidationError<'v>> {
+        self.validator.iter_errors(self.look(value, meter, error_bytes))
+    }
+
+    /// At most so many violations of a value that has some.
+    fn explained(&self, value: &Value, meter: &Meter<'_>, most: usize) -> Result<Vec<Violation>, Unfit> {
+        let error_bytes = if most == 1 { FIRST_ERROR_BYTES } else { ERROR_BYTES };
         let mut shown = None;
-        let mut shows = |error: &ValidationError<'_>| {
+        let mut shows = |write_only: &WriteOnly, error: &ValidationError<'_>| {
             let shown = shown.get_or_insert_with(|| {
                 let mut shown = value.clone();
-                hide_write_only(&self.schema, &mut shown);
+                write_only.hide(&self.schema, &mut shown);
                 shown
             });
             shown.pointer(error.instance_path().as_str()) == Some(error.instance())
         };
-        let errors = self.validator.iter_errors(value).map(|error| {
-            let quotes = !self.has_write_only || shows(&error);
-            explain::explain(&error, &self.schema, quotes)
-        });
-        errors.flatten().take(MAX_VIOLATIONS).collect()
+        let mut explain = Explain::new(&self.schema, most);
+        for error in self.errors(value, meter, error_bytes) {
+            if explain.is_full() {
+                break;
+            }
+            if !is_genuine(error.instance()) {
+                // The combination in whose branches the walk ended: that it does not fit was known before.
+                let is_combination = matches!(
+                    error.kind(),
+                    ValidationErrorKind::AnyOf { .. } | ValidationErrorKind::OneOfNotValid { .. }
+                );
+                if explain.is_empty() && is_combination && meter.stopped() == Some(Stop::Errors) {
+                    explain.add(&error, false);
+                }
+                break;
+            }
+            let quotes = self.write_only.as_ref().is_none_or(|write_only| shows(write_only, &error));
+            explain.add(&error, quotes);
+        }
+        match (explain.into_violations(), meter.stopped()) {
+            (violations, _) if !violations.is_empty() => Ok(violations),
+            (_, Some(Stop::Errors) | None) => Ok(vec![explain::unexplained()]),
+            (_, Some(stop)) => Err(Unfit::Stopped(stop)),
+        }
+    }
+}
+
+impl SchemaFault {
+    pub(super) fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { pointer: pointer.into(), message: message.into(), is_too_large: false }
+    }
+
+    pub(super) fn too_large(pointer: String, message: String) -> Self {
+        Self { pointer, message, is_too_large: true }
     }
 }
 
 fn fault(error: &ValidationError<'_>) -> SchemaFault {
-    SchemaFault { pointer: error.instance_path().to_string(), message: error.to_string() }
+    SchemaFault::new(error.instance_path().as_str(), error.to_string())
 }

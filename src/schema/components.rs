@@ -110,14 +110,18 @@ pub fn components(
 ///
 /// `None` as for [`components`].
 pub fn standalone(schema: &Value) -> Option<Value> {
-    let mut taken = HashSet::new();
+    // Where the search for a free number goes on, by word: many parts may end in the same one.
+    let (mut taken, mut next) = (HashSet::new(), HashMap::new());
     let claim = |word: &str| {
         let word = identifier(word);
-        let numbered = (2..).map(|number| format!("{word}_{number}"));
-        let mut free = std::iter::once(word.clone()).chain(numbered).skip_while(|name| taken.contains(name));
-        let name = free.next().unwrap_or_default();
-        taken.insert(name.clone());
-        name
+        let number = next.entry(word.clone()).or_insert(1);
+        loop {
+            let name = if *number == 1 { word.clone() } else { format!("{word}_{number}") };
+            *number += 1;
+            if taken.insert(name.clone()) {
+                return name;
+            }
+        }
     };
     let mut parts = parts(schema, Reader::Provider, "", claim)?.into_iter();
     let (_, mut root) = parts.next()?;
@@ -142,11 +146,11 @@ fn parts(
     // A root that only refers (as pydantic writes a recursive model) is what it refers to.
     let start = found.resolve("#")?;
     found.names.insert(start.clone(), root.to_owned());
-    let mut open = vec![start];
+    let (mut open, mut seen) = (vec![start], HashSet::new());
     let mut at = 0;
     while let Some(pointer) = open.get(at) {
         let mut targets = Vec::new();
-        references(schema.pointer(pointer)?, &mut targets);
+        references(schema.pointer(pointer)?, &mut targets, &mut seen);
         for target in targets {
             let pointer = found.resolve(target)?;
             if !found.names.contains_key(&pointer) {
@@ -200,12 +204,16 @@ fn below(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
     })
 }
 
-/// Every reference that a part makes; definitions that nothing refers to are no part of it.
-fn references<'a>(schema: &'a Value, targets: &mut Vec<&'a str>) {
+/// Every reference that a part makes; definitions that nothing refers to are no part of it. What was `seen` before, inside
+/// of another part, is not looked at again.
+fn references<'a>(schema: &'a Value, targets: &mut Vec<&'a str>, seen: &mut HashSet<*const Value>) {
+    if !seen.insert(std::ptr::from_ref(schema)) {
+        return;
+    }
     targets.extend(REFERENCES.iter().filter_map(|word| schema.get(word)?.as_str()));
     for (place, held) in below(schema) {
         if !place.starts_with("/$defs/") && !place.starts_with("/definitions/") {
-            references(held, targets);
+            references(held, targets, seen);
         }
     }
 }
@@ -420,6 +428,18 @@ mod tests {
             &[json!({"tree": {"value": 1, "kids": [{"kids": []}]}, "self": {"again": 1}})],
             &[json!({"tree": {"kids": [{"value": "x"}]}}), json!({"self": {"n": "x"}}), json!({"again": "x"})],
         );
+    }
+
+    #[test]
+    fn doubling_references_stay_references() {
+        let mut schema = json!({"type": "object", "$ref": "#/$defs/d0"});
+        for level in 0..25 {
+            let next = json!({"$ref": format!("#/$defs/d{}", level + 1)});
+            schema["$defs"][format!("d{level}")] = json!({"allOf": [next, next]});
+        }
+        schema["$defs"]["d25"] = json!({"type": "object"});
+        assert!(standalone(&schema).unwrap().to_string().len() < 4000);
+        assert_eq!(parts(&schema).len(), 27);
     }
 
     #[test]

@@ -3,42 +3,125 @@
 use jsonschema::error::{TypeKind, ValidationError, ValidationErrorKind as Kind};
 use serde_json::Value;
 
+use super::metered::is_genuine;
 use crate::call::{Violation, json};
 use crate::similar;
 
-/// The violations behind one error: unexpected properties are one each. `quotes`: the value may be repeated.
-pub(super) fn explain(error: &ValidationError<'_>, schema: &Value, quotes: bool) -> Vec<Violation> {
-    let at = error.instance_path().to_string();
-    let violation = |pointer: String, message: String| Violation {
-        keyword: error.kind().keyword().to_owned(),
-        schema_pointer: error.schema_path().to_string(),
-        pointer,
-        message,
-    };
-    match error.kind() {
-        Kind::Required { property } => {
-            let name = property.as_str().unwrap_or_default();
-            let pointer = format!("{at}/{}", json::pointer_token(name));
-            let message = format!("{} is required{}.", label(&pointer), expected(error, schema, name));
-            vec![violation(pointer, message)]
-        }
-        Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
-            let known = known_properties(error, schema);
-            let explain_one = |name: &String| {
+/// Names and options that are shown of a long list.
+const MOST_NAMED: usize = 20;
+/// Characters of a description, of a constant or of a pattern that are repeated.
+const LONGEST_QUOTE: usize = 300;
+/// Bytes of all violations together, beyond which no further one is explained.
+const MOST_BYTES: usize = 64 << 10;
+
+/// Violations, in the order of the errors that they are made of.
+pub(super) struct Explain<'a> {
+    schema: &'a Value,
+    violations: Vec<Violation>,
+    most: usize,
+    bytes: usize,
+}
+
+impl<'a> Explain<'a> {
+    /// At most so many violations of `schema`.
+    pub(super) fn new(schema: &'a Value, most: usize) -> Self {
+        Self { schema, violations: Vec::new(), most, bytes: 0 }
+    }
+
+    /// Nothing more is added.
+    pub(super) fn is_full(&self) -> bool {
+        self.violations.len() >= self.most || self.bytes > MOST_BYTES
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.violations.is_empty()
+    }
+
+    pub(super) fn into_violations(self) -> Vec<Violation> {
+        self.violations
+    }
+
+    fn push(&mut self, violation: Violation) {
+        self.bytes += violation.pointer.len() + violation.message.len();
+        self.violations.push(violation);
+    }
+
+    /// The violations behind one error: unexpected properties are one each. `quotes`: the value may be repeated.
+    pub(super) fn add(&mut self, error: &ValidationError<'_>, quotes: bool) {
+        let schema = self.schema;
+        let at = error.instance_path().to_string();
+        let violation = |pointer: String, message: String| Violation {
+            keyword: error.kind().keyword().to_owned(),
+            schema_pointer: error.schema_path().to_string(),
+            pointer,
+            message,
+        };
+        match error.kind() {
+            Kind::Required { property } => {
+                let name = property.as_str().unwrap_or_default();
                 let pointer = format!("{at}/{}", json::pointer_token(name));
-                let hint = match similar::closest(name, known.iter().map(String::as_str), similar::HINT) {
-                    Some(near) => format!("; did you mean `{near}`?"),
-                    None if known.is_empty() => "; it takes none.".into(),
-                    None => format!("; there are: {}.", known.join(", ")),
-                };
-                violation(pointer.clone(), format!("{} is not a parameter{hint}", label(&pointer)))
-            };
-            unexpected.iter().take(super::compiled::MAX_VIOLATIONS).map(explain_one).collect()
+                let message = format!("{} is required{}.", label(&pointer), expected(error, schema, name));
+                self.push(violation(pointer, message));
+            }
+            Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
+                let known = known_properties(error, schema);
+                for name in unexpected {
+                    if self.is_full() {
+                        break;
+                    }
+                    let pointer = format!("{at}/{}", json::pointer_token(name));
+                    let hint = match similar::closest(name, known.iter().copied(), similar::HINT) {
+                        Some(near) => format!("; did you mean `{near}`?"),
+                        None if known.is_empty() => "; it takes none.".into(),
+                        None => format!("; there are: {}.", few(known.iter().map(|name| (*name).to_owned()))),
+                    };
+                    let message = format!("{} is not a parameter{hint}", label(&pointer));
+                    self.push(violation(pointer, message));
+                }
+            }
+            _ => {
+                let message = format!("{} {}.", label(&at), demand(error, quotes));
+                self.push(violation(at, message));
+            }
         }
-        _ => {
-            let message = format!("{} {}.", label(&at), demand(error, quotes));
-            vec![violation(at, message)]
-        }
+    }
+}
+
+/// A value that breaks the schema in a way that could not be kept.
+pub(super) fn unexplained() -> Violation {
+    Violation {
+        pointer: String::new(),
+        keyword: String::new(),
+        message: format!("{} does not fit the schema.", label("")),
+        schema_pointer: String::new(),
+    }
+}
+
+/// A value that takes more to check than anybody may be kept waiting for. `what`: the value, in words.
+pub fn too_much(what: &str) -> Violation {
+    Violation {
+        pointer: String::new(),
+        keyword: String::new(),
+        message: format!("{what} takes too much work to check against the schema; send less at once."),
+        schema_pointer: String::new(),
+    }
+}
+
+/// The first of many, and how many there are.
+fn few(all: impl ExactSizeIterator<Item = String>) -> String {
+    let count = all.len();
+    let mut words: Vec<String> = all.take(MOST_NAMED).map(|word| short(&word)).collect();
+    if count > words.len() {
+        words.push(format!("… ({count} in all)"));
+    }
+    words.join(", ")
+}
+
+/// The beginning of a long text.
+fn short(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_QUOTE) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
     }
 }
 
@@ -48,7 +131,7 @@ fn label(pointer: &str) -> String {
         return "the arguments object".into();
     }
     let path: Vec<String> = json::pointer_tokens(pointer).collect();
-    format!("`{}`", path.join("."))
+    format!("`{}`", short(&path.join(".")))
 }
 
 /// What the value must be, and what it is.
@@ -58,7 +141,7 @@ fn demand(error: &ValidationError<'_>, quotes: bool) -> String {
     match error.kind() {
         Kind::Type { kind } => format!("must be {}, not {is}", types(kind)),
         Kind::Enum { options } => format!("must be one of {}, not {is}", options_in_words(options)),
-        Kind::Constant { expected_value } => format!("must be {expected_value}, not {is}"),
+        Kind::Constant { expected_value } => format!("must be {}, not {is}", short(&expected_value.to_string())),
         Kind::Minimum { limit } => format!("must be at least {limit}, not {is}"),
         Kind::Maximum { limit } => format!("must be at most {limit}, not {is}"),
         Kind::ExclusiveMinimum { limit } => format!("must be more than {limit}, not {is}"),
@@ -71,14 +154,18 @@ fn demand(error: &ValidationError<'_>, quotes: bool) -> String {
         Kind::MinProperties { limit } => format!("must have at least {limit} properties, not {}", length(found)),
         Kind::MaxProperties { limit } => format!("must have at most {limit} properties, not {}", length(found)),
         Kind::UniqueItems => "must not hold the same item twice".into(),
-        Kind::Pattern { pattern } => format!("must match the pattern {pattern}"),
+        Kind::Pattern { pattern } => format!("must match the pattern {}", short(pattern)),
         Kind::Format { format } => format!("must be a valid {format}"),
         Kind::Contains => "must contain an item of the described form".into(),
         Kind::FalseSchema => "is not allowed here".into(),
         Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
             let first = context.iter().take(3).filter_map(|branch| branch.first());
+            let first = first.filter(|error| is_genuine(error.instance()));
             let forms: Vec<String> = first.map(|error| format!("it {}", demand(error, quotes))).collect();
-            format!("fits none of the allowed forms ({})", forms.join("; or "))
+            match forms.join("; or ") {
+                forms if forms.is_empty() => "fits none of the allowed forms".into(),
+                forms => format!("fits none of the allowed forms ({forms})"),
+            }
         }
         Kind::OneOfMultipleValid { .. } => "fits more than one of the allowed forms; it must fit exactly one".into(),
         // The rest is rare; the library's own words are good, and the value is left out of them.
@@ -112,11 +199,7 @@ fn found_in_words(value: &Value, quotes: bool) -> String {
 
 fn options_in_words(options: &Value) -> String {
     let list = options.as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut words: Vec<String> = list.iter().take(20).map(Value::to_string).collect();
-    if list.len() > words.len() {
-        words.push(format!("… ({} in all)", list.len()));
-    }
-    words.join(", ")
+    few(list.iter().map(Value::to_string))
 }
 
 fn length(value: &Value) -> usize {
@@ -134,9 +217,9 @@ fn holder<'a>(error: &ValidationError<'_>, schema: &'a Value) -> Option<&'a Valu
     schema.pointer(parent)
 }
 
-fn known_properties(error: &ValidationError<'_>, schema: &Value) -> Vec<String> {
+fn known_properties<'a>(error: &ValidationError<'_>, schema: &'a Value) -> Vec<&'a str> {
     let properties = holder(error, schema).and_then(|holder| holder.get("properties")).and_then(Value::as_object);
-    properties.map(|properties| properties.keys().cloned().collect()).unwrap_or_default()
+    properties.map(|properties| properties.keys().map(String::as_str).collect()).unwrap_or_default()
 }
 
 /// What a missing property should be: its type and description.
@@ -145,9 +228,9 @@ fn expected(error: &ValidationError<'_>, schema: &Value, name: &str) -> String {
     let kind = property.and_then(|property| property.get("type")).and_then(Value::as_str);
     let description = property.and_then(|property| property.get("description")).and_then(Value::as_str);
     match (kind, description) {
-        (Some(kind), Some(text)) => format!(" ({kind}: {})", text.trim_end_matches('.')),
+        (Some(kind), Some(text)) => format!(" ({kind}: {})", short(text.trim_end_matches('.'))),
         (Some(kind), None) => format!(" ({kind})"),
-        (None, Some(text)) => format!(" ({})", text.trim_end_matches('.')),
+        (None, Some(text)) => format!(" ({})", short(text.trim_end_matches('.'))),
         (None, None) => String::new(),
     }
 }

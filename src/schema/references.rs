@@ -1,5 +1,7 @@
 //! References (`$ref`) that cannot be followed.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::SchemaFault;
@@ -12,7 +14,7 @@ pub(super) fn outside_reference(at: &Value, pointer: &str) -> Option<SchemaFault
         Value::Object(object) => {
             if let Some(target) = object.get("$ref").and_then(Value::as_str).filter(|target| !target.starts_with('#')) {
                 let message = format!("`$ref: {target}` leads outside; only references within the schema are followed");
-                return Some(SchemaFault { pointer: format!("{pointer}/$ref"), message });
+                return Some(SchemaFault::new(format!("{pointer}/$ref"), message));
             }
             object.iter().find_map(|(key, value)| below(key, value))
         }
@@ -23,25 +25,45 @@ pub(super) fn outside_reference(at: &Value, pointer: &str) -> Option<SchemaFault
 
 /// A reference that leads to itself without looking at the value (`{"$ref": "#"}`) would be followed for ever.
 pub(super) fn endless_reference(root: &Value) -> Option<SchemaFault> {
-    fn walk(root: &Value, at: &Value, path: &str) -> Option<SchemaFault> {
-        match at {
-            Value::Object(object) => {
-                let mut seen = vec![std::ptr::from_ref(at)];
-                let mut target = at;
-                while let Some(pointer) = target.get("$ref").and_then(Value::as_str) {
-                    let Some(next) = pointer.strip_prefix('#').and_then(|inside| root.pointer(inside)) else { break };
-                    if seen.contains(&std::ptr::from_ref(next)) {
-                        let message = format!("`{pointer}` leads back to itself and never ends");
-                        return Some(SchemaFault { pointer: format!("{path}/$ref"), message });
-                    }
-                    seen.push(std::ptr::from_ref(next));
-                    target = next;
-                }
-                object.iter().find_map(|(key, value)| walk(root, value, &format!("{path}/{key}")))
-            }
-            Value::Array(items) => items.iter().find_map(|item| walk(root, item, path)),
-            _ => None,
-        }
+    // Schemas from which every chain of references ends: looked at once, however many references lead there.
+    let mut ends: HashSet<*const Value> = HashSet::new();
+    follow(root, root, "", &mut ends).or_else(|| walk(root, root, &mut String::new(), &mut ends))
+}
+
+/// Looks at everything below a place.
+fn walk(root: &Value, at: &Value, path: &mut String, ends: &mut HashSet<*const Value>) -> Option<SchemaFault> {
+    let mut below = |token: &str, value: &Value| {
+        let length = path.len();
+        path.push('/');
+        path.push_str(&json::pointer_token(token));
+        let found = follow(root, value, path, ends).or_else(|| walk(root, value, path, ends));
+        path.truncate(length);
+        found
+    };
+    match at {
+        Value::Object(object) => object.iter().find_map(|(key, value)| below(key, value)),
+        Value::Array(items) => items.iter().enumerate().find_map(|(at, item)| below(&at.to_string(), item)),
+        _ => None,
     }
-    walk(root, root, "")
+}
+
+/// Follows the references of one schema until they end, or come to where they have been.
+fn follow(root: &Value, at: &Value, path: &str, ends: &mut HashSet<*const Value>) -> Option<SchemaFault> {
+    let mut seen = HashSet::from([std::ptr::from_ref(at)]);
+    let mut target = at;
+    while let Some(reference) = target.get("$ref").and_then(Value::as_str) {
+        let Some(next) = reference.strip_prefix('#').and_then(|inside| root.pointer(inside)) else { break };
+        if ends.contains(&std::ptr::from_ref(next)) {
+            break;
+        }
+        if !seen.insert(std::ptr::from_ref(next)) {
+            return Some(SchemaFault::new(
+                format!("{path}/$ref"),
+                format!("`{reference}` leads back to itself and never ends"),
+            ));
+        }
+        target = next;
+    }
+    ends.extend(seen);
+    None
 }

@@ -3,7 +3,7 @@
 //! Rather one value too many than one too few: every branch of a combination counts, and a string that stands where a
 //! marked value could be inside (an object sent as JSON text) is left out whole.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -20,89 +20,116 @@ const COMBINATIONS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// Keywords that hold a schema for each of an object's or a list's parts.
 const OF_PARTS: [&str; 5] = ["additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems", "contains"];
 
-/// Whether anything in a schema is marked.
-pub(super) fn mentions_write_only(schema: &Value) -> bool {
-    match schema {
-        Value::Object(object) => is_marked(schema) || object.values().any(mentions_write_only),
-        Value::Array(items) => items.iter().any(mentions_write_only),
-        _ => false,
+/// The parts of one schema that lead to a mark, found once.
+pub(super) struct WriteOnly {
+    /// Addresses of these parts; the schema stays where it is.
+    leads: HashSet<usize>,
+}
+
+impl WriteOnly {
+    /// `None` when nothing is marked.
+    pub(super) fn of(schema: &Value) -> Option<Self> {
+        // Who leads to whom: a part to what holds it, a target to what refers to it.
+        let (mut led_by, mut marked): (HashMap<usize, Vec<usize>>, Vec<usize>) = (HashMap::new(), Vec::new());
+        let mut open = vec![schema];
+        while let Some(part) = open.pop() {
+            let at = std::ptr::from_ref(part).addr();
+            if is_marked(part) {
+                marked.push(at);
+            }
+            let mut lead = |to: &Value| led_by.entry(std::ptr::from_ref(to).addr()).or_default().push(at);
+            if let Some(target) = target(schema, part) {
+                lead(target);
+            }
+            match part {
+                Value::Object(members) => members.values().for_each(|inner| {
+                    lead(inner);
+                    open.push(inner);
+                }),
+                Value::Array(items) => items.iter().for_each(|inner| {
+                    lead(inner);
+                    open.push(inner);
+                }),
+                _ => {}
+            }
+        }
+        let mut leads = HashSet::new();
+        while let Some(at) = marked.pop() {
+            if leads.insert(at) {
+                marked.extend(led_by.get(&at).into_iter().flatten());
+            }
+        }
+        (!leads.is_empty()).then_some(Self { leads })
+    }
+
+    /// Puts a mark in the place of every such value.
+    pub(super) fn hide(&self, schema: &Value, value: &mut Value) {
+        self.walk(schema, schema, value, &mut { MAX_STEPS }, 0);
+    }
+
+    fn walk(&self, root: &Value, schema: &Value, value: &mut Value, steps: &mut usize, depth: usize) {
+        if !self.leads.contains(&std::ptr::from_ref(schema).addr()) {
+            return;
+        }
+        if *steps == 0 || depth > MAX_DEPTH {
+            *value = REDACTED.into();
+            return;
+        }
+        *steps -= 1;
+        if is_marked(schema) || value.is_string() {
+            *value = REDACTED.into();
+            return;
+        }
+        if let Some(target) = target(root, schema) {
+            self.walk(root, target, value, steps, depth + 1);
+        }
+        for same in SAME_PLACE.iter().filter_map(|keyword| schema.get(keyword)) {
+            self.walk(root, same, value, steps, depth + 1);
+        }
+        for branch in COMBINATIONS.iter().filter_map(|keyword| schema.get(keyword)?.as_array()).flatten() {
+            self.walk(root, branch, value, steps, depth + 1);
+        }
+        for dependent in
+            schema.get("dependentSchemas").and_then(Value::as_object).into_iter().flat_map(|map| map.values())
+        {
+            self.walk(root, dependent, value, steps, depth + 1);
+        }
+        match value {
+            Value::Object(object) => {
+                for (name, inner) in object {
+                    if let Some(property) = schema.get("properties").and_then(|properties| properties.get(name)) {
+                        self.walk(root, property, inner, steps, depth + 1);
+                    }
+                    let patterns = schema.get("patternProperties").and_then(Value::as_object);
+                    let any = patterns.into_iter().flat_map(|map| map.values());
+                    for part in any.chain(OF_PARTS.iter().filter_map(|keyword| schema.get(keyword))) {
+                        if schema.get("properties").and_then(|properties| properties.get(name)).is_none() {
+                            self.walk(root, part, inner, steps, depth + 1);
+                        }
+                    }
+                }
+            }
+            Value::Array(items) => {
+                let prefix = schema.get("prefixItems").and_then(Value::as_array);
+                for (at, item) in items.iter_mut().enumerate() {
+                    if let Some(own) = prefix.and_then(|prefix| prefix.get(at)) {
+                        self.walk(root, own, item, steps, depth + 1);
+                    }
+                    for part in OF_PARTS.iter().filter_map(|keyword| schema.get(keyword)) {
+                        self.walk(root, part, item, steps, depth + 1);
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 }
 
-/// Puts a mark in the place of every such value.
-pub(super) fn hide_write_only(schema: &Value, value: &mut Value) {
-    hide(schema, schema, value, &mut { MAX_STEPS }, 0);
+/// What a schema refers to.
+fn target<'a>(root: &'a Value, schema: &Value) -> Option<&'a Value> {
+    root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
 }
 
 fn is_marked(schema: &Value) -> bool {
     schema.get("writeOnly") == Some(&Value::Bool(true))
-}
-
-fn hide(root: &Value, schema: &Value, value: &mut Value, steps: &mut usize, depth: usize) {
-    if *steps == 0 || depth > MAX_DEPTH {
-        *value = REDACTED.into();
-        return;
-    }
-    *steps -= 1;
-    let target = schema.get("$ref").and_then(Value::as_str).and_then(|target| root.pointer(target.strip_prefix('#')?));
-    if is_marked(schema) || (value.is_string() && mentions_below(root, schema, &mut HashSet::new())) {
-        *value = REDACTED.into();
-        return;
-    }
-    if let Some(target) = target {
-        hide(root, target, value, steps, depth + 1);
-    }
-    for same in SAME_PLACE.iter().filter_map(|keyword| schema.get(keyword)) {
-        hide(root, same, value, steps, depth + 1);
-    }
-    for branch in COMBINATIONS.iter().filter_map(|keyword| schema.get(keyword)?.as_array()).flatten() {
-        hide(root, branch, value, steps, depth + 1);
-    }
-    for dependent in schema.get("dependentSchemas").and_then(Value::as_object).into_iter().flat_map(|map| map.values())
-    {
-        hide(root, dependent, value, steps, depth + 1);
-    }
-    match value {
-        Value::Object(object) => {
-            for (name, inner) in object {
-                if let Some(property) = schema.get("properties").and_then(|properties| properties.get(name)) {
-                    hide(root, property, inner, steps, depth + 1);
-                }
-                let patterns = schema.get("patternProperties").and_then(Value::as_object);
-                let any = patterns.into_iter().flat_map(|map| map.values());
-                for part in any.chain(OF_PARTS.iter().filter_map(|keyword| schema.get(keyword))) {
-                    if schema.get("properties").and_then(|properties| properties.get(name)).is_none() {
-                        hide(root, part, inner, steps, depth + 1);
-                    }
-                }
-            }
-        }
-        Value::Array(items) => {
-            let prefix = schema.get("prefixItems").and_then(Value::as_array);
-            for (at, item) in items.iter_mut().enumerate() {
-                if let Some(own) = prefix.and_then(|prefix| prefix.get(at)) {
-                    hide(root, own, item, steps, depth + 1);
-                }
-                for part in OF_PARTS.iter().filter_map(|keyword| schema.get(keyword)) {
-                    hide(root, part, item, steps, depth + 1);
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Whether a marked value could stand inside one of this schema. Each reference is followed once.
-fn mentions_below<'a>(root: &'a Value, schema: &'a Value, seen: &mut HashSet<&'a str>) -> bool {
-    match schema {
-        Value::Object(object) => {
-            let target = object.get("$ref").and_then(Value::as_str).filter(|target| seen.insert(target));
-            let target = target.and_then(|target| root.pointer(target.strip_prefix('#')?));
-            is_marked(schema)
-                || target.is_some_and(|target| mentions_below(root, target, seen))
-                || object.values().any(|inner| mentions_below(root, inner, seen))
-        }
-        Value::Array(items) => items.iter().any(|item| mentions_below(root, item, seen)),
-        _ => false,
-    }
 }

@@ -32,6 +32,7 @@ mod refusals; // what is kept of refused calls
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs
 mod repeats; // the same call twice in a row within a run
+mod schemas; // schemas and arguments that are made to cost
 mod servers; // MCP servers of the manifest: names, policies, hints, pins
 mod shares; // what one caller takes of a tool's concurrency
 mod sources; // tools that come out of something else, which may be late, down or different

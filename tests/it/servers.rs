@@ -335,3 +335,23 @@ async fn a_tool_that_was_left_out_is_served_when_its_name_is_free() {
     let view = until(&app, |view| !view["warnings"].to_string().contains("left out")).await;
     assert_eq!((&view["tools"], &view["state"], &view["fault"]), (&json!(4), &json!("up"), &json!(null)), "{view}");
 }
+
+#[tokio::test]
+async fn schemas_that_stand_for_too_much_are_left_out() {
+    let (mut input, mut output) = (tool("input", "Takes much."), tool("output", "Says much."));
+    input["inputSchema"] = crate::schemas::doubling();
+    output["outputSchema"] = crate::schemas::doubling();
+    let app = app(MANIFEST, &json!([input, output, tool("plain", "Takes little.")]), &[]).await;
+    let (_, list) = app.get("/tools").await;
+    let names: Vec<&str> =
+        list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["s_output", "s_plain"]);
+    assert_eq!(list["tools"][0]["output_schema"], Value::Null);
+    assert_eq!(app.invoke("s_output", json!({"city": "Oslo"})).await.0, 200);
+    for format in ["openai", "anthropic", "gemini", "bedrock", "mcp"] {
+        assert_eq!(app.get(&format!("/tools?format={format}")).await.0, 200, "{format}");
+    }
+    let view = source(&app).await.to_string();
+    assert!(view.contains("the tool `input` is left out: inputSchema/$defs/d1"), "{view}");
+    assert!(view.contains("tool `s_output`: it is served without its output schema"), "{view}");
+}

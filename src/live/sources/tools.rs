@@ -13,6 +13,7 @@ use crate::call::{Effect, Idempotency, NameError, Policy, RetryPolicy, ToolName}
 use crate::live::seen::Seen;
 use crate::manifest::{DeclaredSource, ToolRules};
 use crate::registry::Unlisted;
+use crate::schema::Schema;
 use crate::similar;
 use crate::tools::{Offer, StandIn, Tool};
 
@@ -58,6 +59,11 @@ pub(super) fn offered(
         offered.warnings.push(message.into());
     }
     for offer in &listing.offers {
+        if let Some(fault) = Schema::too_large(&offer.input_schema) {
+            let name = &offer.name;
+            offered.warnings.push(format!("the tool `{name}` is left out: its input schema is too large: {fault}"));
+            continue;
+        }
         let stopped = declared.rules.pins.as_ref().and_then(|pins| pins.mismatch(&declared.written, offer));
         let tool = match stopped {
             None => one(declared, offer, files, &mut offered.warnings)?,
@@ -95,7 +101,14 @@ fn one(declared: &DeclaredSource, offer: &Offer, files: &Seen, warnings: &mut Ve
     };
     let mut tool = Tool::new(name_of(declared, &offer.name)?, description).with_runner(runner.clone());
     tool.definition.input_schema = Arc::new(offer.input_schema.clone());
-    tool.definition.output_schema = offer.output_schema.clone().map(Arc::new);
+    let large = offer.output_schema.as_ref().and_then(Schema::too_large);
+    match large {
+        None => tool.definition.output_schema = offer.output_schema.clone().map(Arc::new),
+        Some(fault) => warnings.push(format!(
+            "tool `{}`: it is served without its output schema, which is too large: {fault}",
+            tool.name()
+        )),
+    }
     tool.definition.annotations = offer.annotations.clone();
     tool.definition.result_as_answer = offer.result_as_answer;
     govern(&mut tool, declared, said);

@@ -178,7 +178,9 @@ fn usable(tool: Tool) -> Result<Tool, String> {
     let fault = |which: &str, fault: crate::schema::SchemaFault| format!("{which}{}: {}", fault.pointer, fault.message);
     Schema::compile_input(schema(&tool.input_schema)).map_err(|error| fault("inputSchema", error))?;
     if let Some(output) = &tool.output_schema {
-        Schema::compile(schema(output)).map_err(|error| fault("outputSchema", error))?;
+        // One that is only too large is dropped where every source's are; the tool works without it.
+        let checked = Schema::compile(schema(output)).map(drop);
+        checked.or_else(|error| if error.is_too_large { Ok(()) } else { Err(fault("outputSchema", error)) })?;
     }
     Ok(tool)
 }

@@ -1,0 +1,51 @@
+//! Structured content against the output schema that a tool promised.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::validation::{NotValidated, ValidationPool, is_small};
+use crate::call::ToolResult;
+use crate::schema::{INLINE_STEPS, Meter, Schema, Stop};
+
+/// An output schema, and where large results are held against it.
+#[derive(Clone)]
+pub struct OutputCheck {
+    schema: Arc<Schema>,
+    validations: ValidationPool,
+}
+
+impl OutputCheck {
+    /// Holds results against `schema`.
+    pub fn new(schema: Arc<Schema>, validations: ValidationPool) -> Self {
+        Self { schema, validations }
+    }
+
+    /// The first thing in which a result's structured content breaks the schema, in words. A result without any breaks
+    /// nothing.
+    ///
+    /// # Errors
+    /// When it was not validated by `until`.
+    pub(super) async fn misfit(
+        &self,
+        result: &Arc<ToolResult>,
+        until: Instant,
+    ) -> Result<Option<String>, NotValidated> {
+        let Some(value) = &result.structured_content else { return Ok(None) };
+        if is_small(value)
+            && let Ok(first) = self.schema.first_violation(value, &Meter::new(INLINE_STEPS, None))
+        {
+            return Ok(first.map(|first| first.message));
+        }
+        let (schema, result) = (self.schema.clone(), result.clone());
+        let judged = self.validations.run(until, move |meter| match &result.structured_content {
+            Some(value) => schema.first_violation(value, meter),
+            None => Ok(None),
+        });
+        match judged.await? {
+            Ok(first) => Ok(first.map(|first| first.message)),
+            Err(Stop::Cancelled) => Err(NotValidated::OutOfTime),
+            Err(_) => Ok(Some("it takes too much work to check".into())),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Where values are validated: small ones at once, others on threads that may block, a few at a time.
+//!
+//! A validation that runs cannot be interrupted, only told to end. So it has its place until it has ended, also when
+//! its call is over by then.
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+use crate::blocking;
+use crate::call::JsonObject;
+use crate::schema::{MAX_STEPS, Meter, weight};
+
+/// Values and sixteenths of texts' bytes in what is validated at once: a text of 16 KiB, or a list of 1,000 numbers.
+const SMALL: u64 = 1024;
+
+/// Whether a value is validated at once.
+pub(super) fn is_small(value: &Value) -> bool {
+    weight(value, SMALL) <= SMALL
+}
+
+/// Whether arguments are validated at once.
+pub(super) fn is_small_object(arguments: &JsonObject) -> bool {
+    let mut left = SMALL;
+    arguments.iter().all(|(name, value)| {
+        let weight = weight(value, left).saturating_add(name.len() as u64 / 16);
+        left = left.saturating_sub(weight);
+        left > 0
+    })
+}
+
+/// A value was not validated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotValidated {
+    /// The time was over before there was a place.
+    Full,
+    /// The time was over before it was done.
+    OutOfTime,
+    /// The service is stopping.
+    Stopping,
+}
+
+/// How many large values are validated at once, over all tools. Clones share it.
+#[derive(Debug, Clone)]
+pub struct ValidationPool {
+    places: Arc<Semaphore>,
+}
+
+impl Default for ValidationPool {
+    /// One core is left to everything else, where there is more than one.
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Self { places: Arc::new(Semaphore::new(cores.saturating_sub(1).max(1))) }
+    }
+}
+
+impl ValidationPool {
+    /// So many at once.
+    #[cfg(test)]
+    pub(super) fn of(places: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(places)) }
+    }
+
+    /// Runs `work` on a thread of the pool, until that time at most.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        until: Instant,
+        work: impl FnOnce(&Meter<'_>) -> T + Send + 'static,
+    ) -> Result<T, NotValidated> {
+        let place = match timeout_at(until, self.places.clone().acquire_owned()).await {
+            Ok(Ok(place)) => place,
+            Ok(Err(_)) => return Err(NotValidated::Stopping),
+            Err(_) => return Err(NotValidated::Full),
+        };
+        // Tripped when nobody waits any more, for whatever reason.
+        let cancel = CancelOnDrop(Arc::new(AtomicBool::new(false)));
+        let cancelled = cancel.0.clone();
+        let job = blocking::on_a_thread(move || {
+            let _place = place;
+            work(&Meter::new(MAX_STEPS, Some(&cancelled)))
+        });
+        match timeout_at(until, job).await {
+            Ok(Some(done)) => Ok(done),
+            Ok(None) => Err(NotValidated::Stopping),
+            Err(_) => Err(NotValidated::OutOfTime),
+        }
+    }
+}
+
+/// Ends the validation when it is dropped.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::{Schema, Stop};
+
+    /// Validates a value again and again until it is told to end.
+    fn endless(meter: &Meter<'_>) -> Stop {
+        let schema = Schema::compile(Arc::new(json!({"items": {"type": "integer"}}))).unwrap();
+        let value = json!(vec![1; 1000]);
+        loop {
+            if let Err(stop) = schema.first_violation(&value, meter) {
+                return stop;
+            }
+        }
+    }
+
+    fn after(milliseconds: u64) -> Instant {
+        Instant::now() + Duration::from_millis(milliseconds)
+    }
+
+    #[tokio::test]
+    async fn ends_with_the_time_and_frees_its_place() {
+        let pool = ValidationPool::of(1);
+        assert_eq!(pool.run(after(5), endless).await, Err(NotValidated::OutOfTime));
+        // The place is free once the validation has noticed.
+        assert_eq!(pool.run(after(60_000), |_| 7).await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn holds_its_place_until_it_has_ended() {
+        let pool = ValidationPool::of(1);
+        let (release, held) = std::sync::mpsc::sync_channel::<()>(1);
+        let left = pool.run(after(5), move |_| held.recv().is_ok());
+        assert_eq!(left.await, Err(NotValidated::OutOfTime));
+        assert_eq!(pool.run(after(5), |_| 7).await, Err(NotValidated::Full));
+        release.send(()).unwrap();
+        assert_eq!(pool.run(after(60_000), |_| 7).await, Ok(7));
+    }
+
+    #[test]
+    fn size_is_values_and_texts() {
+        let is_small = |value: Value| is_small_object(value.as_object().unwrap());
+        assert!(is_small(json!({"a": [1, 2], "b": "x".repeat(10_000)})));
+        assert!(!is_small(json!({"a": vec![1; 2000]})));
+        assert!(!is_small(json!({"b": "x".repeat(20_000)})));
+        assert!(!is_small(json!({"x".repeat(20_000): 1})));
+    }
+}

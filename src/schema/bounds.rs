@@ -1,0 +1,292 @@
+//! How large a schema may be, measured when a tool is registered.
+//!
+//! A few lines can describe an enormous schema, since each reference stands for all that it refers to. The measure walks
+//! the schema as written once, and counts what it stands for. What refers to itself is counted once: it goes as deep
+//! as a value does, and values are bounded.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::SchemaFault;
+use super::graph::{Edge, Graph, Place};
+use super::patterns::{self, PatternCost};
+
+/// Bytes of a schema as JSON. The schema of a Kubernetes `Deployment` with all descriptions has about 600 KB.
+const MAX_BYTES: usize = 2 << 20;
+/// Values in a schema, of any kind: keywords, names, constants.
+const MAX_VALUES: usize = 200_000;
+/// How deep a schema may be nested as it is written; also what a JSON text may be.
+const MAX_NESTING: usize = 128;
+/// Subschemas when each reference is replaced by what it refers to.
+pub(super) const MAX_SUBSCHEMAS: u64 = 50_000;
+/// Subschemas of which one leads to the next for the same value; each takes some stack.
+const MAX_CHAIN: u32 = 100;
+/// Bytes of one pattern. Reading one takes up to 2 KB for each of its bytes.
+const MAX_PATTERN: usize = 8 << 10;
+/// States of all patterns together: about 10 MB once they are compiled.
+const MAX_STATES: u64 = 200_000;
+
+/// What validating costs, beyond what is counted while it happens.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Weights {
+    /// Steps for each byte of a text.
+    pub(super) text: u64,
+    /// Steps for each byte of a property's name, where patterns choose the schema.
+    pub(super) name: u64,
+}
+
+/// Measures a schema.
+///
+/// # Errors
+/// What is too large, where, and what is allowed.
+pub(super) fn measure(schema: &Value) -> Result<Weights, SchemaFault> {
+    let bytes = size(schema);
+    if bytes > MAX_BYTES {
+        let message = format!("the schema has {bytes} bytes; at most {MAX_BYTES} are allowed: describe less of it");
+        return Err(SchemaFault::too_large(String::new(), message));
+    }
+    let graph = Graph::of(schema, MAX_VALUES, MAX_NESTING).map_err(|fault| {
+        let (place, message) = match fault {
+            Place::TooMany(place) => {
+                (place, format!("the schema has more than {MAX_VALUES} values; describe less of it"))
+            }
+            Place::TooDeep(place) => {
+                (place, format!("the schema is nested more than {MAX_NESTING} levels deep; put parts under `$defs`"))
+            }
+        };
+        SchemaFault::too_large(place, message)
+    })?;
+    let all = count_all(&graph)?;
+    count_same_value(&graph, &all)?;
+    weigh(&graph)
+}
+
+/// Bytes as JSON, about.
+fn size(value: &Value) -> usize {
+    let (mut open, mut sum) = (vec![value], 0_usize);
+    while let Some(value) = open.pop() {
+        sum += match value {
+            Value::String(text) => text.len() + 3,
+            Value::Array(items) => {
+                open.extend(items);
+                2
+            }
+            Value::Object(members) => {
+                open.extend(members.values());
+                members.keys().map(|name| name.len() + 4).sum::<usize>() + 2
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => 5,
+        };
+    }
+    sum
+}
+
+/// A subschema that is being walked over.
+struct Frame {
+    node: usize,
+    edges: Vec<Edge>,
+    next: usize,
+}
+
+impl Frame {
+    fn of(graph: &Graph<'_>, node: usize) -> Self {
+        Self { node, edges: graph.edges(node), next: 0 }
+    }
+
+    fn step(&mut self) -> Option<Edge> {
+        let edge = self.edges.get(self.next).copied();
+        self.next += 1;
+        edge
+    }
+}
+
+/// How far Tarjan's search for components is with a subschema.
+#[derive(Clone, Copy)]
+enum Found {
+    /// In no component yet: its own number, and the lowest that it leads to.
+    Open { own: usize, low: usize },
+    /// What the component stands for that it is in.
+    Done(u64),
+}
+
+/// Counts what each subschema stands for that the root leads to, and returns these. Subschemas that lead to each other
+/// are counted together, each of them once, and so is each reference between them.
+fn count_all(graph: &Graph<'_>) -> Result<Vec<usize>, SchemaFault> {
+    let mut found: HashMap<usize, Found> = HashMap::new();
+    let (mut all, mut open) = (Vec::new(), Vec::new());
+    let mut stack = vec![Frame::of(graph, graph.root())];
+    found.insert(graph.root(), Found::Open { own: 0, low: 0 });
+    open.push(graph.root());
+    all.push(graph.root());
+    while let Some(top) = stack.last_mut() {
+        let node = top.node;
+        if let Some(edge) = top.step() {
+            match found.get(&edge.to) {
+                None => {
+                    let own = all.len();
+                    found.insert(edge.to, Found::Open { own, low: own });
+                    open.push(edge.to);
+                    all.push(edge.to);
+                    stack.push(Frame::of(graph, edge.to));
+                }
+                Some(&Found::Open { own, .. }) => lower(&mut found, node, own),
+                Some(Found::Done(_)) => {}
+            }
+            continue;
+        }
+        stack.pop();
+        let Some(&Found::Open { own, low }) = found.get(&node) else { continue };
+        if let Some(above) = stack.last() {
+            lower(&mut found, above.node, low);
+        }
+        if low != own {
+            continue;
+        }
+        let from = open.iter().rposition(|other| *other == node).unwrap_or_default();
+        let members = open.split_off(from);
+        let outside = |edge: &Edge| match found.get(&edge.to) {
+            Some(Found::Done(count)) => *count,
+            _ => 1,
+        };
+        let of = |member: &usize| graph.edges(*member).iter().map(outside).fold(1, u64::saturating_add);
+        let count = members.iter().map(of).fold(0, u64::saturating_add);
+        too_many(graph, node, count)?;
+        for member in members {
+            found.insert(member, Found::Done(count));
+        }
+    }
+    Ok(all)
+}
+
+fn lower(found: &mut HashMap<usize, Found>, node: usize, to: usize) {
+    if let Some(Found::Open { low, .. }) = found.get_mut(&node) {
+        *low = to.min(*low);
+    }
+}
+
+/// Counts what each of these stands for about one and the same value, and how long the way is.
+fn count_same_value(graph: &Graph<'_>, all: &[usize]) -> Result<(), SchemaFault> {
+    // What is not counted yet is on the stack.
+    let mut counted: HashMap<usize, Option<(u64, u32)>> = HashMap::new();
+    let mut has_loop = false;
+    for &start in all {
+        if counted.contains_key(&start) {
+            continue;
+        }
+        counted.insert(start, None);
+        let mut stack = vec![(Frame::of(graph, start), 1_u64, 1_u32)];
+        while let Some((frame, count, chain)) = stack.last_mut() {
+            if let Some(edge) = frame.step() {
+                match counted.get(&edge.to) {
+                    _ if !edge.same_value => {}
+                    Some(Some((more, below))) => {
+                        (*count, *chain) = (count.saturating_add(*more), (*chain).max(below + 1));
+                    }
+                    Some(None) => (has_loop, *count) = (true, count.saturating_add(1)),
+                    None => {
+                        counted.insert(edge.to, None);
+                        stack.push((Frame::of(graph, edge.to), 1, 1));
+                    }
+                }
+                continue;
+            }
+            let (node, count, chain) = (frame.node, *count, *chain);
+            stack.pop();
+            counted.insert(node, Some((count, chain)));
+            too_many(graph, node, count)?;
+            if chain > MAX_CHAIN {
+                let message = format!(
+                    "more than {MAX_CHAIN} subschemas lead from one to the next here for the same value; at most \
+                     {MAX_CHAIN} are allowed: say the same with fewer references"
+                );
+                return Err(SchemaFault::too_large(graph.pointer(node), message));
+            }
+            if let Some((_, above, longest)) = stack.last_mut() {
+                (*above, *longest) = (above.saturating_add(count), (*longest).max(chain + 1));
+            }
+        }
+    }
+    if has_loop { loops(graph, all) } else { Ok(()) }
+}
+
+fn too_many(graph: &Graph<'_>, node: usize, count: u64) -> Result<(), SchemaFault> {
+    if count <= MAX_SUBSCHEMAS {
+        return Ok(());
+    }
+    let message = format!(
+        "this stands for more than {MAX_SUBSCHEMAS} subschemas, since each `$ref` stands for all that it refers to; at \
+         most {MAX_SUBSCHEMAS} are allowed: refer to large parts less often, or describe them less closely"
+    );
+    Err(SchemaFault::too_large(graph.pointer(node), message))
+}
+
+/// A schema that leads back to itself for the same value is cut off by the validator where it comes to a subschema that it
+/// is in. The ways until then are gone one by one, here as there.
+fn loops(graph: &Graph<'_>, entries: &[usize]) -> Result<(), SchemaFault> {
+    let mut left = MAX_SUBSCHEMAS;
+    for &entry in entries {
+        let mut path: Vec<(usize, Vec<Edge>)> = vec![(entry, graph.edges(entry))];
+        while let Some((_, edges)) = path.last_mut() {
+            let Some(edge) = edges.pop() else {
+                path.pop();
+                continue;
+            };
+            if !edge.same_value || path.iter().any(|(node, _)| *node == edge.to) {
+                continue;
+            }
+            left = left.saturating_sub(1);
+            if left == 0 || path.len() > MAX_CHAIN as usize {
+                let message = "its references lead back to themselves in too many ways; let a reference that leads back \
+                               stand under `properties` or `items`";
+                return Err(SchemaFault::too_large(graph.pointer(entry), message.into()));
+            }
+            path.push((edge.to, graph.edges(edge.to)));
+        }
+    }
+    Ok(())
+}
+
+/// What patterns cost; each is counted once, as it is compiled once.
+fn weigh(graph: &Graph<'_>) -> Result<Weights, SchemaFault> {
+    let mut known: HashMap<&str, Option<PatternCost>> = HashMap::new();
+    let mut weights = Weights { text: 1, name: 0 };
+    let (mut states, mut has_names) = (0_u64, false);
+    for (node, value) in graph.objects() {
+        let pattern = value.get("pattern").and_then(Value::as_str);
+        let names = value.get("patternProperties").and_then(Value::as_object);
+        has_names |= value.get("propertyNames").is_some();
+        let mut of_names = 0_u64;
+        let all = pattern.into_iter().map(|text| (text, false));
+        for (text, is_name) in all.chain(names.into_iter().flatten().map(|(text, _)| (text.as_str(), true))) {
+            let keyword = if is_name { "patternProperties" } else { "pattern" };
+            let fault = |message| SchemaFault::too_large(format!("{}/{keyword}", graph.pointer(node)), message);
+            if text.len() > MAX_PATTERN {
+                let bytes = text.len();
+                return Err(fault(format!("the pattern has {bytes} bytes; at most {MAX_PATTERN} are allowed")));
+            }
+            let is_new = !known.contains_key(text);
+            let Some(cost) = *known.entry(text).or_insert_with(|| patterns::cost(text)) else { continue };
+            if is_new {
+                states = states.saturating_add(cost.states);
+            }
+            if states > MAX_STATES {
+                return Err(fault(format!(
+                    "the patterns of the schema need more than {MAX_STATES} states with this one ({} for it alone); at \
+                     most {MAX_STATES} are allowed: let `maxLength` bound the length, not a counted repetition",
+                    cost.states
+                )));
+            }
+            if is_name {
+                of_names = of_names.saturating_add(cost.width);
+            } else {
+                weights.text = weights.text.max(cost.width);
+            }
+        }
+        weights.name = weights.name.max(of_names);
+    }
+    if has_names {
+        weights.name = weights.name.saturating_add(weights.text);
+    }
+    Ok(weights)
+}

@@ -1,0 +1,210 @@
+//! A schema as a graph: its subschemas, and which lead to which.
+
+use std::collections::HashMap;
+
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+
+use crate::call::json::pointer_token;
+
+/// A subschema that another leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Edge {
+    /// The place it has in the graph.
+    pub(super) to: usize,
+    /// It is about the same value, not about a part of it.
+    pub(super) same_value: bool,
+}
+
+/// Why there is no graph, and the JSON Pointer where that was seen.
+pub(super) enum Place {
+    TooMany(String),
+    TooDeep(String),
+}
+
+/// Any value inside of a schema.
+struct Node<'a> {
+    value: &'a Value,
+    above: usize,
+    /// The last token of its pointer.
+    token: Token<'a>,
+    depth: usize,
+    /// The nearest place above, or here, that has an `$id`.
+    resource: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Token<'a> {
+    Name(&'a str),
+    Index(usize),
+}
+
+/// See the module.
+pub(super) struct Graph<'a> {
+    nodes: Vec<Node<'a>>,
+    by_address: HashMap<usize, usize>,
+    /// Places with an `$id`, by the last part of its path. A reference is looked for in all that have its last part:
+    /// rather one subschema too many than one too few.
+    resources: HashMap<&'a str, Vec<usize>>,
+    anchors: HashMap<&'a str, Vec<usize>>,
+}
+
+const ROOT: usize = 0;
+
+impl<'a> Graph<'a> {
+    /// Looks at every value once.
+    pub(super) fn of(schema: &'a Value, most: usize, deepest: usize) -> Result<Self, Place> {
+        let first = Node { value: schema, above: ROOT, token: Token::Index(0), depth: 0, resource: ROOT };
+        let mut graph =
+            Self { nodes: vec![first], by_address: HashMap::new(), resources: HashMap::new(), anchors: HashMap::new() };
+        let mut at = ROOT;
+        while let Some(node) = graph.nodes.get(at) {
+            let (value, depth) = (node.value, node.depth);
+            graph.by_address.insert(address(value), at);
+            graph.name(at, value);
+            let resource = graph.nodes.get(at).map_or(ROOT, |node| node.resource);
+            let mut add = |token, value| graph.nodes.push(Node { value, above: at, token, depth: depth + 1, resource });
+            match value {
+                Value::Array(items) => {
+                    for (index, item) in items.iter().enumerate() {
+                        add(Token::Index(index), item);
+                    }
+                }
+                Value::Object(members) => {
+                    for (name, member) in members {
+                        add(Token::Name(name), member);
+                    }
+                }
+                _ => {}
+            }
+            if graph.nodes.len() > most {
+                return Err(Place::TooMany(graph.pointer(at)));
+            }
+            if depth > deepest {
+                return Err(Place::TooDeep(graph.pointer(at)));
+            }
+            at += 1;
+        }
+        Ok(graph)
+    }
+
+    fn name(&mut self, at: usize, value: &'a Value) {
+        for word in ["$anchor", "$dynamicAnchor"] {
+            if let Some(name) = value.get(word).and_then(Value::as_str) {
+                self.anchors.entry(name).or_default().push(at);
+            }
+        }
+        for word in ["$id", "id"] {
+            let Some(id) = value.get(word).and_then(Value::as_str) else { continue };
+            let (path, anchor) = id.split_once('#').unwrap_or((id, ""));
+            if !anchor.is_empty() {
+                self.anchors.entry(anchor).or_default().push(at);
+            }
+            if !path.is_empty() {
+                self.resources.entry(last_part(path)).or_default().push(at);
+                if let Some(node) = self.nodes.get_mut(at) {
+                    node.resource = at;
+                }
+            }
+        }
+    }
+
+    /// The whole schema.
+    pub(super) fn root(&self) -> usize {
+        ROOT
+    }
+
+    /// Everything in it that may be a subschema, also what is none.
+    pub(super) fn objects(&self) -> impl Iterator<Item = (usize, &'a Value)> {
+        self.nodes.iter().enumerate().map(|(at, node)| (at, node.value)).filter(|(_, value)| value.is_object())
+    }
+
+    /// The JSON Pointer of a place.
+    pub(super) fn pointer(&self, mut at: usize) -> String {
+        let mut tokens = Vec::new();
+        while let Some(node) = self.nodes.get(at).filter(|_| at != ROOT) {
+            tokens.push(match node.token {
+                Token::Name(name) => format!("/{}", pointer_token(name)),
+                Token::Index(index) => format!("/{index}"),
+            });
+            at = node.above;
+        }
+        tokens.into_iter().rev().collect()
+    }
+
+    /// Where a subschema leads, once for each time that it does.
+    pub(super) fn edges(&self, at: usize) -> Vec<Edge> {
+        let mut edges = Vec::new();
+        let Some(Value::Object(schema)) = self.nodes.get(at).map(|node| node.value) else { return edges };
+        for (keyword, value) in schema {
+            let same_value = match keyword.as_str() {
+                "$ref" | "$dynamicRef" | "$recursiveRef" => {
+                    if let Some(reference) = value.as_str() {
+                        edges.extend(self.targets(at, reference).into_iter().map(|to| Edge { to, same_value: true }));
+                    }
+                    continue;
+                }
+                "allOf" | "anyOf" | "oneOf" | "not" | "if" | "then" | "else" | "dependentSchemas" | "dependencies" => {
+                    true
+                }
+                "properties"
+                | "patternProperties"
+                | "additionalProperties"
+                | "unevaluatedProperties"
+                | "propertyNames"
+                | "items"
+                | "prefixItems"
+                | "additionalItems"
+                | "unevaluatedItems"
+                | "contains"
+                | "contentSchema" => false,
+                _ => continue,
+            };
+            let by_name =
+                matches!(keyword.as_str(), "dependentSchemas" | "dependencies" | "properties" | "patternProperties");
+            match value {
+                Value::Array(items) => edges.extend(items.iter().filter_map(|item| self.edge(item, same_value))),
+                Value::Object(members) if by_name => {
+                    edges.extend(members.values().filter_map(|member| self.edge(member, same_value)));
+                }
+                _ => edges.extend(self.edge(value, same_value)),
+            }
+        }
+        edges
+    }
+
+    fn edge(&self, value: &Value, same_value: bool) -> Option<Edge> {
+        let is_schema = value.is_object() || value.is_boolean();
+        self.by_address.get(&address(value)).filter(|_| is_schema).map(|&to| Edge { to, same_value })
+    }
+
+    /// What a reference may lead to.
+    fn targets(&self, at: usize, reference: &str) -> Vec<usize> {
+        let (path, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+        let own = self.nodes.get(at).map_or(ROOT, |node| node.resource);
+        let mut resources = match path {
+            "" => vec![own],
+            path => self.resources.get(last_part(path)).cloned().unwrap_or_default(),
+        };
+        // As older drafts have it, where an `$id` beside a reference is none.
+        resources.push(ROOT);
+        resources.dedup();
+        let Ok(fragment) = percent_decode_str(fragment).decode_utf8() else { return Vec::new() };
+        if !fragment.is_empty() && !fragment.starts_with('/') {
+            return self.anchors.get(&*fragment).cloned().unwrap_or_default();
+        }
+        let found = resources.iter().filter_map(|&resource| {
+            let target = self.nodes.get(resource)?.value.pointer(&fragment)?;
+            self.by_address.get(&address(target)).copied()
+        });
+        found.collect()
+    }
+}
+
+fn address(value: &Value) -> usize {
+    std::ptr::from_ref(value).addr()
+}
+
+fn last_part(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or(path)
+}

@@ -1,0 +1,170 @@
+//! A bound on the work of one validation.
+//!
+//! The validator walks the value and the schema without an end of its own: errors are collected before the first comes
+//! out, and a schema may lead to the same part of a value many times. Each look at a value spends a step. When the
+//! steps are spent, every container looks empty, so the walk ends at once. Its verdict is then worth nothing.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Steps between two looks at the flag that ends a validation from outside: well under a millisecond.
+const BETWEEN_LOOKS: u64 = 16 * 1024;
+/// Stack that one validation may use, in bytes. Threads have 2 MiB, and the futures of a call lie below it.
+const MAX_STACK: usize = 640 * 1024;
+/// Memory that an error is taken for, besides its pointer into the value: its parts as the library has them.
+const ERROR_BYTES: usize = 512;
+
+/// Steps of a validation on the runtime's own threads: about a millisecond. What needs more is moved.
+pub const INLINE_STEPS: u64 = 50_000;
+/// Steps of a validation on a thread that may block: about a second of one core in a release build.
+pub const MAX_STEPS: u64 = 100_000_000;
+
+/// Why a validation ended before it was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// It took all its steps, or all its stack.
+    Work,
+    /// It found more errors than may be kept.
+    Errors,
+    /// Nobody waits for it any more.
+    Cancelled,
+}
+
+/// What one validation may still spend. Lives on the thread that validates.
+pub struct Meter<'a> {
+    /// Steps until the next look.
+    now: Cell<u64>,
+    /// Steps after that.
+    later: Cell<u64>,
+    /// Bytes that errors may still take.
+    errors: Cell<usize>,
+    is_first_error: Cell<bool>,
+    stopped: Cell<Option<Stop>>,
+    cancelled: Option<&'a AtomicBool>,
+    /// An address on the stack where the validation began.
+    stack: usize,
+    /// Steps for each byte of a text that a pattern or a format may look at.
+    pub(super) text_weight: Cell<u64>,
+    /// Steps for each property that patterns are tried on.
+    pub(super) name_weight: Cell<u64>,
+    /// Walks over a value so far.
+    #[cfg(test)]
+    passes: Cell<usize>,
+}
+
+impl<'a> Meter<'a> {
+    /// Allows so many steps. Whoever sets `cancelled` ends the validation.
+    pub fn new(steps: u64, cancelled: Option<&'a AtomicBool>) -> Self {
+        let here = 0_u8;
+        let meter = Self {
+            now: Cell::new(0),
+            later: Cell::new(steps),
+            errors: Cell::new(0),
+            is_first_error: Cell::new(true),
+            stopped: Cell::new(None),
+            cancelled,
+            stack: std::ptr::from_ref(&here).addr(),
+            text_weight: Cell::new(1),
+            name_weight: Cell::new(1),
+            #[cfg(test)]
+            passes: Cell::new(0),
+        };
+        meter.refill(0);
+        meter
+    }
+
+    /// Why it ended early, if it did.
+    pub fn stopped(&self) -> Option<Stop> {
+        self.stopped.get()
+    }
+
+    /// Steps that are left.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> u64 {
+        self.now.get() + self.later.get()
+    }
+
+    /// How often the value was walked over.
+    #[cfg(test)]
+    pub(super) fn passes(&self) -> usize {
+        self.passes.get()
+    }
+
+    /// Begins a walk that may keep errors of so many bytes. An end because of errors was the end of one walk only.
+    pub(super) fn begin(&self, error_bytes: usize) {
+        #[cfg(test)]
+        self.passes.set(self.passes.get() + 1);
+        self.errors.set(error_bytes);
+        self.is_first_error.set(true);
+        if self.stopped.get() == Some(Stop::Errors) {
+            self.stopped.set(None);
+            self.refill(0);
+        }
+    }
+
+    /// Spends steps; `false` when the validation has to end.
+    #[inline]
+    pub(super) fn spend(&self, steps: u64) -> bool {
+        match self.now.get().checked_sub(steps) {
+            Some(left) if left > 0 => {
+                self.now.set(left);
+                true
+            }
+            _ => self.refill(steps),
+        }
+    }
+
+    #[cold]
+    fn refill(&self, steps: u64) -> bool {
+        if self.stopped.get().is_some() {
+            return false;
+        }
+        if self.cancelled.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+            return self.stop(Stop::Cancelled);
+        }
+        let Some(left) = (self.now.get() + self.later.get()).checked_sub(steps).filter(|left| *left > 0) else {
+            return self.stop(Stop::Work);
+        };
+        let now = left.min(BETWEEN_LOOKS);
+        self.now.set(now);
+        self.later.set(left - now);
+        true
+    }
+
+    /// Looks how deep the walk is.
+    #[inline]
+    pub(super) fn descend(&self) -> bool {
+        let here = 0_u8;
+        if std::ptr::from_ref(&here).addr().abs_diff(self.stack) > MAX_STACK {
+            return self.stop(Stop::Work);
+        }
+        self.spend(1)
+    }
+
+    /// An error is built about a place whose pointer has so many bytes; `false` when it is one too many.
+    pub(super) fn keep_error(&self, pointer: usize) -> bool {
+        if !self.spend(8) {
+            return false;
+        }
+        let (left, cost) = (self.errors.get(), ERROR_BYTES + pointer);
+        match left.checked_sub(cost) {
+            Some(left) => self.errors.set(left),
+            // The first one is kept however long its pointer is.
+            None if self.is_first_error.get() => self.errors.set(0),
+            None => return self.stop(Stop::Errors),
+        }
+        self.is_first_error.set(false);
+        true
+    }
+
+    #[cold]
+    fn stop(&self, why: Stop) -> bool {
+        if why == Stop::Errors {
+            // What is left of the steps is for the next walk.
+            self.later.set(self.later.get() + self.now.get());
+        }
+        self.now.set(0);
+        self.stopped.set(Some(why));
+        false
+    }
+}

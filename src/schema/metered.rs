@@ -1,0 +1,327 @@
+//! JSON values as the validator sees them, each look at which spends a step of a [`Meter`].
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+
+use jsonschema::JsonType;
+use jsonschema::json::{Array, Json, Node, NodeIdentity, Object, cmp};
+use serde_json::{Map, Number, Value};
+
+use super::meter::Meter;
+
+/// What an error that was built after the end is about: no part of any value.
+static NOTHING: Value = Value::Null;
+
+/// Whether an error is about something that was looked at.
+pub(super) fn is_genuine(instance: &Value) -> bool {
+    !std::ptr::eq(instance, &raw const NOTHING)
+}
+
+/// The representation.
+pub(super) struct Metered;
+
+/// A value, and what pays for looking at it.
+#[derive(Clone, Copy)]
+pub(super) struct Look<'a> {
+    value: &'a Value,
+    /// None for the name of a property, which is looked at as a value of its own.
+    meter: Option<&'a Meter<'a>>,
+    /// Bytes of the JSON Pointer to it.
+    pointer: usize,
+}
+
+impl<'a> Look<'a> {
+    pub(super) fn at(value: &'a Value, meter: &'a Meter<'a>) -> Self {
+        Self { value, meter: Some(meter), pointer: 0 }
+    }
+
+    #[inline]
+    fn spend(&self, steps: u64) -> bool {
+        self.meter.is_none_or(|meter| meter.spend(steps))
+    }
+
+    #[inline]
+    fn descend(&self) -> bool {
+        self.meter.is_none_or(Meter::descend)
+    }
+
+    fn below(&self, value: &'a Value, pointer: usize) -> Self {
+        Self { value, pointer: self.pointer + 1 + pointer, ..*self }
+    }
+}
+
+impl Json for Metered {
+    type Node<'a> = Look<'a>;
+    type PreparedKey = String;
+    type StringBuffer = Value;
+
+    // As the library has it for the same maps.
+    const KEYS_PER_LOOKUP: usize = 2;
+
+    fn prepare_key(key: &str) -> String {
+        key.to_owned()
+    }
+
+    fn with_string_node<T>(buffer: &mut Value, string: &str, f: impl FnOnce(Look<'_>) -> T) -> T {
+        *buffer = Value::String(string.to_owned());
+        f(Look { value: buffer, meter: None, pointer: 0 })
+    }
+}
+
+impl<'a> Node<'a, Metered> for Look<'a> {
+    type Object = Members<'a>;
+    type Array = Elements<'a>;
+    type Number = &'a Number;
+
+    #[inline]
+    fn as_object(&self) -> Option<Members<'a>> {
+        let Value::Object(members) = self.value else { return None };
+        Some(Members { members: self.descend().then_some(members), of: *self })
+    }
+
+    #[inline]
+    fn as_array(&self) -> Option<Elements<'a>> {
+        let Value::Array(items) = self.value else { return None };
+        Some(Elements { items: if self.descend() { items } else { &[] }, of: *self })
+    }
+
+    #[inline]
+    fn as_string(&self) -> Option<Cow<'a, str>> {
+        let Value::String(text) = self.value else { return None };
+        let weight = self.meter.map_or(0, |meter| meter.text_weight.get());
+        let may = self.spend((text.len() as u64).saturating_mul(weight).saturating_add(1));
+        Some(Cow::Borrowed(if may { text } else { "" }))
+    }
+
+    #[inline]
+    fn as_number(&self) -> Option<&'a Number> {
+        self.spend(1);
+        match self.value {
+            Value::Number(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn as_boolean(&self) -> Option<bool> {
+        self.spend(1);
+        self.value.as_bool()
+    }
+
+    #[inline]
+    fn is_null(&self) -> bool {
+        self.spend(1);
+        self.value.is_null()
+    }
+
+    #[inline]
+    fn is_number(&self) -> bool {
+        self.spend(1);
+        self.value.is_number()
+    }
+
+    #[inline]
+    fn json_type(&self) -> JsonType {
+        self.spend(1);
+        match self.value {
+            Value::Null => JsonType::Null,
+            Value::Bool(_) => JsonType::Boolean,
+            Value::Number(_) => JsonType::Number,
+            Value::String(_) => JsonType::String,
+            Value::Array(_) => JsonType::Array,
+            Value::Object(_) => JsonType::Object,
+        }
+    }
+
+    fn string_length(&self) -> Option<u64> {
+        let Value::String(text) = self.value else { return None };
+        self.spend(text.len() as u64 / 8 + 1).then(|| text.chars().count() as u64).or(Some(0))
+    }
+
+    fn equals_value(&self, expected: &Value) -> bool {
+        // Equal values have equal sizes, so what is compared is no more than is expected.
+        self.spend(1) && std::mem::discriminant(self.value) == std::mem::discriminant(expected) && {
+            let steps = match self.value {
+                Value::String(text) => text.len() as u64 / 16,
+                Value::Array(_) | Value::Object(_) => weight(expected, u64::MAX),
+                _ => 0,
+            };
+            self.spend(steps + 1) && cmp::equal(self.value, expected)
+        }
+    }
+
+    /// Only for errors: every other use has an answer of its own here.
+    fn to_value(&self) -> Cow<'a, Value> {
+        let may = self.meter.is_none_or(|meter| meter.keep_error(self.pointer));
+        Cow::Borrowed(if may { self.value } else { &NOTHING })
+    }
+
+    #[inline]
+    fn identity(&self) -> Option<NodeIdentity> {
+        self.descend();
+        Some(NodeIdentity::new(std::ptr::from_ref(self.value).addr()))
+    }
+}
+
+/// The properties of an object.
+pub(super) struct Members<'a> {
+    members: Option<&'a Map<String, Value>>,
+    of: Look<'a>,
+}
+
+impl<'a> Object<'a, Metered> for Members<'a> {
+    type Node = Look<'a>;
+    type MemberName = &'a str;
+    type MembersIter = EachMember<'a>;
+
+    fn len(&self) -> usize {
+        self.members.map_or(0, Map::len)
+    }
+
+    #[inline]
+    fn get(&self, key: &String) -> Option<Look<'a>> {
+        let value = self.members?.get(key)?;
+        self.of.spend(1).then(|| self.of.below(value, key.len()))
+    }
+
+    fn members(&self) -> EachMember<'a> {
+        EachMember { members: self.members.map(Map::iter), of: self.of }
+    }
+}
+
+/// See [`Members`].
+pub(super) struct EachMember<'a> {
+    members: Option<serde_json::map::Iter<'a>>,
+    of: Look<'a>,
+}
+
+impl<'a> Iterator for EachMember<'a> {
+    type Item = (&'a str, Look<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (name, value) = self.members.as_mut()?.next()?;
+        let weight = self.of.meter.map_or(0, |meter| meter.name_weight.get());
+        let steps = (name.len() as u64).saturating_mul(weight).saturating_add(1);
+        self.of.spend(steps).then(|| (name.as_str(), self.of.below(value, name.len())))
+    }
+}
+
+/// The items of a list.
+pub(super) struct Elements<'a> {
+    items: &'a [Value],
+    of: Look<'a>,
+}
+
+impl<'a> Array<'a, Metered> for Elements<'a> {
+    type Node = Look<'a>;
+    type ElementsIter = EachElement<'a>;
+
+    fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn elements(&self) -> EachElement<'a> {
+        EachElement { items: self.items.iter(), of: self.of }
+    }
+
+    /// The library's own hashes make values alike that only differ in how lists are nested, which takes quadratic time.
+    fn is_unique(&self) -> bool {
+        if let [] | [_] = self.items {
+            return true;
+        }
+        let steps = self.items.iter().map(|item| weight(item, u64::MAX)).sum::<u64>();
+        if !self.of.spend(steps.saturating_mul(4)) {
+            return true;
+        }
+        let (state, mut seen) = (RandomState::new(), std::collections::HashMap::<u64, Vec<&Value>>::new());
+        self.items.iter().all(|item| {
+            let alike = seen.entry(hash(&state, item)).or_default();
+            let is_new = alike.iter().all(|other| !cmp::equal(item, other));
+            alike.push(item);
+            is_new
+        })
+    }
+}
+
+/// See [`Elements`].
+pub(super) struct EachElement<'a> {
+    items: std::slice::Iter<'a, Value>,
+    of: Look<'a>,
+}
+
+impl<'a> Iterator for EachElement<'a> {
+    type Item = Look<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Look<'a>> {
+        let value = self.items.next()?;
+        self.of.spend(1).then(|| self.of.below(value, 8))
+    }
+}
+
+/// Values in a value, and a part of the bytes of its texts; counted up to `most`.
+pub fn weight(value: &Value, most: u64) -> u64 {
+    let mut sum = 1;
+    match value {
+        Value::String(text) => sum += text.len() as u64 / 16,
+        Value::Array(items) => {
+            for item in items {
+                if sum > most {
+                    break;
+                }
+                sum += weight(item, most - sum);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                if sum > most {
+                    break;
+                }
+                sum += name.len() as u64 / 16 + weight(member, most - sum);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+    sum
+}
+
+/// Equal for values that are equal by JSON Schema's rules, where 1 is 1.0. Nobody outside knows the keys of `state`.
+fn hash(state: &RandomState, value: &Value) -> u64 {
+    let mut hasher = state.build_hasher();
+    feed(state, value, &mut hasher);
+    hasher.finish()
+}
+
+fn feed(state: &RandomState, value: &Value, hasher: &mut impl Hasher) {
+    match value {
+        Value::Null => hasher.write_u8(0),
+        Value::Bool(flag) => (1_u8, flag).hash(hasher),
+        Value::Number(number) => {
+            (2_u8, integer(number), number.as_f64().map(|float| (float + 0.0).to_bits())).hash(hasher);
+        }
+        Value::String(text) => (3_u8, text).hash(hasher),
+        Value::Array(items) => {
+            (4_u8, items.len()).hash(hasher);
+            items.iter().for_each(|item| feed(state, item, hasher));
+        }
+        Value::Object(members) => {
+            // In any order: a map may keep the one in which its members were written.
+            let each = members.iter().map(|(name, member)| {
+                let mut hasher = state.build_hasher();
+                name.hash(&mut hasher);
+                feed(state, member, &mut hasher);
+                hasher.finish()
+            });
+            (5_u8, members.len(), each.fold(0_u64, u64::wrapping_add)).hash(hasher);
+        }
+    }
+}
+
+/// The whole number that it is, if it is one of 64 bits.
+fn integer(number: &Number) -> Option<i128> {
+    let whole = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 2_f64.powi(64));
+    let exact = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
+    #[expect(clippy::cast_possible_truncation, reason = "it is whole and below 2^64")]
+    exact.or_else(|| whole().map(|float| float as i128))
+}

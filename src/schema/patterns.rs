@@ -1,0 +1,130 @@
+//! What a pattern costs: memory once it is compiled, time for each character it is tried on.
+
+use regex_syntax::hir::{Class, Hir, HirKind, Look};
+
+/// The estimate for one pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PatternCost {
+    /// States of its automaton.
+    pub(super) states: u64,
+    /// Most of them that are looked at for one character. A counted repetition is looked at in one place, unless what
+    /// is before it may end in many places.
+    pub(super) width: u64,
+}
+
+/// The cost of a pattern as JSON Schema writes it; `None` when it is no pattern.
+pub(super) fn cost(pattern: &str) -> Option<PatternCost> {
+    let translated = jsonschema_regex::to_rust_regex(pattern).ok()?;
+    let hir = regex_syntax::Parser::new().parse(&translated).ok()?;
+    let is_anchored = hir.properties().look_set_prefix().contains(Look::Start);
+    let walk = Walk { many: !is_anchored, width: 0 }.over(&hir, true);
+    Some(PatternCost { states: states(&hir), width: walk.width.max(1) })
+}
+
+/// After regex-syntax's own translation: a class takes about two states for each of its ranges in UTF-8.
+fn states(hir: &Hir) -> u64 {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => 1,
+        HirKind::Literal(literal) => literal.0.len() as u64,
+        HirKind::Class(Class::Bytes(_)) => 1,
+        HirKind::Class(Class::Unicode(class)) if class.is_ascii() => 1,
+        HirKind::Class(Class::Unicode(class)) => 8 + class.ranges().len() as u64,
+        HirKind::Capture(capture) => 2 + states(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().map(states).fold(parts.len() as u64, u64::saturating_add)
+        }
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or(repetition.min.saturating_add(1)).max(1);
+            (states(&repetition.sub) + 1).saturating_mul(times.into())
+        }
+    }
+}
+
+/// The widest place of a pattern, read from its beginning to its end.
+struct Walk {
+    /// What comes next may begin at more than one character.
+    many: bool,
+    width: u64,
+}
+
+impl Walk {
+    /// `is_last`: the match is found when this is passed.
+    fn over(self, hir: &Hir, is_last: bool) -> Self {
+        let Self { many, width } = self;
+        match hir.kind() {
+            HirKind::Empty | HirKind::Look(_) => self,
+            HirKind::Literal(literal) => Self { many, width: width + if many { literal.0.len() as u64 } else { 1 } },
+            HirKind::Class(_) => Self { many, width: width + 1 },
+            HirKind::Capture(capture) => self.over(&capture.sub, is_last),
+            HirKind::Concat(parts) => {
+                let last = parts.len();
+                let each = parts.iter().enumerate();
+                each.fold(self, |walk, (at, part)| walk.over(part, is_last && at + 1 == last))
+            }
+            HirKind::Alternation(parts) => parts.iter().fold(self, |walk, part| {
+                let over = Self { many, width: walk.width }.over(part, is_last);
+                Self { many: walk.many || over.many || length(hir).is_none(), width: over.width }
+            }),
+            HirKind::Repetition(repetition) => {
+                let (min, max) = (repetition.min, repetition.max);
+                let max = if is_last { Some(min.max(1)) } else { max };
+                let fixed = length(&repetition.sub).is_some();
+                let times = if many || !fixed { max.unwrap_or(min.saturating_add(1)).max(1) } else { 1 };
+                let inner = Self { many: many || !fixed, width: 0 }.over(&repetition.sub, false);
+                let width = width.saturating_add((inner.width + 1).saturating_mul(times.into()));
+                Self { many: many || !fixed || Some(min) != max, width }
+            }
+        }
+    }
+}
+
+/// Characters that it takes, if that is always the same number.
+fn length(hir: &Hir) -> Option<u64> {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => Some(0),
+        HirKind::Literal(literal) => Some(String::from_utf8_lossy(&literal.0).chars().count() as u64),
+        HirKind::Class(_) => Some(1),
+        HirKind::Capture(capture) => length(&capture.sub),
+        HirKind::Concat(parts) => parts.iter().map(length).sum(),
+        HirKind::Alternation(parts) => {
+            let mut lengths = parts.iter().map(length);
+            let first = lengths.next()??;
+            lengths.all(|length| length == Some(first)).then_some(first)
+        }
+        HirKind::Repetition(repetition) if Some(repetition.min) == repetition.max => {
+            length(&repetition.sub)?.checked_mul(repetition.min.into())
+        }
+        HirKind::Repetition(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn width(pattern: &str) -> u64 {
+        cost(pattern).unwrap().width
+    }
+
+    #[test]
+    fn counted_repetition_costs_little_when_anchored() {
+        for cheap in ["^[a-z]{1,500}$", "^.{0,5000}$", "^[0-9]{4}-[0-9]{2}$", "^(.|\\n){0,5000}$", "[\\s\\S]{1,2000}"] {
+            assert!(width(cheap) < 10, "{cheap}: {}", width(cheap));
+        }
+    }
+
+    #[test]
+    fn overlapping_repetition_costs_its_length() {
+        for dear in ["^(a|b)*a(a|b){500}c", "[a-z]{500}x", "^(a{1,100}){1,100}b$", "^(a+){500}$"] {
+            assert!(width(dear) >= 400, "{dear}: {}", width(dear));
+        }
+    }
+
+    #[test]
+    fn states_multiply_where_repetitions_nest() {
+        assert!(cost("(a{1,100}){1,100}").unwrap().states >= 10_000);
+        assert!(cost("(a{1000}){1000}{1000}").unwrap().states >= 1_000_000_000);
+        assert!(cost("^[\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]{0,256}$").unwrap().states < 400_000);
+        assert_eq!(cost("("), None);
+    }
+}
