@@ -328,8 +328,9 @@ mod bounds {
         // In a session of its own, so that killing the group would not do.
         let script = "setsid -w yes é";
         let (result, warnings) = shell(script, json!({"max_output": "64KiB"})).await;
-        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
-        assert!(resident() < before + (64 << 20));
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        // Other tests of this process take memory at the same time; an output that is not capped takes gigabytes a second.
+        assert!(resident() < before + (512 << 20));
         let said = result.unwrap().as_text();
         assert!(said.len() <= 65_536 && said.len() > 65_530 && !said.contains('\u{fffd}'), "{}", said.len());
         assert!(warnings.len() == 1 && warnings[0].contains("max_output"), "{warnings:?}");
@@ -510,7 +511,7 @@ signal.pause()
         let (invocation, started) = (invocation(), Instant::now());
         let result = leave_behind(&invocation, "").await;
         assert_eq!((result.as_text().as_str(), result.is_error), ("fine", false));
-        assert!(started.elapsed() < Duration::from_secs(2));
+        assert!(started.elapsed() < Duration::from_secs(10));
         assert!(invocation.notes.lock().meta.warnings[0].contains("held its output open"));
         until("it is gone", || survivors(&invocation.id.to_string()).is_empty().then_some(()));
     }
