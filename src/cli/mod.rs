@@ -6,6 +6,7 @@ mod call;
 mod check;
 mod client;
 mod commands;
+mod failure;
 mod log;
 mod pin;
 mod report;
@@ -21,42 +22,8 @@ use tracing_subscriber::EnvFilter;
 
 use self::arguments::{Cli, Command};
 use self::commands::{openapi, serve, tools};
-use crate::app::Error;
+use self::failure::{Failure, USAGE};
 use crate::environment::Environment;
-use crate::ledger;
-
-/// BSD's EX_USAGE (sysexits.h).
-const USAGE: u8 = 64;
-
-/// Why a command ends without success.
-enum Failure {
-    /// What was said cannot be used: exit 64.
-    Usage(String),
-    /// It did not work: exit 1.
-    Failed(String),
-    /// What was said cannot be used, and that has been printed: exit 64.
-    Said,
-    /// It worked and the answer is no: exit 1, nothing more to say.
-    No,
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Manifest(_) | Error::Tool(_) => Self::Usage(error.to_string()),
-            Error::Ledger(ledger::Error::Url(_) | ledger::Error::NotBuilt(_)) => {
-                Self::Usage(format!("toolcrib: {error}"))
-            }
-            Error::Ledger(_)
-            | Error::Listen { .. }
-            | Error::Open(_)
-            | Error::Unguarded
-            | Error::Metrics(_)
-            | Error::Signals(_)
-            | Error::Random(_) => Self::Failed(format!("toolcrib: {error}")),
-        }
-    }
-}
 
 /// Whether a program with these arguments would start others, so that its environment is better concealed from them:
 /// see [`conceal`](crate::environment::conceal).
