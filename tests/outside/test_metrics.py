@@ -14,6 +14,7 @@ FAMILIES = {
     "toolcrib_in_flight": "gauge", "toolcrib_queued": "gauge", "toolcrib_open_calls": "gauge",
     "toolcrib_circuit_breaker_state": "gauge", "toolcrib_circuit_breaker_openings": "counter",
     "toolcrib_cache_entries": "gauge", "toolcrib_cache_bytes": "gauge", "toolcrib_ledger_up": "gauge",
+    "toolcrib_ledger_bytes": "gauge", "toolcrib_ledger_used_bytes": "gauge", "toolcrib_ledger_max_bytes": "gauge", "toolcrib_ledger_trimmed": "counter",
     "toolcrib_ledger_backlog_rows": "gauge", "toolcrib_quota_drift": "gauge", "toolcrib_ledger_commits": "counter", "toolcrib_ledger_batch_rows": "histogram",
     "toolcrib_ledger_commit_seconds": "histogram", "toolcrib_http_requests": "counter", "toolcrib_log_dropped": "counter",
     "toolcrib_source_up": "gauge", "toolcrib_source_stopped_tools": "gauge", "toolcrib_source_replaced": "counter",
