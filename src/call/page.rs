@@ -60,11 +60,11 @@ impl Page {
                 }
                 ("detail", _) => return Err("page.detail is a text: \"full\", or \"exploring\"".into()),
                 ("offset", value) => {
-                    let offset = value.as_u64().and_then(|offset| usize::try_from(offset).ok());
+                    let offset = whole(&value).and_then(|offset| usize::try_from(offset).ok());
                     page.offset = offset.ok_or("page.offset is a whole number from 0")?;
                 }
                 ("limit", value) => {
-                    let limit = value.as_u64().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+                    let limit = whole(&value).filter(|limit| (1..=MAX_LIMIT).contains(limit));
                     let limit = limit.and_then(|limit| usize::try_from(limit).ok());
                     page.limit =
                         Some(limit.ok_or_else(|| format!("page.limit is a whole number from 1 to {MAX_LIMIT}"))?);
@@ -84,6 +84,14 @@ impl Page {
     pub fn is_further(&self) -> bool {
         self.detail == Detail::Full && self.offset > 0
     }
+}
+
+/// A number without a fraction, however it is written: to JSON Schema, `50.0` is an integer (2020-12, section 6.1.1).
+fn whole(value: &Value) -> Option<u64> {
+    // Above 2^53 not every whole number is a float.
+    const MOST: f64 = 9_007_199_254_740_992.0;
+    let float = || value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=MOST).contains(number));
+    value.as_u64().or_else(|| float().map(|number| number as u64))
 }
 
 /// What the lengths of a result are counted in.
@@ -124,6 +132,7 @@ mod tests {
         for (written, page) in [
             (json!({"detail": "full", "offset": 0, "limit": 50}), full(0, Some(50))),
             (json!({"detail": "full", "offset": 100}), full(100, None)),
+            (json!({"detail": "full", "offset": 2.0, "limit": 5e1}), full(2, Some(50))),
             (json!({"detail": "brief", "limit": 7}), Page { limit: Some(7), ..Page::default() }),
             (json!({"detail": null, "offset": null, "limit": null}), Page::default()),
             (json!({}), Page::default()),

@@ -29,6 +29,22 @@ impl FromRequest<AppState> for StrictJson {
     }
 }
 
+/// Longest definition of a tool that is registered, in bytes. What is compiled of a definition takes a hundred times its length, and
+/// a model is shown all of it.
+const LONGEST_DEFINITION: usize = 256 << 10;
+
+/// The definition of a tool, as JSON without duplicate keys.
+pub(super) struct DefinitionJson(pub(super) Value);
+
+impl FromRequest<AppState> for DefinitionJson {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        let (parts, body) = request.into_parts();
+        strict(&json(&parts.headers, body, state.max_body.min(LONGEST_DEFINITION)).await?).map(Self)
+    }
+}
+
 /// What a model said: JSON without duplicate keys, or text.
 pub(super) struct ModelSaid(pub(super) Said);
 

@@ -81,10 +81,7 @@ pub(super) async fn list(
     if !(1..=MAX_PAGE).contains(&limit) {
         return Err(ApiError::Malformed(format!("limit is 1 to {MAX_PAGE}")));
     }
-    // A caller sees its own calls only; asking for another's finds none.
-    if !caller.admin && asked.caller.as_deref().is_some_and(|other| *other != *caller.name) {
-        return Ok(Json(InvocationPage { invocations: Vec::new(), next_cursor: None }));
-    }
+    let is_of_another = !caller.admin && asked.caller.as_deref().is_some_and(|other| *other != *caller.name);
     let query = Query {
         caller: if caller.admin { asked.caller } else { Some(caller.name.to_string()) },
         tool: asked.tool,
@@ -99,6 +96,10 @@ pub(super) async fn list(
             .transpose()?,
         limit: limit + 1,
     };
+    // A caller sees its own calls only.
+    if is_of_another {
+        return Ok(Json(InvocationPage { invocations: Vec::new(), next_cursor: None }));
+    }
     let mut rows = merged(&registry, &query).await?;
     let more = rows.len() > limit as usize;
     rows.truncate(limit as usize);

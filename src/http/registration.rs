@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::auth::{Admin, Principal};
-use super::body::{PathPart, StrictJson};
+use super::body::{DefinitionJson, PathPart};
 use super::documented::RegisteredTool;
 use super::problem::ApiError;
 use super::responses::{Always, Claiming, Keyed, Naming, Reading, Recording};
@@ -78,7 +78,7 @@ pub(super) async fn put(
     _: Admin,
     Principal(caller): Principal,
     PathPart(name): PathPart,
-    StrictJson(definition): StrictJson,
+    DefinitionJson(definition): DefinitionJson,
 ) -> Result<Response, ApiError> {
     let (entry, is_new) = live.put(&name, definition, &caller.name).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };

@@ -242,6 +242,16 @@ async fn at_most_a_thousand_are_registered() {
 }
 
 #[tokio::test]
+async fn long_definitions_are_refused() {
+    let app = TestApp::new([]).await;
+    let described = |length: usize| with("description", json!("x".repeat(length)));
+    let (status, problem) = app.put("/tools/long", described(256 << 10)).await;
+    assert_eq!((status.as_u16(), &problem["kind"]), (413, &json!("invalid_request")));
+    assert!(problem["detail"].as_str().unwrap().contains("larger than 256"), "{problem}");
+    assert_eq!(app.put("/tools/long", described(200 << 10)).await.0, 201);
+}
+
+#[tokio::test]
 async fn names_that_differ_in_case_are_taken() {
     let manifest = "calls: {name_matching: exact}\n\
                     tools: {get_weather: {kind: native, use: calculator, aliases: [Forecast-Now], enabled: false}}\n";
