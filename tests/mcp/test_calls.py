@@ -285,7 +285,7 @@ def test_data_that_is_no_base64_is_told_and_the_rest_comes(crib):
 
 def test_data_that_held_a_secret_is_told(crib):
     answer = ok(crib.invoke("s_secret_bytes"))
-    assert text_of(answer) == "[image: left out, a secret was taken out of its data]", answer
+    assert text_of(answer) == "[image: left out, a secret is in its data]", answer
     assert "secret" in answer["meta"]["warnings"][0]
 
 
