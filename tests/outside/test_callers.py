@@ -151,6 +151,7 @@ def test_own_invocations_only(crib):
     assert [row["invocation_id"] for row in crib.rows(key=ANN)] == [mine]
     assert [row["caller"] for row in crib.rows(key=BOB)] == ["bob"]
     assert {row["caller"] for row in crib.rows("caller=ann&limit=50", key=BOB)} <= {"bob"}, "a filter opens nothing"
+    problem(crib.get("/invocations?caller=ann&since=nonsense", key=BOB), 400, "invalid_request")
     assert crib.get("/invocations/" + theirs, key=ANN).status in (403, 404)
     assert crib.row(mine, key=ANN)["caller"] == "ann" and crib.row(mine, key=ROOT)["caller"] == "ann"
     usage = crib.get("/usage", key=ANN).json["tools"]
