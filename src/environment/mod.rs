@@ -1,6 +1,6 @@
 //! The variables that the program was started with, as a value, and hiding them from the programs that tools are.
 //!
-//! Nothing else in the crate reads the environment of the process. What is handed in can be a copy: after [`conceal`]
+//! Nothing else in the crate reads the environment of the process. What is handed in can be a copy: after [`conceal()`]
 //! the process's own environment is empty, so that `/proc/PID/environ` shows nothing of it.
 
 mod conceal;
