@@ -122,7 +122,8 @@ pub struct Invocation {
     pub tool: ToolName,
     /// What goes on record of the arguments as they came.
     pub received: Received,
-    /// The arguments the tool gets: coerced, defaults filled in. Shared, since every retry needs them.
+    /// The arguments the tool gets: coerced, defaults filled in. Shared, since every retry needs them. Above the layer that
+    /// validates them nothing keeps them, or large ones would be there twice.
     pub arguments: Arc<JsonObject>,
     /// Why there are none: what the model wrote could not be read.
     pub unreadable: Option<Arc<Unreadable>>,
@@ -176,14 +177,14 @@ pub struct Invocation {
 impl Invocation {
     /// A call of `tool` by `caller` that begins now, everything else at its default.
     pub fn new(tool: ToolName, arguments: JsonObject, caller: Arc<Caller>, started_at: Timestamp) -> Self {
-        let (arguments, cancel) = (Arc::new(arguments), CancellationToken::new());
+        let cancel = CancellationToken::new();
         // As fine as the ledger keeps it.
         let started_at = Timestamp::from_millisecond(started_at.as_millisecond()).unwrap_or(started_at);
         Self {
             id: InvocationId::new(),
             tool,
-            received: Received::Whole(arguments.clone()),
-            arguments,
+            received: Received::Nothing,
+            arguments: Arc::new(arguments),
             unreadable: None,
             caller,
             run_id: None,

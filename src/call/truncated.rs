@@ -1,7 +1,5 @@
 //! Arguments of a refused call: the ledger keeps their beginning and a digest, so that a refusal costs little on disk.
 
-use std::io::{BufWriter, Write};
-
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -37,60 +35,13 @@ impl Truncated {
     }
 }
 
-/// A value as its JSON text if that is short, else truncated. The whole text is never in memory.
-pub(super) fn short_column(value: &impl Serialize) -> String {
-    let mut prefix = Prefix::default();
-    let mut buffered = BufWriter::with_capacity(KEPT, &mut prefix);
-    // Neither the value nor the sink can fail.
-    if serde_json::to_writer(&mut buffered, value).is_err() || buffered.flush().is_err() {
-        return String::new();
-    }
-    drop(buffered);
-    prefix.into_column()
-}
-
-/// Takes a text in and keeps its beginning.
-#[derive(Default)]
-struct Prefix {
-    kept: Vec<u8>,
-    bytes: u64,
-    /// Only once the text is longer than what is kept.
-    hash: Option<Sha256>,
-}
-
-impl Write for Prefix {
-    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        let room = KEPT - self.kept.len();
-        if self.hash.is_none() && text.len() > room {
-            self.hash = Some(Sha256::new_with_prefix(&self.kept));
-        }
-        if let Some(hash) = &mut self.hash {
-            hash.update(text);
-        }
-        self.kept.extend_from_slice(&text[..text.len().min(room)]);
-        self.bytes += text.len() as u64;
-        Ok(text.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Prefix {
-    fn into_column(self) -> String {
-        let Self { mut kept, bytes, hash } = self;
-        let whole = std::str::from_utf8(&kept).map_or_else(|error| error.valid_up_to(), str::len);
-        kept.truncate(whole);
-        let beginning = String::from_utf8(kept).unwrap_or_default();
-        match hash {
-            None => beginning,
-            Some(hash) => {
-                let sha256 = hex::encode(hash.finalize());
-                Truncated { sha256, bytes, beginning }.to_column()
-            }
-        }
-    }
+/// What stands for a JSON text; `None` when it is short enough to be kept whole.
+pub(super) fn short_column(text: &str) -> Option<String> {
+    (text.len() > KEPT).then(|| {
+        let sha256 = hex::encode(Sha256::digest(text.as_bytes()));
+        let beginning = text[..text.floor_char_boundary(KEPT)].to_owned();
+        Truncated { sha256, bytes: text.len() as u64, beginning }.to_column()
+    })
 }
 
 #[cfg(test)]
@@ -105,7 +56,7 @@ mod tests {
         for value in [json!({}), json!({"a": "☃", "b": [1, null]}), longest] {
             let text = value.to_string();
             assert!(text.len() <= KEPT);
-            assert_eq!(short_column(&value), text);
+            assert_eq!(short_column(&text), None);
             assert_eq!(Truncated::from_column(&text), None);
         }
     }
@@ -116,7 +67,7 @@ mod tests {
         for shift in 0..3 {
             let value = json!({"a": format!("{}{}", "x".repeat(shift), "☃".repeat(10_000)), "z": "\"\\\n"});
             let text = value.to_string();
-            let column = short_column(&value);
+            let column = short_column(&text).unwrap();
             assert!(column.len() < 2 * KEPT, "{}", column.len());
             let kept = Truncated::from_column(&column).unwrap();
             assert_eq!((kept.bytes, kept.sha256), (text.len() as u64, hex::encode(Sha256::digest(text.as_bytes()))));
@@ -127,7 +78,7 @@ mod tests {
     #[test]
     fn one_byte_too_many_is_truncated() {
         let value = json!({"a": "x".repeat(KEPT - 7)});
-        let kept = Truncated::from_column(&short_column(&value)).unwrap();
+        let kept = Truncated::from_column(&short_column(&value.to_string()).unwrap()).unwrap();
         assert_eq!((kept.bytes, kept.beginning.len()), (KEPT as u64 + 1, KEPT));
     }
 }

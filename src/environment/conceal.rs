@@ -66,18 +66,22 @@ const KEPT_PREFIXES: [&str; 2] = ["MIMALLOC_", "FAKETIME"];
 /// happen once may come before it.
 ///
 /// Variables that libraries read themselves stay in the environment: paths of temporary files and of certificates,
-/// the time zone, settings of the allocator and the like.
+/// the time zone, settings of the allocator and the like. The new start also has `settings`, names with values, for
+/// libraries that read them before `main`; where the environment has such a name, its own value counts. Programs that
+/// tools start do not get them.
 ///
 /// Where the program cannot be started again (an old kernel, a filter of system calls, no `/proc`) it goes on as it is,
-/// with a warning on standard error. Outside Linux nothing is hidden. In any case see [`refuse_inspection`].
-pub fn conceal() -> Environment {
+/// with a warning on standard error. Outside Linux nothing is hidden, and `settings` have no effect. In any case see
+/// [`refuse_inspection`].
+pub fn conceal(settings: &[(&str, &str)]) -> Environment {
     refuse_inspection();
     #[cfg(target_os = "linux")]
     {
-        linux::conceal()
+        linux::conceal(settings)
     }
     #[cfg(not(target_os = "linux"))]
     {
+        let _ = settings;
         Environment::of_this_process()
     }
 }
@@ -145,7 +149,7 @@ mod linux {
     /// This program, also when its file was moved or replaced meanwhile.
     const PROGRAM: &str = "/proc/self/exe";
 
-    pub(super) fn conceal() -> Environment {
+    pub(super) fn conceal(settings: &[(&str, &str)]) -> Environment {
         if let Some(environment) = take_copy() {
             restore_name();
             return environment;
@@ -155,7 +159,7 @@ mod linux {
         if environment.iter().all(|(name, _)| is_kept(name)) {
             return environment;
         }
-        let error = start_again(&environment);
+        let error = start_again(&environment, settings);
         let _ = writeln!(
             io::stderr(),
             "toolcrib: the environment stays visible to programs that tools start, since the program cannot be \
@@ -165,7 +169,7 @@ mod linux {
     }
 
     /// Starts the program again; returns only when that fails.
-    fn start_again(environment: &Environment) -> io::Error {
+    fn start_again(environment: &Environment, settings: &[(&str, &str)]) -> io::Error {
         let copy = match write_copy(environment) {
             Ok(copy) => copy,
             Err(error) => return error,
@@ -180,7 +184,7 @@ mod linux {
             command.arg0(name);
         }
         let kept = environment.iter().filter(|(name, _)| is_kept(name));
-        command.args(arguments).env_clear().envs(kept).exec()
+        command.args(arguments).env_clear().envs(settings.iter().copied()).envs(kept).exec()
     }
 
     /// A memfd that a new program inherits, with `NAME=VALUE` and a zero byte for each variable.

@@ -274,7 +274,7 @@ pub(super) async fn validate(
 ) -> Result<Json<Validated>, ApiError> {
     let entry = resolve_allowed(&catalog, &name, &caller)?;
     let request = InvokeRequest::read(body)?;
-    match entry.rules.fit(&Arc::new(request.arguments), None).await {
+    match entry.rules.fit(request.arguments, None).await {
         Ok(fitting) => Ok(Json(Validated { valid: true, arguments: fitting.arguments, coercions: fitting.coercions })),
         Err(error) => Err(ApiError::Call { failure: Failure::from(&error), invocation: None }),
     }

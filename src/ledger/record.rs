@@ -128,8 +128,8 @@ impl Row {
             started_at: invocation.started_at,
             duration_us: None,
             arguments: match state {
-                State::Refused => invocation.received.to_short_column().into(),
-                _ => invocation.received.to_column().into(),
+                State::Refused => invocation.received.to_short_column(),
+                _ => invocation.received.to_column(),
             },
             result: None,
             origin: None,

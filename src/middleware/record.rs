@@ -17,8 +17,8 @@ use tower::{Layer, Service};
 use super::Outcome;
 use super::replay::Replays;
 use crate::call::{
-    Answer, CallError, Charged, DigestKey, Earlier, Effect, Failure, Invocation, InvocationId, KEY_KEPT, Meta, Notes,
-    OnDisconnect, Policy, Received, ToolResult,
+    Answer, CallError, Charged, DigestKey, Earlier, Effect, Failure, Invocation, InvocationId, JsonObject, KEY_KEPT,
+    Meta, Notes, OnDisconnect, Policy, Received, ToolResult,
 };
 use crate::ledger::{AttemptRow, Ledger, Row, State};
 use crate::log::CallLog;
@@ -117,12 +117,13 @@ where
                 invocation.shorten_deadline(end);
             }
             invocation.received = shared.received(&invocation);
+            let arguments = std::mem::take(&mut invocation.arguments);
             let running = shared.running.begin(&invocation, shared.effect);
             let running = running.ok_or_else(|| shared.turned_away(&invocation, CallError::Draining))?;
             let cancels = shared.on_disconnect == OnDisconnect::Cancel;
             let stop = cancels.then(|| invocation.stop.clone());
             let left = invocation.left.clone();
-            Outliving { call: Some(shared.run(inner, invocation, running).boxed()), left, stop }.await
+            Outliving { call: Some(shared.run(inner, invocation, arguments, running).boxed()), left, stop }.await
         })
     }
 }
@@ -163,19 +164,25 @@ impl Shared {
     fn received(&self, invocation: &Invocation) -> Received {
         let arguments = self.schema.recordable(&invocation.arguments);
         match &self.digests {
-            None => Received::Whole(arguments),
+            None => Received::whole(&arguments),
             Some(key) => Received::Digest(key.digest(&*arguments)),
         }
     }
 
-    /// Runs the call, writes its row, answers. A row that was reserved is settled before the answer leaves; any other
-    /// is written behind it, unless the ledger is strict.
-    async fn run<S>(self: Arc<Self>, inner: S, invocation: Invocation, running: Entered) -> Result<Answer, CallError>
+    /// Runs the call with these arguments, writes its row, answers. A row that was reserved is settled before the answer
+    /// leaves; any other is written behind it, unless the ledger is strict.
+    async fn run<S>(
+        self: Arc<Self>,
+        inner: S,
+        invocation: Invocation,
+        arguments: Arc<JsonObject>,
+        running: Entered,
+    ) -> Result<Answer, CallError>
     where
         S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
     {
         let id = invocation.id;
-        let outcome = run(inner, invocation.clone()).await;
+        let outcome = run(inner, Invocation { arguments, ..invocation.clone() }).await;
         let mut notes = std::mem::take(&mut *invocation.notes.lock());
         if let (Err(error), Some(began)) = (&outcome, notes.trying) {
             self.cut_off(&invocation, notes.meta.attempts, began, error).await;

@@ -466,6 +466,29 @@ async fn what_came_about_with_fewer_levels_below_is_no_answer_further_up() {
     assert_eq!(with(None).await, with(None).await);
 }
 
+#[tokio::test]
+async fn arguments_reach_the_tool_uncopied() {
+    let tool = Tool::new("t", "…").effect(Effect::Read).param("text", "string", "Any.");
+    let registry = registry(
+        [tool.call(|arguments, _| async move {
+            let text = arguments["text"].as_str().unwrap_or_default();
+            Ok(text.as_ptr().addr().to_string())
+        })],
+        100,
+    );
+    let entry = registry.get("t").unwrap();
+    // One is validated at once, the other on a thread of its own.
+    for length in [10, 100_000] {
+        let text = "x".repeat(length);
+        let at = text.as_ptr().addr().to_string();
+        let arguments = JsonObject::from_iter([("text".to_owned(), text.into())]);
+        let (name, caller) = (entry.definition.name.clone(), Arc::new(Caller::anonymous()));
+        let invocation = Invocation::new(name, arguments, caller, Timestamp::now());
+        let answer = registry.invoke(&entry, invocation).await.unwrap();
+        assert_eq!(*answer.result, ToolResult::text(at), "{length}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_call_is_one_failure_however_often_it_was_tried() {
     let (registry, script, ran) = with_script(|tool| tool.attempts(3));

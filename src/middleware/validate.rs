@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use super::validation::{NotValidated, ValidationPool, is_small_object};
-use crate::call::{CallError, Invocation, JsonObject, Unreadable, Violation};
-use crate::schema::{self, Fitting, INLINE_STEPS, Meter, Schema, Unfit};
+use crate::call::{CallError, Coercion, Invocation, JsonObject, Unreadable, Violation};
+use crate::schema::{self, INLINE_STEPS, Meter, Schema, Unfit};
 use crate::tools::Runner;
 
 /// Told to a caller whose arguments found no place to be validated.
@@ -33,21 +33,35 @@ pub struct ArgumentRules {
     pub timeout: Duration,
 }
 
+/// Arguments that fit, and what had to be changed.
+#[derive(Debug)]
+pub struct Fitting {
+    /// The arguments, defaults filled in.
+    pub arguments: JsonObject,
+    /// What was converted.
+    pub coercions: Vec<Coercion>,
+}
+
 impl ArgumentRules {
     /// Fits arguments, or says everything that is wrong with them. Ends with the call's time: at `deadline`, or after the
-    /// tool's timeout.
+    /// tool's timeout. Arguments that do not fit are dropped where they were validated.
     ///
     /// # Errors
     /// Every violation; or that there was no place or no time to look for them.
-    pub async fn fit(&self, arguments: &Arc<JsonObject>, deadline: Option<Instant>) -> Result<Fitting, CallError> {
-        if is_small_object(arguments)
-            && let Some(fitted) = self.fit_within(arguments, &Meter::new(INLINE_STEPS, None))
+    pub async fn fit(&self, mut arguments: JsonObject, deadline: Option<Instant>) -> Result<Fitting, CallError> {
+        if is_small_object(&arguments)
+            && let Some(fitted) = self.fit_within(&mut arguments, &Meter::new(INLINE_STEPS, None))
         {
+            let fitted = fitted.map(|coercions| Fitting { arguments, coercions });
             return fitted.map_err(CallError::InvalidArguments);
         }
-        let (began, rules, given) = (Instant::now(), self.clone(), arguments.clone());
+        let (began, rules) = (Instant::now(), self.clone());
         let until = deadline.unwrap_or(began + self.timeout);
-        match self.validations.run(until, move |meter| rules.fit_within(&given, meter)).await {
+        let fitted = self.validations.run(until, move |meter| {
+            let fitted = rules.fit_within(&mut arguments, meter)?;
+            Some(fitted.map(|coercions| Fitting { arguments, coercions }))
+        });
+        match fitted.await {
             Ok(Some(fitted)) => fitted.map_err(CallError::InvalidArguments),
             Ok(None) => Err(CallError::InvalidArguments(vec![schema::too_much("the arguments object")])),
             Err(NotValidated::Full) if deadline.is_none() => {
@@ -61,11 +75,15 @@ impl ArgumentRules {
     }
 
     /// `None` when the steps were spent before it was clear.
-    fn fit_within(&self, arguments: &JsonObject, meter: &Meter<'_>) -> Option<Result<Fitting, Vec<Violation>>> {
+    fn fit_within(
+        &self,
+        arguments: &mut JsonObject,
+        meter: &Meter<'_>,
+    ) -> Option<Result<Vec<Coercion>, Vec<Violation>>> {
         match self.schema.fit(arguments, self.strict, meter) {
-            Ok(fitting) => {
-                let faults = self.runner.faults(&fitting.arguments);
-                Some(if faults.is_empty() { Ok(fitting) } else { Err(faults) })
+            Ok(coercions) => {
+                let faults = self.runner.faults(arguments);
+                Some(if faults.is_empty() { Ok(coercions) } else { Err(faults) })
             }
             Err(Unfit::Violations(violations)) => Some(Err(violations)),
             Err(Unfit::Stopped(_)) => None,
@@ -91,7 +109,9 @@ impl Around for Validate {
             let unreadable = quotes.then(|| Unreadable::clone(unreadable));
             return Err(CallError::UnreadableArguments(unreadable.unwrap_or_else(Unreadable::without_words)));
         }
-        let fitting = self.0.fit(&invocation.arguments, invocation.deadline).await.map_err(|error| match error {
+        // No layer above keeps them.
+        let arguments = Arc::unwrap_or_clone(std::mem::take(&mut invocation.arguments));
+        let fitting = self.0.fit(arguments, invocation.deadline).await.map_err(|error| match error {
             // Measured from the call's beginning, as in the other layers.
             CallError::DeadlineExceeded { started, .. } if invocation.deadline.is_some() => {
                 CallError::DeadlineExceeded { after: invocation.allowed(), started }

@@ -3,7 +3,7 @@
 //! Models often send `"5"` for `5` or a whole list as a string. Such a string is converted only if what it holds
 //! fits the schema at that place; otherwise it stays and is reported as the string it is.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use serde_json::Value;
 
@@ -19,46 +19,86 @@ const MAX_MISFITS: usize = 10_000;
 /// Memory for the errors of one pass: a misfit is a few errors if the schema has branches.
 const ERROR_BYTES: usize = 24 << 20;
 
-/// The value with every fitting conversion made, and the list of them, sorted by pointer. Two validations a round,
-/// however many places there are.
+/// Texts that were replaced by what they hold, with the places where they stood, in the order in which they were read.
+#[derive(Default)]
+pub(super) struct Coerced(Vec<(String, Value)>);
+
+impl Coerced {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What was converted, sorted by pointer.
+    pub(super) fn coercions(self, value: &Value) -> Vec<Coercion> {
+        let made = self.0.into_iter().filter_map(|(pointer, _)| {
+            let to = json::type_name(value.pointer(&pointer)?).to_owned();
+            Some(Coercion { pointer, from: "string".into(), to })
+        });
+        let mut made: Vec<Coercion> = made.collect();
+        made.sort_by(|a, b| a.pointer.cmp(&b.pointer));
+        made
+    }
+
+    /// Puts the texts back. The last was read first: it may stand inside what another text held.
+    pub(super) fn undo(self, value: &mut Value) {
+        for (pointer, text) in self.0.into_iter().rev() {
+            put(value, &pointer, text);
+        }
+    }
+}
+
+fn put(value: &mut Value, pointer: &str, text: Value) {
+    if let Some(place) = value.pointer_mut(pointer) {
+        *place = text;
+    }
+}
+
+/// Makes every fitting conversion in the value. Two validations a round, however many places there are.
 ///
 /// # Errors
-/// Why validation ended early.
-pub(super) fn coerce(schema: &Schema, mut value: Value, meter: &Meter<'_>) -> Result<(Value, Vec<Coercion>), Unfit> {
-    let mut made: Vec<Coercion> = Vec::new();
+/// Why validation ended early; then the value is as it was.
+pub(super) fn coerce(schema: &Schema, value: &mut Value, meter: &Meter<'_>) -> Result<Coerced, Unfit> {
+    let mut coerced = Coerced::default();
+    match rounds(schema, value, meter, &mut coerced) {
+        Ok(()) => Ok(coerced),
+        Err(unfit) => {
+            coerced.undo(value);
+            Err(unfit)
+        }
+    }
+}
+
+fn rounds(schema: &Schema, value: &mut Value, meter: &Meter<'_>, coerced: &mut Coerced) -> Result<(), Unfit> {
     let mut refused: HashSet<String> = HashSet::new();
     for _ in 0..ROUNDS {
         // Where no text may be read, nothing is looked for.
-        if !holds_json(&value) {
+        if !holds_json(value) {
             break;
         }
-        let Some(misfits) = misfits(schema, &value, meter)? else { break };
-        let mut tried: HashMap<String, Value> = HashMap::new();
+        let Some(misfits) = misfits(schema, value, meter)? else { break };
+        let before = coerced.0.len();
         for pointer in misfits.into_iter().filter(|pointer| !refused.contains(pointer)) {
             if let Some(place) = value.pointer_mut(&pointer)
                 && let Some(inside) = read(place)
             {
-                tried.insert(pointer, std::mem::replace(place, inside));
+                coerced.0.push((pointer, std::mem::replace(place, inside)));
             }
         }
-        if tried.is_empty() {
+        if coerced.0.len() == before {
             break;
         }
         // What is below a place may still be mended in the next round; the place itself must fit now.
-        let broken = self::misfits(schema, &value, meter)?;
-        for (pointer, text) in tried {
-            let Some(place) = value.pointer_mut(&pointer) else { continue };
+        let broken = self::misfits(schema, value, meter)?;
+        for (pointer, text) in coerced.0.split_off(before) {
             if broken.as_ref().is_none_or(|broken| broken.contains(&pointer)) {
-                *place = text;
+                put(value, &pointer, text);
                 refused.insert(pointer);
             } else {
-                let to = json::type_name(place).to_owned();
-                made.push(Coercion { pointer, from: "string".into(), to });
+                coerced.0.push((pointer, text));
             }
         }
     }
-    made.sort_by(|a, b| a.pointer.cmp(&b.pointer));
-    Ok((value, made))
+    Ok(())
 }
 
 /// Places that do not fit; `None` when there are too many.

@@ -1,5 +1,6 @@
 //! A compiled schema and what it can be asked.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use jsonschema::error::{ValidationError, ValidationErrorKind};
@@ -7,12 +8,12 @@ use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
 use super::bounds::{self, Weights};
-use super::explain::Explain;
+use super::coerce::{self, Coerced};
+use super::explain::{self, Explain};
 use super::meter::{MAX_STEPS, Meter, Stop};
 use super::metered::{Look, Metered, is_genuine};
 use super::references::{endless_reference, outside_reference};
 use super::write_only::WriteOnly;
-use super::{coerce, explain};
 use crate::call::{Coercion, JsonObject, Violation, json};
 
 /// At most so many violations are reported; a list of a million bad items is one mistake, not a million.
@@ -41,15 +42,6 @@ pub struct SchemaFault {
     pub message: String,
     /// The schema could be used, but for its size.
     pub is_too_large: bool,
-}
-
-/// Arguments that fit, and what had to be changed.
-#[derive(Debug, Clone)]
-pub struct Fitting {
-    /// The arguments, defaults filled in.
-    pub arguments: JsonObject,
-    /// What was converted.
-    pub coercions: Vec<Coercion>,
 }
 
 /// Why there are no arguments that fit.
@@ -108,30 +100,46 @@ impl Schema {
     }
 
     /// Fits arguments to the schema: fills in defaults and, unless `strict`, reads strings that hold JSON where the
-    /// schema wants something else. Spends no more than `meter` has.
+    /// schema wants something else. Spends no more than `meter` has. The arguments are changed in place, since a copy of
+    /// large ones takes fifty times the memory of their text. They are not changed when validation ended early, but for
+    /// defaults.
     ///
     /// # Errors
     /// Violations, or why validation ended early.
-    pub fn fit(&self, arguments: &JsonObject, strict: bool, meter: &Meter<'_>) -> Result<Fitting, Unfit> {
-        let mut value = Value::Object(arguments.clone());
-        if let Some(object) = value.as_object_mut() {
-            for (name, default) in &self.defaults {
-                if !object.contains_key(name) {
-                    object.insert(name.clone(), default.clone());
-                }
+    pub fn fit(&self, arguments: &mut JsonObject, strict: bool, meter: &Meter<'_>) -> Result<Vec<Coercion>, Unfit> {
+        for (name, default) in &self.defaults {
+            if !arguments.contains_key(name) {
+                arguments.insert(name.clone(), default.clone());
             }
         }
-        let mut coercions = Vec::new();
-        if !self.is_valid(&value, meter)? {
-            if !strict {
-                (value, coercions) = coerce::coerce(self, value, meter)?;
-            }
-            if strict || coercions.is_empty() || !self.is_valid(&value, meter)? {
-                return Err(Unfit::Violations(self.explained(&value, meter, MAX_VIOLATIONS)?));
+        let mut value = Value::Object(std::mem::take(arguments));
+        let coercions = self.fit_value(&mut value, strict, meter);
+        if let Value::Object(object) = value {
+            *arguments = object;
+        }
+        coercions
+    }
+
+    fn fit_value(&self, value: &mut Value, strict: bool, meter: &Meter<'_>) -> Result<Vec<Coercion>, Unfit> {
+        if self.is_valid(value, meter)? {
+            return Ok(Vec::new());
+        }
+        let read = if strict { Coerced::default() } else { coerce::coerce(self, value, meter)? };
+        let judged = match read.is_empty() {
+            true => Ok(false),
+            false => self.is_valid(value, meter),
+        };
+        let judged = judged.and_then(|is_valid| match is_valid {
+            true => Ok(()),
+            false => Err(Unfit::Violations(self.explained(value, meter, MAX_VIOLATIONS)?)),
+        });
+        match judged {
+            Ok(()) => Ok(read.coercions(value)),
+            Err(unfit) => {
+                read.undo(value);
+                Err(unfit)
             }
         }
-        let Value::Object(arguments) = value else { return Err(Unfit::Violations(Vec::new())) };
-        Ok(Fitting { arguments, coercions })
     }
 
     /// The first thing in which a value breaks the schema, in words.
@@ -171,13 +179,13 @@ impl Schema {
     }
 
     /// The arguments as they may be recorded: what the schema marks `writeOnly` is left out.
-    pub fn recordable(&self, arguments: &Arc<JsonObject>) -> Arc<JsonObject> {
-        let Some(write_only) = &self.write_only else { return arguments.clone() };
-        let mut value = Value::Object(JsonObject::clone(arguments));
+    pub fn recordable<'a>(&self, arguments: &'a JsonObject) -> Cow<'a, JsonObject> {
+        let Some(write_only) = &self.write_only else { return Cow::Borrowed(arguments) };
+        let mut value = Value::Object(arguments.clone());
         write_only.hide(&self.schema, &mut value);
         match value {
-            Value::Object(object) => Arc::new(object),
-            _ => Arc::default(),
+            Value::Object(object) => Cow::Owned(object),
+            _ => Cow::Owned(JsonObject::new()),
         }
     }
 

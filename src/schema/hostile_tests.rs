@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::call::Coercion;
 
 /// `levels` definitions, each of which refers to the next one twice, by `word`.
 fn doubling(levels: usize, link: impl Fn(Value) -> Value) -> Value {
@@ -27,9 +28,9 @@ fn compiled(schema: Value) -> Schema {
 }
 
 /// The violations of arguments, and the steps that it took to find them.
-fn fitted(schema: &Schema, arguments: &Value, steps: u64) -> (Result<Fitting, Unfit>, u64) {
+fn fitted(schema: &Schema, arguments: &Value, steps: u64) -> (Result<Vec<Coercion>, Unfit>, u64) {
     let meter = Meter::new(steps, None);
-    let fitted = schema.fit(arguments.as_object().unwrap(), false, &meter);
+    let fitted = schema.fit(&mut arguments.as_object().unwrap().clone(), false, &meter);
     (fitted, steps - meter.left())
 }
 

@@ -17,7 +17,7 @@ mod references;
 mod tests;
 mod write_only;
 
-pub use compiled::{Fitting, Schema, SchemaFault, Unfit};
+pub use compiled::{Schema, SchemaFault, Unfit};
 pub use components::{components, identifier, standalone};
 pub use explain::too_much;
 pub use meter::{INLINE_STEPS, MAX_STEPS, Meter, Stop};

@@ -3,11 +3,17 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::call::Violation;
+use crate::call::{Coercion, JsonObject, Violation};
 use crate::secrets::REDACTED;
 
 fn schema(value: Value) -> Schema {
     Schema::compile_input(Arc::new(value)).unwrap()
+}
+
+#[derive(Debug)]
+struct Fitting {
+    arguments: JsonObject,
+    coercions: Vec<Coercion>,
 }
 
 fn fit(schema: &Schema, arguments: Value) -> Result<Fitting, Vec<Violation>> {
@@ -15,10 +21,12 @@ fn fit(schema: &Schema, arguments: Value) -> Result<Fitting, Vec<Violation>> {
 }
 
 fn fit_as(schema: &Schema, arguments: Value, strict: bool) -> Result<Fitting, Vec<Violation>> {
-    schema.fit(arguments.as_object().unwrap(), strict, &Meter::new(MAX_STEPS, None)).map_err(|unfit| match unfit {
-        Unfit::Violations(violations) => violations,
-        Unfit::Stopped(stop) => panic!("{stop:?}"),
-    })
+    let mut arguments = arguments.as_object().unwrap().clone();
+    match schema.fit(&mut arguments, strict, &Meter::new(MAX_STEPS, None)) {
+        Ok(coercions) => Ok(Fitting { arguments, coercions }),
+        Err(Unfit::Violations(violations)) => Err(violations),
+        Err(Unfit::Stopped(stop)) => panic!("{stop:?}"),
+    }
 }
 
 #[test]
@@ -86,7 +94,7 @@ fn what_is_write_only_is_not_recorded() {
         "keys": {"type": "array", "items": {"type": "object", "properties": {"secret": {"writeOnly": true}}}}
     }}));
     let arguments = json!({"user": "ann", "password": "x", "keys": [{"id": 1, "secret": [2]}]});
-    let recorded = schema.recordable(&Arc::new(arguments.as_object().unwrap().clone()));
+    let recorded = schema.recordable(arguments.as_object().unwrap());
     let expected = json!({"user": "ann", "password": REDACTED, "keys": [{"id": 1, "secret": REDACTED}]});
     assert_eq!(Value::Object((*recorded).clone()), expected);
 }
@@ -107,7 +115,7 @@ fn what_is_write_only_is_found_behind_references_and_in_json_texts() {
         (json!({"other": "x"}), json!({"other": REDACTED})),
         (json!({"tree": {"left": {"left": {"pin": 1}}}}), json!({"tree": {"left": {"left": {"pin": REDACTED}}}})),
     ] {
-        let recorded = schema.recordable(&Arc::new(given.as_object().unwrap().clone()));
+        let recorded = schema.recordable(given.as_object().unwrap());
         assert_eq!(Value::Object((*recorded).clone()), kept);
     }
 }
@@ -137,7 +145,7 @@ fn a_schema_that_refers_to_itself_at_one_place_ends() {
         "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/b"}]}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}}),
     );
     let given = json!({"x": {"y": 1}, "pin": 2});
-    let recorded = schema.recordable(&Arc::new(given.as_object().unwrap().clone()));
+    let recorded = schema.recordable(given.as_object().unwrap());
     assert_eq!(recorded["pin"], REDACTED);
 }
 
@@ -148,11 +156,30 @@ fn long_lists_take_no_more_validations() {
     let passes = |length: usize| {
         let numbers: Vec<Value> = (0..length).map(|n| n.to_string().into()).collect();
         let meter = Meter::new(MAX_STEPS, None);
-        let fitting = schema.fit(json!({"n": numbers}).as_object().unwrap(), false, &meter).unwrap();
-        assert_eq!((fitting.coercions.len(), &fitting.arguments["n"][length - 1]), (length, &json!(length - 1)));
+        let mut arguments = json!({"n": numbers}).as_object().unwrap().clone();
+        let coercions = schema.fit(&mut arguments, false, &meter).unwrap();
+        assert_eq!((coercions.len(), &arguments["n"][length - 1]), (length, &json!(length - 1)));
         meter.passes()
     };
     assert_eq!((passes(1), passes(5000)), (4, 4));
+}
+
+#[test]
+fn arguments_survive_an_early_end() {
+    let schema = schema(json!({"type": "object", "properties": {
+        "n": {"type": "array", "items": {"type": "integer"}}, "o": {"type": "object"}, "s": {"type": "boolean"}}}));
+    let given = json!({"n": r#"["1", "2", [], "3"]"#, "o": "{}", "s": "no"});
+    let given = given.as_object().unwrap();
+    let mut ends = 0;
+    for steps in 1.. {
+        let mut arguments = given.clone();
+        match schema.fit(&mut arguments, false, &Meter::new(steps, None)) {
+            Err(Unfit::Stopped(_)) => assert_eq!(&arguments, given, "{steps}"),
+            _ => break,
+        }
+        ends = steps;
+    }
+    assert!(ends > 20, "{ends}");
 }
 
 #[test]

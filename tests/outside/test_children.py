@@ -134,6 +134,17 @@ def test_programs_see_nothing_of_the_service(start, tmp_path):
         assert b"CANARY" not in pathlib.Path(f"/proc/{crib.pid}/environ").read_bytes()
 
 
+@pytest.mark.parametrize("given", [{}, {"MIMALLOC_PURGE_DELAY": "70"}], ids=["default", "given"])
+def test_the_allocator_gives_memory_back_soon(start, tmp_path, given):
+    """The setting is the service's alone, and who sets it has the last word."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may look")
+    crib = start(manifest(tmp_path / "crib"), folder=tmp_path / "crib", env={**SECRETS, **given}).ready()
+    environ = dict(entry.split("=", 1) for entry in pathlib.Path(f"/proc/{crib.pid}/environ").read_text().split("\0") if entry)
+    assert environ["MIMALLOC_PURGE_DELAY"] == given.get("MIMALLOC_PURGE_DELAY", "10")
+    assert "MIMALLOC_PURGE_DELAY" not in seen(crib, "command_look")["own"]
+
+
 def test_a_user_that_is_not_root_is_denied(start):
     if os.geteuid() != 0:
         pytest.skip("the test before has shown it")

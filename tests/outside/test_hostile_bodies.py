@@ -24,8 +24,7 @@ AT_ONCE, ATTACK_SECONDS = 4, 40
 # A wait below this is no fault: two cores share four hostile requests, the probes, this test and whatever else the machine does, so the
 # scheduler alone can take some of its time slices. Without the attack the wait is about a millisecond, and ten times that is less.
 FLOOR = 0.3
-# The goal is 250 MiB. Of some 340 MiB a third is freed memory that the allocator keeps for a second.
-MOST_MEMORY = 400 << 20
+MOST_MEMORY = 250 << 20
 MOST_KEPT = 60 << 20
 
 # Asks both all the time until its input ends, then says what it waited for. A process: threads would wait for the attackers' lock.

@@ -54,15 +54,19 @@ fn repaired(text: &str, may_close: bool, repairs: &mut BTreeSet<Repair>) -> Resu
         let at = object.char_indices().nth(error.position).map_or(object.len(), |(at, _)| at);
         Unreadable::at(text, found.start + at, NOT_HERE)
     })?;
-    // A guess is strict JSON, so its tokens can be read unless there are too many levels of them.
-    let guessed = Tokens::new(&guess)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|_| Unreadable::at(text, found.start, "this is no JSON object"))?;
-    let changed = hold_against(&written, &guessed, may_close && !found.closed).map_err(|parted| match parted {
+    // A guess is strict JSON, so its tokens can be read unless there are too many levels of them. They take far more memory
+    // than the text, so they are read one after the other.
+    let mut is_read = true;
+    let guessed = Tokens::new(&guess).map_while(|token| token.inspect_err(|_| is_read = false).ok());
+    let changed = hold_against(&written, guessed, may_close && !found.closed);
+    if !is_read {
+        return Err(Unreadable::at(text, found.start, "this is no JSON object"));
+    }
+    repairs.extend(changed.map_err(|parted| match parted {
         Some(at) => Unreadable::at(text, found.start + at, NOT_HERE),
         None => Unreadable::unclosed(text),
-    })?;
-    repairs.extend(changed);
+    })?);
+    drop(written);
     match parse_strict(guess.as_bytes()) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => Err(Unreadable::not_an_object(type_name(&other))),

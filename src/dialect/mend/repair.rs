@@ -1,5 +1,7 @@
 //! Which repairs there are, and the proof that a repaired text says what the written one said.
 
+use std::collections::BTreeSet;
+
 use super::tokens::{Fault, Kind, Token, Tokens, is_identifier};
 
 /// A repair that leaves one meaning.
@@ -153,36 +155,39 @@ pub(super) fn unlike_the_others(text: &str, written: &[Token<'_>]) -> Option<usi
 ///
 /// # Errors
 /// Where in the written text they part.
-pub(super) fn hold_against(
+pub(super) fn hold_against<'a>(
     written: &[Token<'_>],
-    repaired: &[Token<'_>],
+    mut repaired: impl Iterator<Item = Token<'a>>,
     may_close: bool,
-) -> Result<Vec<Repair>, Option<usize>> {
-    let mut repairs = Vec::new();
-    let (mut i, mut j) = (0_usize, 0_usize);
+) -> Result<BTreeSet<Repair>, Option<usize>> {
+    let mut repairs = BTreeSet::new();
+    let (mut i, mut next) = (0_usize, repaired.next());
     loop {
         let before = i.checked_sub(1).map(|i| &written[i].kind);
-        match (written.get(i), repaired.get(j)) {
+        match (written.get(i), &next) {
             (None, None) => return Ok(repairs),
-            (Some(a), Some(b)) if a.kind == b.kind => (i, j) = (i + 1, j + 1),
+            (Some(a), Some(b)) if a.kind == b.kind => {
+                i += 1;
+                next = repaired.next();
+            }
             (Some(Token { kind: Kind::Comma, .. }), Some(Token { kind: Kind::Close(_), .. }))
                 if matches!(written.get(i + 1), Some(Token { kind: Kind::Close(_), .. }))
                     && !matches!(before, Some(Kind::Comma | Kind::Open(_))) =>
             {
-                repairs.push(Repair::TrailingCommas);
+                repairs.insert(Repair::TrailingCommas);
                 i += 1;
             }
             (Some(_), Some(Token { kind: Kind::Comma, .. })) if comma_is_missing(before, &written[i..]) => {
-                repairs.push(Repair::MissingCommas);
-                j += 1;
+                repairs.insert(Repair::MissingCommas);
+                next = repaired.next();
             }
             // A number or a literal at the end may have had more to it, and what comes after an opening bracket, a
             // comma or a colon is missing for certain.
             (None, Some(Token { kind: Kind::Close(_), .. }))
                 if may_close && matches!(before, Some(Kind::Text(_) | Kind::Close(_))) =>
             {
-                repairs.push(Repair::MissingBrackets);
-                j += 1;
+                repairs.insert(Repair::MissingBrackets);
+                next = repaired.next();
             }
             (part, _) => return Err(part.map(|token| token.at.start)),
         }
