@@ -47,7 +47,7 @@ impl Guard {
         Self(Arc::new(Names { hosts: lower(&settings.allowed_hosts), origins: lower(&settings.allowed_origins) }))
     }
 
-    /// Whether `Host` names this service: its own address, `localhost` on loopback, or an allowed name.
+    /// Whether `Host` names this service: a name of loopback, its own address and port, or an allowed name.
     fn knows_host(&self, authority: &Authority, local: Option<SocketAddr>) -> bool {
         let host = authority.host().to_lowercase();
         let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -55,18 +55,18 @@ impl Guard {
         if self.0.hosts.iter().any(|name| *name == host || *name == whole) {
             return true;
         }
-        // Without a socket (a router driven in process) nothing but loopback names is known.
-        let at_loopback = local.is_none_or(|local| local.ip().to_canonical().is_loopback());
+        // No DNS answer can make another machine's page carry these names. The port says nothing: `kubectl port-forward`,
+        // `docker -p` and `ssh -L` lead here from a port of their own, and the connection arrives at any address.
+        if matches!(bare, "localhost" | "127.0.0.1" | "::1") {
+            return true;
+        }
         let port_fits = match (authority.port_u16(), local) {
             (Some(port), Some(local)) => port == local.port(),
             (None, Some(local)) => local.port() == 80,
             (_, None) => true,
         };
-        let names_it = match bare.parse::<IpAddr>() {
-            Ok(ip) => local.map_or(ip.is_loopback(), |local| ip.to_canonical() == local.ip().to_canonical()),
-            Err(_) => bare == "localhost" && at_loopback,
-        };
-        port_fits && names_it
+        let is_own = |ip: IpAddr| local.is_some_and(|local| ip.to_canonical() == local.ip().to_canonical());
+        port_fits && bare.parse().is_ok_and(is_own)
     }
 
     fn check(&self, request: &Request) -> Result<(), ApiError> {
@@ -147,17 +147,28 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
 mod tests {
     use super::*;
 
+    #[test]
+    fn loopback_names_pass_with_any_port() {
+        let guard = Guard::new(&ServerSettings::default());
+        for local in ["127.0.0.1:7411", "[::1]:7411", "10.0.0.7:7411", "[fd00::7]:7411"] {
+            for host in ["localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:8080", "[::1]", "[::1]:1"] {
+                assert!(guard.knows_host(&host.parse().unwrap(), local.parse().ok()), "{host} at {local}");
+            }
+            for other in ["localhost.x.test", "x.localhost", "127.0.0.1.x.test:7411", "x.test:7411", "0.0.0.0:7411"] {
+                assert!(!guard.knows_host(&other.parse().unwrap(), local.parse().ok()), "{other} at {local}");
+            }
+        }
+    }
+
     /// DNS rebinding names the page's host; a page on another port of this machine names that port.
     #[test]
-    fn knows_only_its_own_port() {
+    fn its_address_needs_its_port() {
         let guard = Guard::new(&ServerSettings::default());
-        let local = "127.0.0.1:7411".parse().ok();
-        let knows = |host: &str| guard.knows_host(&host.parse().unwrap(), local);
-        assert!(knows("127.0.0.1:7411") && knows("localhost:7411") && knows("LOCALHOST:7411"));
-        for other in ["127.0.0.1:7412", "localhost:7412", "127.0.0.1", "localhost", "127.0.0.2:7411", "x.test:7411"] {
-            assert!(!knows(other), "{other}");
+        let knows = |host: &str, local: &str| guard.knows_host(&host.parse().unwrap(), local.parse().ok());
+        assert!(knows("10.0.0.7:7411", "10.0.0.7:7411") && knows("127.0.0.2:7411", "127.0.0.2:7411"));
+        for other in ["10.0.0.7:7412", "10.0.0.7", "10.0.0.8:7411", "127.0.0.2:7411"] {
+            assert!(!knows(other, "10.0.0.7:7411"), "{other}");
         }
-        let at_80 = "127.0.0.1:80".parse().ok();
-        assert!(guard.knows_host(&"localhost".parse().unwrap(), at_80), "80 is the port that nobody writes");
+        assert!(knows("10.0.0.7", "10.0.0.7:80"), "80 is the port that nobody writes");
     }
 }

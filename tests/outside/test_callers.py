@@ -209,6 +209,16 @@ def test_the_own_host_and_the_allowed(loose):
         assert loose.get("/tools", headers=headers).status == 200, headers
 
 
+def test_a_forwarded_port_is_answered(start):
+    """As `kubectl port-forward`, `docker -p` and `ssh -L` do: another port at loopback leads to any address here."""
+    for listen in ("127.0.0.1:0", "0.0.0.0:0"):
+        crib = start({"tools": {"other": sh("echo fine", effect="read")}}, listen=listen, args=["--allow-open"])
+        for host in ("localhost:8080", "127.0.0.1:8080", "[::1]:8080", "localhost", "127.0.0.1", "[::1]"):
+            assert crib.get("/tools", headers={"host": host}).status == 200, (listen, host)
+            assert crib.get("/tools", headers={"host": host, "origin": f"http://{host}"}).status == 200, (listen, host)
+            assert crib.get("/tools", headers={"host": host, "origin": "http://localhost:3000"}).status == 403, (listen, host)
+
+
 @pytest.mark.parametrize("lines", ["", "Host: 127.0.0.1:{port}\r\nHost: evil.example\r\n", "Host: \r\n", "Host: a b\r\n"])
 def test_a_malformed_host(loose, lines):
     head = "GET /tools HTTP/1.1\r\n" + lines.format(port=loose.port) + "Connection: close\r\n\r\n"
