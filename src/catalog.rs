@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::call::json::{canonical, digest};
+use crate::call::canonical::canonical;
+use crate::call::json::digest;
 use crate::call::{
     CallSettings, Caller, Definition, Effect, Kind, Limit, NameMatching, Origin, Policy, Services, ToolName,
 };
@@ -42,6 +43,8 @@ pub struct Entry {
     pub policy: Policy,
     /// SHA-256, in hex, of all that makes it the tool it is.
     pub definition_hash: String,
+    /// SHA-256 of what callers are shown, in the author's order: another order is another document.
+    pub(crate) shown: [u8; 32],
     /// What arguments are held against.
     pub rules: Arc<ArgumentRules>,
     pub(crate) tariff: Arc<Tariff>,
@@ -100,13 +103,14 @@ impl Entry {
 
     /// Whether it was made of the same. A runner that was built from the manifest is the same when what is written is.
     fn is_the_same(&self, other: &Entry) -> bool {
-        let Entry { definition, policy, settings, rules, .. } = other;
-        self.is(definition, (other.kind, other.origin, other.stopped), policy, settings, &rules.runner)
+        let Entry { definition, policy, settings, rules, shown, .. } = other;
+        self.is(definition, shown, (other.kind, other.origin, other.stopped), policy, settings, &rules.runner)
     }
 
     fn is(
         &self,
         definition: &Definition,
+        shown: &[u8; 32],
         state: (Kind, Origin, bool),
         policy: &Policy,
         settings: &Settings,
@@ -115,6 +119,7 @@ impl Entry {
         let written = settings.base.is_some();
         (self.kind, self.origin, self.stopped) == state
             && self.definition == *definition
+            && self.shown == *shown
             && self.policy == *policy
             && self.settings == *settings
             && (written || Arc::ptr_eq(&self.rules.runner, runner))
@@ -233,14 +238,17 @@ impl Catalog {
             return Err(fault);
         }
         let tool = without_large_output_schema(tool);
-        let definition_hash = definition_hash(&tool);
+        let all = definition_fields(&tool);
+        let definition_hash = hash_of(&all);
+        let shown = digest([all.to_string().as_bytes()]);
         let Tool { definition, kind, origin, policy, settings, stopped, runner, .. } = tool;
         let policy = Policy { capture: policy.capture.or(Some(bench.shared.capture)), ..policy.bounded() };
         let name = definition.name.clone();
         let grants = Arc::new(self.grants(&definition.names().collect::<Vec<_>>()));
         let is_on = bench.switches.get(name.as_str()).copied().unwrap_or(policy.enabled);
         let before = bench.before.by_name.get(&name);
-        let same = before.filter(|before| before.is(&definition, (kind, origin, stopped), &policy, &settings, &runner));
+        let same = before
+            .filter(|before| before.is(&definition, &shown, (kind, origin, stopped), &policy, &settings, &runner));
         if let Some(same) =
             same.filter(|same| *same.grants == *grants && *same.tariff.caller_limits() == *self.caller_limits)
         {
@@ -292,6 +300,7 @@ impl Catalog {
             origin,
             policy,
             definition_hash,
+            shown,
             rules,
             tariff,
             service,
@@ -461,8 +470,16 @@ fn without_large_output_schema(mut tool: Tool) -> Tool {
 
 /// SHA-256, in hex, of what the tool is and how it runs: a change of either makes its stored results another tool's.
 pub fn definition_hash(tool: &Tool) -> String {
+    hash_of(&definition_fields(tool))
+}
+
+fn hash_of(fields: &Value) -> String {
+    hex::encode(digest([canonical(fields).as_slice()]))
+}
+
+fn definition_fields(tool: &Tool) -> Value {
     let Tool { definition, kind, settings, .. } = tool;
-    let all = json!({
+    json!({
         "name": definition.name,
         "description": definition.description,
         "input_schema": definition.input_schema,
@@ -471,6 +488,5 @@ pub fn definition_hash(tool: &Tool) -> String {
         "result_as_answer": definition.result_as_answer,
         "kind": kind,
         "implementation": settings.implementation,
-    });
-    hex::encode(digest([canonical(&all).as_slice()]))
+    })
 }

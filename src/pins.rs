@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::call::json::canonical;
+use crate::call::canonical::canonical;
 use crate::tools::{Offer, Prints};
 
 /// The shape of the file that is written and read here.

@@ -8,12 +8,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::Sha256;
 
+use super::canonical::{Sorted, canonical};
 use super::error::{Failure, Violation};
-use super::json::{JsonObject, canonical};
+use super::json::JsonObject;
 use super::kind::ErrorKind;
+use super::result::ToolResult;
 use super::truncated;
 
 /// What the ledger keeps of arguments and results.
@@ -79,11 +82,34 @@ impl DigestKey {
     }
 
     /// The digest of a value.
-    pub fn digest(&self, value: &impl Serialize) -> Digest {
+    pub fn digest<'a, T: ?Sized>(&self, value: &'a T) -> Digest
+    where
+        Sorted<'a, T>: Serialize,
+    {
         let json = canonical(value);
         let mut hmac = self.0.clone();
         hmac.update(&json);
         Digest { hmac_sha256: hex::encode(hmac.finalize().into_bytes()), bytes: json.len() as u64 }
+    }
+}
+
+impl Serialize for Sorted<'_, ToolResult> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let ToolResult { content, structured_content, is_error } = self.0;
+        let mut fields = serializer.serialize_struct("ToolResult", 3)?;
+        fields.serialize_field("content", content)?;
+        if let Some(value) = structured_content {
+            fields.serialize_field("structured_content", &Sorted(value))?;
+        }
+        fields.serialize_field("is_error", is_error)?;
+        fields.end()
+    }
+}
+
+impl Serialize for Sorted<'_, Failure> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // A failure holds no object whose keys somebody else has named.
+        self.0.serialize(serializer)
     }
 }
 
@@ -180,7 +206,7 @@ impl Failure {
     #[must_use]
     pub fn withheld(mut self, key: &DigestKey) -> Self {
         if self.kind.quotes() {
-            self.digest = Some(Box::new(key.digest(&self)));
+            self.digest = Some(Box::new(key.digest::<Self>(&self)));
             self.violations.clear();
             (self.detail, self.for_model) = (WITHHELD.into(), WITHHELD.into());
         }
@@ -224,8 +250,8 @@ mod tests {
     #[test]
     fn a_random_key_is_another_each_time_and_a_short_secret_is_none() {
         let (one, other) = (DigestKey::random().unwrap(), DigestKey::random().unwrap());
-        assert_eq!(one.digest(&"x"), one.clone().digest(&"x"));
-        assert_ne!(one.digest(&"x"), other.digest(&"x"));
+        assert_eq!(one.digest("x"), one.clone().digest("x"));
+        assert_ne!(one.digest("x"), other.digest("x"));
         assert!(DigestKey::from_secret("too-short").is_none());
     }
 

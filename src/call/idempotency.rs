@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::canonical::canonical;
 use super::capture::DigestKey;
-use super::json::{JsonObject, canonical, digest};
+use super::json::{JsonObject, digest};
 
 /// How long a key is kept after its call has ended.
 pub const KEY_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -89,7 +90,7 @@ impl Fingerprint {
         Self(match secret {
             None => hex::encode(digest([definition_hash.as_bytes(), &canonical(arguments)])).into(),
             Some(key) => {
-                let name = key.digest(&"the name of this key").hmac_sha256;
+                let name = key.digest("the name of this key").hmac_sha256;
                 let digest = key.digest(&(definition_hash, arguments)).hmac_sha256;
                 format!("{}:{digest}", &name[..16]).into()
             }

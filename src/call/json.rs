@@ -1,4 +1,4 @@
-//! Reading JSON that comes from outside, and writing the canonical form that keys and hashes are made of.
+//! Reading JSON that comes from outside, and digests.
 
 use std::fmt;
 
@@ -54,14 +54,6 @@ fn oversized_integer(text: &[u8]) -> Option<&[u8]> {
         at += 1;
     }
     None
-}
-
-/// The canonical bytes of a value: object keys sorted, no white space, 64-bit integers exact.
-///
-/// RFC 8785 would print numbers as doubles and so merge integers above 2^53; two different arguments would then
-/// share a cache entry. serde_json keeps maps sorted while its `preserve_order` feature is off, which a test guards.
-pub fn canonical(value: &impl serde::Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_default()
 }
 
 /// SHA-256 over the parts, each one preceded by its length so that no two lists of parts share a hash by accident.
@@ -178,12 +170,6 @@ mod tests {
     fn deep_nesting_is_an_error_and_not_a_crash() {
         let text = "[".repeat(100_000);
         assert!(parse_strict(text.as_bytes()).unwrap_err().to_string().contains("recursion limit"));
-    }
-
-    #[test]
-    fn canonical_form_sorts_keys_and_keeps_integers_above_two_to_the_53() {
-        let value = parse_strict(br#"{"b": 9007199254740993, "a": 18446744073709551615}"#).unwrap();
-        assert_eq!(canonical(&value), br#"{"a":18446744073709551615,"b":9007199254740993}"#);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The nouns of a tool call. Everything else in the crate speaks in these; this module imports nothing from it.
 
 mod calls;
+pub mod canonical;
 mod capture;
 mod charge;
 mod clock;

@@ -21,7 +21,7 @@ use super::openapi::Fixed;
 use super::problem::{ApiError, Problem};
 use super::responses;
 use super::state::AppState;
-use crate::call::json::{canonical, digest};
+use crate::call::json::digest;
 use crate::formats::Format;
 
 /// The document's frame; the routes add themselves.
@@ -107,9 +107,9 @@ impl Documents {
     async fn get(&self, Visitor(visit): Visitor) -> Result<Tagged, ApiError> {
         let mut tools = visit.map(|visit| visit.catalog.list(&visit.caller)).unwrap_or_default();
         tools.retain(|entry| entry.is_available());
-        // All that is shown of a tool is in its hash, but for its labels.
-        let shown = tools.iter().map(|entry| (&entry.definition_hash, &entry.definition.tags));
-        let key = digest([canonical(&shown.collect::<Vec<_>>()).as_slice()]);
+        // All that is shown of a tool is in these, but for its labels.
+        let shown = tools.iter().map(|entry| (&entry.shown, &entry.definition.tags));
+        let key = digest([serde_json::to_vec(&shown.collect::<Vec<_>>()).unwrap_or_default().as_slice()]);
         let fixed = self.fixed.clone();
         let make = move || Tagged::new(&fixed.with_tools(tools.iter().map(|entry| &entry.definition)));
         let made = self.made.try_get_with(key, tokio::task::spawn_blocking(make)).await;

@@ -86,10 +86,10 @@ impl Fixed {
             parameters.retain(|parameter| parameter["in"] != "path" && parameter["name"] != "prefer");
         }
         if let Some(responses) = operation["responses"].as_object_mut() {
-            responses.remove("202");
+            responses.shift_remove("202");
         }
         if let Some(content) = operation["responses"]["200"]["content"].as_object_mut() {
-            content.remove("text/event-stream");
+            content.shift_remove("text/event-stream");
         }
         json!({"post": operation})
     }

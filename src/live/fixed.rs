@@ -23,7 +23,7 @@ impl Fixed {
             server: server.clone(),
             listen: listen.clone(),
             ledger: ledger.clone(),
-            digest_key: digest_key.as_ref().map(|key| key.digest(&())),
+            digest_key: digest_key.as_ref().map(|key| key.digest("")),
             cache_bytes: *cache_bytes,
         }
     }

@@ -18,6 +18,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Whether the document is JSON.
+    pub(super) fn is_json(&self) -> bool {
+        self.line == 0
+    }
+
     /// A place in a JSON document.
     pub(super) fn in_json(pointer: &str) -> Self {
         Self { file: Path::new(pointer).into(), line: 0, column: 0 }

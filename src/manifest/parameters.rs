@@ -69,7 +69,7 @@ pub(super) fn compile(node: &Node, under: &str, findings: &mut Findings) -> Opti
             match object.get("required") {
                 Some(Value::Bool(said)) => {
                     is_required = *said;
-                    object.remove("required");
+                    object.shift_remove("required");
                 }
                 // A list belongs to the parameter's own schema: the required properties of an object.
                 Some(Value::Array(_)) | None => {}
@@ -81,6 +81,10 @@ pub(super) fn compile(node: &Node, under: &str, findings: &mut Findings) -> Opti
             required.push(Value::from(key.text.as_str()));
         }
         properties.insert(key.text.clone(), schema);
+    }
+    if node.place.is_json() {
+        // The order of the list is part of the definition's hash, and clients may write the members in any order.
+        required.sort_unstable_by(|one, other| one.as_str().cmp(&other.as_str()));
     }
     Some(json!({
         "type": "object", "properties": properties, "required": required, "additionalProperties": false,

@@ -13,7 +13,8 @@ use super::parameters;
 use super::references::{References, Source, refuse};
 use super::rule::Rule;
 use super::sections::{DefinitionEntry, NativeEntry, PolicyEntry};
-use crate::call::json::{canonical, digest, pointer_token, pointer_tokens};
+use crate::call::canonical::canonical;
+use crate::call::json::{digest, pointer_token, pointer_tokens};
 use crate::call::{
     CachePolicy, CacheWhen, Concurrency, Effect, EnvVar, Kind, NameError, Origin, Policy, RetryPolicy, ToolName,
 };
@@ -88,7 +89,8 @@ impl ToolReader<'_> {
         tool.settings.implementation = Some(written.filtered(|key| kinds::keys(kind).contains(&key)).to_json());
         let replaced = node.filtered(|key| kinds::keys(kind).contains(&key)).to_json();
         let env: BTreeMap<&String, &String> = tool.settings.env.iter().collect();
-        tool.settings.generation = digest([canonical(&replaced).as_slice(), &canonical(&env)]);
+        tool.settings.generation =
+            digest([canonical(&replaced).as_slice(), &serde_json::to_vec(&env).unwrap_or_default()]);
         self.govern(kind, &mut tool.policy, &policy, &node, &under);
         if policy.cache.is_some() && !tool.runner.keeps() {
             let message = "has no effect: this tool answers out of what is stored, and that is not stored again";

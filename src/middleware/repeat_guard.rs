@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
-use crate::call::json::{canonical, digest};
+use crate::call::canonical::canonical;
+use crate::call::json::digest;
 use crate::call::{CallError, Invocation, Lineage, Policy};
 use crate::runs::{CallDigest, Runs};
 
@@ -28,7 +29,7 @@ impl RepeatGuard {
 
     /// A tool that has changed, another part of the result and another way with the cache are another call.
     fn digest(&self, invocation: &Invocation) -> CallDigest {
-        let how = canonical(&(invocation.page.unwrap_or_default(), invocation.cache));
+        let how = serde_json::to_vec(&(invocation.page.unwrap_or_default(), invocation.cache)).unwrap_or_default();
         digest([self.definition_hash.as_bytes(), &canonical(&*invocation.arguments), &how])
     }
 }

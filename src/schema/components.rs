@@ -538,12 +538,12 @@ mod tests {
                 "anything": {},
                 "nothing": {"not": {}},
                 "all": {"$ref": "#"},
-                "word": {"$ref": "#/$defs/a_word_2", "description": "A word"},
-                "other": {"$ref": "#/$defs/a_word"},
+                "word": {"$ref": "#/$defs/a_word", "description": "A word"},
+                "other": {"$ref": "#/$defs/a_word_2"},
                 "list": {"type": ["array", "null"], "items": {}},
                 "pair": {"type": "array", "prefixItems": [{"type": "integer"}], "items": {}},
             },
-            "$defs": {"a_word_2": {"type": "string"}, "a_word": {"type": "integer", "title": "Deep"}},
+            "$defs": {"a_word": {"type": "string"}, "a_word_2": {"type": "integer", "title": "Deep"}},
         });
         assert_eq!(standalone(&schema), Some(told.clone()));
         assert_eq!(standalone(&told), Some(told), "what is plain already stays as it is");

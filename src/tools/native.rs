@@ -70,7 +70,7 @@ fn schema_of<T: JsonSchema>(closed: bool) -> Value {
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     if let Some(root) = schema.as_object_mut() {
-        root.remove("title");
+        root.shift_remove("title");
         // `()` and empty structs: a tool without parameters.
         if closed && root.get("type").and_then(Value::as_str) == Some("null") {
             root.insert("type".into(), "object".into());

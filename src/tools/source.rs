@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Runner;
 use crate::call::JsonObject;
-use crate::call::json::canonical;
+use crate::call::canonical::canonical;
 use crate::secrets::Redactor;
 
 /// Something outside that brings tools of its own, such as a Python module or an MCP server. Dropping it and the runners it gave ends
@@ -121,7 +121,7 @@ fn drop_secret_defaults(schema: &mut Value, redactor: &Redactor) {
                 clean != *default
             };
             if fields.get("default").is_some_and(is_secret) {
-                fields.remove("default");
+                fields.shift_remove("default");
             }
             fields.values_mut().for_each(|value| drop_secret_defaults(value, redactor));
         }

@@ -26,6 +26,7 @@ mod metrics; // what GET /metrics says after known traffic
 mod modules; // Python modules of the manifest: policies, reload, what is kept
 mod names; // which names find which tool
 mod openapi; // the committed document, and what is served to whom
+mod order; // members of objects stand as their author wrote them
 mod pages; // parts of long results, and what tools say as text
 mod problems; // every kind of failure, in README and over the wire
 mod refusals; // what is kept of refused calls

@@ -40,7 +40,11 @@ async fn until(app: &TestApp, says: impl Fn(&Value) -> bool) -> Value {
 /// What `toolcrib pin` would write for these tools, by another hand: hashes over canonical JSON.
 fn lock(command: &[&str], tools: &Value) -> String {
     use sha2::{Digest, Sha256};
-    let hash = |value: &Value| hex::encode(Sha256::digest(value.to_string()));
+    let hash = |value: &Value| {
+        let mut sorted = value.clone();
+        sorted.sort_all_objects();
+        hex::encode(Sha256::digest(sorted.to_string()))
+    };
     let pin = |tool: &Value| {
         let parts = tool.as_object().unwrap().iter().filter(|(part, _)| *part != "name");
         let parts: serde_json::Map<_, _> =

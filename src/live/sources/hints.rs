@@ -68,9 +68,9 @@ mod tests {
     fn what_promises_more_than_the_effect_is_not_passed_on() {
         let all = json!({"title": "T", "readOnlyHint": true, "idempotentHint": true, "destructiveHint": false, "openWorldHint": true});
         for (effect, left) in [
-            (Effect::Read, vec!["destructiveHint", "idempotentHint", "openWorldHint", "readOnlyHint", "title"]),
-            (Effect::Idempotent, vec!["destructiveHint", "idempotentHint", "openWorldHint", "title"]),
-            (Effect::Write, vec!["destructiveHint", "openWorldHint", "title"]),
+            (Effect::Read, vec!["title", "readOnlyHint", "idempotentHint", "destructiveHint", "openWorldHint"]),
+            (Effect::Idempotent, vec!["title", "idempotentHint", "destructiveHint", "openWorldHint"]),
+            (Effect::Write, vec!["title", "destructiveHint", "openWorldHint"]),
         ] {
             let mut annotations = annotations(all.clone());
             without_promises(&mut annotations, effect);

@@ -1,5 +1,7 @@
 //! What a source has listed, as far as it can be used.
 
+use serde_json::json;
+
 use crate::call::ToolName;
 use crate::manifest::DeclaredSource;
 use crate::tools::{Listed, Offer, Said};
@@ -41,7 +43,11 @@ impl Listing {
     /// Whether another listing says the same of its tools; what runs them may be something else.
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         let same = self.offers.len() == other.offers.len() && self.warnings == other.warnings;
-        same && self.offers.iter().zip(&other.offers).all(|(one, other)| is_the_same(one, other))
+        same && self
+            .offers
+            .iter()
+            .zip(&other.offers)
+            .all(|(one, other)| is_the_same(one, other) && is_in_the_same_order(one, other))
     }
 
     /// Takes over what runs those tools of an earlier listing of the same source that are the same in this one: they
@@ -54,6 +60,12 @@ impl Listing {
             }
         }
     }
+}
+
+/// Objects with the same members are equal; a model reads them in their order.
+fn is_in_the_same_order(one: &Offer, other: &Offer) -> bool {
+    let text = |offer: &Offer| json!([offer.input_schema, offer.output_schema, offer.annotations]).to_string();
+    text(one) == text(other)
 }
 
 fn is_the_same(one: &Offer, other: &Offer) -> bool {

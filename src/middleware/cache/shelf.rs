@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::{Hit, ResultCache};
+use crate::call::canonical::canonical;
 use crate::call::{CachePolicy, CacheScope, Caller, Effect, JsonObject, Policy, ToolName, ToolResult, json};
 use crate::tools::Runner;
 
@@ -53,10 +54,10 @@ impl Shelf {
         json::digest([
             self.tool.as_str().as_bytes(),
             &self.generation,
-            &json::canonical(arguments),
+            &canonical(arguments),
             &[self.policy.scope as u8],
             whose,
-            &json::canonical(&context),
+            &canonical(&context),
         ])
     }
 

@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(said(None, &["task", "context"], json!({"task": "Add {{ 1 }}."})), "Add {{ 1 }}.");
         let both = json!({"task": "Add.", "context": "1 and 2"});
         assert_eq!(said(None, &["task", "context"], both.clone()), "Add.\n\nContext:\n1 and 2");
-        assert_eq!(said(None, &["task", "context", "n"], both), r#"{"context":"1 and 2","task":"Add."}"#);
+        assert_eq!(said(None, &["task", "context", "n"], both), r#"{"task":"Add.","context":"1 and 2"}"#);
         let template = Some("Sum of {{ a }} and {{b}}?");
         assert_eq!(said(template, &["a", "b"], json!({"a": 1, "b": "{{ a }}"})), "Sum of 1 and {{ a }}?");
     }

@@ -148,7 +148,7 @@ async fn get_weather_asks_and_picks() {
     let arguments = json!({"city": "Oslo/NO", "units": "celsius", "ids": [1, "b c"]});
     assert_eq!(run(&*tool, arguments).await, Ok(ToolResult::json(json!({"temperature": 22.5}))));
     let seen = server.seen.recv().await.unwrap();
-    assert!(seen.starts_with("GET /v1/cities/Oslo%2FNO/weather?ids=1&ids=b%20c&units=celsius HTTP/1.1\r\n"), "{seen}");
+    assert!(seen.starts_with("GET /v1/cities/Oslo%2FNO/weather?units=celsius&ids=1&ids=b%20c HTTP/1.1\r\n"), "{seen}");
     for line in ["authorization: Bearer k3y", "x-city: in Oslo/NO", "accept: application/json, */*"] {
         assert!(seen.contains(&format!("{line}\r\n")), "{seen}");
     }

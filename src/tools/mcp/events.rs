@@ -87,7 +87,7 @@ fn untyped(data: String) -> String {
     let Ok(mut message) = serde_json::from_str::<Value>(&data) else { return data };
     let Some(result) = message.get_mut("result").filter(|result| result.is_object()) else { return data };
     let has_marks = mark_tasks(result);
-    let kind = result.as_object_mut().and_then(|result| result.remove("resultType"));
+    let kind = result.as_object_mut().and_then(|result| result.shift_remove("resultType"));
     match kind {
         Some(kind) if kind == "complete" => message.to_string(),
         None if has_marks => message.to_string(),

@@ -39,10 +39,18 @@ pub(super) struct Listing {
 }
 
 /// A tool, and the hashes of its definition before anything was taken out of that.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub(super) struct Defined {
     pub tool: Tool,
     pub prints: Arc<Prints>,
+}
+
+impl PartialEq for Defined {
+    fn eq(&self, other: &Self) -> bool {
+        // The same members in another order are another definition for a model.
+        let text = |tool: &Tool| serde_json::to_string(tool).unwrap_or_default();
+        self.prints == other.prints && text(&self.tool) == text(&other.tool)
+    }
 }
 
 /// One page, before each of its tools is looked at.

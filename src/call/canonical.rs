@@ -1,0 +1,85 @@
+//! The canonical form of JSON: what hashes, keys and digests are made of.
+//!
+//! Objects keep the order in which their author wrote them, since a model reads that order. Two objects with the same
+//! members are equal all the same, so the canonical form sorts them.
+
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use super::json::JsonObject;
+
+/// The canonical bytes of a value: object keys sorted, no white space, 64-bit integers exact.
+///
+/// RFC 8785 would print numbers as doubles and so merge integers above 2^53; two different arguments would then
+/// share a cache entry. Ledgers and lock files hold hashes of these bytes, so they must not change.
+pub fn canonical<'a, T: ?Sized>(value: &'a T) -> Vec<u8>
+where
+    Sorted<'a, T>: Serialize,
+{
+    serde_json::to_vec(&Sorted(value)).unwrap_or_default()
+}
+
+/// Serializes with the keys of all objects sorted. Only types for which that is known to hold at any depth have this.
+pub struct Sorted<'a, T: ?Sized>(pub &'a T);
+
+impl Serialize for Sorted<'_, Value> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(object) => Sorted(object).serialize(serializer),
+            Value::Array(items) => serializer.collect_seq(items.iter().map(Sorted)),
+            scalar => scalar.serialize(serializer),
+        }
+    }
+}
+
+impl Serialize for Sorted<'_, JsonObject> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.keys().is_sorted() {
+            return serializer.collect_map(self.0.iter().map(|(key, value)| (key, Sorted(value))));
+        }
+        let mut members: Vec<(&String, &Value)> = self.0.iter().collect();
+        members.sort_unstable_by_key(|(key, _)| *key);
+        serializer.collect_map(members.into_iter().map(|(key, value)| (key, Sorted(value))))
+    }
+}
+
+impl Serialize for Sorted<'_, BTreeMap<&str, Value>> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, Sorted(value))))
+    }
+}
+
+impl Serialize for Sorted<'_, str> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl Serialize for Sorted<'_, (&str, &JsonObject)> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.0.0, Sorted(self.0.1)).serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::json::parse_strict;
+    use super::*;
+
+    #[test]
+    fn sorts_keys_at_any_depth() {
+        let text = br#"{"b":{"d":[{"z":1,"y":2}],"c":"x"},"a":null}"#;
+        let value = parse_strict(text).unwrap();
+        assert_eq!(serde_json::to_vec(&value).unwrap(), text);
+        assert_eq!(canonical(&value), br#"{"a":null,"b":{"c":"x","d":[{"y":2,"z":1}]}}"#);
+        assert_eq!(canonical(value.as_object().unwrap()), canonical(&value));
+    }
+
+    #[test]
+    fn keeps_integers_above_two_to_the_53() {
+        let value = parse_strict(br#"{"b": 9007199254740993, "a": 18446744073709551615}"#).unwrap();
+        assert_eq!(canonical(&value), br#"{"a":18446744073709551615,"b":9007199254740993}"#);
+    }
+}
