@@ -664,7 +664,7 @@ async fn servers_that_are_slow_or_silent_at_the_start_are_understood_all_the_sam
     }
     // The SDK waits ten seconds for an answer to `server/discover`; here they pass in a tenth of a second.
     let patient = |settings: &mut ServerSettings| settings.start_timeout = 100 * PATIENCE;
-    let quirks = [&["late"][..], &["late", "modern"], &["mute"]];
+    let quirks = [&["late"][..], &["late", "modern"], &["late", "modern", "strict"], &["mute"]];
     let cribs = futures_util::future::join_all(quirks.map(|quirks| Crib::try_new(quirks, patient)));
     let on_demand = Crib::try_new(&["mute"], |settings| {
         patient(settings);

@@ -137,6 +137,8 @@ def tools(cursor):
 
 def answer(id, method, params):
     try:
+        if method == "initialize" and "strict" in QUIRKS:
+            raise LookupError(-32022)
         if method == "initialize":
             capabilities = {"tools": {"listChanged": True}}
             result = {"protocolVersion": params["protocolVersion"], "capabilities": capabilities,
