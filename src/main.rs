@@ -47,7 +47,13 @@ fn main() -> ExitCode {
     if starts_programs {
         confine_process();
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // tokio looks into the process's environment, which is empty by now.
+    let threads = environment.text("TOKIO_WORKER_THREADS").and_then(|threads| threads.parse().ok());
+    if let Some(threads) = threads.filter(|threads| *threads > 0) {
+        runtime.worker_threads(threads);
+    }
+    let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "the runtime cannot be started");

@@ -13,50 +13,38 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::Environment;
 
-/// Variables that libraries read by themselves, so that the new start keeps them. None is a place for a secret: they are
-/// paths, host names, numbers and switches. A password of PostgreSQL (`PGPASSWORD`) is left out for that reason.
+/// Variables that something in the program reads by itself and that cannot be handed to it in another way, so that the
+/// new start keeps them. None is a place for a secret: they are paths, names, numbers and switches.
 #[cfg(target_os = "linux")]
-const KEPT: [&str; 29] = [
-    // The dynamic loader: without them the program may not start, or with other libraries.
+const KEPT: [&str; 16] = [
+    // The dynamic loader, while the program starts again: without them it may not start, or with other libraries.
     "GLIBC_TUNABLES",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
-    // Threads of Rust and tokio.
+    // The standard library, for each thread that is given no size of its stack.
     "RUST_MIN_STACK",
-    "TOKIO_WORKER_THREADS",
-    // Certificates (rustls-native-certs).
+    // rustls-native-certs, below the clients of HTTP and PostgreSQL: certificates of authorities.
     "SSL_CERT_DIR",
     "SSL_CERT_FILE",
-    // Temporary files (SQLite, the standard library).
+    // SQLite's `unixTempFileDir`: files of large sorts.
     "SQLITE_TMPDIR",
     "TMPDIR",
-    // Time zones (jiff, SQLite's `localtime`).
+    // libc's `tzset` (SQLite's `localtime`) and jiff: time zones.
     "TZ",
     "TZDIR",
-    // The resolver of libc.
+    // The resolver of libc (`res_init`, `res_query`).
     "HOSTALIASES",
     "LOCALDOMAIN",
     "RES_OPTIONS",
-    // Addresses of PostgreSQL that leave something out (sqlx), and where its file of passwords is.
-    "HOME",
-    "PGAPPNAME",
-    "PGDATABASE",
-    "PGHOST",
-    "PGHOSTADDR",
+    // sqlx: the file with passwords of PostgreSQL. Its other variables are in `tools/sql/postgres/defaults.rs`.
     "PGPASSFILE",
-    "PGPORT",
-    "PGSSLCERT",
-    "PGSSLKEY",
-    "PGSSLMODE",
-    "PGSSLROOTCERT",
-    "PGUSER",
-    // Tests: coverage, and another clock (libfaketime).
+    // libfaketime, which tests load to set the clock.
     "DONT_FAKE_MONOTONIC",
-    "LLVM_PROFILE_FILE",
     "NO_FAKE_STAT",
 ];
 
-/// How names begin of which all are kept, as above: the allocator's settings, and libfaketime's.
+/// How names begin of which all are kept, as above: the allocator's settings, which it reads before `main`, and
+/// libfaketime's.
 #[cfg(target_os = "linux")]
 const KEPT_PREFIXES: [&str; 2] = ["MIMALLOC_", "FAKETIME"];
 
@@ -65,10 +53,12 @@ const KEPT_PREFIXES: [&str; 2] = ["MIMALLOC_", "FAKETIME"];
 /// the same process; a program that calls this function is started again from its beginning, so nothing that should
 /// happen once may come before it.
 ///
-/// Variables that libraries read themselves stay in the environment: paths of temporary files and of certificates,
-/// the time zone, settings of the allocator and the like. The new start also has `settings`, names with values, for
-/// libraries that read them before `main`; where the environment has such a name, its own value counts. Programs that
-/// tools start do not get them.
+/// A few variables stay in the environment, because libraries read them themselves: those of the dynamic loader, paths
+/// of temporary files and of certificates, the time zone, settings of the resolver and of the allocator. Whatever else
+/// a library of the program reads there (tokio: `TOKIO_WORKER_THREADS`) has to be given to it by the program.
+///
+/// The new start also has `settings`, names with values, for libraries that read them before `main`. Where the environment
+/// has such a name, its own value counts. Programs that tools start do not get them.
 ///
 /// Where the program cannot be started again (an old kernel, a filter of system calls, no `/proc`) it goes on as it is,
 /// with a warning on standard error. Outside Linux nothing is hidden, and `settings` have no effect. In any case see
@@ -265,7 +255,11 @@ mod linux {
             for (name, expected) in [
                 ("TMPDIR", true),
                 ("MIMALLOC_PURGE_DELAY", true),
+                ("PGPASSFILE", true),
                 ("PGPASSWORD", false),
+                ("PGSSLKEY", false),
+                ("PGHOST", false),
+                ("HOME", false),
                 ("PATH", false),
                 ("HTTPS_PROXY", false),
                 ("TOOLCRIB_KEY", false),

@@ -22,6 +22,10 @@ impl Findings {
         self.error_of(Rule::Invalid, node, path, under, message);
     }
 
+    pub(super) fn warning(&mut self, node: &Node, path: &[String], under: &str, message: impl Into<String>) {
+        self.warning_of(Rule::Ineffective, node, path, under, message);
+    }
+
     pub(super) fn error_of(
         &mut self,
         rule: Rule,
@@ -48,12 +52,8 @@ impl Findings {
         under: &str,
         message: impl Into<String>,
     ) {
-        self.0.push(Finding::warning(node.locate(path).clone(), join(under, path), message).rule(rule));
-    }
-
-    pub(super) fn warning(&mut self, node: &Node, path: &[String], under: &str, message: impl Into<String>) {
         if !self.is_full() {
-            self.0.push(Finding::warning(node.locate(path).clone(), join(under, path), message));
+            self.0.push(Finding::warning(node.locate(path).clone(), join(under, path), message).rule(rule));
         }
     }
 

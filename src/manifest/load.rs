@@ -131,7 +131,7 @@ pub(super) fn read(path: &Path, source: &dyn Source, host: &Host<'_>) -> Loaded 
         sources: HashMap::new(),
         written: Written::default(),
         clients: Clients::new(host.own.clone()),
-        databases: Databases::default(),
+        databases: Databases::new(|name| source.env(name)),
     };
     let mut manifest = loader.manifest(path);
     let mut findings = loader.findings.0;

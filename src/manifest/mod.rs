@@ -24,6 +24,8 @@ mod rule;
 mod sections;
 mod servers;
 mod source;
+#[cfg(test)]
+mod testing;
 mod tool;
 mod tool_lists;
 

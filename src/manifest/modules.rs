@@ -174,39 +174,9 @@ fn is_importable(module: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-    use std::path::Path;
-
     use super::*;
     use crate::call::{Effect, Per};
-    use crate::manifest::{Manifest, Severity, Source, check, load};
-
-    /// One manifest, the files that are there, and one variable.
-    struct Text(String);
-
-    impl Source for Text {
-        fn env(&self, name: &str) -> Option<String> {
-            (name == "KEY").then(|| "value-of-key".into())
-        }
-
-        fn file(&self, _: &Path) -> std::io::Result<String> {
-            Ok(self.0.clone())
-        }
-
-        fn is_file(&self, path: &Path) -> bool {
-            ["/etc/crib/tools/m.py", "/etc/crib/venv/bin/python", "/etc/crib/requirements.txt"]
-                .map(Path::new)
-                .contains(&path)
-        }
-    }
-
-    fn read(text: &str) -> Result<Manifest, Vec<String>> {
-        let loaded = load(Path::new("/etc/crib/t.yaml"), &Text(text.into()), &HashMap::new());
-        loaded.map_err(|findings| {
-            let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
-            errors.map(|finding| finding.to_string().replace("/etc/crib/t.yaml:", "")).collect()
-        })
-    }
+    use crate::manifest::testing::{read, rules};
 
     fn module(entry: &str) -> Result<DeclaredSource, Vec<String>> {
         read(&format!("python_modules:\n  m: {entry}\n")).map(|mut manifest| manifest.sources.remove(0))
@@ -328,23 +298,18 @@ mod tests {
         assert!(read("python_modules: [m]\n").err().unwrap()[0].contains("a map of modules"));
     }
 
-    fn lints(text: &str) -> Vec<String> {
-        let found = check(Path::new("/etc/crib/t.yaml"), &Text(text.into()), &HashMap::new()).findings;
-        found.iter().map(|finding| format!("{} {}", finding.rule.as_str(), finding.path)).collect()
-    }
-
     #[test]
     fn lints_look_at_what_a_module_is_given_and_at_its_policies() {
         let module = |keys: &str| format!("python_modules:\n  m: {{module: tools/m.py{keys}}}\n");
-        assert_eq!(lints(&module("")), [""; 0]);
+        assert_eq!(rules(&module("")), [""; 0]);
         assert_eq!(
-            lints(&module(", object: C, init: {password: correct-horse}, environment: {API_TOKEN: tok-123456789}")),
+            rules(&module(", object: C, init: {password: correct-horse}, environment: {API_TOKEN: tok-123456789}")),
             ["literal-secret python_modules.m.init.password", "literal-secret python_modules.m.environment.API_TOKEN"]
         );
         let tools = module(
             ", prefix: w_, tools: {f: {effect: read}, g: {retry: {attempts: 3}}, h: {timeout: 9s, deadline: 3s}}",
         );
-        let found = lints(&tools);
+        let found = rules(&tools);
         for expected in [
             "uncached-read python_modules.m.tools.f.effect",
             "ineffective python_modules.m.tools.g.retry",
@@ -354,7 +319,7 @@ mod tests {
         }
         // Which tools there are is not known, so no pattern is said to match none.
         let callers = "callers: [{name: a, key: \"${env:KEY}\", admin: true, allow: [anything_*]}]\n";
-        let found = lints(&format!("{callers}{}", module(", tools: {f: {effect: read, cache: {ttl: 5m}}}")));
+        let found = rules(&format!("{callers}{}", module(", tools: {f: {effect: read, cache: {ttl: 5m}}}")));
         assert_eq!(found, ["short-key callers.0.key", "unreachable-tool python_modules.m.tools.f"]);
     }
 }

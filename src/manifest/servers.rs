@@ -254,44 +254,10 @@ fn prefix(server: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
 
     use super::*;
     use crate::call::Effect;
-    use crate::manifest::{Manifest, Severity, Source, check, load};
-
-    /// A manifest, what it includes, and one variable.
-    struct Text(String);
-
-    impl Source for Text {
-        fn env(&self, name: &str) -> Option<String> {
-            (name == "KEY").then(|| "value-of-key".into())
-        }
-
-        fn file(&self, path: &Path) -> std::io::Result<String> {
-            match path.to_str() {
-                Some("/etc/crib/t.yaml") => Ok(self.0.clone()),
-                Some("/etc/crib/more/m.yaml") => Ok("mcp_servers: {far: {command: [./server]}}\n".into()),
-                _ => Err(std::io::ErrorKind::NotFound.into()),
-            }
-        }
-
-        fn is_file(&self, path: &Path) -> bool {
-            ["/etc/crib/bin/server", "/etc/crib/more/server"].map(Path::new).contains(&path)
-        }
-
-        fn matching(&self, _: &str) -> Result<Vec<std::path::PathBuf>, String> {
-            Ok(vec!["/etc/crib/more/m.yaml".into()])
-        }
-    }
-
-    fn read(text: &str) -> Result<Manifest, Vec<String>> {
-        let loaded = load(Path::new("/etc/crib/t.yaml"), &Text(text.into()), &HashMap::new());
-        loaded.map_err(|findings| {
-            let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
-            errors.map(|finding| finding.to_string().replace("/etc/crib/t.yaml:", "")).collect()
-        })
-    }
+    use crate::manifest::testing::{findings, read, rules};
 
     fn server(entry: &str) -> Result<DeclaredSource, Vec<String>> {
         read(&format!("mcp_servers:\n  s: {entry}\n")).map(|mut manifest| manifest.sources.remove(0))
@@ -425,11 +391,7 @@ mod tests {
 
     #[test]
     fn lints_look_at_what_a_server_is_given_and_at_its_policies() {
-        let lints = |entry: &str| -> Vec<String> {
-            let text = Text(format!("mcp_servers:\n  s: {entry}\n"));
-            let found = check(Path::new("/etc/crib/t.yaml"), &text, &HashMap::new()).findings;
-            found.iter().map(|finding| format!("{} {}", finding.rule.as_str(), finding.path)).collect()
-        };
+        let lints = |entry: &str| rules(&format!("mcp_servers:\n  s: {entry}\n"));
         let found = lints("{command: [x, ghp_0123456789abcdef], environment: {API_TOKEN: tok-123456789}}");
         for expected in ["mcp_servers.s.environment.API_TOKEN", "mcp_servers.s.command.1"] {
             assert!(found.contains(&format!("literal-secret {expected}")), "{expected}: {found:?}");
@@ -448,8 +410,11 @@ mod tests {
     fn names_of_servers_that_run_together_are_told_and_those_that_only_look_alike_are_not() {
         let two = |one: &str, other: &str| {
             let text = format!("mcp_servers:\n  {one}: {{command: [s]}}\n  {other}: {{command: [s]}}\n");
-            let found = check(Path::new("/etc/crib/t.yaml"), &Text(text), &HashMap::new()).findings;
-            found.iter().map(ToString::to_string).filter(|found| found.contains("runs together")).collect::<Vec<_>>()
+            findings(&text)
+                .iter()
+                .map(ToString::to_string)
+                .filter(|found| found.contains("runs together"))
+                .collect::<Vec<_>>()
         };
         for (one, other) in [("a", "a_b"), ("a_b", "a"), ("a", "a_"), ("a_b_c", "a_b")] {
             let says = format!("mcp_servers.{other}: the name runs together with that of server `{one}` (");

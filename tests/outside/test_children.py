@@ -124,14 +124,19 @@ def test_programs_see_nothing_of_the_service(start, tmp_path):
     given = tmp_path / "inherited"
     given.write_text("")
     # An open file that the service itself was started with.
-    crib = start(manifest(folder), folder=folder, env=SECRETS, within=["sh", "-c", f"exec 7<{given}; \"$@\"; exit $?", "sh"]).ready()
+    given_up = {"PGHOST": "db.example", "TOKIO_WORKER_THREADS": "3"}
+    crib = start(manifest(folder), folder=folder, env={**SECRETS, **given_up}, within=["sh", "-c", f"exec 7<{given}; \"$@\"; exit $?", "sh"]).ready()
     is_root = os.geteuid() == 0
     assert str(given) in [os.path.realpath(link) for link in pathlib.Path(f"/proc/{crib.pid}/fd").glob("*")] or not is_root
     for tool in TOOLS:
         check(seen(crib, tool), is_root=is_root)
     assert set(seen(crib, "command_look")["files"]) == {"0", "1", "2"}
+    threads = [path.read_text().strip() for path in pathlib.Path(f"/proc/{crib.pid}/task").glob("*/comm")]
+    assert threads.count("tokio-rt-worker") >= 3, "the runtime is given what the environment said"
     if is_root:
         assert b"CANARY" not in pathlib.Path(f"/proc/{crib.pid}/environ").read_bytes()
+        for service in seen(crib, "command_look")["services"]:
+            assert not {"HOME", "PATH", "PGHOST", "TOKIO_WORKER_THREADS"} & set(service["environ"]), service
 
 
 @pytest.mark.parametrize("given", [{}, {"MIMALLOC_PURGE_DELAY": "70"}], ids=["default", "given"])

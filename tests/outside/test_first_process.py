@@ -13,8 +13,8 @@ from recipes import command, params, sh
 ALONE = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), "--fork", "--pid", "--mount-proc",
          "--kill-child"]
 # Leaves its group, its parent and its pipes behind, and notes who its parent is then.
-DAEMON = ("setsid sh -c 'sleep 0.3; read a b c parent e < /proc/self/stat; echo $parent >> {file}' "
-          "</dev/null >/dev/null 2>&1 & until [ \"$(ps -o sid= $!)\" -eq $! ]; do :; done; echo $$")
+DAEMON = ("setsid sh -c 'until read a b c parent e < /proc/self/stat; [ $parent != $0 ]; do sleep 0.05; done; "
+          "echo $parent >> {file}' $$ </dev/null >/dev/null 2>&1 & until [ \"$(ps -o sid= $!)\" -eq $! ]; do :; done; echo $$")
 WAIT = "sleep 0.05; exit \"$0\""
 
 

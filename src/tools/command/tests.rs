@@ -379,6 +379,7 @@ mod bounds {
 
 mod endings {
     use super::*;
+    use crate::tools::process::tests::python;
 
     /// Forks twice with a session of its own, ignores SIGTERM and SIGHUP, holds all pipes.
     const HOSTILE: &str = "
@@ -395,12 +396,12 @@ if os.fork() == 0:
 os.wait()
 if os.fork() == 0:
     os.setsid()
-    os.execve('/bin/sleep', ['sleep', '3600.25'], {})
+    os.execve('/bin/sleep', ['sleep', os.environ['NAP'] + '25'], {})
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         os.setsid()
-        os.execve('/bin/sleep', ['sleep', '3600.75'], {})
+        os.execve('/bin/sleep', ['sleep', os.environ['NAP'] + '75'], {})
     os._exit(0)
 os.wait()
 open(os.environ['READY'], 'w').close()
@@ -415,7 +416,7 @@ if os.fork() == 0:
     if os.fork() == 0:
         if os.fork() == 0:
             resource.setrlimit(resource.RLIMIT_RTTIME, (10 ** 9, 10 ** 9))
-            os.execve('/bin/sleep', ['sleep', '3600.625'], {})
+            os.execve('/bin/sleep', ['sleep', os.environ['NAP'] + '625'], {})
         signal.pause()
     os._exit(0)
 os.wait()
@@ -424,8 +425,10 @@ signal.pause()
 
     const ROUNDS: usize = 20;
 
-    fn python() -> bool {
-        Path::new("/usr/bin/python3").exists() || Path::new("/usr/local/bin/python3").exists()
+    /// How the time begins for which programs sleep that have nothing else to be known by. It tells them from those of
+    /// another run of this test on the same machine.
+    fn nap() -> String {
+        format!("3600.{}", std::process::id())
     }
 
     /// It looks at all that the process has open and has started, and other tests would be seen.
@@ -441,15 +444,13 @@ signal.pause()
     #[ignore = "the test above runs it, in a process of its own"]
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn dropped_calls_leave_nothing() {
-        if !python() {
-            return;
-        }
+        let Some(python) = python() else { return };
         let folder = tempfile::tempdir().unwrap();
         let before = open_files();
         let mut slowest = Duration::ZERO;
         for round in 0..ROUNDS {
             let ready = folder.path().join(round.to_string());
-            let config = json!({"command": ["python3", "-c", HOSTILE], "environment": {"READY": ready}});
+            let config = json!({"command": [python, "-c", HOSTILE], "environment": {"READY": ready, "NAP": nap()}});
             let (runner, invocation) = (runner(config, Effect::Write), invocation());
             let needle = invocation.id.to_string();
             let call = tokio::spawn({
@@ -461,8 +462,7 @@ signal.pause()
             call.abort();
             let _ = call.await;
             let dropped = Instant::now();
-            let bare = ["3600.25", "3600.75"];
-            let gone = || survivors(&needle).is_empty() && bare.iter().all(|time| survivors(time).is_empty());
+            let gone = || survivors(&needle).is_empty() && survivors(&nap()).is_empty();
             until("all are gone", || gone().then_some(()));
             slowest = slowest.max(dropped.elapsed());
         }
@@ -473,18 +473,18 @@ signal.pause()
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_runs_below_an_orphan_ends_too() {
-        if !python() {
-            return;
-        }
-        let runner = runner(json!({"command": ["python3", "-c", BELOW_AN_ORPHAN]}), Effect::Write);
+        let Some(python) = python() else { return };
+        let config = json!({"command": [python, "-c", BELOW_AN_ORPHAN], "environment": {"NAP": nap()}});
+        let runner = runner(config, Effect::Write);
+        let asleep = format!("{}625", nap());
         let call = tokio::spawn(async move {
             let invocation = invocation();
             runner.call(object(json!({})), context(&invocation)).await
         });
-        until("it runs", || (!survivors("3600.625").is_empty()).then_some(()));
+        until("it runs", || (!survivors(&asleep).is_empty()).then_some(()));
         call.abort();
         let _ = call.await;
-        until("it is gone", || survivors("3600.625").is_empty().then_some(()));
+        until("it is gone", || survivors(&asleep).is_empty().then_some(()));
     }
 
     #[tokio::test]

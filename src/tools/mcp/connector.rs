@@ -41,7 +41,7 @@ pub(super) struct Connector {
     offered: Mutex<Option<Listing>>,
     /// Whether it was spoken to in the version without sessions, the last time.
     was_modern: Mutex<Option<bool>>,
-    /// It has ended at either way of shaking hands: from then on each try is one start, one way after the other.
+    /// It has failed at either way of shaking hands: from then on each try is one start, one way after the other.
     ends_anyway: AtomicBool,
     /// How its URL is asked, if it has one.
     remote: OnceCell<Remote>,
@@ -171,13 +171,17 @@ impl Connector {
     }
 
     /// Servers of older SDKs end at a request before `initialize`. One that is not known yet, and whose process ends during
-    /// the handshake, is started once more and asked in that way.
+    /// the handshake, is started once more and asked in that way. So is one of the version without sessions that took
+    /// longer to start than its answer is waited for: it has been asked in both ways by then, and may refuse the second.
     async fn connect(&self, told: &Told) -> Result<Arc<Connection>, String> {
         let is_known = self.was_modern().is_some();
         let mut result = self.attempt(told).await;
-        if !is_known && matches!(result, Err(Refusal { is_gone: true, .. })) {
-            *self.was_modern() = Some(false);
-            if !self.ends_anyway.load(Ordering::Relaxed) {
+        if !is_known && let Err(refusal) = &result {
+            if refusal.is_gone {
+                *self.was_modern() = Some(false);
+            }
+            let is_known = self.was_modern().is_some();
+            if is_known && !self.ends_anyway.load(Ordering::Relaxed) {
                 result = self.attempt(told).await;
                 self.ends_anyway.store(result.is_err(), Ordering::Relaxed);
             }

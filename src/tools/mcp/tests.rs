@@ -17,7 +17,7 @@ use crate::call::{
 };
 use crate::environment::Environment;
 use crate::secrets::Redactor;
-use crate::tools::process::along;
+use crate::tools::process::tests::{in_fast_time, python};
 use crate::tools::{Listed, Offer, Runner, Source, Surroundings};
 
 /// How long something that must happen may take.
@@ -38,23 +38,19 @@ fn surroundings() -> Surroundings {
 
 /// Whether there is a Python at all; says so when there is none.
 fn no_python() -> bool {
-    let path = surroundings().variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
-    let none = along(&path, Path::new("python3")).is_none();
+    let none = python().is_none();
     if none {
         println!("skipped: there is no python3");
     }
     none
 }
 
-/// The interpreter itself: what stands along the path may be a script that looks for one.
-fn python() -> String {
-    let asked = std::process::Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
-    String::from_utf8(asked.unwrap().stdout).unwrap().trim().to_owned()
-}
-
 fn settings(folder: &Path, quirks: &[&str]) -> ServerSettings {
     std::fs::write(folder.join("server.py"), SCRIPT).unwrap();
-    let argv = [python(), "server.py".into()].into_iter().chain(quirks.iter().map(ToString::to_string)).collect();
+    let argv = [python().unwrap().into(), "server.py".into()]
+        .into_iter()
+        .chain(quirks.iter().map(ToString::to_string))
+        .collect();
     ServerSettings {
         name: "probe".into(),
         reach: Reach::Command {
@@ -151,7 +147,7 @@ fn is_gone(process: Pid) -> bool {
     test_kill_process(process).is_err()
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn tools_of_all_pages_are_offered_as_the_server_defines_them() {
     if no_python() {
         return;
@@ -172,7 +168,7 @@ async fn tools_of_all_pages_are_offered_as_the_server_defines_them() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn calls_run_side_by_side_on_one_process() {
     if no_python() {
         return;
@@ -186,7 +182,7 @@ async fn calls_run_side_by_side_on_one_process() {
     assert_eq!(crib.process().await, crib.process().await);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_that_dies_costs_its_calls_and_is_replaced() {
     if no_python() {
         return;
@@ -207,7 +203,7 @@ async fn a_server_that_dies_costs_its_calls_and_is_replaced() {
     assert_eq!((status.fault, status.fault_at), (None, None), "the connection that is there is well");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn on_demand_nothing_runs_between_calls() {
     if no_python() {
         return;
@@ -228,7 +224,7 @@ async fn on_demand_nothing_runs_between_calls() {
     assert_eq!((status.up, status.workers), (true, 0));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_that_was_killed_is_there_again_and_what_it_started_is_gone() {
     if no_python() {
         return;
@@ -244,7 +240,7 @@ async fn a_server_that_was_killed_is_there_again_and_what_it_started_is_gone() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn whoever_drops_the_server_ends_it_with_all_that_it_started() {
     if no_python() {
         return;
@@ -257,7 +253,7 @@ async fn whoever_drops_the_server_ends_it_with_all_that_it_started() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn nothing_takes_the_place_of_a_process_that_is_still_there() {
     if no_python() {
         return;
@@ -274,7 +270,7 @@ async fn nothing_takes_the_place_of_a_process_that_is_still_there() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn progress_comes_in_order_and_is_asked_for_only_if_somebody_listens() {
     if no_python() {
         return;
@@ -295,7 +291,7 @@ async fn progress_comes_in_order_and_is_asked_for_only_if_somebody_listens() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn tools_that_cannot_be_used_are_left_out_and_the_others_stay() {
     if no_python() {
         return;
@@ -312,7 +308,7 @@ async fn tools_that_cannot_be_used_are_left_out_and_the_others_stay() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_call_that_is_given_up_is_cancelled_and_the_connection_stays() {
     if no_python() {
         return;
@@ -327,7 +323,7 @@ async fn a_call_that_is_given_up_is_cancelled_and_the_connection_stays() {
     assert_eq!(crib.server.status().replaced, 0);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_answer_that_is_too_long_is_refused_and_costs_nobody_else() {
     if no_python() {
         return;
@@ -353,7 +349,7 @@ fn resident() -> usize {
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn lines_that_are_no_messages_are_passed_over() {
     if no_python() {
         return;
@@ -364,7 +360,7 @@ async fn lines_that_are_no_messages_are_passed_over() {
     assert_eq!(crib.server.status().replaced, 0);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_whose_answers_are_all_swallowed_is_replaced() {
     if no_python() {
         return;
@@ -380,7 +376,7 @@ async fn a_server_whose_answers_are_all_swallowed_is_replaced() {
     assert_eq!(crib.server.status().replaced, 1);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn errors_of_the_protocol_become_failures_of_their_kind() {
     if no_python() {
         return;
@@ -396,7 +392,7 @@ async fn errors_of_the_protocol_become_failures_of_their_kind() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_sees_its_own_environment_and_a_few_variables_of_the_service() {
     if no_python() {
         return;
@@ -411,7 +407,7 @@ async fn a_server_sees_its_own_environment_and_a_few_variables_of_the_service() 
     assert!(foreign.is_empty(), "{foreign:?}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_a_server_asks_of_us_is_refused() {
     if no_python() {
         return;
@@ -421,7 +417,7 @@ async fn what_a_server_asks_of_us_is_refused() {
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("a1"), &json!(-32601)));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_call_with_effects_carries_the_same_key_in_every_try() {
     if no_python() {
         return;
@@ -447,8 +443,13 @@ async fn a_server_that_says_nothing_after_a_call_was_given_up_is_replaced() {
         let process = crib.process().await;
         let waits = tokio::spawn(crib.call("slow", json!({"seconds": 600, "mark": "x"})));
         let hang = crib.call("hang", json!({}));
-        assert!(tokio::time::timeout(Duration::from_millis(200), hang).await.is_err());
-        let Err(ToolError::Unavailable { message, started: true, .. }) = waits.await.unwrap() else { panic!() };
+        let hangs = crib.file("hangs");
+        tokio::select! {
+            ended = hang => panic!("{ended:?}"),
+            () = until("it hangs", || hangs.exists()) => {}
+        }
+        let waits = in_fast_time(50, waits).await;
+        let Err(ToolError::Unavailable { message, started: true, .. }) = waits.unwrap() else { panic!() };
         assert!(message.ends_with("it said nothing any more after a call that was given up"), "{message}");
         assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again");
         until("the old one ends", || is_gone(process)).await;
@@ -463,7 +464,10 @@ async fn a_server_that_asks_all_the_time_and_reads_nothing_is_replaced() {
     }
     for crib in [Crib::new(&[]).await, Crib::on_demand(&[]).await] {
         let before = resident();
-        let Err(ToolError::Unavailable { message, started: true, .. }) = crib.call("pester", json!({})).await else {
+        // Slow enough for it to ask more than memory may hold.
+        let Err(ToolError::Unavailable { message, started: true, .. }) =
+            in_fast_time(4, crib.call("pester", json!({}))).await
+        else {
             panic!()
         };
         assert!(message.ends_with("it asks again and again and reads no answer"), "{message}");
@@ -472,7 +476,7 @@ async fn a_server_that_asks_all_the_time_and_reads_nothing_is_replaced() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_change_that_the_server_tells_is_heard_and_listed_over_the_same_connection() {
     if no_python() {
         return;
@@ -491,7 +495,7 @@ async fn a_change_that_the_server_tells_is_heard_and_listed_over_the_same_connec
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_that_comes_back_with_other_tools_has_changed_and_one_with_the_same_has_not() {
     if no_python() {
         return;
@@ -506,7 +510,7 @@ async fn a_server_that_comes_back_with_other_tools_has_changed_and_one_with_the_
     assert_eq!(crib.server.list(&|_| {}).await.unwrap().tools.last().unwrap().name, "late");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_tool_that_was_approved_is_not_called_when_it_is_another_by_then() {
     if no_python() {
         return;
@@ -532,7 +536,7 @@ async fn a_tool_that_was_approved_is_not_called_when_it_is_another_by_then() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_tool_that_was_approved_is_not_called_while_nobody_knows_what_it_is_now() {
     if no_python() {
         return;
@@ -559,7 +563,7 @@ async fn a_tool_that_was_approved_is_not_called_while_nobody_knows_what_it_is_no
     assert_eq!(pinned().await.unwrap().as_text(), "hello");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn hashes_are_of_what_a_server_says_before_secrets_are_taken_out() {
     let tool = |words: &str| {
         let json = json!({"name": "t", "description": words, "inputSchema": {"type": "object"}, "annotations": {"title": words}});
@@ -569,7 +573,7 @@ async fn hashes_are_of_what_a_server_says_before_secrets_are_taken_out() {
     assert!(one.whole != other.whole && one.parts["description"] != other.parts["description"]);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_listing_that_fails_leaves_what_is_there() {
     if no_python() {
         return;
@@ -584,7 +588,7 @@ async fn a_listing_that_fails_leaves_what_is_there() {
     assert_eq!(crib.process().await, process);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn only_the_tools_that_are_wanted_are_offered() {
     if no_python() {
         return;
@@ -596,7 +600,7 @@ async fn only_the_tools_that_are_wanted_are_offered() {
     assert_eq!(Crib::try_new(&[], change).await.unwrap().names(), ["echo", "pid"]);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn why_a_server_did_not_come_up_is_said() {
     if no_python() {
         return;
@@ -620,7 +624,7 @@ async fn why_a_server_did_not_come_up_is_said() {
     assert_eq!(fault.await, "there is no program `no-such-program` along the PATH");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_that_ends_at_its_start_is_started_twice_only_the_first_time() {
     if no_python() {
         return;
@@ -635,7 +639,7 @@ async fn a_server_that_ends_at_its_start_is_started_twice_only_the_first_time() 
     assert!(server.list(&|_| {}).await.is_ok());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_that_does_not_come_back_is_waited_for_in_vain() {
     if no_python() {
         return;
@@ -658,19 +662,24 @@ async fn servers_that_are_slow_or_silent_at_the_start_are_understood_all_the_sam
     if no_python() {
         return;
     }
-    // The SDK waits ten seconds for an answer to `server/discover`.
-    let quirks = [&["late"][..], &["late", "modern"], &["mute"]];
-    let cribs = futures_util::future::join_all(quirks.map(Crib::new));
-    let (cribs, crib) = tokio::join!(cribs, Crib::on_demand(&["mute"]));
+    // The SDK waits ten seconds for an answer to `server/discover`; here they pass in a tenth of a second.
+    let patient = |settings: &mut ServerSettings| settings.start_timeout = 100 * PATIENCE;
+    let quirks = [&["late"][..], &["late", "modern"], &["late", "modern", "strict"], &["mute"]];
+    let cribs = futures_util::future::join_all(quirks.map(|quirks| Crib::try_new(quirks, patient)));
+    let on_demand = Crib::try_new(&["mute"], |settings| {
+        patient(settings);
+        settings.mode = Mode::OnDemand;
+    });
+    let (cribs, crib) = in_fast_time(100, async { tokio::join!(cribs, on_demand) }).await;
     for crib in cribs {
-        assert_eq!(crib.text("echo", json!({"text": "here"})).await, "here");
+        assert_eq!(crib.unwrap().text("echo", json!({"text": "here"})).await, "here");
     }
     let began = Instant::now();
-    crib.text("echo", json!({"text": "at once"})).await;
+    crib.unwrap().text("echo", json!({"text": "at once"})).await;
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_hundred_kills_leave_nothing_behind() {
     if no_python() {
         return;
@@ -718,7 +727,7 @@ impl Remote {
     }
 
     fn process(folder: &Path, port: u16, quirks: &[&str]) -> std::process::Child {
-        let mut command = std::process::Command::new(python());
+        let mut command = std::process::Command::new(python().unwrap());
         command.args(["server.py", "http", &format!("port={port}")]).args(quirks).current_dir(folder);
         command.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap()
     }
@@ -760,7 +769,7 @@ impl Drop for Remote {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_by_url_is_called_in_either_era_and_knows_nothing_of_the_caller() {
     if no_python() {
         return;
@@ -783,7 +792,7 @@ async fn a_server_by_url_is_called_in_either_era_and_knows_nothing_of_the_caller
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn progress_of_a_server_by_url_comes_in_order() {
     if no_python() {
         return;
@@ -807,7 +816,7 @@ async fn progress_of_a_server_by_url_comes_in_order() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_session_that_is_gone_is_replaced_without_a_word() {
     if no_python() {
         return;
@@ -819,7 +828,7 @@ async fn a_session_that_is_gone_is_replaced_without_a_word() {
     assert_eq!(crib.server.status().replaced, 1, "its tools are listed anew before the call");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_by_url_that_refuses_us_or_sends_us_on_is_told_by_what_it_means() {
     if no_python() {
         return;
@@ -848,7 +857,7 @@ async fn a_server_by_url_that_refuses_us_or_sends_us_on_is_told_by_what_it_means
     assert_eq!(remote.try_crib(odd).await.err().unwrap(), "its header `x-key` cannot be sent: it has odd characters");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_by_url_that_dies_costs_its_call_and_is_found_again() {
     if no_python() {
         return;
@@ -882,7 +891,7 @@ async fn a_server_by_url_that_dies_costs_its_call_and_is_found_again() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_connection_that_is_refused_costs_its_own_call_and_none_that_was_sent_before() {
     if no_python() {
         return;
@@ -907,7 +916,7 @@ async fn a_connection_that_is_refused_costs_its_own_call_and_none_that_was_sent_
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_answer_by_url_that_is_too_long_is_refused() {
     if no_python() {
         return;
@@ -924,7 +933,7 @@ async fn an_answer_by_url_that_is_too_long_is_refused() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn on_demand_a_server_by_url_is_asked_for_each_call() {
     if no_python() {
         return;

@@ -12,3 +12,6 @@ pub(super) use prints::{Prints, clean};
 pub(super) use program::{along, is_program};
 pub(super) use sweep::{Mark, Sweeps};
 pub(super) use tree::ProcessTree;
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -42,37 +42,46 @@ const LONG: Duration = Duration::from_millis(50);
 
 /// How a process is known as a descendant: variables that its environment holds, each with its value. All together must
 /// be one program's alone.
-pub(in crate::tools) struct Mark(Vec<(&'static str, String)>);
+pub(in crate::tools) struct Mark {
+    variables: Vec<(&'static str, String)>,
+    /// See [`Mark::family`]. It is compared with the limit of every process on the machine.
+    family: u64,
+    /// In ticks since the machine's start. What began before is no descendant.
+    born: u64,
+}
 
 impl Mark {
-    /// A mark of these variables.
+    /// A mark of these variables, for a program that is to be started.
     pub(in crate::tools) fn new(variables: impl IntoIterator<Item = (&'static str, String)>) -> Self {
-        Self(variables.into_iter().collect())
+        const HIGH: u64 = 1 << 61;
+        let variables: Vec<_> = variables.into_iter().collect();
+        let digest = digest(variables.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
+        let random = digest.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte));
+        Self { variables, family: HIGH | (random % HIGH), born: ticks() }
     }
 
     /// Puts it on a program that is to be started.
     pub(super) fn put_on(&self, command: &mut Command) {
-        command.envs(self.0.iter().map(|(name, value)| (name, value)));
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
     }
 
     /// The mark as a number for a resource limit: without meaning as a limit, since it is hundreds of centuries in
     /// microseconds.
     pub(super) fn family(&self) -> u64 {
-        const HIGH: u64 = 1 << 61;
-        let digest = digest(self.0.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
-        let random = digest.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte));
-        HIGH | (random % HIGH)
+        self.family
     }
 
-    fn is_on(&self, pid: Pid) -> Marked {
+    fn is_on(&self, pid: Pid, process: &Process) -> Marked {
+        // The dead still have their limits, until somebody collects them.
+        if process.zombie || process.started < self.born {
+            return Marked::No;
+        }
         let limits = fs::read_to_string(format!("/proc/{pid}/limits"));
-        if limits.is_ok_and(|limits| real_time_limit(&limits) == Some(self.family())) {
+        if limits.is_ok_and(|limits| real_time_limit(&limits) == Some(self.family)) {
             return Marked::Yes;
         }
         let environment = fs::read(format!("/proc/{pid}/environ"));
-        self.is_in(environment.ok().as_deref(), || {
-            Process::read(pid).is_some_and(|process| is_becoming(&process, uptime()))
-        })
+        self.is_in(environment.ok().as_deref(), || is_becoming(process, ticks()))
     }
 
     /// Whether it is in what was read of a process's environment; `None`: that cannot be read.
@@ -87,7 +96,7 @@ impl Mark {
             };
             environment.split(|&byte| byte == 0).any(own)
         };
-        if self.0.iter().all(has) { Marked::Yes } else { Marked::No }
+        if self.variables.iter().all(has) { Marked::Yes } else { Marked::No }
     }
 }
 
@@ -102,14 +111,19 @@ enum Marked {
 
 /// Whether the process may be in the middle of an `execve`: for that moment its environment reads as empty, and whoever
 /// started it may already take it for the new program. Threads of the kernel have none either; kthreadd (2) is their parent.
-fn is_becoming(process: &Process, uptime: u64) -> bool {
-    let age = uptime.saturating_sub(process.started / clock_ticks_per_second().max(1));
-    !process.zombie && age <= YOUNG && process.parent.is_some_and(|parent| parent.as_raw_nonzero().get() != 2)
+fn is_becoming(process: &Process, now: u64) -> bool {
+    let age = now.saturating_sub(process.started);
+    !process.zombie
+        && age <= YOUNG * clock_ticks_per_second()
+        && process.parent.is_some_and(|parent| parent.as_raw_nonzero().get() != 2)
 }
 
-/// Seconds since the machine's start.
-fn uptime() -> u64 {
-    u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or_default()
+/// Ticks since the machine's start, rounded down as the kernel does for the start of a process.
+fn ticks() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or_default());
+    let per_second = clock_ticks_per_second();
+    seconds.saturating_mul(per_second) + nanoseconds.saturating_mul(per_second) / 1_000_000_000
 }
 
 /// The hard limit of real-time computing in `/proc/PID/limits`; `None`: there is none.
@@ -184,7 +198,8 @@ impl Sweep {
             if self.child.is_some() && pid == self.leader {
                 continue;
             }
-            let marked = mark.is_on(pid);
+            let Some(process) = Process::read(pid) else { continue };
+            let marked = mark.is_on(pid, &process);
             if matches!(marked, Marked::NotSeenYet) {
                 left = left.max(Left::Dead);
             } else if matches!(marked, Marked::Yes) {
@@ -192,12 +207,8 @@ impl Sweep {
                 // Stopped, so that it starts nothing more while its descendants are looked for.
                 let _ = kill_process(pid, Signal::STOP);
                 kill_descendants(pid, &mut self.killed);
-                if let Some(process) = Process::read(pid) {
-                    kill(pid, &process, &mut self.killed);
-                }
-            } else if let Some(&started) = self.killed.get(&pid)
-                && let Some(process) = Process::read(pid).filter(|process| process.started == started)
-            {
+                kill(pid, &process, &mut self.killed);
+            } else if self.killed.get(&pid) == Some(&process.started) {
                 let ours = process.parent == Some(getpid());
                 if process.zombie && ours {
                     let _ = waitpid(Some(pid), WaitOptions::NOHANG);
@@ -357,8 +368,20 @@ mod tests {
             (process(false, Pid::from_raw(2), 999), false),
             (process(false, None, 999), false),
         ] {
-            assert_eq!(is_becoming(&process, 1000), expected, "started at {}", process.started);
+            assert_eq!(is_becoming(&process, 1000 * ticks), expected, "started at {}", process.started);
         }
+    }
+
+    #[test]
+    fn the_old_and_the_dead_bear_no_mark() {
+        let mut process = Process::read(getpid()).unwrap();
+        assert!(process.started <= ticks());
+        // Without variables it would be on every process.
+        let is_on = |process: &Process, born| Mark { born, ..Mark::new([]) }.is_on(getpid(), process);
+        assert_eq!(is_on(&process, process.started), Marked::Yes);
+        assert_eq!(is_on(&process, process.started + 1), Marked::No);
+        process.zombie = true;
+        assert_eq!(is_on(&process, process.started), Marked::No);
     }
 
     #[test]

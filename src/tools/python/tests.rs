@@ -18,6 +18,7 @@ use crate::call::{
 };
 use crate::environment::Environment;
 use crate::secrets::Redactor;
+use crate::tools::process::tests::python;
 use crate::tools::{Offer, Runner};
 
 /// How long something that must happen may take.
@@ -38,7 +39,7 @@ fn surroundings() -> Surroundings {
 
 /// Whether there is a Python at all; says so when there is none.
 fn no_python() -> bool {
-    let none = interpreter::locate("python3".as_ref(), &surroundings()).is_err();
+    let none = python().is_none();
     if none {
         println!("skipped: there is no python3");
     }
@@ -51,7 +52,7 @@ fn settings(folder: &TempDir, source: &str, mark: &str) -> ModuleSettings {
     ModuleSettings {
         name: "probe".into(),
         module: ModulePath::File(file),
-        interpreter: Interpreter::Program("python3".into()),
+        interpreter: Interpreter::Program(python().unwrap().into()),
         workers: 1,
         functions: None,
         object: None,
@@ -1032,7 +1033,12 @@ with zipfile.ZipFile('tiny-1.0-py3-none-any.whl', 'w') as wheel:
     wheel.writestr('tiny-1.0.dist-info/RECORD', '')
 ";
         assert!(
-            std::process::Command::new("python3").args(["-c", script]).current_dir(folder).status().unwrap().success()
+            std::process::Command::new(python().unwrap())
+                .args(["-c", script])
+                .current_dir(folder)
+                .status()
+                .unwrap()
+                .success()
         );
     }
 

@@ -67,7 +67,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
     if !(1..=MOST_OUTPUT).contains(&config.max_output.0) {
         faults.push(ConfigFault::error(&["max_output"], "from 1B to 4MiB"));
     }
-    let address = Address::parse(&config.database, context.base);
+    let address = context.databases.address(&config.database, context.base);
     let address = address.map_err(|message| faults.push(ConfigFault::error(&["database"], message))).ok();
     let statement = address.as_ref().and_then(|address| {
         let statement = Statement::parse(&config.statement, address.dialect());

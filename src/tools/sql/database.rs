@@ -21,11 +21,27 @@ pub struct Databases {
     sqlite: Mutex<HashMap<(PathBuf, bool), Arc<sqlite::Database>>>,
     /// By their URLs.
     postgres: Mutex<HashMap<String, Arc<postgres::Database>>>,
+    /// What URLs of PostgreSQL leave out.
+    defaults: postgres::Defaults,
 }
 
 impl Address {
+    pub(super) fn dialect(&self) -> Dialect {
+        match self {
+            Self::Sqlite(_) => Dialect::Sqlite,
+            Self::Postgres(_) => Dialect::Postgres,
+        }
+    }
+}
+
+impl Databases {
+    /// None yet. The service's variables say what URLs of PostgreSQL leave out (`PGHOST` and the like).
+    pub fn new(variable: impl Fn(&str) -> Option<String>) -> Self {
+        Self { defaults: postgres::Defaults::new(variable), ..Self::default() }
+    }
+
     /// Reads a URL. Never quotes it: it may hold a password.
-    pub(super) fn parse(url: &str, base: &Path) -> Result<Self, String> {
+    pub(super) fn address(&self, url: &str, base: &Path) -> Result<Address, String> {
         if let Some(file) = url.strip_prefix("sqlite://") {
             return match file {
                 "" => {
@@ -37,25 +53,17 @@ impl Address {
                 }
                 file => {
                     let file = base.join(file);
-                    Ok(Self::Sqlite(std::path::absolute(&file).unwrap_or(file)))
+                    Ok(Address::Sqlite(std::path::absolute(&file).unwrap_or(file)))
                 }
             };
         }
         if ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return postgres::Server::parse(url, base).map(|server| Self::Postgres(Box::new(server)));
+            return postgres::Server::parse(url, base, &self.defaults)
+                .map(|server| Address::Postgres(Box::new(server)));
         }
         Err("write sqlite://FILE or postgres://USER@HOST/DATABASE".into())
     }
 
-    pub(super) fn dialect(&self) -> Dialect {
-        match self {
-            Self::Sqlite(_) => Dialect::Sqlite,
-            Self::Postgres(_) => Dialect::Postgres,
-        }
-    }
-}
-
-impl Databases {
     /// The file's connections.
     pub(super) fn sqlite(&self, file: PathBuf, writes: bool) -> Arc<sqlite::Database> {
         let mut known = self.sqlite.lock().unwrap_or_else(PoisonError::into_inner);

@@ -137,6 +137,8 @@ def tools(cursor):
 
 def answer(id, method, params):
     try:
+        if method == "initialize" and "strict" in QUIRKS:
+            raise LookupError(-32022)
         if method == "initialize":
             capabilities = {"tools": {"listChanged": True}}
             result = {"protocolVersion": params["protocolVersion"], "capabilities": capabilities,
@@ -223,7 +225,7 @@ class Http(http.server.BaseHTTPRequestHandler):
 
 def main():
     if "late" in QUIRKS:
-        time.sleep(11)
+        time.sleep(0.5)
     if "stillborn" in QUIRKS:
         open("starts", "a").write("x")
         print("no licence found", file=sys.stderr, flush=True)
@@ -249,6 +251,7 @@ def main():
             write({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
                    "params": {"notifications": {"toolsListChanged": True}, **key}})
         elif method == "tools/call" and params["name"] == "hang":
+            open("hangs", "w").close()
             time.sleep(600)
         elif method == "tools/call" and params["name"] == "pester":
             while True:

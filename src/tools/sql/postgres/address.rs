@@ -7,6 +7,7 @@ use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
+use super::defaults::Defaults;
 use crate::similar::{HINT, closest};
 
 /// What may stand behind the `?`, as in libpq.
@@ -24,7 +25,7 @@ const OPTIONS: [&str; 12] = [
     "application_name",
     "options",
 ];
-const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
+pub(super) const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
 /// Where a database is and how it is entered.
 #[derive(Clone)]
@@ -35,8 +36,8 @@ pub(in crate::tools::sql) struct Server {
 }
 
 impl Server {
-    /// Reads a URL; relative files start at `base`.
-    pub(in crate::tools::sql) fn parse(url: &str, base: &Path) -> Result<Self, String> {
+    /// Reads a URL; relative files in it start at `base`. What it leaves out is taken from `defaults`.
+    pub(in crate::tools::sql) fn parse(url: &str, base: &Path, defaults: &Defaults) -> Result<Self, String> {
         const SHAPE: &str = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, with %XX for characters that mean something \
                              in a URL";
         let read = Url::parse(url).map_err(|error| format!("no URL ({error}): {SHAPE}"))?;
@@ -49,7 +50,9 @@ impl Server {
                 return Err(format!("sslmode is one of {}", SSL_MODES.join(", ")));
             }
         }
-        let mut options = PgConnectOptions::from_str(url).map_err(|_| format!("no address of a database: {SHAPE}"))?;
+        let complete = defaults.complete(&read);
+        let mut options =
+            PgConnectOptions::from_str(complete.as_str()).map_err(|_| format!("no address of a database: {SHAPE}"))?;
         for (key, value) in read.query_pairs() {
             options = match &*key {
                 "sslrootcert" => options.ssl_root_cert(base.join(&*value)),
@@ -79,7 +82,7 @@ mod tests {
     use super::*;
 
     fn parse(url: &str) -> Result<String, String> {
-        Server::parse(url, Path::new("/etc")).map(|server| server.place)
+        Server::parse(url, Path::new("/etc"), &Defaults::default()).map(|server| server.place)
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod address;
 mod arguments;
 mod bounded;
 mod decode;
+mod defaults;
 mod exact;
 mod faults;
 mod plan;
@@ -19,6 +20,7 @@ mod uses;
 use tokio::sync::OnceCell;
 
 pub(super) use self::address::Server;
+pub(super) use self::defaults::Defaults;
 pub(super) use self::prepared::Prepared;
 use self::session::Session;
 use super::faults::Finding;

@@ -1,0 +1,48 @@
+//! What the tests of several kinds share: an interpreter, and a clock that runs fast.
+
+use std::pin::pin;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+static PYTHON: OnceLock<Option<String>> = OnceLock::new();
+
+/// The file of the Python along the path; `None`: there is none. Python itself says where it is, once: what stands along the
+/// path may be a script that looks for a Python, which takes longer than the start of one.
+pub(in crate::tools) fn python() -> Option<&'static str> {
+    let ask = || {
+        let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().ok()?;
+        Some(String::from_utf8(asked.stdout).ok()?.trim().to_owned()).filter(|file| !file.is_empty())
+    };
+    PYTHON.get_or_init(ask).as_deref()
+}
+
+/// Awaits `work` while tokio's clock runs `speed` times as fast as others do. What other processes do takes as long as ever.
+/// In a runtime of one thread whose clock is not paused.
+pub(in crate::tools) async fn in_fast_time<T>(speed: u32, work: impl Future<Output = T>) -> T {
+    const TICK: Duration = Duration::from_millis(5);
+    tokio::time::pause();
+    let mut work = pin!(work);
+    loop {
+        // A paused clock goes ahead by itself when nothing is left to do, but not while this thread is at work.
+        let tick = tokio::task::spawn_blocking(|| std::thread::sleep(TICK));
+        let ended = tokio::select! {
+            ended = &mut work => Some(ended),
+            _ = tick => None,
+        };
+        if let Some(ended) = ended {
+            tokio::time::resume();
+            return ended;
+        }
+        tokio::time::advance(TICK * speed).await;
+    }
+}
+
+#[tokio::test]
+async fn fast_time_passes_fast() {
+    let began = (std::time::Instant::now(), tokio::time::Instant::now());
+    in_fast_time(100, tokio::time::sleep(Duration::from_secs(20))).await;
+    assert!(began.1.elapsed() >= Duration::from_secs(20));
+    assert!(began.0.elapsed() >= Duration::from_millis(150), "it does not jump");
+    assert!(began.0.elapsed() < Duration::from_secs(20));
+}
