@@ -72,8 +72,8 @@ impl SubCalls for Others {
         match entry.service.clone().oneshot(invocation).await {
             Ok(answer) => Ok(SubAnswer {
                 shown: answer.with_overflow(),
+                result_as_answer: answer.result.is_answer(entry.definition.result_as_answer),
                 result: answer.result,
-                result_as_answer: entry.definition.result_as_answer,
                 tokens: answer.meta.model.map_or(0, |model| model.total_tokens),
             }),
             Err(error) => Err(NoAnswer::Failed(Box::new(Failure::of(&error, entry.policy.effect)))),

@@ -183,7 +183,7 @@ fn items_of(result: &ToolResult, list: &List<'_>, page: Page, longest: usize) ->
         _ => (!page.is_further()).then(|| block.clone()),
     });
     let structured_content = Some(place.with(value, &items[part.clone()]));
-    let result = ToolResult { content: blocks.collect(), structured_content, is_error: result.is_error };
+    let result = ToolResult { content: blocks.collect(), structured_content, ..result.without_content() };
     let next_offset = next(page, offset + shown, total);
     Some(Cut { result, shown, total, unit: Unit::Items, next_offset })
 }
@@ -228,8 +228,8 @@ fn characters_of(result: &ToolResult, page: Page, longest: usize) -> Option<Cut>
         kept.push_str(slice(text, &here, &tail));
         content.extend((!kept.is_empty()).then(|| Content::text(kept)));
     }
-    let ToolResult { structured_content, is_error, .. } = result;
-    let result = ToolResult { content, structured_content: structured_content.clone(), is_error: *is_error };
+    let structured_content = result.structured_content.clone();
+    let result = ToolResult { content, structured_content, ..result.without_content() };
     Some(Cut { result, shown, total, unit: Unit::Characters, next_offset: next(page, offset + shown, total) })
 }
 
@@ -349,7 +349,7 @@ mod tests {
         let pretty = serde_json::to_string_pretty(&rows(60)).unwrap();
         let picture = Content::Image { data: "iVBO".into(), mime_type: "image/png".into() };
         let content = vec![Content::text("60 rows:"), Content::text(pretty), picture.clone()];
-        let result = ToolResult { content, structured_content: Some(rows(60)), is_error: false };
+        let result = ToolResult { content, structured_content: Some(rows(60)), ..ToolResult::default() };
         let first = of(&result, full(0, None)).unwrap().result;
         let fifty: Value = (0..50).map(|n| rows(60)[n].clone()).collect();
         let expected = serde_json::to_string_pretty(&fifty).unwrap();
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn a_long_text_beside_a_short_list_is_what_is_cut() {
         let content = vec![Content::text("é".repeat(LONGEST_TEXT + 1))];
-        let result = ToolResult { content, structured_content: Some(json!(["a", "b"])), is_error: false };
+        let result = ToolResult { content, structured_content: Some(json!(["a", "b"])), ..ToolResult::default() };
         let shown = of(&result, EXPLORING).unwrap();
         assert_eq!((shown.unit, shown.total), (Unit::Characters, LONGEST_TEXT + 1));
         assert_eq!(shown.result.structured_content, Some(json!(["a", "b"])));

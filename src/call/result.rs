@@ -82,6 +82,9 @@ pub struct ToolResult {
     /// The tool ran and says no.
     #[serde(default)]
     pub is_error: bool,
+    /// Whether this result is the agent's final answer; without it, as the tool's definition has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_as_answer: Option<bool>,
 }
 
 impl ToolResult {
@@ -106,6 +109,23 @@ impl ToolResult {
                 Self { structured_content: Some(value.clone()), ..Self::text(value.to_string()) }
             }
         }
+    }
+
+    /// The same result as the agent's final answer, whatever the tool's default is.
+    #[must_use]
+    pub fn as_answer(self) -> Self {
+        Self { result_as_answer: Some(true), ..self }
+    }
+
+    /// What it says beside its content.
+    pub(super) fn without_content(&self) -> Self {
+        let Self { is_error, result_as_answer, .. } = *self;
+        Self { is_error, result_as_answer, ..Self::default() }
+    }
+
+    /// Whether this is the agent's final answer, for a tool with this default. A result that says no never is.
+    pub fn is_answer(&self, default: bool) -> bool {
+        self.result_as_answer.unwrap_or(default) && !self.is_error
     }
 
     /// The text blocks, joined by line ends.
@@ -190,8 +210,14 @@ mod tests {
 
     fn result() -> impl Strategy<Value = ToolResult> {
         let data = prop::option::of(any::<(String, i64)>().prop_map(|(text, number)| json!({"n": [number, text]})));
-        (prop::collection::vec(content(), 0..4), data, any::<bool>())
-            .prop_map(|(content, structured_content, is_error)| ToolResult { content, structured_content, is_error })
+        (prop::collection::vec(content(), 0..4), data, any::<(bool, Option<bool>)>()).prop_map(
+            |(content, structured_content, (is_error, result_as_answer))| ToolResult {
+                content,
+                structured_content,
+                is_error,
+                result_as_answer,
+            },
+        )
     }
 
     proptest! {

@@ -87,15 +87,15 @@ fn result(told: Told<'_>, names: &mut Names) -> Value {
     let said = told.said;
     let mut content = Vec::with_capacity(said.content.len() + 1);
     // The API refuses data that is no object ("Provide a json object for the field").
-    let data = blocks::data_of(said).filter(|(_, data)| data.is_object());
-    match data {
-        Some((None, data)) => content.push(json!({"json": data})),
+    let written = blocks::data_of(said).unwrap_or_default();
+    match said.structured.filter(|data| data.is_object()) {
+        Some(data) if blocks::unsaid(said).is_some() => content.push(json!({"json": data})),
         _ => content.extend(blocks::unsaid(said).map(|data| json!({"text": data}))),
     }
     for (index, block) in said.content.iter().enumerate() {
-        match data {
-            Some((Some(same), data)) if same == index => content.push(json!({"json": data})),
-            _ => heard(block, told.id, names, &mut content),
+        match written.iter().find(|(at, data)| *at == index && data.is_object()) {
+            Some((_, data)) => content.push(json!({"json": data})),
+            None => heard(block, told.id, names, &mut content),
         }
     }
     if content.is_empty() {

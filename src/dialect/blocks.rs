@@ -100,22 +100,29 @@ pub(super) fn data_url(media_type: &str, base64: &str) -> String {
     format!("data:{media_type};base64,{base64}")
 }
 
-/// Result data for an API that has a form for it, and the block that says the same in words, which is then not needed.
-/// None when the words say something else: they are what the tool meant for the model.
-pub(super) fn data_of<'a>(said: &Said<'a>) -> Option<(Option<usize>, &'a Value)> {
+/// Result data for an API that has a form for it: the texts that say the same as the data, or as one item of a list of
+/// several, each with what it says. They are not needed beside the data. `None` when the texts say something else: they
+/// are what the tool meant for the model.
+pub(super) fn data_of<'a>(said: &Said<'a>) -> Option<Vec<(usize, &'a Value)>> {
     let data = said.structured?;
-    let mut texts = said.content.iter().enumerate().filter_map(|(index, block)| match block {
-        Content::Text { text } => Some((index, text)),
-        Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => None,
-    });
-    let Some((index, text)) = texts.next() else { return Some((None, data)) };
+    let mut items = data.as_array().map(Vec::as_slice).unwrap_or_default().iter().peekable();
+    let (mut has_texts, mut found) = (false, Vec::new());
+    for (index, block) in said.content.iter().enumerate() {
+        let Content::Text { text } = block else { continue };
+        has_texts = true;
+        if is_written_as(data, text) {
+            found.push((index, data));
+        } else if let Some(item) = items.next_if(|item| is_written_as(item, text)) {
+            found.push((index, item));
+        }
+    }
+    (!has_texts || !found.is_empty()).then_some(found)
+}
+
+/// Whether the text is this data, as `ToolResult::json` writes it, or as the tool did.
+fn is_written_as(data: &Value, text: &str) -> bool {
     let begins_alike = text.trim_start().starts_with(['{', '[']) == (data.is_object() || data.is_array());
-    // As `ToolResult::json` writes it, or as the tool did.
-    let is_same = begins_alike && {
-        let written = data.to_string();
-        *text == written || serde_json::from_str::<Value>(text).is_ok_and(|said| said == *data)
-    };
-    is_same.then_some((Some(index), data))
+    begins_alike && (*text == data.to_string() || serde_json::from_str::<Value>(text).is_ok_and(|said| said == *data))
 }
 
 /// How much base64 stands for.

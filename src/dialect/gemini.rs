@@ -145,9 +145,9 @@ fn response(told: Told<'_>, name: &str) -> Value {
     let said = told.said;
     let is_inline = |block: &Content| inline(block).is_some();
     let in_words = said.content.iter().filter(|block| !is_inline(block)).count();
-    let output = match blocks::data_of(said) {
+    let output = match (said.structured, blocks::data_of(said)) {
         // Nothing would be said beside the data.
-        Some((same, data)) if in_words == usize::from(same.is_some()) => data.clone(),
+        (Some(data), Some(written)) if in_words == written.len() => data.clone(),
         _ => Value::String(blocks::words_but(said, is_inline)),
     };
     let media: Vec<Value> = said

@@ -73,6 +73,9 @@ pub(super) fn reply(ask: &Result<Ask, Misread>, told: Told<'_>) -> Value {
         result.insert("structuredContent".into(), data.clone());
     }
     result.insert("isError".into(), said.is_error.into());
+    if said.is_answer {
+        result.insert("_meta".into(), json!({"toolcrib/resultAsAnswer": true}));
+    }
     json!({"jsonrpc": "2.0", "id": told.id, "result": result})
 }
 

@@ -141,6 +141,8 @@ pub struct Said<'a> {
     pub structured: Option<&'a Value>,
     /// The tool said no, or did not run.
     pub is_error: bool,
+    /// The result is the agent's final answer.
+    pub is_answer: bool,
     /// The tool does not exist or the call could not be read: a protocol error where the dialect has such (MCP).
     pub is_no_call: bool,
 }

@@ -53,5 +53,8 @@ pub(super) fn reply(told: Told<'_>) -> Value {
     if let Some(data) = said.structured {
         result.insert("structured_content".into(), data.clone());
     }
+    if said.is_answer {
+        result.insert("result_as_answer".into(), true.into());
+    }
     result.into()
 }

@@ -69,7 +69,7 @@ fn file(uri: &str, mime_type: &str) -> Content {
 }
 
 fn said(content: &[Content]) -> Said<'_> {
-    Said { content, structured: None, is_error: false, is_no_call: false }
+    Said { content, structured: None, is_error: false, is_answer: false, is_no_call: false }
 }
 
 /// The reply to a message with one call.
@@ -432,6 +432,20 @@ mod bedrock {
     }
 
     #[test]
+    fn several_items_keep_their_types() {
+        let data = json!([{"a": 1}, [2], {"b": 3}]);
+        let content = [text("first"), text("{\"a\":1}"), text("[2]"), text("between"), text("{\"b\": 3}")];
+        let reply = reply_to(call("b1"), Said { structured: Some(&data), ..said(&content) });
+        assert_eq!(
+            reply["content"][0]["toolResult"]["content"],
+            json!([{"text": "first"}, {"json": {"a": 1}}, {"text": "[2]"}, {"text": "between"}, {"json": {"b": 3}}])
+        );
+        let last = [text("words"), text("{\"a\":1}")];
+        let reply = reply_to(call("b1"), Said { structured: Some(&data[0]), ..said(&last) });
+        assert_eq!(reply["content"][0]["toolResult"]["content"], json!([{"text": "words"}, {"json": {"a": 1}}]));
+    }
+
+    #[test]
     fn names_of_documents_are_such_as_the_api_takes_and_never_the_same_twice() {
         let message = found(json!([call("tooluse_AbCd1234xY"), call("b:2")]));
         let content =
@@ -488,6 +502,12 @@ mod mcp {
     }
 
     #[test]
+    fn final_answers_say_so() {
+        let reply = reply_to(call(json!("q")), Said { is_answer: true, ..said(&[]) });
+        assert_eq!(reply["result"]["_meta"], json!({"toolcrib/resultAsAnswer": true}));
+    }
+
+    #[test]
     fn what_is_no_call_is_a_protocol_error() {
         let content = [text("no such tool")];
         let no_call = Said { is_error: true, is_no_call: true, ..said(&content) };
@@ -520,6 +540,13 @@ mod native {
         assert!(refused(json!({"name": "f", "description": "d", "parameters": {}}), None).contains("no dialect"));
         let message = found(json!({"tool_name": "f", "arguments": {}, "run_id": "r"}));
         assert_eq!(message.warnings, ["of a call `run_id` is not looked at"]);
+    }
+
+    #[test]
+    fn final_answers_say_so() {
+        let body = json!({"tool_name": "f", "arguments": {}});
+        assert_eq!(reply_to(body.clone(), Said { is_answer: true, ..said(&[]) })["result_as_answer"], json!(true));
+        assert_eq!(reply_to(body, said(&[])).get("result_as_answer"), None);
     }
 
     #[test]

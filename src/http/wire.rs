@@ -161,7 +161,7 @@ impl<'a> InvokeAnswer<'a> {
             is_error: result.is_error,
             content: &result.content,
             structured_content: result.structured_content.as_ref(),
-            result_as_answer: result_as_answer && !result.is_error,
+            result_as_answer: result.is_answer(result_as_answer),
             meta: &answer.meta,
         }
     }

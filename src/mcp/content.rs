@@ -91,7 +91,7 @@ impl<'a> Reply<'a> {
                 told.push("structured content that is no object is a text block here".into());
             }
         }
-        if entry.definition.result_as_answer && !result.is_error {
+        if result.is_answer(entry.definition.result_as_answer) {
             meta.insert("toolcrib/resultAsAnswer".into(), true.into());
         }
         Self { result_type: None, content, structured_content, is_error: result.is_error, meta }

@@ -180,7 +180,7 @@ async fn content_is_mcps_own_on_the_short_way_and_on_the_long_one() {
                 Content::Resource { resource: both },
             ],
             structured_content: Some(json!([1, 2])),
-            is_error: false,
+            ..ToolResult::default()
         })
     });
     let app = TestApp::new([tool]).await;

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
-use toolcrib::{Effect, Idempotency, Tool, ToolError};
+use toolcrib::{Effect, Idempotency, Tool, ToolError, ToolResult};
 
 use crate::support::{Reply, TestApp, request};
 
@@ -208,6 +208,36 @@ async fn calls_that_have_not_begun_never_do_when_the_caller_leaves() {
     assert_eq!(runs.load(Ordering::SeqCst), 1);
     let (_, page) = app.get("/invocations").await;
     assert_eq!(page["invocations"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_result_itself_may_be_the_answer() {
+    let may_end = |name: &str| {
+        let open = Tool::new(name, "…").input_schema(json!({"type": "object"})).effect(Effect::Read);
+        open.call(|arguments, _| async move {
+            let done = arguments["done"].as_bool();
+            Ok(ToolResult { result_as_answer: done, ..ToolResult::text("42") })
+        })
+    };
+    let app = TestApp::new([may_end("finish"), may_end("usually").result_as_answer()]).await;
+    for (tool, done, is_answer) in [
+        ("finish", json!(true), true),
+        ("finish", json!(null), false),
+        ("usually", json!(false), false),
+        ("usually", json!(null), true),
+    ] {
+        let arguments = json!({"done": done});
+        let (_, answer) = app.invoke(tool, arguments.clone()).await;
+        assert_eq!(answer["result_as_answer"], json!(is_answer), "{tool} {done}");
+        let row = app.until_newest_is("succeeded").await;
+        let kept = app.get(&format!("/invocations/{}/result", row["invocation_id"].as_str().unwrap())).await.1;
+        assert_eq!(kept["result_as_answer"], json!(is_answer), "{kept}");
+        let call = json!({"message": {"tool_name": tool, "arguments": arguments, "tool_use_id": "n1"}});
+        let (_, answer) = app.post("/calls", call).await;
+        assert_eq!(answer["result_as_answer"], json!(is_answer), "{answer}");
+        assert_eq!(answer["messages"][0].get("result_as_answer").is_some(), is_answer, "{answer}");
+    }
+    assert_eq!(ToolResult::text("42").as_answer().result_as_answer, Some(true));
 }
 
 #[tokio::test]

@@ -128,6 +128,24 @@ def test_a_tool_result_in_the_shape_of_strands(here):
     ]
 
 
+def test_several_json_items_are_a_list(here):
+    parts = [{"json": {"a": 1}}, {"text": "words"}, {"json": [2]}, {"json": 3}]
+    answer = ok(result_of(here, repr({"status": "success", "content": parts})))
+    assert answer["structured_content"] == [{"a": 1}, [2], 3]
+    assert [block["text"] for block in answer["content"]] == ['{"a":1}', "words", "[2]", "3"]
+    assert ok(result_of(here, repr({"status": "success", "content": [{"text": "words"}, {"json": 3}]})))["structured_content"] == 3
+
+
+def test_a_result_says_that_it_is_the_answer(here):
+    for flag in (True, False):
+        for more in ({}, {"status": "success"}):
+            answer = ok(result_of(here, repr({"content": [{"text": "42"}], "result_as_answer": flag, **more})))
+            assert (answer["content"], answer["result_as_answer"]) == ([{"type": "text", "text": "42"}], flag)
+    assert "result_as_answer" not in ok(result_of(here, repr({"status": "success", "content": [{"text": "42"}]})))
+    data = {"content": [{"text": "42"}], "result_as_answer": "yes"}
+    assert ok(result_of(here, repr(data)))["structured_content"] == data, "any other value is the tool's own"
+
+
 def test_a_tool_result_may_hold_blocks_of_mcp(here):
     blocks = [
         {"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"},
@@ -145,11 +163,6 @@ def test_a_tool_result_may_hold_blocks_of_mcp(here):
 
 def test_a_tool_result_that_says_no(here):
     assert said_no(result_of(here, "{'status': 'error', 'content': [{'text': 'no such city'}]}")) == "no such city"
-
-
-def test_two_json_blocks_are_text_alone(here):
-    answer = result_of(here, "{'status': 'success', 'content': [{'json': {'a': 1}}, {'json': [2]}]}")
-    assert answer["structured_content"] is None and len(answer["content"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -288,16 +288,18 @@ impl Outcome {
     /// What the model is told. `is_none`: what it wrote is no call.
     fn said(&self, is_none: bool) -> Said<'_> {
         match &self.came {
-            Came::Ran { answer, shown, .. } => Said {
+            Came::Ran { entry, answer, shown, .. } => Said {
                 content: shown.as_deref().unwrap_or(&answer.result.content),
                 structured: answer.result.structured_content.as_ref(),
                 is_error: answer.result.is_error,
+                is_answer: answer.result.is_answer(entry.definition.result_as_answer),
                 is_no_call: false,
             },
             Came::Failed { problem, why } => Said {
                 content: &problem.content,
                 structured: None,
                 is_error: true,
+                is_answer: false,
                 is_no_call: is_none || *why == Why::Unknown,
             },
         }

@@ -109,7 +109,7 @@ impl<'a> Toolset<'a> {
                 Outcome::None { .. } => None,
             })
         };
-        let last_word = answers().find(|answer| answer.result_as_answer && !answer.result.is_error);
+        let last_word = answers().find(|answer| answer.result_as_answer);
         Turn {
             messages,
             answer: last_word.map(|answer| ToolResult::clone(&answer.result)),
@@ -175,14 +175,15 @@ impl Outcome {
 
     fn said(&self) -> Said<'_> {
         match self {
-            Self::Answer(SubAnswer { result, shown, .. }) => Said {
+            Self::Answer(SubAnswer { result, shown, result_as_answer, .. }) => Said {
                 content: shown.as_deref().unwrap_or(&result.content),
                 structured: result.structured_content.as_ref(),
                 is_error: result.is_error,
+                is_answer: *result_as_answer,
                 is_no_call: false,
             },
             Self::None { words, is_no_call } => {
-                Said { content: words, structured: None, is_error: true, is_no_call: *is_no_call }
+                Said { content: words, structured: None, is_error: true, is_answer: false, is_no_call: *is_no_call }
             }
         }
     }

@@ -6,6 +6,9 @@ use serde_json::Value;
 use super::fault;
 use crate::call::{Content, Resource, ToolContext, ToolError, ToolResult};
 
+/// Where a server says in `_meta` whether a result is the agent's final answer.
+const AS_ANSWER: &str = "toolcrib/resultAsAnswer";
+
 /// The result that an answer of the server `name` stands for.
 pub(super) fn of(name: &str, answer: ServerResult, context: &ToolContext) -> Result<ToolResult, ToolError> {
     match answer {
@@ -28,7 +31,8 @@ fn complete(name: &str, result: CallToolResult) -> Result<ToolResult, ToolError>
     }
     // No structured content and a structured `null` are the same to those who ask us.
     let structured_content = result.structured_content.filter(|value| !value.is_null());
-    Ok(ToolResult { content, structured_content, is_error: result.is_error.unwrap_or(false) })
+    let result_as_answer = result.meta.as_ref().and_then(|meta| meta.get(AS_ANSWER)?.as_bool());
+    Ok(ToolResult { content, structured_content, is_error: result.is_error.unwrap_or(false), result_as_answer })
 }
 
 fn block(block: ContentBlock) -> Option<Content> {

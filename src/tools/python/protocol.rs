@@ -197,6 +197,8 @@ struct Line<'a> {
     #[serde(default)]
     is_error: bool,
     #[serde(default)]
+    result_as_answer: Option<bool>,
+    #[serde(default)]
     violations: Vec<Named>,
     #[serde(default)]
     message: Option<String>,
@@ -248,7 +250,7 @@ fn result(line: &Line<'_>) -> Result<ToolResult, ToolError> {
         Some(Ok(value)) => Some(value),
         Some(Err(error)) => return bad("result", &error),
     };
-    Ok(ToolResult { content, structured_content, is_error: line.is_error })
+    Ok(ToolResult { content, structured_content, is_error: line.is_error, result_as_answer: line.result_as_answer })
 }
 
 /// Cuts what an exception says. The worker hands over more of it than is kept: it does not know the secrets, and half of one

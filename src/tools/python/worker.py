@@ -1407,7 +1407,7 @@ def render(value):
         return "[]", "null", False
     if kind is bool or kind is int or kind is float:
         return "[" + text_block(number_text(value)) + "]", "null", False
-    if kind is dict and "status" in value and is_tool_result(value):
+    if kind is dict and is_tool_result(value):
         return render_tool_result(value)
     if isinstance(value, enum.Enum):
         return render(value.value)
@@ -1482,11 +1482,13 @@ RESULT_PARTS = ("text", "json", "image", "document")
 
 
 def is_tool_result(value):
-    """{"status": "success"|"error", "content": [{"text"|"json"|"image"|"document": ...}]}, and not just a dict with these words in it.
-    A part may be a content block of MCP, too."""
+    """{"status": "success"|"error", "content": [{"text"|"json"|"image"|"document": ...}], "result_as_answer": True|False}, and not just a
+    dict with these words in it. One of status and result_as_answer is enough. A part may be a content block of MCP, too."""
     content = value.get("content")
     return (
-        value["status"] in ("success", "error")
+        ("status" in value or "result_as_answer" in value)
+        and value.get("status", "success") in ("success", "error")
+        and isinstance(value.get("result_as_answer", False), bool)
         and isinstance(content, (list, tuple))
         and all(isinstance(part, dict) and (any(word in part for word in RESULT_PARTS) or is_block(part)) for part in content)
     )
@@ -1514,8 +1516,8 @@ def render_tool_result(value):
             data.append(text)
         else:
             blocks.append(media_block(part))
-    structured = data[0] if len(data) == 1 and data[0][:1] in "[{" else "null"
-    return "[" + ",".join(blocks) + "]", structured, value["status"] == "error"
+    structured = data[0] if len(data) == 1 else "[" + ",".join(data) + "]" if data else "null"
+    return "[" + ",".join(blocks) + "]", structured, value.get("status") == "error"
 
 
 def media_block(part):
@@ -2343,7 +2345,9 @@ class Call:
         """The answer for what the tool returned."""
         try:
             content, structured, is_error = self.tool.render(value)
-            line = f'{{"op":"result","id":{self.id},"content":{content},"structured_content":{structured},"is_error":{TRUTH[is_error]}}}'
+            said = value.get("result_as_answer") if type(value) is dict and is_tool_result(value) else None
+            answer = "" if said is None else f',"result_as_answer":{TRUTH[said]}'
+            line = f'{{"op":"result","id":{self.id},"content":{content},"structured_content":{structured},"is_error":{TRUTH[is_error]}{answer}}}'
             if len(line) > wire.max_line or (len(line) > wire.max_line // 4 and len(to_bytes(line)) > wire.max_line):
                 raise BadOutput(f"the result is {len(to_bytes(line))} bytes long; no more than {wire.max_line} are taken")
             return line

@@ -165,7 +165,7 @@ impl Rows {
         Ok(ToolResult {
             content: vec![Content::text(self.text)],
             structured_content: Some(Value::Array(self.rows)),
-            is_error: false,
+            ..ToolResult::default()
         })
     }
 }
