@@ -1,6 +1,8 @@
 //! Tool kinds. A kind is a [`Runner`] in a file or folder of its own; [`kinds`] is the one place that knows all.
 
 pub mod agent;
+#[doc(hidden)]
+pub mod attribute;
 mod blocking;
 pub mod builtin;
 pub mod command;

@@ -280,6 +280,17 @@ impl<R> Tool<R> {
         self
     }
 
+    /// Adds another name that the tool answers to.
+    pub fn alias(mut self, name: &str) -> Self {
+        match ToolName::parse(name) {
+            Ok(alias) => self.definition.aliases.push(alias),
+            Err(error) => {
+                self.fault.get_or_insert(BuildError::Name(name.into(), error));
+            }
+        }
+        self
+    }
+
     /// Sets an MCP annotation such as `title`.
     pub fn annotation(mut self, name: &str, value: Value) -> Self {
         self.definition.annotations.insert(name.into(), value);

@@ -5,6 +5,7 @@
 
 mod support;
 
+mod attribute; // functions that the attribute makes tools of
 mod breaker;
 mod browsers; // what pages of other sites may ask, and what browsers may do with answers
 mod builtins; // stored answers read again, pictures
