@@ -29,6 +29,8 @@
 //! # }
 //! ```
 //!
+//! A program that calls the tools itself needs no service: see [`Registry::builder`].
+//!
 //! Where things are: [`call`] has the nouns; [`stack`] the way of every call, layer by layer; [`middleware`] the
 //! layers; [`tools`] what runs a tool; [`ledger`] the durable record; [`metrics`] and [`log`] what is seen from outside;
 //! [`manifest`] the YAML file; [`http`] the routes; [`cli`] the program. [`app`] puts them together; [`init`] is for
@@ -76,8 +78,9 @@ mod subcalls;
 mod tool_pattern;
 pub mod tools;
 
-pub use app::{App, AppBuilder, Error};
-pub use call::{Capture, Effect, Idempotency, Limit, LimitScope, Per, ToolContext, ToolError, ToolResult};
+pub use app::{App, AppBuilder, Error, RegistryBuilder};
+pub use call::{Caller, Capture, Effect, Idempotency, Limit, LimitScope, Per, ToolContext, ToolError, ToolResult};
+pub use formats::Format;
 pub use registry::{MOST_REGISTERED, Registry};
 /// Makes a tool of a function.
 ///
@@ -152,7 +155,7 @@ pub use registry::{MOST_REGISTERED, Registry};
 /// The function is free: it has no `self`, no type parameters and no references among its parameters. `NAME` becomes the name of a type,
 /// too, so a module of the same name cannot stand beside it.
 pub use toolcrib_macros::tool;
-pub use tools::Tool;
+pub use tools::{Agent, Tool};
 
 #[doc(hidden)]
 pub use tools::attribute as __private;

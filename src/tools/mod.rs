@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub use agent::builder::Agent;
 pub use config::{BuildContext, ConfigFault, ParameterUse};
 pub use http::{Clients, OwnPorts};
 pub use source::{Listed, Offer, Prints, Said, Source, SourceFault, SourceStatus, Told};

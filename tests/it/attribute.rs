@@ -178,6 +178,19 @@ async fn read_text(r#type: String) -> Outcome<String> {
     }
 }
 
+/// Has the names that the written code might have, too.
+#[tool]
+fn joined(context: String, arguments: String, tool: String) -> String {
+    [context, arguments, tool].join(" ")
+}
+
+#[tokio::test]
+async fn parameters_may_have_any_name() {
+    let app = TestApp::new([joined::tool()]).await;
+    let reply = app.invoke("joined", json!({"context": "a", "arguments": "b", "tool": "c"})).await;
+    assert_eq!(said(&reply), "a b c");
+}
+
 /// Answers in blocks of its own.
 #[tool]
 fn refuse() -> ToolResult {
