@@ -6,20 +6,13 @@
 //! ```
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use toolcrib::{App, Effect, Limit, LimitScope, Per, Tool, ToolContext, ToolError};
+use serde::Serialize;
+use toolcrib::{App, Effect, Tool, ToolContext, ToolError, tool};
 
 /// What a tool may share with others: here a table, elsewhere a pool or a client.
 struct Thermometers(HashMap<&'static str, f64>);
-
-#[derive(Deserialize, JsonSchema)]
-struct WeatherArgs {
-    /// City, e.g. Oslo
-    city: String,
-}
 
 #[derive(Serialize, JsonSchema)]
 struct Weather {
@@ -27,37 +20,52 @@ struct Weather {
     temperature: f64,
 }
 
-/// A typed tool: both schemas come from the types.
-async fn get_weather(args: WeatherArgs, context: ToolContext) -> Result<Weather, ToolError> {
+/// Temperature in a city now.
+// Results depend on no field of the caller's context: `context = []`.
+#[tool(effect = "read", timeout = "10s", cache(ttl = "5m", context = []))]
+async fn get_weather(
+    /// City, e.g. Oslo
+    city: String,
+    context: ToolContext,
+) -> Result<Weather, ToolError> {
     let thermometers = context.service::<Thermometers>().ok_or("no thermometers are shared")?;
-    let temperature = thermometers.0.get(args.city.as_str());
-    let temperature = *temperature.ok_or_else(|| format!("There is no thermometer in {}. Try Oslo.", args.city))?;
+    let temperature = thermometers.0.get(city.as_str());
+    let temperature = *temperature.ok_or_else(|| format!("There is no thermometer in {city}. Try Oslo."))?;
     Ok(Weather { temperature })
+}
+
+/// Writes a text in capitals.
+// It is not async, so it may take its time without holding up anybody.
+#[tool(effect = "read", limits(calls = 100, per = "day", scope = "caller"))]
+fn shout(
+    /// The text
+    text: String,
+    /// How many exclamation marks to add
+    #[tool(default = 0)]
+    #[schemars(range(max = 10))]
+    marks: usize,
+) -> String {
+    text.to_uppercase() + &"!".repeat(marks)
+}
+
+/// The same without the attribute, for tools of which not everything is known when the program is compiled.
+fn repeat(words: &'static str) -> Tool {
+    Tool::new("repeat", format!("Says {words} a number of times."))
+        .param("times", "integer", "How often, up to ten")
+        .effect(Effect::Read)
+        .call(move |arguments, _context| async move {
+            let times = arguments["times"].as_u64().unwrap_or(1).min(10);
+            Ok(vec![words; times as usize].join(" "))
+        })
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let app = App::builder()
         .share(Thermometers(HashMap::from([("Oslo", -4.5), ("Accra", 29.0)])))
-        .tool(
-            Tool::typed("get_weather", "Temperature in a city now.", get_weather)
-                .effect(Effect::Read)
-                .timeout(Duration::from_secs(10))
-                .cache(Duration::from_secs(300), &[]),
-        )
-        .tool(
-            Tool::new("shout", "Writes a text in capitals.")
-                .param("text", "string", "The text")
-                .param_opt("marks", "integer", "How many exclamation marks to add")
-                .effect(Effect::Read)
-                .limit(Limit { calls: 100, per: Per::Day, scope: LimitScope::Caller })
-                // May take its time without holding up anybody.
-                .call_blocking(|arguments, _context| {
-                    let text = arguments["text"].as_str().unwrap_or_default().to_uppercase();
-                    let marks = arguments["marks"].as_u64().unwrap_or(0).min(10);
-                    Ok(text + &"!".repeat(marks as usize))
-                }),
-        )
+        .tool(get_weather::tool())
+        .tool(shout::tool())
+        .tool(repeat("hello"))
         .build()
         .await?;
     Ok(app.serve().await?)

@@ -4,9 +4,16 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), toolcrib::Error> {
-//! use toolcrib::{App, Effect, Tool};
+//! use toolcrib::{App, Effect, Tool, tool};
+//!
+//! /// Adds two whole numbers.
+//! #[tool(effect = "read", timeout = "10s")]
+//! fn add(one: i64, other: i64) -> i64 {
+//!     one + other
+//! }
 //!
 //! let app = App::builder()
+//!     .tool(add::tool())
 //!     .tool(
 //!         Tool::new("shout", "Writes a text in capitals.")
 //!             .param("text", "string", "The text")
@@ -21,6 +28,8 @@
 //! app.serve().await
 //! # }
 //! ```
+//!
+//! A program that calls the tools itself needs no service: see [`Registry::builder`].
 //!
 //! Where things are: [`call`] has the nouns; [`stack`] the way of every call, layer by layer; [`middleware`] the
 //! layers; [`tools`] what runs a tool; [`ledger`] the durable record; [`metrics`] and [`log`] what is seen from outside;
@@ -69,7 +78,84 @@ mod subcalls;
 mod tool_pattern;
 pub mod tools;
 
-pub use app::{App, AppBuilder, Error};
-pub use call::{Capture, Effect, Idempotency, Limit, LimitScope, Per, ToolContext, ToolError, ToolResult};
+pub use app::{App, AppBuilder, Error, RegistryBuilder};
+pub use call::{Caller, Capture, Effect, Idempotency, Limit, LimitScope, Per, ToolContext, ToolError, ToolResult};
+pub use formats::Format;
 pub use registry::{MOST_REGISTERED, Registry};
-pub use tools::Tool;
+/// Makes a tool of a function.
+///
+/// The function stays as it is. Beside it comes `NAME::tool()`, which gives it as a [`Tool`]:
+///
+/// ```
+/// use toolcrib::{ToolContext, ToolError, tool};
+///
+/// /// Finds orders by a word in their text, newest first.
+/// #[tool(effect = "read", timeout = "10s", cache(ttl = "5m", context = ["tenant"]))]
+/// async fn find_orders(
+///     /// A word of the order's text
+///     word: String,
+///     /// At most so many orders
+///     #[tool(default = 10)]
+///     #[schemars(range(min = 1, max = 50))]
+///     most: u32,
+///     /// Only orders of this year
+///     year: Option<u16>,
+///     context: ToolContext,
+/// ) -> Result<Vec<String>, ToolError> {
+///     let tenant = context.context.get("tenant").and_then(|name| name.as_str()).ok_or("which tenant?")?;
+///     Ok(vec![format!("{tenant}: {word}, {year:?}"); most.min(2) as usize])
+/// }
+///
+/// let tool = find_orders::tool().tag("orders");
+/// assert_eq!(tool.name(), "find_orders");
+/// ```
+///
+/// # The definition
+///
+/// - The **name** is the function's, or `name = "…"`.
+/// - The **description** is the function's documentation up to its first heading (`# Errors`), or `description = "…"`. A tool without
+///   a description does not compile.
+/// - Each **parameter** is a property of the input schema, in the order of the function, with its documentation as description. Its
+///   type has `serde::Deserialize` and [`schemars::JsonSchema`](https://docs.rs/schemars). An `Option` need not be given. A parameter with
+///   `#[tool(default = …)]`, or `#[tool(default)]` for the type's own default, need not either, and the schema says what stands for
+///   it. `#[schemars(…)]` and `#[serde(…)]` mean what they mean at a field of a struct.
+/// - A parameter of the type [`ToolContext`] is the context of the call, and no property. Values that tools share come from
+///   [`ToolContext::service`].
+/// - The **output schema** comes from the return type, if that is an object: a struct that has `serde::Serialize` and
+///   `schemars::JsonSchema`. Texts, numbers, lists and [`ToolResult`] have none. An `Err` becomes a [`ToolError`].
+///
+/// A function that is not `async` may block: it runs on a thread for such functions.
+///
+/// # The settings
+///
+/// They have the manifest's words. What cannot be, or has no effect, does not compile; the error points at the word.
+///
+/// | key | value |
+/// | --- | --- |
+/// | `effect` | `"read"`, `"idempotent"` or `"write"`, the default |
+/// | `timeout`, `deadline` | a duration such as `"250ms"`, `"10s"`, `"5m"` |
+/// | `retry(attempts = 3)` | attempts in all |
+/// | `limits(calls = 100, per = "day", scope = "caller")` | a usage limit; may be repeated |
+/// | `cache_ttl = "5m"`, `cache(ttl = "5m", scope = "shared", context = ["tenant"])` | how long results are kept; a function with a [`ToolContext`] names the fields that results depend on |
+/// | `should_cache = FUNCTION` | as in [`Tool::should_cache`] |
+/// | `concurrency(max = 4, queue = 16, wait = "1s", per_caller = 2)` | calls at once |
+/// | `on_disconnect` | `"cancel"` or `"finish"` |
+/// | `idempotency` | `"off"`, `"optional"` or `"required"` |
+/// | `capture` | `"full"` or `"digest"` |
+/// | `repeatable`, `strict`, `result_as_answer` | stand alone |
+/// | `tags`, `aliases` | lists such as `["orders"]` |
+/// | `env(name = "KEY", description = "…", required = false, default = "…")` | a declared variable; may be repeated |
+/// | `annotations(title = "…", openWorldHint = true)` | MCP's annotations |
+/// | `crate = other::path` | where the library is, for crates that export it under another name |
+///
+/// What is known only at run time is set afterwards: `find_orders::tool().timeout(configured)`.
+///
+/// # Limits
+///
+/// The function is free: it has no `self`, no type parameters and no references among its parameters. `NAME` becomes the name of a type,
+/// too, so a module of the same name cannot stand beside it.
+pub use toolcrib_macros::tool;
+pub use tools::{Agent, Tool};
+
+#[doc(hidden)]
+pub use tools::attribute as __private;

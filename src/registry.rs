@@ -9,12 +9,15 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::blocking;
+use crate::call::json::{parse_strict, type_name};
 use crate::call::{
-    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, Services, StoredResults, SubCalls,
+    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, Services, StoredResults,
+    SubCalls, Unreadable,
 };
 use crate::callers::Callers;
 use crate::catalog::Bench;
 pub use crate::catalog::{Catalog, Entry, How, NotFound, Unlisted};
+use crate::environment::Environment;
 use crate::formats::Format;
 use crate::ledger::{Error, Registered, Switch};
 use crate::seats::Seats;
@@ -29,6 +32,8 @@ use crate::tools::{BuildError, Tool};
 pub struct Registry {
     shared: Shared,
     services: Services,
+    /// The variables that tools which are added later may name.
+    environment: Environment,
     current: Arc<ArcSwap<Catalog>>,
     /// Tools that the program added after the start; held while the current catalog is replaced.
     added: Mutex<Vec<Tool>>,
@@ -107,7 +112,14 @@ impl Registry {
         let others = Others { catalog: Arc::downgrade(&current), clock: shared.clock.clone() };
         services.insert::<Arc<dyn SubCalls>>(Arc::new(others));
         let (added, deciding) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { shared, services, current, added, deciding, changes: watch::Sender::new(()) }
+        let (environment, changes) = (Environment::default(), watch::Sender::new(()));
+        Self { shared, services, environment, current, added, deciding, changes }
+    }
+
+    /// The same, for tools that [`Registry::register`] adds and that name these variables.
+    #[must_use]
+    pub fn in_environment(self, environment: Environment) -> Self {
+        Self { environment, ..self }
     }
 
     /// What all stacks share.
@@ -146,8 +158,10 @@ impl Registry {
     /// Adds a tool of the program: compiles its schemas, builds its stack.
     ///
     /// # Errors
-    /// [`BuildError`]: a name that is taken, a schema that cannot be used.
+    /// [`BuildError`]: a name that is taken, a schema that cannot be used, a variable that is missing.
     pub fn register(&self, tool: Tool) -> Result<(), BuildError> {
+        let tool = tool.with_variables(&self.environment)?;
+        self.shared.redactor.learn(tool.secrets());
         let mut added = self.added();
         let mut next = Catalog::clone(&self.current.load());
         let entry = next.build(tool.clone(), &self.bench(&self.current.load(), &HashMap::new()))?;
@@ -286,13 +300,19 @@ impl Registry {
         entry.service.clone().oneshot(invocation).await
     }
 
-    /// Calls a tool by name, as the operator: for programs that embed the crate. `None` if there is no such tool.
-    /// What is long is cut, and `meta.overflow` says so: an [`Invocation`] with a `page` asks for other parts.
-    pub async fn execute(&self, name: &str, arguments: JsonObject) -> Option<Result<Answer, CallError>> {
+    /// Calls a tool by name, as the operator: for programs that embed the crate. `None` if there is no such tool. The arguments
+    /// are an object, or the JSON text of one as models write it. What is long is cut, and `meta.overflow` says so: an
+    /// [`Invocation`] with a `page` asks for other parts.
+    pub async fn execute(&self, name: &str, arguments: impl Into<Value>) -> Option<Result<Answer, CallError>> {
         let entry = self.get(name)?;
+        let (arguments, unreadable) = match read_arguments(arguments.into()) {
+            Ok(arguments) => (arguments, None),
+            Err(unreadable) => (JsonObject::new(), Some(unreadable)),
+        };
         let caller = Arc::new(Caller::anonymous());
         let now = self.shared.clock.now();
-        let invocation = Invocation::new(entry.definition.name.clone(), arguments, caller, now);
+        let mut invocation = Invocation::new(entry.definition.name.clone(), arguments, caller, now);
+        invocation.unreadable = unreadable.map(Into::into);
         Some(self.invoke(&entry, invocation).await)
     }
 
@@ -320,6 +340,45 @@ impl Registry {
     pub async fn used(&self, entry: &Entry, caller: &Caller) -> Result<Vec<Charged>, Error> {
         let charges = entry.tariff.charges(&caller.name, None);
         self.shared.ledger.used(&charges, self.shared.clock.now()).await
+    }
+
+    /// Forgets what was counted against the tool's limits; of one caller only, if named, and then also what that caller's own
+    /// limits over all tools have counted.
+    ///
+    /// # Errors
+    /// When the ledger cannot write; then nothing has changed.
+    pub async fn reset_usage(&self, entry: &Entry, caller: Option<&str>) -> Result<(), Error> {
+        self.shared.ledger.reset(entry.definition.name.as_str(), caller).await
+    }
+
+    /// Ends a registry that belongs to no service: lets no call begin any more, waits for those under way, writes what is not
+    /// written yet and closes the ledger.
+    pub async fn close(&self) {
+        self.shared.running.close();
+        self.shared.running.drained().await;
+        self.shared.ledger.close().await;
+        self.shared.call_log.flush().await;
+    }
+}
+
+/// Arguments as a program has them: an object, or the text that a model wrote.
+fn read_arguments(arguments: Value) -> Result<JsonObject, Unreadable> {
+    let unreadable = |what: String| {
+        let correction =
+            format!("The tool did not run: {what}. Send the whole call again, its arguments as one JSON object.");
+        Unreadable { what, correction }
+    };
+    let value = match arguments {
+        // An empty text is how some models say "none".
+        Value::String(text) if text.trim().is_empty() => return Ok(JsonObject::new()),
+        Value::String(text) => {
+            parse_strict(text.as_bytes()).map_err(|error| unreadable(format!("they are no JSON: {error}")))?
+        }
+        other => other,
+    };
+    match value {
+        Value::Object(arguments) => Ok(arguments),
+        other => Err(unreadable(format!("they are a JSON {}, not an object", type_name(&other)))),
     }
 }
 

@@ -4,12 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::declared::venvs;
+use super::shared::shared;
 use super::{App, Error};
-use crate::call::{Clock, DigestKey, Services};
+use crate::call::{Clock, Services};
 use crate::callers::Callers;
 use crate::environment::Environment;
 use crate::ledger;
@@ -17,22 +17,16 @@ use crate::live::{Live, Plan, Reading};
 use crate::log::CallLog;
 use crate::manifest::{self, DeclaredSource, Finding};
 use crate::metrics::Metrics;
-use crate::middleware::cache::ResultCache;
-use crate::middleware::replay::Replays;
-use crate::middleware::validation::ValidationPool;
 use crate::registry::Registry;
-use crate::running::Running;
-use crate::runs::Runs;
-use crate::secrets::Redactor;
-use crate::stack::Shared;
 use crate::start::Person;
 use crate::tool_pattern::ToolPattern;
-use crate::tools::{OwnPorts, Source, SourceSettings, Tool, builtin};
+use crate::tools::{Agent, Clients, OwnPorts, Source, SourceSettings, Tool, builtin};
 
 /// Collects what a service is made of.
 #[derive(Default)]
 pub struct AppBuilder {
     tools: Vec<Tool>,
+    agents: Vec<Tool<Agent>>,
     sources: Vec<DeclaredSource>,
     services: Services,
     manifest: Option<PathBuf>,
@@ -54,6 +48,13 @@ impl AppBuilder {
     #[must_use]
     pub fn tool(mut self, tool: Tool) -> Self {
         self.tools.push(tool);
+        self
+    }
+
+    /// Adds an agent of the embedding program as a tool. It finds the tools that it may use by name, whoever declares them.
+    #[must_use]
+    pub fn agent(mut self, agent: Tool<Agent>) -> Self {
+        self.agents.push(agent);
         self
     }
 
@@ -172,7 +173,8 @@ impl AppBuilder {
     /// [`Error`]: what keeps the service from being built, with all findings of the manifest at once.
     pub async fn build(self) -> Result<App, Error> {
         let Self {
-            tools,
+            mut tools,
+            agents,
             sources,
             services,
             manifest,
@@ -189,6 +191,10 @@ impl AppBuilder {
             person,
         } = self;
         let own = OwnPorts::default();
+        let clients = Clients::new(own.clone());
+        for agent in agents {
+            tools.push(agent.build_with(&clients)?);
+        }
         let mut plan = Plan {
             manifest,
             is_alone: is_alone && sources.is_empty() && tools.is_empty(),
@@ -213,27 +219,14 @@ impl AppBuilder {
         place.accept_loss = accept_loss;
         plan.venvs = venvs(&place);
         let listen = listen.unwrap_or_else(|| manifest.listen.clone());
-        let digest_key = manifest.digest_key.clone().map_or_else(DigestKey::random, Ok)?;
         let clock = clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::new()?;
         let ledger = ledger::open_watched(&place, clock.now(), metrics.commits()).await?;
-        let shared = Shared {
-            cache: ResultCache::new(manifest.cache_bytes, ledger.clone(), clock.clone()),
-            replays: Replays::default(),
-            ledger,
-            running: Running::default(),
-            runs: Runs::new(clock.clone()),
-            in_flight: Arc::new(Semaphore::new(settings.max_in_flight.min(Semaphore::MAX_PERMITS))),
-            validations: ValidationPool::default(),
-            redactor: Arc::new(Redactor::new([])),
-            clock,
-            capture: manifest.capture,
-            digest_key,
-            call_log: call_log.unwrap_or_else(CallLog::events),
-            metrics,
-        };
+        let shared = shared(&manifest, ledger, clock, call_log, metrics)?;
         let retention = place.retention;
-        let registry = Arc::new(Registry::new(shared, Arc::new(Callers::default()), services));
+        let registry = Arc::new(
+            Registry::new(shared, Arc::new(Callers::default()), services).in_environment(plan.environment.clone()),
+        );
         let live = Live::start(registry, plan, manifest, seen).await?;
         Ok(App { live, settings, listen, own, retention, demo, person, ending: CancellationToken::new() })
     }

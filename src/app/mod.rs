@@ -1,12 +1,14 @@
 //! The service as a whole: the only folder that wires.
 //!
-//! `builder` puts the parts together, `serving` runs what came of it until `signals` end it; `declared` is for commands that only look
-//! at a manifest.
+//! `builder` puts the parts together, of which `shared` is common to all tools; `serving` runs what came of it until `signals` end it.
+//! `registry_builder` is for programs that call tools without a service, `declared` for commands that only look at a manifest.
 
 mod builder;
 mod declared;
 mod error;
+mod registry_builder;
 mod serving;
+mod shared;
 mod signals;
 
 use std::net::SocketAddr;
@@ -19,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::builder::AppBuilder;
 pub(crate) use self::declared::{Declared, declared};
 pub use self::error::Error;
+pub use self::registry_builder::RegistryBuilder;
 pub use self::signals::stopped;
 use crate::http::{self, ServerSettings};
 use crate::live::{Live, SourceView};

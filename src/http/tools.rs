@@ -346,9 +346,8 @@ pub(super) async fn reset_usage(
     Asked(asked): Asked<ResetUsage>,
 ) -> Result<Json<Reset>, ApiError> {
     let entry = find(&registry.catalog(), &name, &Caller::anonymous())?;
-    let tool = entry.definition.name.to_string();
-    registry.shared().ledger.reset(&tool, asked.caller.as_deref()).await?;
-    Ok(Json(Reset { tool, reset: true }))
+    registry.reset_usage(&entry, asked.caller.as_deref()).await?;
+    Ok(Json(Reset { tool: entry.definition.name.to_string(), reset: true }))
 }
 
 /// How much was purged.

@@ -127,6 +127,23 @@ pub async fn open_watched(
     Ok(Arc::new(ledger))
 }
 
+/// Opens a new ledger in a temporary folder of its own, which is removed with it.
+///
+/// # Errors
+/// As [`open`], and when there is no room for temporary files.
+pub async fn open_temporary(
+    settings: &Settings,
+    now: Timestamp,
+    watch: Arc<dyn Watch>,
+) -> Result<Arc<dyn Ledger>, Error> {
+    let failed =
+        |error: std::io::Error| Error::Open { place: "in a temporary folder".into(), reason: error.to_string() };
+    // Its mode lets nobody else in.
+    let folder = tempfile::Builder::new().prefix("toolcrib-").tempdir().map_err(failed)?;
+    let ledger = sqlite::Sqlite::open(&folder.path().join("toolcrib.db"), settings, now, watch).await?;
+    Ok(Arc::new(ledger.in_folder(folder)))
+}
+
 /// Opens a ledger that is there, to read only: whatever is asked of it, the file stays as it is.
 ///
 /// # Errors

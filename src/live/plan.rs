@@ -4,9 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::seen::{Recorder, Seen};
-use crate::call::EnvVar;
 use crate::environment::Environment;
-use crate::manifest::{self, DeclaredSource, Finding, Host, Manifest, Place, Process, Source};
+use crate::manifest::{self, DeclaredSource, Finding, Host, Manifest, Place};
 use crate::tool_pattern::{ToolPattern, any_denies};
 use crate::tools::{BuildError, OwnPorts, Tool};
 
@@ -84,8 +83,7 @@ impl Plan {
     /// program that entries of the manifest have taken over.
     pub(super) fn tools(&self, declared: Vec<Tool>, taken: &[String]) -> Result<Vec<Tool>, BuildError> {
         let own = self.program.iter().filter(|tool| !taken.iter().any(|name| name == tool.name())).cloned();
-        let source = Process::new(&self.environment);
-        own.chain(declared).map(|tool| Ok(self.admit(with_env(tool, &source)?))).collect()
+        own.chain(declared).map(|tool| Ok(self.admit(tool.with_variables(&self.environment)?))).collect()
     }
 
     /// The tool, off if it is to be.
@@ -113,34 +111,4 @@ impl Plan {
             None => Ok(all),
         }
     }
-}
-
-/// The tool with the values of the variables it declares.
-fn with_env(mut tool: Tool, source: &dyn Source) -> Result<Tool, BuildError> {
-    let missing = |var: &&EnvVar| !tool.settings.env.contains_key(&var.name);
-    let declared: Vec<EnvVar> = tool.definition.env.iter().filter(missing).cloned().collect();
-    for var in declared {
-        match source.env(&var.name).or_else(|| var.default.clone()) {
-            Some(value) => {
-                tool.settings.env.insert(var.name, value);
-            }
-            None if var.required => {
-                return Err(BuildError::MissingEnv { tool: tool.name().to_owned(), name: var.name });
-            }
-            None => {}
-        }
-    }
-    Ok(tool)
-}
-
-/// Values of declared variables that may be secrets: a default stands in the program or the manifest for all to see.
-pub(super) fn declared_secrets(tools: &[Tool]) -> impl Iterator<Item = &str> {
-    tools.iter().flat_map(|tool| {
-        let is_default = |name: &str, value: &str| {
-            let vars = &tool.definition.env;
-            vars.iter().any(|var| var.name == name && var.default.as_deref() == Some(value))
-        };
-        let values = tool.settings.env.iter().filter(move |(name, value)| !is_default(name, value));
-        values.map(|(_, value)| value.as_str())
-    })
 }

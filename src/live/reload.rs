@@ -7,7 +7,6 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch::Sender;
 
 use super::fixed::Fixed;
-use super::plan::declared_secrets;
 use super::seen::Seen;
 use super::sources::{Sources, look};
 use super::{Error, Live, Plan, Reading, Remembered, State, Status};
@@ -18,7 +17,7 @@ use crate::ledger;
 use crate::manifest::{Finding, Manifest, Place, Severity};
 use crate::pins;
 use crate::registry::{Aside, Registry};
-use crate::tools::Surroundings;
+use crate::tools::{Surroundings, Tool};
 
 impl Live {
     /// Fills an empty registry: the tools of program and manifest, and those that were registered before the last stop.
@@ -118,7 +117,10 @@ impl Live {
         }
         let tools = self.plan.tools(tools, &taken)?;
         let sources = look(self.plan.sources(sources)?).await.ok_or(ledger::Error::Closed)?;
-        self.registry.shared().redactor.learn(secrets.iter().map(String::as_str).chain(declared_secrets(&tools)));
+        self.registry
+            .shared()
+            .redactor
+            .learn(secrets.iter().map(String::as_str).chain(tools.iter().flat_map(Tool::secrets)));
         let world =
             Remembered { callers: Arc::new(Callers::new(callers)), calls, tools, defaults, is_pinned: pins.is_some() };
         let aside = self.put_sources(&mut state.sources, &world, sources).await?;

@@ -1,6 +1,8 @@
 //! Tool kinds. A kind is a [`Runner`] in a file or folder of its own; [`kinds`] is the one place that knows all.
 
 pub mod agent;
+#[doc(hidden)]
+pub mod attribute;
 mod blocking;
 pub mod builtin;
 pub mod command;
@@ -26,6 +28,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub use agent::builder::Agent;
 pub use config::{BuildContext, ConfigFault, ParameterUse};
 pub use http::{Clients, OwnPorts};
 pub use source::{Listed, Offer, Prints, Said, Source, SourceFault, SourceStatus, Told};

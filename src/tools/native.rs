@@ -29,7 +29,17 @@ impl Tool<()> {
         Fut: Future<Output = Result<T, ToolError>> + Send + 'static,
         T: Into<ToolResult> + 'static,
     {
-        self.with_runner(Arc::new(Async { function, output: PhantomData }))
+        self.run_async(true, function)
+    }
+
+    /// The same, for a function of which is known whether it looks at the caller's context.
+    pub(super) fn run_async<F, Fut, T>(self, takes_context: bool, function: F) -> Tool
+    where
+        F: Fn(Value, ToolContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, ToolError>> + Send + 'static,
+        T: Into<ToolResult> + 'static,
+    {
+        self.with_runner(Arc::new(Async { function, takes_context, output: PhantomData }))
     }
 
     /// Gives the tool a function that may block; it never holds up the async threads.
@@ -38,8 +48,17 @@ impl Tool<()> {
         F: Fn(Value, ToolContext) -> Result<T, ToolError> + Send + Sync + 'static,
         T: Into<ToolResult> + 'static,
     {
-        let places = Arc::new(Semaphore::new(MAX_THREADS));
-        self.with_runner(Arc::new(Blocking { function: Arc::new(function), places, output: PhantomData }))
+        self.run_blocking(true, function)
+    }
+
+    /// The same, for a function of which is known whether it looks at the caller's context.
+    pub(super) fn run_blocking<F, T>(self, takes_context: bool, function: F) -> Tool
+    where
+        F: Fn(Value, ToolContext) -> Result<T, ToolError> + Send + Sync + 'static,
+        T: Into<ToolResult> + 'static,
+    {
+        let (function, places) = (Arc::new(function), Arc::new(Semaphore::new(MAX_THREADS)));
+        self.with_runner(Arc::new(Blocking { function, takes_context, places, output: PhantomData }))
     }
 }
 
@@ -54,16 +73,32 @@ impl Tool {
         Fut: Future<Output = Result<O, ToolError>> + Send + 'static,
     {
         let mut tool = Tool::new(name, description).input_schema(schema_of::<A>(true));
-        let output = schema_of::<O>(false);
-        if output.get("type").and_then(Value::as_str) == Some("object") {
+        if let Some(output) = promised(schema_of::<O>(false)) {
             tool = tool.output_schema(output);
         }
         tool.with_runner(Arc::new(Typed { function, types: PhantomData::<fn(A) -> O> }))
     }
 }
 
+/// The schema of an output, if it is one to promise: `structured_content` of any other type has no shape worth a word.
+pub(super) fn promised(schema: Value) -> Option<Value> {
+    (schema.get("type").and_then(Value::as_str) == Some("object")).then_some(schema)
+}
+
+/// Arguments as the type that the function takes.
+pub(super) fn read<A: DeserializeOwned>(arguments: Value) -> Result<A, ToolError> {
+    serde_json::from_value(arguments).map_err(|error| ToolError::Said(format!("the arguments do not fit: {error}")))
+}
+
+/// An output as a result.
+pub(super) fn written<O: Serialize>(output: O) -> Result<ToolResult, ToolError> {
+    let value = serde_json::to_value(output)
+        .map_err(|error| ToolError::BadOutput(format!("the output cannot be written as JSON: {error}")))?;
+    Ok(ToolResult::json(value))
+}
+
 /// Draft 2020-12, references inlined where that is possible: models read flat schemas better.
-fn schema_of<T: JsonSchema>(closed: bool) -> Value {
+pub(super) fn schema_of<T: JsonSchema>(closed: bool) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
@@ -85,6 +120,7 @@ fn schema_of<T: JsonSchema>(closed: bool) -> Value {
 
 struct Async<F, T> {
     function: F,
+    takes_context: bool,
     output: PhantomData<fn() -> T>,
 }
 
@@ -101,12 +137,13 @@ where
     }
 
     fn takes_context(&self) -> bool {
-        true
+        self.takes_context
     }
 }
 
 struct Blocking<F, T> {
     function: Arc<F>,
+    takes_context: bool,
     /// A thread cannot be stopped: one whose call was given up keeps its place until it ends.
     places: Arc<Semaphore>,
     output: PhantomData<fn() -> T>,
@@ -133,7 +170,7 @@ where
     }
 
     fn takes_context(&self) -> bool {
-        true
+        self.takes_context
     }
 }
 
@@ -151,13 +188,8 @@ where
     Fut: Future<Output = Result<O, ToolError>> + Send + 'static,
 {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let value = Value::Object(Arc::unwrap_or_clone(arguments));
-        let typed = serde_json::from_value(value)
-            .map_err(|error| ToolError::Said(format!("the arguments do not fit: {error}")))?;
-        let output = (self.function)(typed, context).await?;
-        let value = serde_json::to_value(output)
-            .map_err(|error| ToolError::BadOutput(format!("the output cannot be written as JSON: {error}")))?;
-        Ok(ToolResult::json(value))
+        let typed = read(Value::Object(Arc::unwrap_or_clone(arguments)))?;
+        written((self.function)(typed, context).await?)
     }
 
     fn takes_context(&self) -> bool {

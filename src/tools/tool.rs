@@ -12,6 +12,7 @@ use crate::call::{
     CachePolicy, CacheScope, CacheWhen, Capture, Concurrency, Definition, Effect, EnvVar, Idempotency, JsonObject,
     Kind, Limit, NameError, OnDisconnect, Origin, Policy, RetryPolicy, Services, ToolName, ToolResult, ToolSettings,
 };
+use crate::environment::Environment;
 
 /// A named thing that a model may call: definition, policy and runner.
 ///
@@ -36,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) with: JsonObject,
     pub(crate) workdir: Option<PathBuf>,
     pub(crate) env: HashMap<String, String>,
+    /// What must not be told besides the values of variables.
+    pub(crate) secrets: Vec<String>,
     /// Anything that changes what the tool does without showing in its definition, e.g. a URL; part of the hash.
     pub(crate) implementation: Option<Value>,
     /// Over the same with its references replaced: part of cache keys only, for it may be made of secrets.
@@ -66,6 +69,14 @@ pub enum BuildError {
         schema: &'static str,
         /// What is wrong.
         message: String,
+    },
+    /// An agent cannot run as it was declared.
+    #[error("tool `{tool}`: {faults}")]
+    Agent {
+        /// Whose.
+        tool: String,
+        /// What is wrong and what would be right.
+        faults: String,
     },
     /// A declared environment variable is missing.
     #[error("tool `{tool}`: environment variable {name} is not set")]
@@ -110,6 +121,10 @@ impl Tool<()> {
     }
 
     pub(crate) fn with_runner(self, runner: Arc<dyn Runner>) -> Tool {
+        self.with(runner)
+    }
+
+    pub(super) fn with<R>(self, runner: R) -> Tool<R> {
         Tool {
             definition: self.definition,
             kind: self.kind,
@@ -124,6 +139,37 @@ impl Tool<()> {
 }
 
 impl Tool {
+    /// The tool with the values of the variables that it declares.
+    ///
+    /// # Errors
+    /// [`BuildError::MissingEnv`]: a required one is not set and has no default.
+    pub(crate) fn with_variables(mut self, environment: &Environment) -> Result<Self, BuildError> {
+        let missing = |var: &&EnvVar| !self.settings.env.contains_key(&var.name);
+        let declared: Vec<EnvVar> = self.definition.env.iter().filter(missing).cloned().collect();
+        for var in declared {
+            match environment.text(&var.name).map(str::to_owned).or_else(|| var.default.clone()) {
+                Some(value) => {
+                    self.settings.env.insert(var.name, value);
+                }
+                None if var.required => {
+                    return Err(BuildError::MissingEnv { tool: self.name().to_owned(), name: var.name });
+                }
+                None => {}
+            }
+        }
+        Ok(self)
+    }
+
+    /// Values that may be secrets. A default is none: it stands in the program or the manifest for all to see.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
+        let is_default = |name: &str, value: &str| {
+            let vars = &self.definition.env;
+            vars.iter().any(|var| var.name == name && var.default.as_deref() == Some(value))
+        };
+        let values = self.settings.env.iter().filter(move |(name, value)| !is_default(name, value));
+        values.map(|(_, value)| value).chain(&self.settings.secrets).map(String::as_str)
+    }
+
     /// Whether a call could be tried: it is on, it is what was approved, and what runs it is there.
     pub(crate) fn is_available(&self) -> bool {
         self.policy.enabled && !self.stopped && self.runner.is_available()
@@ -131,6 +177,12 @@ impl Tool {
 }
 
 impl<R> Tool<R> {
+    /// The tool and its runner apart.
+    pub(super) fn take_runner(self) -> (Tool<()>, R) {
+        let Self { definition, kind, origin, policy, settings, stopped, fault, runner } = self;
+        (Tool { definition, kind, origin, policy, settings, stopped, fault, runner: () }, runner)
+    }
+
     /// Adds a required parameter; `json_type` is a JSON Schema type such as `string` or `integer`.
     pub fn param(self, name: &str, json_type: &str, description: &str) -> Self {
         self.property(name, json!({"type": json_type, "description": description}), true)
@@ -277,6 +329,17 @@ impl<R> Tool<R> {
     /// Adds a label.
     pub fn tag(mut self, tag: &str) -> Self {
         self.definition.tags.push(tag.into());
+        self
+    }
+
+    /// Adds another name that the tool answers to.
+    pub fn alias(mut self, name: &str) -> Self {
+        match ToolName::parse(name) {
+            Ok(alias) => self.definition.aliases.push(alias),
+            Err(error) => {
+                self.fault.get_or_insert(BuildError::Name(name.into(), error));
+            }
+        }
         self
     }
 

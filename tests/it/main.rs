@@ -5,6 +5,7 @@
 
 mod support;
 
+mod attribute; // functions that the attribute makes tools of
 mod breaker;
 mod browsers; // what pages of other sites may ask, and what browsers may do with answers
 mod builtins; // stored answers read again, pictures
@@ -16,6 +17,7 @@ mod examples; // every example manifest loads, and is called
 mod formats;
 mod grants; // schemas in the shapes of model APIs
 mod idempotency; // asking again is not asking twice
+mod library; // programs that call tools without a service
 mod limits; // usage limits under a clock that we move
 mod log; // the event of each call, and the ids of requests
 mod long_work; // streams of events, calls that are looked up

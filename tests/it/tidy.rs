@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 struct Source {
+    /// Below `src/`, or from `crates/` on.
     path: String,
     /// Without its unit tests.
     text: String,
@@ -19,13 +20,17 @@ fn sources() -> Vec<Source> {
             }
         }
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    walk(&root, &mut found);
+    walk(&root.join("src"), &mut found);
+    for member in std::fs::read_dir(root.join("crates")).unwrap() {
+        walk(&member.unwrap().path().join("src"), &mut found);
+    }
     let source = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).unwrap();
         let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
-        Source { path: path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned(), text }
+        let below = path.strip_prefix(root.join("src")).or_else(|_| path.strip_prefix(root)).unwrap();
+        Source { path: below.to_str().unwrap().to_owned(), text }
     };
     let is_test = |source: &Source| {
         source.path.ends_with("tests.rs") || ["ledger/contract.rs", "ledger/memory.rs"].contains(&source.path.as_str())
@@ -38,7 +43,7 @@ fn forbid(files: &str, words: &[&str], except: &[&str]) {
     for source in sources() {
         if source.path.starts_with(files) && !except.iter().any(|other| source.path.starts_with(other)) {
             for word in words {
-                assert!(!source.text.contains(word), "src/{} names `{word}`", source.path);
+                assert!(!source.text.contains(word), "{} names `{word}`", source.path);
             }
         }
     }
@@ -91,7 +96,7 @@ fn rooms_know_only_the_rooms_below_them() {
     for source in sources().iter().filter(|source| source.path.starts_with("dialect/")) {
         let names_others =
             source.text.split("crate::").skip(1).any(|rest| !rest.starts_with("call") && !rest.starts_with("dialect"));
-        assert!(!names_others, "src/{} names more of the crate than `crate::call`", source.path);
+        assert!(!names_others, "{} names more of the crate than `crate::call`", source.path);
     }
     forbid("metrics/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
     forbid("log/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
@@ -121,6 +126,13 @@ fn unsafe_code_and_the_environment_have_one_place_each() {
 }
 
 #[test]
+fn attribute_names_nothing_of_the_crate() {
+    assert!(sources().iter().any(|source| source.path == "crates/toolcrib-macros/src/lib.rs"));
+    forbid("crates/", &["use toolcrib", "crate::call", "crate::tools"], &[]);
+    forbid("", &["toolcrib_macros"], &["lib.rs"]);
+}
+
+#[test]
 fn nothing_keeps_state_in_a_static_or_waits_in_an_unbounded_queue() {
     forbid("", &["static mut ", "OnceLock", "LazyLock", "thread_local!", "unbounded_channel("], &[]);
 }
@@ -130,7 +142,7 @@ fn files_stay_small() {
     for source in sources() {
         let lines = source.text.lines().count();
         let most = if source.path.ends_with("mod.rs") { 120 } else { 500 };
-        assert!(lines <= most, "src/{} has {lines} lines; {most} is the most", source.path);
+        assert!(lines <= most, "{} has {lines} lines; {most} is the most", source.path);
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use sqlx::SqlitePool;
+use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::super::{
@@ -30,6 +31,8 @@ pub(in crate::ledger) struct Sqlite {
     readers: SqlitePool,
     /// Held for as long as this process writes to the file; see `open.rs`.
     _lock: Option<File>,
+    /// Removed last: the folder of a ledger that nobody keeps.
+    _folder: Option<TempDir>,
 }
 
 impl Sqlite {
@@ -46,6 +49,7 @@ impl Sqlite {
             writer: writer::spawn(opened.connection, opened.head, path, settings.max_bytes, watch),
             readers: opened.readers,
             _lock: Some(opened.lock),
+            _folder: None,
         })
     }
 
@@ -54,7 +58,12 @@ impl Sqlite {
         let readers = open::readers(path).await?;
         open::check_readable(&readers, path).await?;
         let durability = Durability::default();
-        Ok(Self { place: path.to_owned(), durability, writer: Writer::closed(), readers, _lock: None })
+        Ok(Self { place: path.to_owned(), durability, writer: Writer::closed(), readers, _lock: None, _folder: None })
+    }
+
+    /// The same, and the folder goes with it.
+    pub(in crate::ledger) fn in_folder(self, folder: TempDir) -> Self {
+        Self { _folder: Some(folder), ..self }
     }
 
     /// A question failed. A file that is damaged, or a disk that fails, does not get better: the service must not go on

@@ -1,9 +1,10 @@
 //! The `agent` kind: a model with a prompt and tools of its own, as a tool.
 //!
-//! `config` is what the manifest says. For each call `run` asks the model, turn by turn, through its `endpoint`, which reads
+//! `config` is what the manifest says, `builder` how an embedding program says it. For each call `run` asks the model, turn by turn, through its `endpoint`, which reads
 //! whole answers (`completion`) and streams (`stream`); `turn` runs the calls of an answer through the other tools' own stacks,
 //! and `coworkers` hands work to other agents.
 
+pub(crate) mod builder;
 mod completion;
 mod config;
 pub(super) mod coworkers;

@@ -1,0 +1,56 @@
+//! `cache_ttl = "5m"` and `cache(ttl = "5m", scope = "shared", context = ["tenant"])`.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use std::time::Duration;
+use syn::{Error, LitStr, Meta, Result};
+
+use crate::options::entries;
+use crate::values::{duration, duration_code, key, texts, value, word};
+
+/// How results are kept.
+pub(crate) struct Cache {
+    /// For errors about the whole.
+    pub(crate) entry: Meta,
+    ttl: Duration,
+    is_shared: bool,
+    context: Option<Vec<LitStr>>,
+}
+
+impl Cache {
+    /// Reads the short form.
+    pub(crate) fn of_ttl(entry: &Meta) -> Result<Self> {
+        Ok(Self { entry: entry.clone(), ttl: duration(value(entry)?)?, is_shared: false, context: None })
+    }
+
+    /// Reads the long form.
+    pub(crate) fn read(entry: &Meta) -> Result<Self> {
+        let (mut ttl, mut is_shared, mut context) = (None, false, None);
+        for part in entries(entry, &["ttl", "scope", "context"])? {
+            let value = value(&part)?;
+            match key(&part).as_str() {
+                "ttl" => ttl = Some(duration(value)?),
+                "scope" => is_shared = word(value, &[("caller", "Caller"), ("shared", "Shared")])? == "Shared",
+                _ => context = Some(texts(value)?),
+            }
+        }
+        let missing = || Error::new_spanned(entry, "`ttl` is missing: how long a result may be served, such as \"5m\"");
+        Ok(Self { entry: entry.clone(), ttl: ttl.ok_or_else(missing)?, is_shared, context })
+    }
+
+    /// The builder's calls. A function that does not take the context cannot depend on it.
+    pub(crate) fn code(&self, takes_context: bool) -> Result<TokenStream> {
+        let context = match &self.context {
+            Some(context) => context.as_slice(),
+            None if takes_context => {
+                let message = "results may depend on the caller's context, since this function takes a `ToolContext`: write \
+                               `cache(ttl = …, context = […])` with the fields that they depend on, `[]` if there are none";
+                return Err(Error::new_spanned(&self.entry, message));
+            }
+            None => &[],
+        };
+        let ttl = duration_code(self.ttl);
+        let shared = self.is_shared.then(|| quote!(.cache_shared()));
+        Ok(quote!(.cache(#ttl, &[#(#context),*]) #shared))
+    }
+}

@@ -1,0 +1,136 @@
+//! Single values of the attribute: words, durations, numbers, lists of texts.
+
+use std::time::Duration;
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::spanned::Spanned;
+use syn::{Error, Expr, ExprLit, Lit, LitStr, Meta, Result};
+
+/// The library cuts longer times to this one (`toolcrib::call::units::LONGEST_TIME`).
+const LONGEST_TIME: Duration = Duration::from_secs(10 * 366 * 86_400);
+/// Longest name of a tool, in characters, as MCP 2026-07-28 has it.
+const LONGEST_NAME: usize = 128;
+
+/// The value of `key = value`.
+pub(crate) fn value(entry: &Meta) -> Result<&Expr> {
+    match entry {
+        Meta::NameValue(pair) => Ok(&pair.value),
+        other => Err(Error::new_spanned(other, format!("`{}` needs a value: write `{0} = …`", key(other)))),
+    }
+}
+
+/// The key of an entry, as it is written.
+pub(crate) fn key(entry: &Meta) -> String {
+    entry.path().get_ident().map(ToString::to_string).unwrap_or_else(|| {
+        let path = entry.path();
+        quote!(#path).to_string()
+    })
+}
+
+/// A literal text.
+pub(crate) fn text(value: &Expr) -> Result<&LitStr> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text),
+        other => Err(Error::new_spanned(other, "a text in quotes is expected here")),
+    }
+}
+
+/// `true` or `false`.
+pub(crate) fn boolean(value: &Expr) -> Result<bool> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(value.value),
+        other => Err(Error::new_spanned(other, "`true` or `false` is expected here")),
+    }
+}
+
+/// A key that stands alone, or with `= true` or `= false`.
+pub(crate) fn flag(entry: &Meta) -> Result<bool> {
+    match entry {
+        Meta::Path(_) => Ok(true),
+        other => boolean(value(other)?),
+    }
+}
+
+/// A whole number of at least `least`.
+pub(crate) fn number(value: &Expr, least: u64) -> Result<u64> {
+    let expected = || Error::new_spanned(value, format!("a whole number of at least {least} is expected here"));
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => {
+            number.base10_parse().ok().filter(|number| *number >= least).ok_or_else(expected)
+        }
+        _ => Err(expected()),
+    }
+}
+
+/// The same as an unsuffixed literal for code.
+pub(crate) fn count(value: &Expr, least: u64, most: u64) -> Result<TokenStream> {
+    let number = number(value, least)?;
+    if number > most {
+        return Err(Error::new_spanned(value, format!("{most} is the most")));
+    }
+    let number = proc_macro2::Literal::u64_unsuffixed(number);
+    Ok(quote!(#number))
+}
+
+/// A duration such as `250ms`, in the manifest's language.
+pub(crate) fn duration(value: &Expr) -> Result<Duration> {
+    let message =
+        "a duration in quotes is expected here: a number with a unit, such as \"250ms\", \"30s\", \"5m\" or \"24h\"";
+    let Ok(text) = text(value) else { return Err(Error::new_spanned(value, message)) };
+    match humantime::parse_duration(text.value().trim()) {
+        Ok(duration) if duration > LONGEST_TIME => Err(Error::new_spanned(text, "ten years is the longest duration")),
+        Ok(duration) => Ok(duration),
+        Err(_) => Err(Error::new_spanned(text, message)),
+    }
+}
+
+/// The same, and not zero.
+pub(crate) fn positive_duration(value: &Expr) -> Result<Duration> {
+    let duration = duration(value)?;
+    if duration.is_zero() {
+        return Err(Error::new_spanned(value, "a time of zero lets nothing run"));
+    }
+    Ok(duration)
+}
+
+/// Code for a duration.
+pub(crate) fn duration_code(duration: Duration) -> TokenStream {
+    let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
+    quote!(::core::time::Duration::new(#seconds, #nanos))
+}
+
+/// One of these words, as the name of its variant.
+pub(crate) fn word<'v>(value: &Expr, words: &[(&str, &'v str)]) -> Result<&'v str> {
+    let known = || words.iter().map(|(word, _)| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
+    let expected = |value: &dyn Spanned| Error::new(value.span(), format!("one of {} is expected here", known()));
+    let text = text(value).map_err(|_| expected(value))?;
+    let found = words.iter().find(|(word, _)| *word == text.value());
+    found.map(|(_, variant)| *variant).ok_or_else(|| expected(text))
+}
+
+/// A list of texts, such as `["a", "b"]`.
+pub(crate) fn texts(value: &Expr) -> Result<Vec<LitStr>> {
+    match value {
+        Expr::Array(list) => list.elems.iter().map(|item| text(item).cloned()).collect(),
+        other => Err(Error::new_spanned(other, "a list of texts is expected here, such as [\"one\", \"two\"]")),
+    }
+}
+
+/// Whether tools can have this name.
+pub(crate) fn is_tool_name(text: &str) -> bool {
+    (1..=LONGEST_NAME).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
+        && !matches!(text, "." | "..")
+}
+
+/// A text that tools can have as a name.
+pub(crate) fn tool_name(text: &LitStr) -> Result<()> {
+    match is_tool_name(&text.value()) {
+        true => Ok(()),
+        false => Err(Error::new_spanned(text, NAME_RULE)),
+    }
+}
+
+/// What is said of a name that no tool can have.
+pub(crate) const NAME_RULE: &str = "a tool name has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";

@@ -1,0 +1,148 @@
+//! Tools without a service: a registry of its own for a program that calls them itself.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::Error;
+use super::shared::shared;
+use crate::call::{Clock, Services};
+use crate::callers::Callers;
+use crate::environment::Environment;
+use crate::ledger;
+use crate::log::CallLog;
+use crate::manifest::Manifest;
+use crate::metrics::Metrics;
+use crate::registry::{ChangeError, Registry, World};
+use crate::tools::{Agent, BuildError, Clients, Tool};
+
+/// Collects what a [`Registry`] without a server is made of. [`Registry::builder`] starts one.
+#[derive(Default)]
+pub struct RegistryBuilder {
+    tools: Vec<Tool>,
+    agents: Vec<Tool<Agent>>,
+    services: Services,
+    ledger: Option<String>,
+    environment: Option<Environment>,
+    clock: Option<Clock>,
+    call_log: Option<CallLog>,
+}
+
+impl Registry {
+    /// Starts the builder of a registry that belongs to no service. Its tools have the same layers as those of a service, the
+    /// program is their caller, and nothing listens.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use serde_json::json;
+    /// use toolcrib::{Registry, tool};
+    ///
+    /// /// Adds two whole numbers.
+    /// #[tool(effect = "read")]
+    /// fn add(one: i64, other: i64) -> i64 {
+    ///     one + other
+    /// }
+    ///
+    /// let registry = Registry::builder().tool(add::tool()).build().await?;
+    /// let answer = registry.execute("add", json!({"one": 2, "other": 3})).await.ok_or("no such tool")??;
+    /// assert_eq!(answer.result.as_text(), "5");
+    /// registry.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder() -> RegistryBuilder {
+        RegistryBuilder::default()
+    }
+}
+
+impl RegistryBuilder {
+    /// Adds a tool.
+    #[must_use]
+    pub fn tool(mut self, tool: Tool) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// Adds an agent as a tool. It finds the tools that it may use by name, also those that are registered later.
+    #[must_use]
+    pub fn agent(mut self, agent: Tool<Agent>) -> Self {
+        self.agents.push(agent);
+        self
+    }
+
+    /// Shares a value with all native tools: `ToolContext::service::<T>()` hands it out.
+    #[must_use]
+    pub fn share<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.services.insert(value);
+        self
+    }
+
+    /// Where the ledger is (`sqlite://FILE`, relative to the working folder). By default it is in a temporary folder that goes
+    /// with the registry: calls, limits and stored results are then forgotten when the program ends.
+    #[must_use]
+    pub fn ledger(mut self, url: impl Into<String>) -> Self {
+        self.ledger = Some(url.into());
+        self
+    }
+
+    /// The variables that tools name; by default those of the process.
+    #[must_use]
+    pub fn environment(mut self, environment: Environment) -> Self {
+        self.environment = Some(environment);
+        self
+    }
+
+    /// Another clock, for tests of windows and expiry.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Where the line of each call goes; by default, tracing events.
+    #[must_use]
+    pub fn call_log(mut self, log: CallLog) -> Self {
+        self.call_log = Some(log);
+        self
+    }
+
+    /// Opens the ledger and builds every tool's stack.
+    ///
+    /// # Errors
+    /// [`Error::Tool`]: two tools of one name, a schema that cannot be used, a variable that is missing. [`Error::Ledger`]: the ledger
+    /// cannot be opened.
+    pub async fn build(self) -> Result<Arc<Registry>, Error> {
+        let Self { mut tools, agents, services, ledger, environment, clock, call_log } = self;
+        let environment = environment.unwrap_or_else(Environment::of_this_process);
+        let clients = Clients::default();
+        for agent in agents {
+            tools.push(agent.build_with(&clients)?);
+        }
+        let tools: Vec<Tool> =
+            tools.into_iter().map(|tool| tool.with_variables(&environment)).collect::<Result<_, BuildError>>()?;
+        let (manifest, metrics) = (Manifest::default(), Metrics::new()?);
+        let clock = clock.unwrap_or_else(Clock::system);
+        let ledger = match ledger {
+            Some(url) => {
+                let place = ledger::Settings { url, base: PathBuf::new(), ..manifest.ledger.clone() };
+                ledger::open_watched(&place, clock.now(), metrics.commits()).await?
+            }
+            None => ledger::open_temporary(&manifest.ledger, clock.now(), metrics.commits()).await?,
+        };
+        let shared = shared(&manifest, ledger, clock, call_log, metrics)?;
+        shared.redactor.learn(tools.iter().flat_map(Tool::secrets));
+        let registry = Registry::new(shared, Arc::new(Callers::default()), services).in_environment(environment);
+        let registry = Arc::new(registry);
+        let world =
+            World { callers: Arc::default(), calls: manifest.calls, tools, groups: Vec::new(), registered: Vec::new() };
+        match registry.replace(world).await {
+            Ok(_) => Ok(registry),
+            Err(ChangeError::Tool(error)) => Err(error.into()),
+            Err(ChangeError::Ledger(error)) => Err(error.into()),
+            // For tools that come over HTTP, of which there are none.
+            Err(ChangeError::Taken { name, .. } | ChangeError::TooMany(name) | ChangeError::Unknown(name)) => {
+                Err(BuildError::Duplicate(name).into())
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Programs that call tools without a service, and agents that they declare.
+
+use std::sync::{Arc, Mutex};
+
+use axum::routing::post;
+use axum::{Json, Router};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use toolcrib::call::{CallError, Clock, EnvVar, ErrorKind};
+use toolcrib::environment::Environment;
+use toolcrib::{Agent, App, Caller, Format, Limit, LimitScope, Per, Registry, Tool, ToolContext};
+
+use crate::attribute::add;
+use crate::support::{START, TestApp, said};
+
+#[path = "../../examples/registry.rs"]
+mod example;
+
+#[test]
+fn example_of_a_registry_runs() {
+    example::main().unwrap();
+}
+
+fn limited() -> Tool {
+    add::tool().limit(Limit { calls: 1, per: Per::Day, scope: LimitScope::Tool })
+}
+
+async fn text(registry: &Registry, tool: &str, arguments: impl Into<Value>) -> String {
+    registry.execute(tool, arguments).await.unwrap().unwrap().result.as_text()
+}
+
+#[tokio::test]
+async fn registry_needs_no_server() {
+    let registry = Registry::builder().tool(add::tool()).build().await.unwrap();
+    registry.register(Tool::new("ping", "Answers.").call(|_, _| async { Ok("pong") })).unwrap();
+    assert_eq!((registry.len(), registry.has("ping"), registry.has("pong")), (2, true, false));
+    assert_eq!(text(&registry, "add", json!({"one": 2, "other": 3})).await, "5");
+    assert_eq!(text(&registry, "ping", json!({})).await, "pong");
+    assert!(registry.execute("pong", json!({})).await.is_none());
+    let names = |format| -> Vec<Value> {
+        let schemas = registry.schemas(format, &Caller::anonymous());
+        schemas.as_array().unwrap().iter().map(|one| one.get("function").unwrap_or(one)["name"].clone()).collect()
+    };
+    assert_eq!(names(Format::Openai), ["add", "ping"]);
+    assert_eq!(names(Format::Anthropic), ["add", "ping"]);
+    registry.close().await;
+    let error = registry.execute("ping", json!({})).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Draining);
+}
+
+#[tokio::test]
+async fn arguments_may_be_a_models_text() {
+    let registry = Registry::builder().tool(add::tool()).build().await.unwrap();
+    assert_eq!(text(&registry, "add", "{\"one\": 2, \"other\": 3}").await, "5");
+    for wrong in [json!("{\"one\": 2"), json!("{\"one\": 1, \"one\": 2}"), json!("[2, 3]"), json!([2, 3]), json!(5)] {
+        let error = registry.execute("add", wrong.clone()).await.unwrap().unwrap_err();
+        assert!(matches!(error, CallError::UnreadableArguments(_)), "{wrong}: {error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidArguments);
+    }
+    let error = registry.execute("add", "").await.unwrap().unwrap_err();
+    assert!(matches!(error, CallError::InvalidArguments(_)), "no arguments: {error}");
+}
+
+#[tokio::test]
+async fn usage_is_counted_shown_and_reset() {
+    let (clock, _) = Clock::manual(START.parse::<Timestamp>().unwrap());
+    let registry = Registry::builder().tool(limited()).clock(clock).build().await.unwrap();
+    let (entry, caller) = (registry.get("add").unwrap(), Caller::anonymous());
+    let used = async || registry.used(&entry, &caller).await.unwrap()[0].usage();
+    assert_eq!((used().await.used, used().await.remaining), (0, 1));
+    assert_eq!(text(&registry, "add", json!({"one": 1})).await, "2");
+    assert_eq!((used().await.used, used().await.remaining), (1, 0));
+    let error = registry.execute("add", json!({"one": 2})).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UsageLimitReached);
+    registry.reset_usage(&entry, None).await.unwrap();
+    assert_eq!(used().await.used, 0);
+    assert_eq!(text(&registry, "add", json!({"one": 2})).await, "3");
+}
+
+#[tokio::test]
+async fn ledger_is_kept_where_the_program_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", folder.path().join("own.db").display());
+    let (clock, _) = Clock::manual(START.parse::<Timestamp>().unwrap());
+    let build = || Registry::builder().tool(limited()).clock(clock.clone()).ledger(url.clone()).build();
+    let registry = build().await.unwrap();
+    assert_eq!(text(&registry, "add", json!({"one": 1})).await, "2");
+    registry.close().await;
+    let error = build().await.unwrap().execute("add", json!({"one": 2})).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UsageLimitReached, "counted by the registry before");
+}
+
+#[tokio::test]
+async fn temporary_ledger_goes_with_its_registry() {
+    let registry = Registry::builder().tool(add::tool()).build().await.unwrap();
+    let place = registry.shared().ledger.describe();
+    let file = std::path::PathBuf::from(place.strip_prefix("sqlite ").unwrap());
+    assert!(file.exists(), "{place}");
+    registry.close().await;
+    drop(registry);
+    assert!(!file.parent().unwrap().exists(), "{place}");
+}
+
+#[tokio::test]
+async fn two_tools_of_one_name_are_an_error() {
+    let error = Registry::builder().tool(add::tool()).tool(add::tool()).build().await.err().unwrap();
+    assert_eq!(error.to_string(), "`add` is there twice: tool names and aliases are unique");
+}
+
+#[tokio::test]
+async fn added_tools_get_their_variables() {
+    let variable = |name: &str| {
+        let declared = EnvVar { name: "SHOP_KEY".into(), description: String::new(), required: true, default: None };
+        Tool::new(name, "Says its key.").env_var(declared).call(|_, context: ToolContext| async move {
+            Ok(format!("the key is {}", context.env("SHOP_KEY").unwrap_or("not there")))
+        })
+    };
+    let environment: Environment = [("SHOP_KEY", "key-of-the-shop")].into_iter().collect();
+    let registry = Registry::builder().tool(variable("first")).environment(environment).build().await.unwrap();
+    registry.register(variable("second")).unwrap();
+    for tool in ["first", "second"] {
+        assert_eq!(text(&registry, tool, json!({})).await, "the key is [redacted]");
+    }
+    let none = Environment::default();
+    let error = Registry::builder().tool(variable("first")).environment(none.clone()).build().await.err().unwrap();
+    assert_eq!(error.to_string(), "tool `first`: environment variable SHOP_KEY is not set");
+    let empty = Registry::builder().environment(none).build().await.unwrap();
+    assert!(empty.register(variable("first")).is_err());
+}
+
+/// A model that has `add` called with what the user says, and answers with the result. It keeps what it was asked.
+async fn model() -> (String, Arc<Mutex<Vec<Value>>>) {
+    let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let kept = asked.clone();
+    let answer = |Json(request): Json<Value>| async move {
+        let last = request["messages"].as_array().unwrap().last().unwrap().clone();
+        let message = match last["role"].as_str() {
+            Some("tool") => json!({"role": "assistant", "content": format!("It is {}.", last["content"])}),
+            _ => json!({"role": "assistant", "content": null, "tool_calls": [{
+                "id": "call_1", "type": "function", "function": {"name": "add", "arguments": "{\"one\": 2, \"other\": 3}"},
+            }]}),
+        };
+        kept.lock().unwrap().push(request);
+        Json(json!({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}))
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, Router::new().route("/v1/chat/completions", post(answer))).await });
+    (format!("http://{address}/v1"), asked)
+}
+
+fn mathematician(base_url: &str) -> Tool<Agent> {
+    let agent = Agent::new(base_url, "model-1").key("key-of-the-model").system("You add.").tools(["ad*"]).max_turns(3);
+    agent.as_tool("mathematician", "Solves a problem step by step.")
+}
+
+#[tokio::test]
+async fn agent_of_the_program_uses_its_tools() {
+    let (url, asked) = model().await;
+    let registry = Registry::builder().tool(add::tool()).agent(mathematician(&url)).build().await.unwrap();
+    let answer = registry.execute("mathematician", json!({"task": "2 and 3?"})).await.unwrap().unwrap();
+    assert!(answer.result.as_text().contains('5'), "{}", answer.result.as_text());
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.len(), 2);
+    assert_eq!(asked[0]["model"], "model-1");
+    assert_eq!(
+        asked[0]["messages"],
+        json!([
+            {"role": "system", "content": "You add."}, {"role": "user", "content": "2 and 3?"}
+        ])
+    );
+    assert_eq!(asked[0]["tools"][0]["function"]["name"], "add");
+}
+
+#[tokio::test]
+async fn agent_of_the_program_is_served() {
+    let (url, _) = model().await;
+    let builder = App::builder().tool(add::tool()).agent(mathematician(&url));
+    let app = TestApp::loading(builder, None).await;
+    let (_, shown) = app.get("/tools/mathematician").await;
+    assert_eq!((&shown["kind"], &shown["origin"]), (&json!("agent"), &json!("program")));
+    assert_eq!(shown["input_schema"]["required"], json!(["task"]));
+    assert!(!shown.to_string().contains("key-of-the-model"), "{shown}");
+    let reply = app.invoke("mathematician", json!({"task": "2 and 3?"})).await;
+    assert!(said(&reply).contains('5'), "{}", reply.1);
+    assert_eq!(
+        app.get("/invocations").await.1["invocations"].as_array().unwrap().len(),
+        2,
+        "the call below is on record"
+    );
+}
+
+#[tokio::test]
+async fn agent_may_be_registered_later() {
+    let (url, _) = model().await;
+    let registry = Registry::builder().tool(add::tool()).build().await.unwrap();
+    registry.register(mathematician(&url).build().unwrap()).unwrap();
+    assert!(text(&registry, "mathematician", json!({"task": "2 and 3?"})).await.contains('5'));
+}
+
+#[tokio::test]
+async fn faults_of_an_agent_are_told_at_once() {
+    let agent = Agent::new("not a url", "").max_turns(0).as_tool("lost", "Does nothing.");
+    let error = App::builder().agent(agent).build().await.err().unwrap().to_string();
+    for part in ["tool `lost`", "max_turns: a number from 1 to 100", "model.base_url:", "model.name:"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
