@@ -119,10 +119,10 @@ pub(super) fn data_of<'a>(said: &Said<'a>) -> Option<Vec<(usize, &'a Value)>> {
     (!has_texts || !found.is_empty()).then_some(found)
 }
 
-/// Whether the text is this data, as `ToolResult::json` writes it, or as the tool did.
+/// Whether the text is this data as JSON, however it is laid out.
 fn is_written_as(data: &Value, text: &str) -> bool {
     let begins_alike = text.trim_start().starts_with(['{', '[']) == (data.is_object() || data.is_array());
-    begins_alike && (*text == data.to_string() || serde_json::from_str::<Value>(text).is_ok_and(|said| said == *data))
+    begins_alike && serde_json::from_str::<Value>(text).is_ok_and(|said| said == *data)
 }
 
 /// How much base64 stands for.
