@@ -670,3 +670,20 @@ async fn key_stays_when_an_attempt_had_effect() {
         assert_eq!((again.is_err(), ran_again), (keeps, !keeps), "{attempts} attempts");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn answers_and_rows_tell_the_duration() {
+    let limit = Limit { calls: 9, per: Per::Lifetime, scope: LimitScope::Tool };
+    let tool = Tool::new("slow", "…").effect(Effect::Read).limit(limit).call(|_, _| async {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        Ok("done")
+    });
+    let registry = registry([tool], 10);
+    let answer = call(&registry, "slow", None).await.unwrap();
+    assert!((250.0..260.0).contains(&answer.meta.duration_ms), "{}", answer.meta.duration_ms);
+    assert_eq!(answer.meta.usage.len(), 1);
+    let rows = registry.shared().ledger.list(&Query { limit: 9, ..Query::default() }).await.unwrap();
+    assert_eq!(rows[0].duration_us, Some((answer.meta.duration_ms * 1e3) as i64));
+    assert_eq!(rows[0].attempts, 1);
+    assert!(rows[0].result.is_some() && rows[0].meta.is_some());
+}
