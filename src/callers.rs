@@ -181,6 +181,25 @@ mod tests {
     }
 
     #[test]
+    fn limits_and_changes_name_their_callers() {
+        let limit = Limit { scope: crate::call::LimitScope::Caller, per: crate::call::Per::Day, calls: 3 };
+        let limited = CallerSettings { limits: vec![limit.clone()], ..settings("limited", "key-a", &[], &[]) };
+        let callers = Callers::new(vec![limited, settings("free", "key-b", &[], &[])]);
+        assert!(!callers.is_empty() && Callers::default().is_empty());
+        assert_eq!(callers.limits(), HashMap::from([(Arc::from("limited"), vec![limit])]));
+        let later = Callers::new(vec![
+            settings("limited", "key-a", &[], &[]),
+            settings("free", "key-b", &[], &[]),
+            settings("new", "key-c", &[], &[]),
+        ]);
+        let changes = later.changes_since(&callers);
+        assert_eq!(
+            (changes.added, changes.changed, changes.removed),
+            (vec!["new".into()], vec!["limited".into()], vec![])
+        );
+    }
+
+    #[test]
     fn empty_keys_match_nobody() {
         let callers = Callers::new(vec![settings("a", "", &[], &[])]);
         assert!(callers.authenticate("").is_none());

@@ -156,6 +156,19 @@ mod tests {
     }
 
     #[test]
+    fn aliases_are_spelt_otherwise_too() {
+        let name = |text| ToolName::parse(text).unwrap();
+        let (real, aliases) = (name("send_mail"), [name("mailer")]);
+        let spellings: Spellings = [(&real, &aliases[..])].into_iter().collect();
+        for asked in ["Send-Mail", "MAILER", "tools.mailer"] {
+            assert_eq!(spellings.of(asked, |_| true), [&real], "{asked}");
+        }
+        let padded = format!("send_mail{}", " ".repeat(LONGEST - 9));
+        assert_eq!((spellings.of(&padded, |_| true), LONGEST), (vec![&real], 256));
+        assert!(spellings.of(&format!("{padded} "), |_| true).is_empty());
+    }
+
+    #[test]
     fn what_is_most_alike_comes_first_and_each_tool_once() {
         let name = |text| ToolName::parse(text).unwrap();
         let mut spellings = Spellings::default();

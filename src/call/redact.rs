@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
-
 /// Which ends of a text are cuts. A secret that a cut has torn is not found as a whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Torn {
@@ -30,9 +28,6 @@ pub trait Redact: Send + Sync {
     /// Where a text of which more will come may be divided, at `end` or before it: no secret lies across that place,
     /// whatever follows.
     fn settled(&self, text: &str, end: usize) -> usize;
-
-    /// Takes secrets out of data that is told while a tool runs.
-    fn progress(&self, data: &mut Value);
 }
 
 /// Bytes of a text as text. A character that a cut has torn is left out; others that are not UTF-8 are replaced.

@@ -173,3 +173,124 @@ const STREAMED_BY_BEDROCK: [&str; 5] =
 fn is(fields: &JsonObject, name: &str, shape: impl Fn(&Value) -> bool) -> bool {
     fields.get(name).is_some_and(shape)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::Dialect::{Anthropic, Bedrock, Gemini, Mcp, Native, Openai, OpenaiResponses, Text};
+    use super::*;
+
+    #[test]
+    fn dialects_are_told_by_their_marks() {
+        for (body, dialect) in [
+            (json!("x"), Text),
+            (json!({"text": "x"}), Text),
+            (json!([]), Openai),
+            (json!({"jsonrpc": "2.0"}), Mcp),
+            (json!({"method": "x"}), Mcp),
+            (json!({"jsonrpc": null, "choices": []}), Openai),
+            (json!({"function_call": {"name": "f", "args": {}}}), Gemini),
+            (json!({"function_call": {"name": "f", "arguments": "{}"}}), Openai),
+            (json!({"role": "assistant", "function_call": {"name": "f"}}), Openai),
+            (json!({"role": "model", "functionCall": {"name": "f"}}), Gemini),
+            (json!({"candidates": []}), Gemini),
+            (json!({"parts": []}), Gemini),
+            (json!({"role": "model"}), Gemini),
+            (json!({"finishReason": "STOP"}), Gemini),
+            (json!({"functionCall": null}), Gemini),
+            (json!({"function_call": null}), Gemini),
+            (json!({"output": []}), OpenaiResponses),
+            (json!({"output": {"message": {}}}), Bedrock),
+            (json!({"toolUse": {}}), Bedrock),
+            (json!({"stopReason": "x"}), Bedrock),
+            (json!([{"text": "a"}, {"text": "b"}]), Bedrock),
+            (json!({"type": "function", "function": {"name": "f"}}), Openai),
+            (json!({"type": "custom", "custom": {"name": "f"}}), Openai),
+            (json!({"type": "message", "content": [{"type": "output_text"}]}), OpenaiResponses),
+            (json!({"type": "message", "content": [{"type": "text"}]}), Anthropic),
+            (json!({"type": "message"}), Anthropic),
+            (json!({"type": "text", "id": 1}), Anthropic),
+            (json!({"type": "thinking"}), Anthropic),
+            (json!({"type": "redacted_thinking"}), Anthropic),
+            (json!({"type": "container_upload"}), Anthropic),
+            (json!({"type": "server_tool_use"}), Anthropic),
+            (json!({"type": "web_search_tool_result"}), Anthropic),
+            (json!({"type": "reasoning"}), OpenaiResponses),
+            (json!({"type": "compaction"}), OpenaiResponses),
+            (json!({"type": "mcp_list_tools"}), OpenaiResponses),
+            (json!({"type": "mcp_approval_request"}), OpenaiResponses),
+            (json!({"type": "function_call"}), OpenaiResponses),
+            (json!({"type": "shell_call_output"}), OpenaiResponses),
+            (json!({"type": "tool_call", "name": "f", "args": {}}), Native),
+            (json!({"function": {"name": "f"}}), Openai),
+            (json!({"role": "assistant", "content": "x"}), Openai),
+            (json!({"role": "assistant", "content": []}), Anthropic),
+            (json!({"role": "assistant", "content": [{"type": "text"}]}), Anthropic),
+            (json!({"role": "assistant", "content": [{"type": "refusal"}]}), OpenaiResponses),
+            (json!({"role": "assistant", "content": [{"text": "x"}]}), Bedrock),
+            (json!([{"role": "assistant", "content": "x"}, {"type": "tool_use"}]), Anthropic),
+            (json!({"tool_name": "f"}), Native),
+            (json!({"tool": "f", "arguments": {}}), Native),
+            (json!({"name": "f", "args": {}}), Native),
+            (json!({"name": "f", "input": {}}), Native),
+            (json!({"name": "f", "parameters": null}), Native),
+        ] {
+            assert_eq!(guess(&body), Some(dialect), "{body}");
+        }
+    }
+
+    #[test]
+    fn bodies_without_a_mark_are_no_dialects() {
+        for body in [
+            json!(null),
+            json!(1),
+            json!({}),
+            json!([{"text": "a"}, {}]),
+            json!({"text": 1}),
+            json!({"text": "x", "more": 1}),
+            json!({"output": {}}),
+            json!({"type": "surprise"}),
+            json!({"type": "function", "function": {"name": "f", "description": "d"}}),
+            json!({"function": {"name": "f", "description": "d"}}),
+            json!({"functionCall": null, "role": "user"}),
+            json!({"name": "f"}),
+            json!({"tool": {}, "arguments": {}}),
+            json!({"name": "f", "arguments": {}, "description": "d"}),
+            json!({"role": "user", "name": "f", "arguments": {}}),
+            json!({"arguments": {}}),
+        ] {
+            assert_eq!(guess(&body), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn other_things_than_messages_are_named() {
+        for (body, what) in [
+            (json!([{"role": "user"}, {"role": "assistant"}]), Some("a list of messages")),
+            (json!([{"choices": []}, {"candidates": []}]), Some("a list of messages")),
+            (json!([{"role": "assistant"}]), None),
+            (json!([{"role": "a"}, {"role": "b", "type": "message"}]), None),
+            (json!({"object": "chat.completion.chunk"}), Some("one piece of a stream")),
+            (json!({"choices": [{"delta": {}}]}), Some("one piece of a stream")),
+            (json!({"choices": [{"delta": {}, "message": {}}]}), None),
+            (json!({"type": "response.created"}), Some("one piece of a stream")),
+            (json!({"type": "message_start"}), Some("one piece of a stream")),
+            (json!({"messageStart": {}}), Some("one piece of a stream")),
+            (json!({"messageStart": null}), None),
+            (json!({"role": "user"}), Some("what was said to the model")),
+            (json!({"role": "assistant"}), None),
+            (json!({"messages": []}), Some("a request to a model")),
+            (json!({"messages": 1}), None),
+            (json!({"error": {}}), Some("a provider's error")),
+            (json!({"error": {}, "choices": []}), None),
+            (json!({"error": null}), None),
+            (json!(1), Some("neither an object, an array nor a text")),
+            (json!("x"), None),
+        ] {
+            let said = is_no_message(&body);
+            assert_eq!(said.is_some(), what.is_some(), "{body}: {said:?}");
+            assert!(said.is_none_or(|said| said.starts_with(what.unwrap())), "{body}: {said:?}");
+        }
+    }
+}

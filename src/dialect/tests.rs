@@ -294,6 +294,33 @@ mod anthropic {
     }
 
     #[test]
+    fn blocks_of_other_types_are_named() {
+        for (kind, warnings) in
+            [("text", 0), ("web_search_tool_result", 0), ("mcp_tool_use", 0), ("surprise", 1), ("function_call", 1)]
+        {
+            let found = found(json!({"role": "assistant", "content": [{"type": kind}, call()]}));
+            assert_eq!((found.asks.len(), found.warnings.len()), (1, warnings), "{kind}: {:?}", found.warnings);
+        }
+        refused(json!({"role": "user", "content": [call()]}), Some(Dialect::Anthropic));
+    }
+
+    #[test]
+    fn documents_without_a_form_are_said_in_words() {
+        let blank = Resource { mime_type: Some("text/plain".into()), blob: Some("IA==".into()), ..Resource::default() };
+        for (block, kind) in [
+            (file("f:///a.b", "application/pdf"), "document"),
+            (file("f:///a.b", "application/zip"), "text"),
+            (file("f:///a.b", "text/x-log"), "document"),
+            (file("f:///a.b", "application/json"), "document"),
+            (Content::Resource { resource: blank }, "text"),
+        ] {
+            let content = [block];
+            let reply = reply_to(call(), said(&content));
+            assert_eq!(reply["content"][0]["content"][0]["type"], kind, "{content:?}");
+        }
+    }
+
+    #[test]
     fn an_id_is_made_where_there_is_none() {
         let message = found(json!([{"type": "tool_use", "name": "f", "input": {}}]));
         assert_eq!(message.asks[0].as_ref().unwrap().id, Some(json!("call_1")));
@@ -443,6 +470,67 @@ mod bedrock {
         let last = [text("words"), text("{\"a\":1}")];
         let reply = reply_to(call("b1"), Said { structured: Some(&data[0]), ..said(&last) });
         assert_eq!(reply["content"][0]["toolResult"]["content"], json!([{"text": "words"}, {"json": {"a": 1}}]));
+    }
+
+    #[test]
+    fn documents_have_the_formats_that_the_api_takes() {
+        let office = "application/vnd.openxmlformats-officedocument";
+        let (word, sheet) = (format!("{office}.wordprocessingml.document"), format!("{office}.spreadsheetml.sheet"));
+        for (mime_type, format) in [
+            ("application/pdf", "pdf"),
+            ("text/csv", "csv"),
+            ("application/msword", "doc"),
+            (&word, "docx"),
+            ("application/vnd.ms-excel", "xls"),
+            (&sheet, "xlsx"),
+            ("text/html; charset=utf-8", "html"),
+            ("text/plain", "txt"),
+            ("text/markdown", "md"),
+        ] {
+            let content = [file("f:///a.b", mime_type)];
+            let reply = reply_to(call("b1"), said(&content));
+            let content = &reply["content"][0]["toolResult"]["content"];
+            let document = json!({"format": format, "name": "a (b1)", "source": {"bytes": "aGk="}});
+            assert_eq!(content, &json!([{"text": "a.b is the document \"a (b1)\"."}, {"document": document}]));
+        }
+        let content = [file("f:///a.b", "application/zip")];
+        let reply = reply_to(call("b1"), said(&content));
+        assert!(reply["content"][0]["toolResult"]["content"][0]["text"].as_str().unwrap().contains("left out"));
+    }
+
+    #[test]
+    fn data_without_words_is_said_once() {
+        let data = json!({"a": 1});
+        let reply = reply_to(call("b1"), Said { structured: Some(&data), ..said(&[]) });
+        assert_eq!(reply["content"][0]["toolResult"]["content"], json!([{"json": {"a": 1}}]));
+        for (words, heard) in [
+            ("{\"a\": 1.0}", json!([{"text": "{\"a\": 1.0}"}])),
+            (" {\"a\": 1 }", json!([{"json": {"a": 1}}])),
+            ("one", json!([{"text": "one"}])),
+        ] {
+            let content = [text(words)];
+            let reply = reply_to(call("b1"), Said { structured: Some(&data), ..said(&content) });
+            assert_eq!(reply["content"][0]["toolResult"]["content"], heard, "{words}");
+        }
+    }
+
+    #[test]
+    fn other_messages_are_none_of_its() {
+        for body in
+            [json!({"role": "user", "content": [call("b1")]}), json!([{"type": "text", "text": "hm", "toolUse": {}}])]
+        {
+            refused(body, Some(Dialect::Bedrock));
+        }
+        assert_eq!(found(json!([{"surprise": 1}, call("b1")])).warnings.len(), 1);
+    }
+
+    #[test]
+    fn documents_of_one_name_are_numbered() {
+        let content: Vec<Content> = (0..4).map(|_| file("f:///a.csv", "text/csv")).collect();
+        let reply = reply_to(call("b1"), said(&content));
+        let blocks = reply["content"][0]["toolResult"]["content"].as_array().unwrap();
+        let names: Vec<&str> = blocks.iter().filter_map(|block| block["document"]["name"].as_str()).collect();
+        assert_eq!(names, ["a (b1)", "a (b1) 2", "a (b1) 3", "a (b1) 4"]);
     }
 
     #[test]

@@ -121,6 +121,26 @@ mod tests {
     }
 
     #[test]
+    fn calls_count_in_the_second_of_their_end() {
+        let mut refusals = Refusals::default();
+        let at = "2026-06-15T12:00:30.600Z".parse().unwrap();
+        let lasting = |us| Row { duration_us: Some(us), ..refused("a", "t", at) };
+        assert_eq!(own_rows(&mut refusals, || lasting(399_999), 200), 101);
+        assert_eq!(own_rows(&mut refusals, || refused("a", "t", at), 200), 0);
+        assert_eq!(own_rows(&mut refusals, || lasting(400_000), 200), 101, "the next second");
+        assert_eq!(own_rows(&mut refusals, || lasting(1_399_999), 200), 0);
+    }
+
+    #[test]
+    fn stragglers_have_two_seconds() {
+        let mut refusals = Refusals::default();
+        own_rows(&mut refusals, || refused("a", "t", now()), 200);
+        let late = |seconds| now() - Duration::from_secs(seconds);
+        assert_eq!(own_rows(&mut refusals, || refused("a", "t", late(2)), 200), 0);
+        assert_eq!(own_rows(&mut refusals, || refused("a", "t", late(3)), 200), 101);
+    }
+
+    #[test]
     fn a_straggler_begins_no_new_second() {
         let mut refusals = Refusals::default();
         own_rows(&mut refusals, || refused("a", "t", now()), 200);

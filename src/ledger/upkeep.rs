@@ -93,6 +93,42 @@ mod tests {
     use super::super::{Query, contract};
     use super::*;
 
+    /// How often the counters were compared.
+    #[derive(Default)]
+    struct Looks(AtomicU32);
+
+    impl Watch for Looks {
+        fn committed(&self, _: usize, _: Duration) {}
+        fn failed(&self) {}
+        fn backlog(&self, _: usize) {}
+        fn drift(&self, _: u64) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+        fn clock_jumped(&self) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn counters_are_compared_at_once_and_every_minute() {
+        let looks = Arc::new(Looks::default());
+        tokio::spawn(verify(Arc::new(Memory::default()), looks.clone()));
+        for (seconds, told) in [(1, 1), (58, 1), (2, 2), (60, 3)] {
+            sleep(Duration::from_secs(seconds)).await;
+            assert_eq!(looks.0.load(Ordering::SeqCst), told);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_retention_is_looked_at_more_often() {
+        let ledger: Arc<dyn Ledger> = Arc::new(Memory::default());
+        contract::record_at(&*ledger, "2026-06-15T12:00:00Z".parse().unwrap()).await;
+        let (clock, hand) = Clock::manual("2026-06-15T12:00:00Z".parse().unwrap());
+        tokio::spawn(retain(ledger.clone(), clock, Duration::from_secs(100)));
+        sleep(Duration::from_secs(1)).await;
+        hand.fetch_add(101_000, Ordering::SeqCst);
+        sleep(Duration::from_secs(10)).await;
+        assert!(ledger.list(&Query { limit: 9, ..Query::default() }).await.unwrap().is_empty());
+    }
+
     #[derive(Default)]
     struct Jumps(AtomicU32);
 
@@ -111,7 +147,16 @@ mod tests {
         let (clock, hand) = Clock::manual("2026-06-15T12:00:00Z".parse().unwrap());
         let jumps = Arc::new(Jumps::default());
         tokio::spawn(mind_the_clock(clock, jumps.clone()));
-        for (moved, told) in [(10_000, 0), (3_600_000, 1), (10_000, 1), (-60_000, 1), (-86_400_000, 2), (10_000, 2)] {
+        for (moved, told) in [
+            (10_000, 0),
+            (3_600_000, 1),
+            (10_000, 1),
+            (-60_000, 1),
+            (-86_400_000, 2),
+            (10_000, 2),
+            (310_000, 2),
+            (310_001, 3),
+        ] {
             sleep(LOOK_EVERY / 2).await;
             hand.fetch_add(moved, Ordering::SeqCst);
             sleep(LOOK_EVERY / 2).await;

@@ -693,3 +693,67 @@ async fn key_stays_when_an_attempt_had_effect() {
         assert_eq!((again.is_err(), ran_again), (keeps, !keeps), "{attempts} attempts");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn answers_and_rows_tell_the_duration() {
+    let limit = Limit { calls: 9, per: Per::Lifetime, scope: LimitScope::Tool };
+    let tool = Tool::new("slow", "…").effect(Effect::Read).limit(limit).call(|_, _| async {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        Ok("done")
+    });
+    let registry = registry([tool], 10);
+    let answer = call(&registry, "slow", None).await.unwrap();
+    assert!((250.0..260.0).contains(&answer.meta.duration_ms), "{}", answer.meta.duration_ms);
+    assert_eq!(answer.meta.usage.len(), 1);
+    let rows = registry.shared().ledger.list(&Query { limit: 9, ..Query::default() }).await.unwrap();
+    assert_eq!(rows[0].duration_us, Some((answer.meta.duration_ms * 1e3) as i64));
+    assert_eq!(rows[0].attempts, 1);
+    assert!(rows[0].result.is_some() && rows[0].meta.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_are_reserved_and_reads_are_not() {
+    for (effect, states) in [(Effect::Write, vec![State::Reserved]), (Effect::Read, vec![])] {
+        let (registry, script, _) = with_script(|tool| tool.effect(effect));
+        script.lock().unwrap().push(Said::Hangs);
+        let running = tokio::spawn({
+            let registry = registry.clone();
+            async move { call(&registry, "t", None).await.map(drop) }
+        });
+        tokio::time::sleep(SECOND).await;
+        let rows = registry.shared().ledger.list(&Query { limit: 9, ..Query::default() }).await.unwrap();
+        assert_eq!(rows.iter().map(|row| row.state).collect::<Vec<_>>(), states);
+        running.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn final_failures_are_not_tried_again() {
+    let (registry, script, ran) = with_script(|tool| tool.attempts(3));
+    script.lock().unwrap().push(Said::Fails(ToolError::upstream_final("no")));
+    assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+    let (registry, script, ran) = with_script(|tool| tool.attempts(2));
+    script.lock().unwrap().push(down());
+    assert!(call(&registry, "t", None).await.is_ok());
+    assert_eq!(ran.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tools_that_say_no_have_failed() {
+    let (registry, script, _) = with_script(|tool| tool);
+    script.lock().unwrap().push(Said::Fails(ToolError::Said("no".into())));
+    assert!(call(&registry, "t", None).await.unwrap().result.is_error);
+    assert!(!call(&registry, "t", None).await.unwrap().result.is_error);
+    assert_eq!(states(&registry).await, [State::Succeeded, State::Failed]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_that_a_key_repeats_are_no_reason_to_try_again() {
+    let (registry, script, _) = with_script(|tool| tool.effect(Effect::Write));
+    script.lock().unwrap().push(down());
+    let error = keyed(&registry, "k").await.unwrap_err();
+    assert!(matches!(error, CallError::Kept { again: false, .. }), "{error:?}");
+    assert!(!error.is_retryable_by_caller());
+    assert!(matches!(keyed(&registry, "k").await, Err(CallError::Kept { again: true, .. })));
+}

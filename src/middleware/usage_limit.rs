@@ -122,3 +122,39 @@ impl UsageLimit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charges_name_whose_units_they_are() {
+        let limit = |calls, per, scope| Limit { calls, per, scope };
+        let all = [
+            limit(9, Per::Day, LimitScope::Tool),
+            limit(8, Per::Day, LimitScope::Caller),
+            limit(7, Per::Run, LimitScope::Tool),
+            // The lower of two that count the same units holds, in either order.
+            limit(5, Per::Minute, LimitScope::Tool),
+            limit(3, Per::Minute, LimitScope::Tool),
+            limit(2, Per::Lifetime, LimitScope::Tool),
+            limit(4, Per::Lifetime, LimitScope::Tool),
+        ];
+        let of_caller = HashMap::from([(Arc::from("a"), vec![limit(6, Per::Hour, LimitScope::Tool)])]);
+        let tariff = Tariff::new(&ToolName::parse("t").unwrap(), &all, Arc::new(of_caller));
+        let charges = tariff.charges(&"a".into(), Some("r"));
+        let told: Vec<_> = charges.iter().map(|c| (&*c.tool, &*c.caller, &*c.run, c.limit, c.scope)).collect();
+        assert_eq!(
+            told,
+            [
+                ("t", "", "", 9, LimitScope::Tool),
+                ("t", "a", "", 8, LimitScope::Caller),
+                ("t", "a", "r", 7, LimitScope::Tool),
+                ("t", "", "", 3, LimitScope::Tool),
+                ("t", "", "", 2, LimitScope::Tool),
+                ("", "a", "", 6, LimitScope::Caller),
+            ]
+        );
+        assert_eq!(tariff.charges(&"b".into(), None).len(), 5);
+    }
+}

@@ -290,3 +290,106 @@ fn weigh(graph: &Graph<'_>) -> Result<Weights, SchemaFault> {
     }
     Ok(weights)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(schema: &Value) -> Option<String> {
+        measure(schema).err().map(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn sizes_are_about_those_of_json() {
+        let fields: serde_json::Map<String, Value> = (0..50)
+            .map(|n| (format!("field_{n}"), json!({"type": ["string", "null"], "title": "A field", "x-y": n, "z": {}})))
+            .collect();
+        let schema = json!({"type": "object", "properties": fields});
+        let json = schema.to_string().len();
+        assert!((json..json + json / 5).contains(&size(&schema)), "{} for {json}", size(&schema));
+    }
+
+    #[test]
+    fn bytes_values_and_nesting_have_exact_bounds() {
+        let bytes = |more: usize| json!({"title": "x".repeat(MAX_BYTES - size(&json!({"title": ""})) + more)});
+        assert_eq!(said(&bytes(0)), None);
+        assert!(said(&bytes(1)).unwrap().contains("has 2097153 bytes"));
+        // The root, its list, and what is in that.
+        let values = |more: usize| json!({"enum": vec![1; MAX_VALUES - 2 + more]});
+        assert_eq!(said(&values(0)), None);
+        assert!(said(&values(1)).unwrap().contains("more than 200000 values"));
+        let nested = |levels: usize| json!({"default": (1..levels).fold(json!(1), |inner, _| json!([inner]))});
+        assert_eq!(said(&nested(MAX_NESTING)), None);
+        assert!(said(&nested(MAX_NESTING + 1)).unwrap().contains("more than 128 levels"));
+    }
+
+    /// Definitions of which each refers to the next one: so many subschemas of which one leads to the next.
+    fn chain(length: usize) -> serde_json::Map<String, Value> {
+        let link = |n: usize| if n + 1 < length { json!({"$ref": format!("#/$defs/d{}", n + 1)}) } else { json!({}) };
+        (0..length).map(|n| (format!("d{n}"), link(n))).collect()
+    }
+
+    #[test]
+    fn chains_have_an_exact_bound() {
+        let straight = |length: usize| json!({"$ref": "#/$defs/d0", "$defs": chain(length - 1)});
+        assert_eq!(said(&straight(100)), None);
+        assert!(said(&straight(101)).unwrap().contains("more than 100 subschemas"));
+        // Known already when the longer way to it is walked.
+        let twice = |length: usize| {
+            let first = json!({"$ref": "#/$defs/d0"});
+            json!({"allOf": [first, {"allOf": [{"allOf": [first]}]}], "$defs": chain(length - 4)})
+        };
+        assert_eq!(said(&twice(100)), None);
+        assert!(said(&twice(101)).unwrap().contains("more than 100 subschemas"));
+    }
+
+    #[test]
+    fn ways_back_are_counted_one_by_one() {
+        let each_other = |count: usize| {
+            let others: Vec<Value> = (0..count).map(|n| json!({"$ref": format!("#/$defs/n{n}")})).collect();
+            let defs: serde_json::Map<String, Value> =
+                (0..count).map(|n| (format!("n{n}"), json!({"allOf": others}))).collect();
+            json!({"$ref": "#/$defs/n0", "$defs": defs})
+        };
+        assert_eq!(said(&each_other(4)), None);
+        assert!(said(&each_other(8)).unwrap().contains("in too many ways"));
+    }
+
+    #[test]
+    fn patterns_have_exact_bounds() {
+        let of_length = |length: usize| json!({"pattern": "a".repeat(length)});
+        assert_eq!(said(&of_length(MAX_PATTERN)), None);
+        assert!(said(&of_length(MAX_PATTERN + 1)).unwrap().contains("has 8193 bytes"));
+        // A state for each character, in texts that differ: the same one counts once.
+        let mut all: Vec<Value> =
+            ('a'..='y').map(|letter| json!({"pattern": letter.to_string().repeat(8000)})).collect();
+        all.push(all[0].clone());
+        assert_eq!(said(&json!({"anyOf": all})), None);
+        all.push(json!({"pattern": "z"}));
+        assert!(said(&json!({"anyOf": all})).unwrap().contains("more than 200000 states"));
+    }
+
+    #[test]
+    fn names_weigh_what_their_patterns_do() {
+        let weights = |schema: Value| measure(&schema).map(|weights| (weights.text, weights.name)).unwrap();
+        let (text, _) = weights(json!({"pattern": "a{9}"}));
+        assert!(text > 1);
+        assert_eq!(weights(json!({"propertyNames": {"pattern": "a{9}"}})), (text, text));
+        assert_eq!(weights(json!({"patternProperties": {"a{9}": {}, "b{9}": {}}})), (1, 2 * text));
+        assert_eq!(weights(json!({"allOf": [{"propertyNames": {}}, {"title": ""}]})), (1, 1));
+    }
+
+    #[test]
+    fn references_lead_to_their_own_resources() {
+        // If each led to all, they would stand for 90,000 subschemas.
+        let defs: serde_json::Map<String, Value> = (0..300)
+            .map(|n| {
+                let next = json!({"$ref": format!("n{}", (n + 1) % 300)});
+                (format!("d{n}"), json!({"$id": format!("https://example.com/n{n}"), "properties": {"a": next}}))
+            })
+            .collect();
+        assert_eq!(said(&json!({"$id": "https://example.com/root", "$ref": "n0", "$defs": defs})), None);
+    }
+}

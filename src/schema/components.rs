@@ -512,6 +512,58 @@ mod tests {
     }
 
     #[test]
+    fn references_are_followed_below_every_keyword() {
+        let to = json!({"$ref": "#/definitions/a"});
+        let moved = json!({"$ref": "#/$defs/a"});
+        for keyword in [
+            "additionalProperties",
+            "contains",
+            "contentSchema",
+            "else",
+            "if",
+            "items",
+            "not",
+            "propertyNames",
+            "then",
+            "unevaluatedItems",
+            "unevaluatedProperties",
+        ] {
+            let told = standalone(&json!({keyword: to, "definitions": {"a": {"type": "string"}}})).unwrap();
+            assert_eq!(told, json!({keyword: moved, "$defs": {"a": {"type": "string"}}}));
+        }
+        for keyword in ["allOf", "anyOf", "oneOf", "prefixItems"] {
+            let told = standalone(&json!({keyword: [to, true], "definitions": {"a": {}}})).unwrap();
+            assert_eq!(told, json!({keyword: [moved, {}], "$defs": {"a": {}}}));
+        }
+        for keyword in ["dependentSchemas", "patternProperties", "properties"] {
+            let told = standalone(&json!({keyword: {"x": to, "y": false}, "definitions": {"a": {}}})).unwrap();
+            assert_eq!(told, json!({keyword: {"x": moved, "y": {"not": {}}}, "$defs": {"a": {}}}));
+        }
+    }
+
+    #[test]
+    fn words_of_older_drafts_are_replaced_where_they_mean_something() {
+        for (schema, told) in [
+            (json!({"additionalProperties": false, "not": true}), json!({"additionalProperties": false, "not": {}})),
+            (json!({"items": {}, "additionalItems": {"type": "null"}}), json!({"items": {}})),
+            (json!({"maximum": 3, "exclusiveMaximum": true}), json!({"exclusiveMaximum": 3})),
+            (json!({"minimum": 3, "exclusiveMinimum": false}), json!({"minimum": 3})),
+            (json!({"minimum": 3, "maximum": 4}), json!({"minimum": 3, "maximum": 4})),
+            (
+                json!({"exclusiveMinimum": 3, "exclusiveMaximum": 4}),
+                json!({"exclusiveMinimum": 3, "exclusiveMaximum": 4}),
+            ),
+            (
+                json!({"$id": "https://example.com/t", "not": {"$ref": "https://example.com/t"}}),
+                json!({"not": {"$ref": "#"}}),
+            ),
+        ] {
+            assert_eq!(standalone(&schema), Some(told));
+        }
+        assert_eq!(standalone(&json!({"properties": {"a": {"$id": "https://example.com/a", "type": "string"}}})), None);
+    }
+
+    #[test]
     fn alone_it_needs_nothing_but_itself() {
         let schema = json!({
             "$schema": "http://json-schema.org/draft-07/schema#", "$id": "https://example.com/t.json", "type": "object",

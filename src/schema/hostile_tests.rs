@@ -75,6 +75,15 @@ fn doubling_hides_behind_no_name() {
         dynamic["$defs"][&place] = json!({"$dynamicAnchor": format!("n{level}"),
             "allOf": [{"$dynamicRef": format!("#n{next}")}, {"$ref": format!("#n{next}")}]});
     }
+    // As drafts 4 and 7 have it.
+    for word in ["id", "$id"] {
+        let mut older = json!({"type": "object", "$ref": "#n0", "$defs": {"last": {word: "#n25"}}});
+        for level in 0..25 {
+            older["$defs"][format!("d{level}")] = json!({word: format!("#n{level}"),
+                "allOf": [{"$ref": format!("#n{}", level + 1)}, {"$ref": format!("#n{}", level + 1)}]});
+        }
+        refused(older);
+    }
     anchored["$defs"]["last"] = json!({"$anchor": "n25"});
     identified["$defs"]["last"] = json!({"$id": "https://example.com/n25"});
     dynamic["$defs"]["last"] = json!({"$dynamicAnchor": "n25"});

@@ -168,3 +168,52 @@ impl<'a> Meter<'a> {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_end_before_they_are_spent() {
+        for (steps, may) in [(9, true), (10, false), (11, false)] {
+            let meter = Meter::new(10, None);
+            assert_eq!(meter.spend(steps), may, "{steps}");
+            assert_eq!((meter.stopped(), meter.left()), if may { (None, 1) } else { (Some(Stop::Work), 0) });
+            assert_eq!(meter.spend(0), may, "once it has ended, it has ended");
+        }
+    }
+
+    #[test]
+    fn flags_end_a_validation_soon() {
+        let flag = AtomicBool::new(false);
+        let meter = Meter::new(MAX_STEPS, Some(&flag));
+        assert!(meter.spend(1));
+        flag.store(true, Ordering::Relaxed);
+        assert!((0..BETWEEN_LOOKS).any(|_| !meter.spend(1)));
+        assert_eq!(meter.stopped(), Some(Stop::Cancelled));
+    }
+
+    #[test]
+    fn errors_end_one_walk_alone() {
+        let meter = Meter::new(1000, None);
+        meter.begin(2 * ERROR_BYTES);
+        assert!(meter.keep_error(0) && meter.keep_error(0) && !meter.keep_error(0));
+        assert_eq!((meter.stopped(), meter.left(), meter.spend(1)), (Some(Stop::Errors), 976, false));
+        meter.begin(ERROR_BYTES);
+        assert_eq!((meter.stopped(), meter.spend(1), meter.left()), (None, true, 975));
+        meter.spend(2000);
+        meter.begin(ERROR_BYTES);
+        assert_eq!((meter.stopped(), meter.spend(1)), (Some(Stop::Work), false));
+    }
+
+    #[test]
+    fn first_errors_are_kept_whatever_their_length() {
+        let meter = Meter::new(1000, None);
+        for _ in 0..2 {
+            meter.begin(ERROR_BYTES);
+            assert!(meter.keep_error(9999) && !meter.keep_error(0));
+        }
+        meter.begin(2 * ERROR_BYTES);
+        assert!(meter.keep_error(1) && !meter.keep_error(0), "a pointer takes memory too");
+    }
+}

@@ -325,3 +325,32 @@ fn integer(number: &Number) -> Option<i128> {
     #[expect(clippy::cast_possible_truncation, reason = "it is whole and below 2^64")]
     exact.or_else(|| whole().map(|float| float as i128))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn weights_count_values_and_texts() {
+        for (value, counted) in [
+            (json!(1), 1),
+            (json!("x".repeat(15)), 1),
+            (json!("x".repeat(160)), 11),
+            (json!([1, null, [true]]), 5),
+            (json!({"a": 1, "k".repeat(32): "x".repeat(32)}), 1 + 1 + 2 + 3),
+        ] {
+            assert_eq!(weight(&value, u64::MAX), counted, "{value}");
+        }
+    }
+
+    #[test]
+    fn weights_are_counted_up_to_a_bound() {
+        let many = vec![1; 100];
+        let members: Map<String, Value> = (0..100).map(|n| (format!("m{n}"), json!(1))).collect();
+        for value in [json!(many), json!(members), json!([many, many]), json!({"a": members, "b": members})] {
+            assert_eq!(weight(&value, 10), 11, "{value}");
+        }
+    }
+}

@@ -121,6 +121,30 @@ mod tests {
     }
 
     #[test]
+    fn states_and_widths_are_estimated() {
+        for (pattern, states, width) in [
+            ("abc", 3, 3),
+            ("^abc", 6, 1),
+            ("^abc$", 8, 1),
+            ("[a-z]", 1, 1),
+            ("[à-ÿ]", 9, 1),
+            ("(ab)", 4, 2),
+            ("ab|cd", 6, 4),
+            ("[a-z]x", 4, 2),
+            ("^(ab){3}c", 20, 3),
+            ("(ab){3}c", 18, 10),
+            ("(ab|cde){3}c", 33, 19),
+            ("^(ab|cde){3}c", 35, 19),
+            ("^(ab|c)d{7}e", 27, 17),
+            ("^a{2,5}b{7}c", 30, 17),
+            ("^a{5}b{7}c", 30, 5),
+            ("^(a{2}|bc){7}d", 82, 5),
+        ] {
+            assert_eq!(cost(pattern), Some(PatternCost { states, width }), "{pattern}");
+        }
+    }
+
+    #[test]
     fn states_multiply_where_repetitions_nest() {
         assert!(cost("(a{1,100}){1,100}").unwrap().states >= 10_000);
         assert!(cost("(a{1000}){1000}{1000}").unwrap().states >= 1_000_000_000);

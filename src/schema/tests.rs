@@ -59,6 +59,112 @@ fn every_violation_is_reported_with_its_pointer() {
 }
 
 #[test]
+fn violations_say_what_would_be_right() {
+    let long: Vec<String> = (0..25).map(|n| format!("o{n}")).collect();
+    let schema = schema(json!({
+        "type": "object", "additionalProperties": false, "required": ["must"],
+        "properties": {
+            "must": {"type": "integer", "description": "How many."},
+            "one": {"enum": ["c", 1]}, "many": {"enum": long}, "same": {"const": {"a": [1]}},
+            "min": {"minimum": 2}, "max": {"maximum": 2}, "more": {"exclusiveMinimum": 2}, "less": {"exclusiveMaximum": 2},
+            "third": {"multipleOf": 3}, "long": {"minLength": 2}, "short": {"maxLength": 2},
+            "few": {"minItems": 2}, "lot": {"maxItems": 2}, "thin": {"minProperties": 2}, "wide": {"maxProperties": 1},
+            "set": {"uniqueItems": true}, "word": {"pattern": "^[a-z]+$"}, "day": {"format": "date"},
+            "holds": {"contains": {"type": "integer"}}, "never": false, "type": {"type": ["object", "string"]},
+            "form": {"anyOf": [{"type": "integer", "maximum": 1}, {"type": "array"}]},
+            "two": {"oneOf": [{"type": "integer"}, {"minimum": 1}]}, "not": {"not": {"type": "null"}},
+            "flag": {"type": "integer"}, "map": {"type": "string"}, "list": {"type": "string"}
+        }
+    }));
+    let bad = json!({
+        "one": "k", "many": "k", "same": {}, "min": 1, "max": 3, "more": 2, "less": 2.5, "third": 4, "long": "a", "short": "abc",
+        "few": [1], "lot": [1, 2, 3], "thin": {"a": 1}, "wide": {"a": 1, "b": 2}, "set": [1, 1], "word": "A", "day": "soon",
+        "holds": ["a"], "never": 1, "type": [1], "form": "x", "two": 3, "not": null, "flag": true, "map": {}, "list": null
+    });
+    let mut said: Vec<String> = fit_as(&schema, bad, true).unwrap_err().into_iter().map(|v| v.message).collect();
+    said.sort_unstable();
+    let options: Vec<String> = (0..20).map(|n| format!("\"o{n}\"")).collect();
+    let many = format!("`many` must be one of {}, … (25 in all), not this string.", options.join(", "));
+    assert_eq!(
+        said,
+        [
+            "`day` must be a valid date.",
+            "`few` must have at least 2 items, not 1.",
+            "`flag` must be an integer, not true.",
+            "`form` fits none of the allowed forms (it must be an integer, not this string; or it must be an array, not this \
+             string).",
+            "`holds` must contain an item of the described form.",
+            "`less` must be less than 2, not 2.5.",
+            "`list` must be a string, not null.",
+            "`long` must have at least 2 characters.",
+            "`lot` must have at most 2 items, not 3.",
+            &many,
+            "`map` must be a string, not an object.",
+            "`max` must be at most 2, not 3.",
+            "`min` must be at least 2, not 1.",
+            "`more` must be more than 2, not 2.",
+            "`must` is required (integer: How many).",
+            "`never` is not allowed here.",
+            "`not` {\"type\":\"null\"} is not allowed for value.",
+            "`one` must be one of \"c\", 1, not this string.",
+            "`same` must be {\"a\":[1]}, not an object.",
+            "`set` must not hold the same item twice.",
+            "`short` must have at most 2 characters.",
+            "`thin` must have at least 2 properties, not 1.",
+            "`third` must be a multiple of 3, not 4.",
+            "`two` fits more than one of the allowed forms; it must fit exactly one.",
+            "`type` must be a string or an object, not an array.",
+            "`wide` must have at most 1 properties, not 2.",
+            "`word` must match the pattern ^[a-z]+$.",
+        ]
+    );
+}
+
+#[test]
+fn unknown_parameters_are_told_apart() {
+    let known: serde_json::Map<String, Value> = (0..20).map(|n| (format!("p{n:02}"), json!({}))).collect();
+    let names: Vec<&str> = known.keys().map(String::as_str).collect();
+    for (properties, hint) in [
+        (json!({}), "; it takes none.".to_owned()),
+        (json!(known), format!("; there are: {}.", names.join(", "))),
+        (json!({"city": {}}), "; did you mean `city`?".to_owned()),
+    ] {
+        let schema = schema(json!({"type": "object", "additionalProperties": false, "properties": properties}));
+        let violations = fit(&schema, json!({"ctiy": 1})).unwrap_err();
+        assert_eq!(violations[0].message, format!("`ctiy` is not a parameter{hint}"));
+    }
+}
+
+#[test]
+fn booleans_that_are_write_only_are_not_quoted() {
+    let schema = schema(json!({"type": "object", "properties": {"pin": {"type": "string", "writeOnly": true}}}));
+    for (pin, said) in [(json!(true), "this boolean"), (json!(7), "this number")] {
+        let violations = fit(&schema, json!({"pin": pin})).unwrap_err();
+        assert_eq!(violations[0].message, format!("`pin` must be a string, not {said}."));
+    }
+    assert!(schema.has_write_only());
+}
+
+#[test]
+fn violations_end_after_64_kib() {
+    let options: Vec<String> = (0..20).map(|n| format!("{n}").repeat(100)).collect();
+    let schema = schema(json!({"type": "object", "properties": {"n": {"type": "array", "items": {"enum": options}}}}));
+    let violations = fit(&schema, json!({"n": vec!["x"; 40]})).unwrap_err();
+    let sizes: Vec<usize> = violations.iter().map(|v| v.pointer.len() + v.message.len()).collect();
+    let (bytes, last) = (sizes.iter().sum::<usize>(), sizes.last().unwrap());
+    assert!(bytes > 64 << 10 && bytes - last <= 64 << 10, "{} violations, {bytes} bytes", violations.len());
+}
+
+#[test]
+fn ten_thousand_misfits_are_read_and_no_more() {
+    let schema =
+        schema(json!({"type": "object", "properties": {"n": {"type": "array", "items": {"type": "integer"}}}}));
+    let numbers = |count: usize| json!({"n": vec!["1"; count]});
+    assert_eq!(fit(&schema, numbers(10_000)).unwrap().coercions.len(), 10_000);
+    assert_eq!(fit(&schema, numbers(10_001)).unwrap_err().len(), 50);
+}
+
+#[test]
 fn strings_that_hold_json_are_read_where_the_schema_wants_something_else() {
     let schema = schema(json!({
         "type": "object",
@@ -207,6 +313,53 @@ fn schemas_that_cannot_work_are_refused() {
     ] {
         let said = Schema::compile_input(Arc::new(bad)).err().unwrap().to_string();
         assert!(said.contains(says), "{said}");
+    }
+}
+
+#[test]
+fn faults_name_their_places() {
+    for (bad, place) in [
+        (json!({"type": "object", "properties": {"a": {"$ref": "https://example.com/x.json"}}}), "/properties/a"),
+        (json!({"type": "object", "allOf": [{}, {"$ref": "https://example.com/x.json"}]}), "/allOf/1"),
+        (json!({"type": "object", "allOf": [{"properties": {"b": {"$ref": "x.json#/a"}}}]}), "/allOf/0/properties/b"),
+        (
+            json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}}),
+            "/",
+        ),
+    ] {
+        let fault = Schema::compile_input(Arc::new(bad)).err().unwrap();
+        assert!(fault.pointer.starts_with(place), "{fault:?}");
+    }
+}
+
+#[test]
+fn equal_values_are_equal_however_written() {
+    let schema = schema(json!({"type": "object", "properties": {
+        "text": {"const": "abc"}, "number": {"const": 1}, "list": {"const": [1, {"a": "b"}]}, "null": {"const": null},
+        "one": {"enum": ["a", 2, [3], {"b": null}]}}}));
+    let fits = |value: Value| fit_as(&schema, value, true).is_ok();
+    for good in [
+        json!({"text": "abc", "number": 1.0, "list": [1.0, {"a": "b"}], "null": null}),
+        json!({"one": "a"}),
+        json!({"one": 2.0}),
+        json!({"one": [3]}),
+        json!({"one": {"b": null}}),
+    ] {
+        assert!(fits(good.clone()), "{good}");
+    }
+    for bad in [
+        json!({"text": "abd"}),
+        json!({"text": 1}),
+        json!({"number": "1"}),
+        json!({"number": 2}),
+        json!({"list": [1, {"a": "c"}]}),
+        json!({"list": {}}),
+        json!({"null": 0}),
+        json!({"one": [4]}),
+        json!({"one": {"b": 1}}),
+        json!({"one": null}),
+    ] {
+        assert!(!fits(bad.clone()), "{bad}");
     }
 }
 

@@ -133,3 +133,72 @@ fn target<'a>(root: &'a Value, schema: &Value) -> Option<&'a Value> {
 fn is_marked(schema: &Value) -> bool {
     schema.get("writeOnly") == Some(&Value::Bool(true))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn hidden(schema: &Value, mut value: Value) -> Value {
+        WriteOnly::of(schema).unwrap().hide(schema, &mut value);
+        value
+    }
+
+    /// A schema so many levels below `outer`, in which `pin` is marked one level further down.
+    fn nested(levels: usize, outer: fn(Value) -> Value) -> Value {
+        (0..levels).fold(json!({"properties": {"pin": {"writeOnly": true}}}), |inner, _| outer(inner))
+    }
+
+    #[test]
+    fn schemas_too_deep_hide_everything() {
+        let outers: [fn(Value) -> Value; 5] = [
+            |inner| json!({"if": inner}),
+            |inner| json!({"not": inner}),
+            |inner| json!({"allOf": [inner]}),
+            |inner| json!({"oneOf": [true, inner]}),
+            |inner| json!({"dependentSchemas": {"x": inner}}),
+        ];
+        for outer in outers {
+            let value = json!({"pin": 1, "x": 2});
+            assert_eq!(hidden(&nested(MAX_DEPTH - 1, outer), value.clone()), json!({"pin": REDACTED, "x": 2}));
+            assert_eq!(hidden(&nested(MAX_DEPTH, outer), value.clone()), json!({"pin": REDACTED, "x": 2}));
+            assert_eq!(hidden(&nested(MAX_DEPTH + 1, outer), value), json!(REDACTED));
+        }
+        let mut schema = nested(0, |inner| inner);
+        schema["$defs"] = (0..300).map(|n| (format!("d{n}"), json!({"$ref": format!("#/$defs/d{}", n + 1)}))).collect();
+        schema["$defs"]["d300"] = json!({"properties": {"pin": {"writeOnly": true}}});
+        schema["$ref"] = json!("#/$defs/d0");
+        assert_eq!(hidden(&schema, json!({"pin": 1, "x": 2})), json!(REDACTED));
+    }
+
+    #[test]
+    fn values_too_deep_are_hidden() {
+        type Wrap = fn(Value) -> Value;
+        let parts: [(Wrap, Wrap, &str); 5] = [
+            (|inner| json!({"properties": {"a": inner}}), |inner| json!({"a": inner}), "/a"),
+            (|inner| json!({"additionalProperties": inner}), |inner| json!({"a": inner}), "/a"),
+            (|inner| json!({"patternProperties": {"^a": inner}}), |inner| json!({"a": inner}), "/a"),
+            (|inner| json!({"items": inner}), |inner| json!([inner]), "/0"),
+            (|inner| json!({"prefixItems": [inner]}), |inner| json!([inner]), "/0"),
+        ];
+        for (schema, value, token) in parts {
+            let deep = |levels: usize| {
+                let value = (0..levels).fold(json!({"pin": 1, "x": 2}), |inner, _| value(inner));
+                hidden(&nested(levels, schema), value).pointer(&token.repeat(levels)).cloned()
+            };
+            assert_eq!(deep(MAX_DEPTH - 1), Some(json!({"pin": REDACTED, "x": 2})));
+            assert_eq!(deep(MAX_DEPTH + 1), Some(json!(REDACTED)), "{token}");
+        }
+    }
+
+    #[test]
+    fn values_beyond_all_steps_are_hidden() {
+        let schema = json!({"items": {"properties": {"pin": {"writeOnly": true}}}});
+        let value = hidden(&schema, json!(vec![json!({"pin": 1, "x": 2}); MAX_STEPS]));
+        assert_eq!(value[0], json!({"pin": REDACTED, "x": 2}));
+        assert_eq!(value[MAX_STEPS / 2 - 2], json!({"pin": REDACTED, "x": 2}));
+        assert_eq!(value[MAX_STEPS / 2 + 1], json!(REDACTED));
+        assert_eq!(value[MAX_STEPS - 1], json!(REDACTED));
+    }
+}

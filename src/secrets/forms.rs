@@ -9,6 +9,8 @@ use serde_json::Value;
 
 /// RFC 3986: what need not be encoded is not.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// The same for a path, as Python's `urllib.parse.quote` has it.
+const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
 /// `application/x-www-form-urlencoded`, as the URL standard has it.
 const FORM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*');
 /// RFC 4648, section 4.
@@ -48,6 +50,8 @@ impl Forms {
         self.plain(&hex::encode_upper(secret));
         self.utf_16(secret);
         self.percent(secret);
+        self.plain(&secret.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>());
+        self.plain(&secret.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>());
         self.json(secret);
         self.html(secret);
     }
@@ -121,7 +125,7 @@ impl Forms {
     }
 
     fn percent(&mut self, text: &str) {
-        for kept in [NON_ALPHANUMERIC, UNRESERVED, FORM] {
+        for kept in [NON_ALPHANUMERIC, UNRESERVED, PATH, FORM] {
             let encoded = utf8_percent_encode(text, kept).to_string();
             self.plain(&lower_escapes(&encoded));
             self.plain(&encoded.replace("%20", "+"));
@@ -138,6 +142,8 @@ impl Forms {
         for upper in [false, true] {
             self.plain(&ascii(upper, |c| !c.is_ascii()));
             self.plain(&ascii(upper, |c| !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'')));
+            // .NET's default.
+            self.plain(&ascii(upper, |c| !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'' | '+' | '`')));
             self.plain(&secret.chars().map(|c| unicode_escape(c, upper)).collect::<String>());
         }
         self.plain(&plain.replace('/', "\\/"));
@@ -145,18 +151,30 @@ impl Forms {
         self.plain(&plain);
     }
 
-    /// The usual ways to escape for HTML and XML, and numeric references throughout.
+    /// The usual ways to escape for HTML and XML, and numeric references of some characters or of all, each also inside a
+    /// JSON string.
     fn html(&mut self, secret: &str) {
         let minimal = secret.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        self.plain(&minimal);
         let double = minimal.replace('"', "&quot;");
-        self.plain(&double);
-        for single in ["&#39;", "&#039;", "&#x27;", "&apos;"] {
-            self.plain(&double.replace('\'', single));
+        let mut forms: Vec<String> =
+            ["&#39;", "&#039;", "&#x27;", "&apos;"].map(|single| double.replace('\'', single)).into();
+        let numeric = minimal.replace('"', "&#34;").replace('\'', "&#39;");
+        // Go's templates write this one, too.
+        forms.extend([numeric.replace('+', "&#43;"), numeric, minimal, double]);
+        let always: fn(char) -> bool = |_| true;
+        for is_written in [always, |c| !c.is_ascii_alphanumeric()] {
+            let references = |reference: fn(u32) -> String| -> String {
+                let written = |c: char| if is_written(c) { reference(c.into()) } else { c.into() };
+                secret.chars().map(written).collect()
+            };
+            forms.push(references(|number| format!("&#{number};")));
+            forms.push(references(|number| format!("&#x{number:x};")));
+            forms.push(references(|number| format!("&#x{number:X};")));
         }
-        self.plain(&minimal.replace('"', "&#34;").replace('\'', "&#39;"));
-        self.plain(&secret.chars().map(|c| format!("&#{};", u32::from(c))).collect::<String>());
-        self.plain(&secret.chars().map(|c| format!("&#x{:x};", u32::from(c))).collect::<String>());
+        for form in forms {
+            self.plain(&escaped(&form));
+            self.plain(&form);
+        }
     }
 }
 

@@ -203,10 +203,6 @@ impl Redact for Redactor {
         let across = |range: &&Range<usize>| range.start < end && (end < range.end || range.end == text.len());
         hidden.iter().find(across).map_or(end, |range| range.start)
     }
-
-    fn progress(&self, data: &mut Value) {
-        Self::progress(self, data);
-    }
 }
 
 fn replaced<'t>(finder: &ArcSwapOption<Finder>, text: &'t str) -> Cow<'t, str> {
@@ -343,6 +339,61 @@ mod tests {
         assert_eq!(redactor.excerpt("<abcdefghijkl", Torn::END), "<");
         assert_eq!(redactor.excerpt("defghijklmnop>", Torn::START), ">");
         assert_eq!(redactor.excerpt("12345678ABC", Torn::END), "");
+    }
+
+    #[test]
+    fn values_side_by_side_are_told_apart() {
+        let redactor = Redactor::new(["abcdefgh", "ijklmnop"]);
+        assert_eq!(redactor.text("abcdefghijklmnop"), "[redacted][redacted]");
+    }
+
+    #[test]
+    fn cuts_hide_what_they_touch_alone() {
+        let redactor = Redactor::new(["abcdefgh"]);
+        for (text, torn, shown) in [
+            ("abcdefgh 1", Torn::NOWHERE, "[redacted] 1"),
+            ("1 abcdefgh", Torn::NOWHERE, "1 [redacted]"),
+            ("1 abcdefgh 2 efgh", Torn::START, "1 [redacted] 2 efgh"),
+            ("abcd 1 abcdefgh 2", Torn::END, "abcd 1 [redacted] 2"),
+            ("efgh 1 abcdefgh 2", Torn::START, " 1 [redacted] 2"),
+        ] {
+            assert_eq!(redactor.excerpt(text, torn), shown, "{text} {torn:?}");
+        }
+    }
+
+    #[test]
+    fn texts_are_divided_outside_of_values() {
+        let redactor = Redactor::new(["abcdefgh"]);
+        for (text, end, settled) in [
+            ("1 abcdefgh 2", 1, 1),
+            ("1 abcdefgh 2", 2, 2),
+            ("1 abcdefgh 2", 3, 2),
+            ("1 abcdefgh 2", 9, 2),
+            ("1 abcdefgh 2", 10, 10),
+            ("1 abcdefgh 2", 12, 12),
+            // More of it may come.
+            ("1 abcdefgh", 10, 2),
+            ("1 abcd", 6, 2),
+            ("1 2 3", 5, 5),
+        ] {
+            assert_eq!(redactor.settled(text, end), settled, "{text} at {end}");
+        }
+    }
+
+    #[test]
+    fn long_texts_are_clean_before_they_are_cut() {
+        let redactor = Redactor::new(["abcdefgh"]);
+        let shown = redactor.shortened(&format!("1\u{1b}[0m abcdefgh {}", "x".repeat(99)), 24);
+        assert!(shown.starts_with("1") && shown.contains(" [redacted] x") && !shown.contains('\u{1b}'), "{shown}");
+        assert!(!shown.contains(&"x".repeat(24)), "{shown}");
+        assert_eq!(redactor.shortened("abcdefgh", 99), REDACTED);
+    }
+
+    #[test]
+    fn beginnings_of_values_are_no_values() {
+        let redactor = Redactor::new(["0123456789-0123456789-0123456789"]);
+        assert!(!redactor.is_in(&b"0123456789-0123456789-012345678."[..]).unwrap());
+        assert!(redactor.is_in(&b"0123456789-0123456789-0123456789."[..]).unwrap());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use axum::http::Response;
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -60,10 +60,26 @@ pub(crate) fn encoded(secret: &str, encoding: usize) -> String {
         9..=11 => BASE64_STANDARD.encode(format!("{}{secret}..", &"..."[..encoding - 9])),
         12..=14 => BASE64_URL_SAFE_NO_PAD.encode(format!("{}{secret}.", &"..."[..encoding - 12])),
         15 => BASE64_STANDARD_NO_PAD.encode(BASE64_URL_SAFE.encode(format!(".{secret}"))),
+        16 => secret.bytes().map(|byte| format!("%{byte:02X}")).collect(),
+        17 => {
+            const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+            utf8_percent_encode(secret, PATH).to_string()
+        }
+        18 => secret
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;")
+            .replace('"', "&#34;")
+            .replace('\'', "&#39;")
+            .replace('+', "&#43;"),
+        19 => secret
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c.to_string() } else { format!("&#x{:X};", u32::from(c)) })
+            .collect(),
         _ => BASE64_STANDARD.encode(secret.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>()),
     }
 }
-pub(crate) const ENCODINGS: usize = 17;
+pub(crate) const ENCODINGS: usize = 21;
 
 /// The first run of characters of the secret that is in the text, encoded so. The characters at the two ends of base64 also
 /// depend on what stands around the secret, so they say little.
@@ -109,6 +125,62 @@ async fn cut_bodies_hold_no_part_of_a_secret() {
             assert!(!said.contains("c4") && !said.contains("ABCDEFG"), "{before}: {}", &said[said.len() - 60..]);
             assert!(dots >= before.min(most) && said.len() < most + 40, "{before}");
         }
+    }
+}
+
+/// Base32 (RFC 4648, section 6) without padding.
+fn base32(bytes: &[u8]) -> String {
+    let bit = |at: usize| bytes.get(at / 8).map_or(0, |byte| (byte >> (7 - at % 8)) & 1);
+    let character = |at: usize| (at * 5..at * 5 + 5).fold(0, |index, at| index << 1 | usize::from(bit(at)));
+    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+    (0..(bytes.len() * 8).div_ceil(5)).map(|at| char::from(alphabet[character(at)])).collect()
+}
+
+#[test]
+fn all_characters_that_depend_on_a_value_go() {
+    let secret = "hunter2-hunter2-\u{3ff}>?";
+    let redactor = Redactor::new([secret]);
+    for before in ["", "1", "12", "123", "1234", "12345"] {
+        let text = format!("{before}{secret}");
+        for form in [BASE64_STANDARD.encode(&text), BASE64_URL_SAFE.encode(&text), BASE64_STANDARD_NO_PAD.encode(&text)]
+        {
+            let left = &form[..before.len() * 8 / 6];
+            assert_eq!(redactor.text(&form), format!("{left}{REDACTED}"), "{form}");
+            assert_eq!(redactor.text(&format!("{form}.==")), format!("{left}{REDACTED}.=="), "{form}");
+        }
+        let longer = BASE64_STANDARD.encode(format!("{text}12345"));
+        let right = &longer[(text.len() * 8).div_ceil(6)..];
+        let left = &longer[..before.len() * 8 / 6];
+        assert_eq!(redactor.text(&longer), format!("{left}{REDACTED}{right}"));
+        let form = base32(text.as_bytes());
+        for form in [form.to_lowercase(), form] {
+            assert_eq!(redactor.text(&form), format!("{}{REDACTED}", &form[..before.len() * 8 / 5]), "{form}");
+        }
+    }
+    // The character that holds bits of the text before it is cut off.
+    let form = &BASE64_STANDARD.encode(format!("1{secret}"))[2..];
+    assert_eq!(redactor.text(&format!(".{form}")), format!(".{REDACTED}"));
+}
+
+#[test]
+fn short_values_are_found_in_long_encodings_alone() {
+    let redactor = Redactor::of_length(3, ["abcde", "fghijk", "lmnopqrs"]);
+    assert_eq!(redactor.text(&BASE64_STANDARD.encode("abcde")), REDACTED);
+    assert_eq!(redactor.text(&BASE64_STANDARD_NO_PAD.encode("abcde")), REDACTED);
+    assert_eq!(redactor.text(&BASE64_STANDARD.encode("fghijk")), REDACTED);
+    // Within a longer text: fewer than eight characters of a value say too little, unless its encoding stands there whole.
+    for (text, is_found) in [
+        ("1abcde", false),
+        ("12abcde", false),
+        ("123abcde", true),
+        ("1fghijk", false),
+        ("12fghijk", false),
+        ("123fghijk", true),
+        ("1lmnopqrs", true),
+        ("12lmnopqrs", true),
+    ] {
+        let form = BASE64_STANDARD_NO_PAD.encode(text);
+        assert_eq!(redactor.text(&form).contains(REDACTED), is_found, "{text}: {form}");
     }
 }
 

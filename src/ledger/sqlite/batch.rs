@@ -210,3 +210,73 @@ fn result_line(row: &StoredResult) -> impl Serialize + '_ {
         sum::of_result(row),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::State;
+    use super::super::super::contract::{ended, now, row};
+    use super::*;
+    use crate::call::ErrorKind;
+
+    fn share(row: InvocationId, count: u64) -> Share {
+        Share { row, caller: "a".into(), tool: "t".into(), count, added: 1, sum: 7 }
+    }
+
+    fn full() -> Batch {
+        let mut batch = Batch::default();
+        let call = row("t", "a", now());
+        batch.reserves.push((call.clone(), Vec::new()));
+        (0..2).for_each(|_| batch.records.push(ended(&row("t", "a", now()), State::Failed)));
+        (0..3).for_each(|_| batch.settles.push((ended(&row("t", "a", now()), State::Succeeded), Vec::new())));
+        (0..4).for_each(|n| batch.share(share(InvocationId::new(), n)));
+        (0..5).for_each(|attempt| {
+            let (kind, message) = (ErrorKind::UpstreamFailed, "no".into());
+            batch.attempts.push(AttemptRow { invocation: call.id, attempt, kind, message, duration_us: 1 });
+        });
+        batch
+    }
+
+    #[test]
+    fn rows_and_bytes_are_counted() {
+        let mut batch = full();
+        assert_eq!((batch.ends(), batch.len(), batch.ended().count()), (9, 15, 5));
+        let weights: usize = batch.ended().map(Row::weight).sum();
+        let begun = batch.reserves[0].0.weight();
+        assert_eq!(batch.bytes(), begun + weights);
+        let row = &batch.records[0];
+        let texts = [&*row.arguments, row.result.as_deref().unwrap(), row.meta.as_deref().unwrap()];
+        assert_eq!(row.weight(), 512 + texts.iter().map(|text| text.len()).sum::<usize>());
+        batch.results.push(StoredResult {
+            key: [0; 32],
+            tool: "t".into(),
+            origin: InvocationId::new(),
+            result: "x".repeat(1000),
+            stored_at: now(),
+            expires_at: now(),
+        });
+        assert_eq!((batch.len(), batch.bytes()), (16, begun + weights + 1000));
+    }
+
+    #[test]
+    fn calls_of_one_row_are_shared_once() {
+        let mut batch = Batch::default();
+        let (one, other) = (InvocationId::new(), InvocationId::new());
+        for (row, count) in [(one, 2), (other, 2), (one, 4), (one, 3)] {
+            batch.share(share(row, count));
+        }
+        let shares: Vec<_> = batch.shares.iter().map(|share| (share.row, share.count, share.added)).collect();
+        assert_eq!(shares, [(one, 4, 3), (other, 2, 1)]);
+    }
+
+    #[test]
+    fn first_ends_come_out_in_order() {
+        let mut batch = full();
+        let lengths =
+            |batch: &Batch| [batch.settles.len(), batch.records.len(), batch.shares.len(), batch.attempts.len()];
+        let first = batch.first(7);
+        assert_eq!((lengths(&first), lengths(&batch)), ([3, 2, 2, 0], [0, 0, 2, 5]));
+        batch.put_back(first);
+        assert_eq!(lengths(&batch), [3, 2, 4, 5]);
+        assert_eq!(lengths(&batch.first(99)), [3, 2, 4, 5]);
+    }
+}

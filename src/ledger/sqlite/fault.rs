@@ -149,6 +149,48 @@ mod tests {
         }
     }
 
+    fn of_code(code: u32) -> sqlx::Error {
+        sqlx::Error::Database(Box::new(Code(code)))
+    }
+
+    #[test]
+    fn reasons_say_what_would_help() {
+        for (code, said) in [
+            (5, "another process keeps the file locked"),
+            (262, "another process keeps the file locked"),
+            (1032, "the file or its folder is read-only"),
+            (778, "the disk failed: "),
+            (11, "the file is damaged"),
+            (13, "the disk is full"),
+            (14, "the file cannot be opened"),
+            (26, "the file is not a SQLite database"),
+            (1, "error returned from database: code 1"),
+        ] {
+            assert!(reason(&of_code(code)).starts_with(said), "{code}: {}", reason(&of_code(code)));
+        }
+        assert!(reason(&sqlx::Error::Io(std::io::Error::other("gone"))).starts_with("the disk failed: "));
+        assert!(!reason(&sqlx::Error::WorkerCrashed).contains("disk"));
+    }
+
+    #[test]
+    fn full_disks_and_refused_rows_are_told_apart() {
+        for (code, is_full, is_of_a_row) in [
+            (13, true, false),
+            (269, true, false),
+            (10, false, false),
+            (5, false, false),
+            (18, false, true),
+            (19, false, true),
+        ] {
+            let error = of_code(code);
+            assert_eq!((Fault::is_full(&error), Fault::is_of_a_row(&error)), (is_full, is_of_a_row), "{code}");
+        }
+        for code in [2067, 20, 25] {
+            assert!(Fault::is_of_a_row(&of_code(code)), "{code}");
+        }
+        assert!(!Fault::is_full(&sqlx::Error::WorkerCrashed));
+    }
+
     #[test]
     fn only_what_leaves_the_file_in_doubt_is_final() {
         let judge = |code| Fault::of(&sqlx::Error::Database(Box::new(Code(code))), Path::new("."));

@@ -221,4 +221,62 @@ mod tests {
             assert!(trim_at > max / 5 * 4 && trim_at + 2 * reserve <= max, "{max}: {trim_at} {reserve}");
         }
     }
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn reserves_are_a_sixteenth_within_limits() {
+        for (max, reserve, trim_at) in [
+            (16 * MIB, MIB, 14 * MIB),
+            (160 * MIB, 10 * MIB, 140 * MIB),
+            (2000 * MIB, 16 * MIB, 1800 * MIB),
+            (8000 * MIB, 16 * MIB, 7200 * MIB),
+        ] {
+            assert_eq!((Room::reserve(max), Room::trim_at(max)), (reserve, trim_at), "{max}");
+        }
+    }
+
+    fn measured(room: &mut Room, used: u64, log: u64) -> (bool, bool) {
+        room.measured(Size { file: used, log, used, max: room.max });
+        (room.is_full(), room.is_warned)
+    }
+
+    #[test]
+    fn calls_are_refused_within_the_reserve() {
+        let mut room = Room::new(Some(160 * MIB));
+        assert_eq!(measured(&mut room, 160 * MIB, 0), (false, true), "something may still be deleted");
+        room.is_exhausted = true;
+        for (used, log, is_full) in [
+            (150 * MIB, 0, false),
+            (150 * MIB + 1, 0, true),
+            (150 * MIB, 16 * MIB, false),
+            (150 * MIB, 16 * MIB + 1, true),
+            (130 * MIB, 36 * MIB, false),
+            (130 * MIB, 36 * MIB + 1, true),
+        ] {
+            assert_eq!(measured(&mut room, used, log).0, is_full, "{used} {log}");
+        }
+        let mut boundless = Room::new(None);
+        boundless.is_exhausted = true;
+        assert_eq!(measured(&mut boundless, 1 << 40, 1 << 40), (false, false));
+    }
+
+    #[test]
+    fn little_room_is_told_once() {
+        let mut room = Room::new(Some(100));
+        for (used, is_warned) in [(80, false), (81, true), (76, true), (75, false), (76, false), (81, true)] {
+            assert_eq!(measured(&mut room, used, 0).1, is_warned, "{used}");
+        }
+    }
+
+    #[test]
+    fn full_files_are_told_from_full_disks() {
+        let mut room = Room::new(Some(100));
+        for (file, is_at_its_bound) in [(75, false), (76, true)] {
+            room.measured(Size { file, ..Size::default() });
+            assert_eq!(room.is_at_its_bound(), is_at_its_bound, "{file}");
+        }
+        assert!(!Room::new(None).is_at_its_bound());
+        assert!(room.reason().contains("(100 B)"), "{}", room.reason());
+    }
 }

@@ -174,8 +174,7 @@ impl Base {
         }
         let bare = |host: &str| match Url::parse(&format!("{scheme}://{host}{port}/")) {
             Ok(url) if url.port() == Some(0) => Err("port 0 cannot be reached".to_owned()),
-            Ok(url) if url.has_host() && url.path() == "/" && url.username().is_empty() => Ok(url),
-            Ok(_) => Err(format!("`{host}` is not a host")),
+            Ok(url) => Ok(url),
             Err(error) => Err(error.to_string()),
         };
         let template = Template::parse(host).ok()?;
@@ -249,8 +248,8 @@ fn in_path(name: &str, misfit: Misfit) -> Violation {
 /// they are encoded only when they are sent.
 fn mixed_segment(text: &str) -> Option<Template> {
     let template = Template::parse(text).ok()?;
-    let is_mixed = template.parts().len() > 1 && template.arguments().next().is_some();
-    is_mixed.then(|| template.map_text(|text| percent_decode_str(text).decode_utf8_lossy().into_owned()))
+    (template.parts().len() > 1)
+        .then(|| template.map_text(|text| percent_decode_str(text).decode_utf8_lossy().into_owned()))
 }
 
 fn strayed() -> ToolError {
@@ -265,7 +264,7 @@ mod tests {
     use crate::call::Effect;
     use crate::tools::{BuildContext, Clients, ConfigFault, Databases};
 
-    fn parse(url: &str, hosts: &[&str]) -> (Option<Target>, Vec<ConfigFault>) {
+    fn with_notes(use_them: impl FnOnce(&mut Notebook<'_>)) -> Vec<ConfigFault> {
         let input_schema =
             json!({"properties": {"x": {}, "y": {}, "z": {}, "host": {}}, "required": ["x", "y", "host"]});
         let base = std::path::Path::new(".");
@@ -277,10 +276,16 @@ mod tests {
             clients: &Clients::default(),
             databases: &Databases::default(),
         };
-        let config = serde_json::from_value(json!({"url": url, "allow_hosts": hosts})).unwrap();
         let mut notes = Notebook::new(&context);
-        let target = Target::parse(&config, &mut notes);
-        (target, notes.faults)
+        use_them(&mut notes);
+        notes.faults
+    }
+
+    fn parse(url: &str, hosts: &[&str]) -> (Option<Target>, Vec<ConfigFault>) {
+        let config = serde_json::from_value(json!({"url": url, "allow_hosts": hosts})).unwrap();
+        let mut target = None;
+        let faults = with_notes(|notes| target = Target::parse(&config, notes));
+        (target, faults)
     }
 
     fn good(url: &str, hosts: &[&str]) -> Target {
@@ -355,6 +360,43 @@ mod tests {
         assert!(message("x".repeat(LONGEST + 1)).contains("at most 8192 bytes"));
         assert!(message("x/".repeat(1 << 19)).contains("at most 8192 bytes"));
         assert!(message(format!("%{}", "25".repeat(4000))).contains("more than 3 times"));
+    }
+
+    #[test]
+    fn messages_tell_what_a_path_takes() {
+        let target = good("https://api.example.com/v1/{{ x }}", &[]);
+        for (value, said) in [
+            ("".to_owned(), "`x` stands in the path of a URL and must not be empty."),
+            ("..".to_owned(), "`x` stands in the path of a URL, where `.` and `..` lead elsewhere."),
+            ("x".repeat(LONGEST + 1), "`x` stands in the path of a URL and has at most 8192 bytes there."),
+            (
+                "%25252525".to_owned(),
+                "`x` stands in the path of a URL and is percent-encoded more than 3 times: write it decoded.",
+            ),
+        ] {
+            let faults = target.faults(&object(json!({"x": value})));
+            assert_eq!(faults.iter().map(|fault| fault.message.as_str()).collect::<Vec<_>>(), [said]);
+        }
+    }
+
+    #[test]
+    fn certificates_matter_to_https_alone() {
+        for (url, has_roots, warnings) in
+            [("https://a.example/", false, 1), ("http://a.example/", false, 0), ("https://a.example/", true, 0)]
+        {
+            let faults = with_notes(|notes| {
+                let config = serde_json::from_value(json!({"url": url})).unwrap();
+                Target::parse(&config, notes).unwrap().check(Gate::open(), has_roots, notes);
+            });
+            assert_eq!(faults.len(), warnings, "{url}: {faults:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_one_host_is_one_target() {
+        assert!(good("https://a.example/", &[]).has_one_host());
+        assert!(good("https://{{ host }}/", &["a.example"]).has_one_host());
+        assert!(!good("https://{{ host }}/", &["a.example", "b.example"]).has_one_host());
     }
 
     #[test]
