@@ -25,7 +25,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
     registry.register(Tool::new("ping", "Says that it is there.").call(|_, _| async { Ok("pong") }))?;
     assert!(registry.len() == 3 && registry.has("ping"));
 
-    // What a model's API wants to be told of them.
+    // The schemas in the format of each model API.
     assert_eq!(registry.schemas(Format::Openai, &Caller::anonymous())[0]["function"]["name"], "add");
     assert_eq!(registry.schemas(Format::Anthropic, &Caller::anonymous())[2]["name"], "ping");
 

@@ -51,7 +51,7 @@ impl AppBuilder {
         self
     }
 
-    /// Adds an agent of the embedding program as a tool. It finds the tools that it may use by name, whoever declares them.
+    /// Adds an agent of the embedding program as a tool. It finds the tools that it may use by name, wherever they are declared.
     #[must_use]
     pub fn agent(mut self, agent: Tool<Agent>) -> Self {
         self.agents.push(agent);

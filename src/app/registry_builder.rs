@@ -139,7 +139,7 @@ impl RegistryBuilder {
             Ok(_) => Ok(registry),
             Err(ChangeError::Tool(error)) => Err(error.into()),
             Err(ChangeError::Ledger(error)) => Err(error.into()),
-            // For tools that come over HTTP, of which there are none.
+            // Only registration over HTTP can fail so.
             Err(ChangeError::Taken { name, .. } | ChangeError::TooMany(name) | ChangeError::Unknown(name)) => {
                 Err(BuildError::Duplicate(name).into())
             }

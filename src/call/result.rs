@@ -71,6 +71,9 @@ impl Content {
     }
 }
 
+/// The key in MCP's `_meta` under which a result says whether it is the agent's final answer.
+pub const RESULT_AS_ANSWER: &str = "toolcrib/resultAsAnswer";
+
 /// What the tool said, whether it said yes or no.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolResult {

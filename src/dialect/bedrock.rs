@@ -88,10 +88,10 @@ fn result(told: Told<'_>, names: &mut Names) -> Value {
     let mut content = Vec::with_capacity(said.content.len() + 1);
     // The API refuses data that is no object ("Provide a json object for the field").
     let written = blocks::data_of(said).unwrap_or_default();
-    match said.structured.filter(|data| data.is_object()) {
-        Some(data) if blocks::unsaid(said).is_some() => content.push(json!({"json": data})),
-        _ => content.extend(blocks::unsaid(said).map(|data| json!({"text": data}))),
-    }
+    content.extend(blocks::unsaid(said).map(|text| match said.structured.filter(|data| data.is_object()) {
+        Some(data) => json!({"json": data}),
+        None => json!({"text": text}),
+    }));
     for (index, block) in said.content.iter().enumerate() {
         match written.iter().find(|(at, data)| *at == index && data.is_object()) {
             Some((_, data)) => content.push(json!({"json": data})),

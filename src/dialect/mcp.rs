@@ -6,7 +6,7 @@ use super::blocks;
 use super::found::{Found, take, text};
 use super::message::{Ask, Misread};
 use super::reply::Told;
-use crate::call::{Content, JsonObject, Resource};
+use crate::call::{Content, JsonObject, RESULT_AS_ANSWER, Resource};
 
 /// JSON-RPC 2.0, "method not found".
 const METHOD_NOT_FOUND: i64 = -32601;
@@ -74,7 +74,7 @@ pub(super) fn reply(ask: &Result<Ask, Misread>, told: Told<'_>) -> Value {
     }
     result.insert("isError".into(), said.is_error.into());
     if said.is_answer {
-        result.insert("_meta".into(), json!({"toolcrib/resultAsAnswer": true}));
+        result.insert("_meta".into(), json!({RESULT_AS_ANSWER: true}));
     }
     json!({"jsonrpc": "2.0", "id": told.id, "result": result})
 }

@@ -93,27 +93,32 @@ mod tests {
     use super::super::{Query, contract};
     use super::*;
 
-    /// How often the counters were compared.
+    /// How often the counters were compared, and how often the clock jumped.
     #[derive(Default)]
-    struct Looks(AtomicU32);
+    struct Counts {
+        comparisons: AtomicU32,
+        jumps: AtomicU32,
+    }
 
-    impl Watch for Looks {
+    impl Watch for Counts {
         fn committed(&self, _: usize, _: Duration) {}
         fn failed(&self) {}
         fn backlog(&self, _: usize) {}
         fn drift(&self, _: u64) {
-            self.0.fetch_add(1, Ordering::SeqCst);
+            self.comparisons.fetch_add(1, Ordering::SeqCst);
         }
-        fn clock_jumped(&self) {}
+        fn clock_jumped(&self) {
+            self.jumps.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn counters_are_compared_at_once_and_every_minute() {
-        let looks = Arc::new(Looks::default());
-        tokio::spawn(verify(Arc::new(Memory::default()), looks.clone()));
+        let counts = Arc::new(Counts::default());
+        tokio::spawn(verify(Arc::new(Memory::default()), counts.clone()));
         for (seconds, told) in [(1, 1), (58, 1), (2, 2), (60, 3)] {
             sleep(Duration::from_secs(seconds)).await;
-            assert_eq!(looks.0.load(Ordering::SeqCst), told);
+            assert_eq!(counts.comparisons.load(Ordering::SeqCst), told);
         }
     }
 
@@ -129,24 +134,11 @@ mod tests {
         assert!(ledger.list(&Query { limit: 9, ..Query::default() }).await.unwrap().is_empty());
     }
 
-    #[derive(Default)]
-    struct Jumps(AtomicU32);
-
-    impl Watch for Jumps {
-        fn committed(&self, _: usize, _: Duration) {}
-        fn failed(&self) {}
-        fn backlog(&self, _: usize) {}
-        fn drift(&self, _: u64) {}
-        fn clock_jumped(&self) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_jumps_is_told_of_and_one_that_is_set_right_is_not() {
         let (clock, hand) = Clock::manual("2026-06-15T12:00:00Z".parse().unwrap());
-        let jumps = Arc::new(Jumps::default());
-        tokio::spawn(mind_the_clock(clock, jumps.clone()));
+        let counts = Arc::new(Counts::default());
+        tokio::spawn(mind_the_clock(clock, counts.clone()));
         for (moved, told) in [
             (10_000, 0),
             (3_600_000, 1),
@@ -161,7 +153,7 @@ mod tests {
             hand.fetch_add(moved, Ordering::SeqCst);
             sleep(LOOK_EVERY / 2).await;
             tokio::task::yield_now().await;
-            assert_eq!(jumps.0.load(Ordering::SeqCst), told, "{moved}");
+            assert_eq!(counts.jumps.load(Ordering::SeqCst), told, "{moved}");
         }
     }
 

@@ -9,7 +9,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::failure::{self, Refused};
-use crate::call::{Answer, CacheStatus, CallError, Content, Effect, InvocationId, JsonObject, Resource};
+use crate::call::{
+    Answer, CacheStatus, CallError, Content, Effect, InvocationId, JsonObject, RESULT_AS_ANSWER, Resource,
+};
 use crate::catalog::Entry;
 
 /// Says who answers, in every result since 2026-07-28.
@@ -92,7 +94,7 @@ impl<'a> Reply<'a> {
             }
         }
         if result.is_answer(entry.definition.result_as_answer) {
-            meta.insert("toolcrib/resultAsAnswer".into(), true.into());
+            meta.insert(RESULT_AS_ANSWER.into(), true.into());
         }
         Self { result_type: None, content, structured_content, is_error: result.is_error, meta }
     }

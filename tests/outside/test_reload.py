@@ -39,7 +39,7 @@ def until(crib, wanted, seconds=8):
     poll(lambda: names(crib) == sorted(wanted), seconds, f"tools {wanted}")
 
 
-def logged(crib, words, seconds=2):
+def logged(crib, words, seconds=5):
     """Lines are written a moment behind what they tell."""
     poll(lambda: words in crib.stderr, seconds, f"{words!r} in the log")
 

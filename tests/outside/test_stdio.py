@@ -188,7 +188,7 @@ def test_standard_output_has_nothing_but_the_protocol_and_no_port_is_open(pipe):
         assert [line for line in listening if line[3] == "0A" and line[9] in inodes] == []
     crib.hang_up()
     assert crib.hear() is None, "every line before was JSON"
-    assert "serving MCP on standard input and output" in crib.stderr
+    poll(lambda: "serving MCP on standard input and output" in crib.stderr, 5, "the line in the log")
 
 
 def test_when_the_input_ends_what_runs_is_answered_first(pipe):

@@ -184,7 +184,7 @@ mod tests {
         squeezed(&expanded.unwrap_or_else(|error| panic!("{error}")).to_string())
     }
 
-    /// Where tokens have spaces between them is nobody's promise.
+    /// The compiler may put spaces between any two tokens.
     fn squeezed(code: &str) -> String {
         code.split_whitespace().collect()
     }

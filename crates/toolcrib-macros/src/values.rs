@@ -132,5 +132,5 @@ pub(crate) fn tool_name(text: &LitStr) -> Result<()> {
     }
 }
 
-/// What is said of a name that no tool can have.
+/// The message for an invalid tool name.
 pub(crate) const NAME_RULE: &str = "a tool name has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";

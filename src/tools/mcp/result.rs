@@ -4,10 +4,7 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 use serde_json::Value;
 
 use super::fault;
-use crate::call::{Content, Resource, ToolContext, ToolError, ToolResult};
-
-/// Where a server says in `_meta` whether a result is the agent's final answer.
-const AS_ANSWER: &str = "toolcrib/resultAsAnswer";
+use crate::call::{Content, RESULT_AS_ANSWER, Resource, ToolContext, ToolError, ToolResult};
 
 /// The result that an answer of the server `name` stands for.
 pub(super) fn of(name: &str, answer: ServerResult, context: &ToolContext) -> Result<ToolResult, ToolError> {
@@ -31,7 +28,7 @@ fn complete(name: &str, result: CallToolResult) -> Result<ToolResult, ToolError>
     }
     // No structured content and a structured `null` are the same to those who ask us.
     let structured_content = result.structured_content.filter(|value| !value.is_null());
-    let result_as_answer = result.meta.as_ref().and_then(|meta| meta.get(AS_ANSWER)?.as_bool());
+    let result_as_answer = result.meta.as_ref().and_then(|meta| meta.get(RESULT_AS_ANSWER)?.as_bool());
     Ok(ToolResult { content, structured_content, is_error: result.is_error.unwrap_or(false), result_as_answer })
 }
 

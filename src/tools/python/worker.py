@@ -2345,8 +2345,8 @@ class Call:
         """The answer for what the tool returned."""
         try:
             content, structured, is_error = self.tool.render(value)
-            said = value.get("result_as_answer") if type(value) is dict and is_tool_result(value) else None
-            answer = "" if said is None else f',"result_as_answer":{TRUTH[said]}'
+            says_answer = type(value) is dict and "result_as_answer" in value and is_tool_result(value)
+            answer = f',"result_as_answer":{TRUTH[value["result_as_answer"]]}' if says_answer else ""
             line = f'{{"op":"result","id":{self.id},"content":{content},"structured_content":{structured},"is_error":{TRUTH[is_error]}{answer}}}'
             if len(line) > wire.max_line or (len(line) > wire.max_line // 4 and len(to_bytes(line)) > wire.max_line):
                 raise BadOutput(f"the result is {len(to_bytes(line))} bytes long; no more than {wire.max_line} are taken")
