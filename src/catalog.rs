@@ -222,6 +222,12 @@ impl Catalog {
         self.callers.grants(names, |name| self.announced.contains(name))
     }
 
+    /// Whether each caller that may use the one tool may use the other one.
+    pub(crate) fn covers(&self, other: &Definition, one: &Definition) -> bool {
+        let grants = |tool: &Definition| self.grants(&tool.names().collect::<Vec<_>>());
+        grants(other).cover(&grants(one))
+    }
+
     /// How messages of models are treated.
     pub fn calls(&self) -> &CallSettings {
         &self.calls
@@ -234,10 +240,7 @@ impl Catalog {
 
     /// Builds the entry of a tool for this catalog: compiles its schemas, builds its stack.
     pub(crate) fn build(&self, tool: Tool, bench: &Bench<'_>) -> Result<Arc<Entry>, BuildError> {
-        if let Some(fault) = tool.fault {
-            return Err(fault);
-        }
-        let tool = without_large_output_schema(tool);
+        let tool = without_large_output_schema(tool.checked()?);
         let all = definition_fields(&tool);
         let definition_hash = hash_of(&all);
         let shown = digest([all.to_string().as_bytes()]);
