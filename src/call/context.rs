@@ -238,6 +238,11 @@ impl ToolContext {
         self.notes.lock().meta.model = Some(usage);
     }
 
+    /// Says which call's recorded result is the answer, so that the row of this one need not hold it again.
+    pub(crate) fn answered_by(&self, origin: InvocationId) {
+        self.notes.lock().origin = Some(origin);
+    }
+
     /// Adds a sentence to the answer's `meta.warnings`.
     pub fn warn(&self, text: impl Into<String>) {
         self.notes.lock().meta.warnings.push(text.into());

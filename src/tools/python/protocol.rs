@@ -199,6 +199,8 @@ struct Line<'a> {
     #[serde(default)]
     result_as_answer: Option<bool>,
     #[serde(default)]
+    hint: Option<String>,
+    #[serde(default)]
     violations: Vec<Named>,
     #[serde(default)]
     message: Option<String>,
@@ -250,7 +252,8 @@ fn result(line: &Line<'_>) -> Result<ToolResult, ToolError> {
         Some(Ok(value)) => Some(value),
         Some(Err(error)) => return bad("result", &error),
     };
-    Ok(ToolResult { content, structured_content, is_error: line.is_error, result_as_answer: line.result_as_answer })
+    let (is_error, result_as_answer, hint) = (line.is_error, line.result_as_answer, line.hint.clone());
+    Ok(ToolResult { content, structured_content, is_error, result_as_answer, hint })
 }
 
 /// Cuts what an exception says. The worker hands over more of it than is kept: it does not know the secrets, and half of one

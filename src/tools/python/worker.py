@@ -1482,16 +1482,25 @@ RESULT_PARTS = ("text", "json", "image", "document")
 
 
 def is_tool_result(value):
-    """{"status": "success"|"error", "content": [{"text"|"json"|"image"|"document": ...}], "result_as_answer": True|False}, and not just a
-    dict with these words in it. One of status and result_as_answer is enough. A part may be a content block of MCP, too."""
+    """{"status": "success"|"error", "content": [{"text"|"json"|"image"|"document": ...}], "result_as_answer": True|False, "hint": "..."}, and
+    not just a dict with these words in it. One beside content is enough. A part may be a content block of MCP, too."""
     content = value.get("content")
     return (
-        ("status" in value or "result_as_answer" in value)
+        any(word in value for word in ("status", "result_as_answer", "hint"))
         and value.get("status", "success") in ("success", "error")
         and isinstance(value.get("result_as_answer", False), bool)
+        and isinstance(value.get("hint", ""), str)
         and isinstance(content, (list, tuple))
         and all(isinstance(part, dict) and (any(word in part for word in RESULT_PARTS) or is_block(part)) for part in content)
     )
+
+
+def beside_content(value):
+    """What a tool's result says beside its content, as further members of the answer's JSON."""
+    if not is_tool_result(value):
+        return ""
+    answer = f',"result_as_answer":{TRUTH[value["result_as_answer"]]}' if "result_as_answer" in value else ""
+    return answer + (f',"hint":{dump_json(value["hint"])}' if "hint" in value else "")
 
 
 def is_block(part):
@@ -2345,8 +2354,7 @@ class Call:
         """The answer for what the tool returned."""
         try:
             content, structured, is_error = self.tool.render(value)
-            says_answer = type(value) is dict and "result_as_answer" in value and is_tool_result(value)
-            answer = f',"result_as_answer":{TRUTH[value["result_as_answer"]]}' if says_answer else ""
+            answer = beside_content(value) if type(value) is dict and ("result_as_answer" in value or "hint" in value) else ""
             line = f'{{"op":"result","id":{self.id},"content":{content},"structured_content":{structured},"is_error":{TRUTH[is_error]}{answer}}}'
             if len(line) > wire.max_line or (len(line) > wire.max_line // 4 and len(to_bytes(line)) > wire.max_line):
                 raise BadOutput(f"the result is {len(to_bytes(line))} bytes long; no more than {wire.max_line} are taken")
