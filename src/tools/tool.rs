@@ -344,6 +344,13 @@ impl<R> Tool<R> {
         self
     }
 
+    /// The folder that the tool works in: `ToolContext::workdir`. A service that is shared can give another for each call, as
+    /// [`ToolContext::service`](crate::ToolContext::service) shows.
+    pub fn workdir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.settings.workdir = Some(folder.into());
+        self
+    }
+
     /// Declares an environment variable; the service does not start without it.
     pub fn env(self, name: &str, description: &str) -> Self {
         self.env_var(EnvVar { name: name.into(), description: description.into(), required: true, default: None })

@@ -4,6 +4,7 @@ mod add_image;
 mod calculator;
 mod current_time;
 mod delegate;
+mod denied_files;
 mod folder;
 mod http_get;
 mod read_cache;
