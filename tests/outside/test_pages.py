@@ -157,7 +157,8 @@ def test_a_python_tool_is_read_page_by_page(start, tmp_path):
     names = list(crib.get("/tools/rows").json["input_schema"]["properties"])
     assert names == ["n", "detail_level", "offset", "limit"]
     call = {"id": "c", "type": "function", "function": {"name": "rows", "arguments": '{"n": 320}'}}
-    told = crib.post("/calls", {"role": "assistant", "tool_calls": [call]}).json["messages"][0]["content"]
+    message = json.dumps({"role": "assistant", "tool_calls": [call]}).encode()
+    told = crib.post("/calls", message, headers={"content-type": "application/json"}).json["messages"][0]["content"]
     words = told.splitlines()[-1]
     assert '"detail_level": "full", "offset": 200.' in words and words.endswith("Ask for fewer rows.]"), words
     rest = ok(crib.invoke("rows", {"n": 320, "detail_level": "full", "offset": 200}))
