@@ -3,20 +3,21 @@
 //! A catalog that is in use is never changed: `registry.rs` puts another in its place. Who holds one sees one world,
 //! and an entry lives for as long as a call goes through its stack.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::call::canonical::canonical;
 use crate::call::json::digest;
 use crate::call::{
     CallSettings, Caller, Definition, Effect, Kind, Limit, NameMatching, Origin, Policy, Services, ToolName,
 };
 use crate::callers::{Callers, Grants};
 use crate::changes::Changes;
+pub use crate::definition_hash::definition_hash;
+use crate::definition_hash::{definition_fields, hash_of};
 use crate::formats::{self, Format, Names, Offer};
 use crate::middleware::cache::Shelf;
 use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
@@ -136,6 +137,8 @@ pub struct Catalog {
     callers: Arc<Callers>,
     caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>,
     calls: CallSettings,
+    /// Tools that read on in stored results.
+    readers: BTreeSet<ToolName>,
     /// Names and aliases of all tools that are to be in it, whether they have their place yet or not.
     announced: Arc<HashSet<ToolName>>,
 }
@@ -240,7 +243,9 @@ impl Catalog {
 
     /// Builds the entry of a tool for this catalog: compiles its schemas, builds its stack.
     pub(crate) fn build(&self, tool: Tool, bench: &Bench<'_>) -> Result<Arc<Entry>, BuildError> {
-        let tool = without_large_output_schema(tool.checked()?);
+        let mut tool = without_large_output_schema(tool.checked()?);
+        let own_schema = tool.definition.input_schema.clone();
+        let pages = tool.show_page_fields()?;
         let all = definition_fields(&tool);
         let definition_hash = hash_of(&all);
         let shown = digest([all.to_string().as_bytes()]);
@@ -267,13 +272,14 @@ impl Catalog {
             schema,
             message: fault.to_string(),
         };
-        let input = Schema::compile_input(definition.input_schema.clone()).map_err(|f| fault("input_schema", f))?;
+        let input = Schema::compile_input(own_schema).map_err(|f| fault("input_schema", f))?;
         let output = definition.output_schema.clone().map(Schema::compile).transpose();
         let output = output.map_err(|f| fault("output_schema", f))?;
         let rules = Arc::new(ArgumentRules {
             schema: Arc::new(input),
             runner,
             strict: policy.strict,
+            pages,
             validations: bench.shared.validations.clone(),
             timeout: policy.timeout,
         });
@@ -288,6 +294,7 @@ impl Catalog {
             policy: policy.clone(),
             rules: rules.clone(),
             output_schema: output.map(Arc::new),
+            paging: definition.paging,
             settings: Arc::new(settings.finish(bench.services, policy.effect)),
             grants: grants.clone(),
             enabled: enabled.clone(),
@@ -328,6 +335,9 @@ impl Catalog {
             self.spellings.insert(spelt, &name);
         }
         self.aliases.extend(entry.definition.aliases.iter().map(|alias| (alias.clone(), name.clone())));
+        if entry.rules.runner.reads_results() {
+            self.readers.insert(name.clone());
+        }
         self.by_name.insert(name, entry);
         Ok(())
     }
@@ -340,6 +350,7 @@ impl Catalog {
     /// Takes an entry out.
     pub(crate) fn remove(&mut self, name: &str) {
         self.by_name.remove(name);
+        self.readers.remove(name);
         self.aliases.retain(|_, real| real.as_str() != name);
         self.spellings.remove(name);
     }
@@ -348,6 +359,13 @@ impl Catalog {
     pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
         let found = self.by_name.get(name);
         found.or_else(|| self.aliases.get(name).and_then(|real| self.by_name.get(real)))
+    }
+
+    /// The tool by which this caller may read on in stored results, if `may` holds of it.
+    pub(crate) fn reader(&self, caller: &Caller, may: impl Fn(&Entry) -> bool) -> Option<ToolName> {
+        let usable = |entry: &&Arc<Entry>| entry.is_available() && entry.allows(caller) && may(entry);
+        let mut readers = self.readers.iter().filter_map(|name| self.by_name.get(name));
+        readers.find(usable).map(|entry| entry.definition.name.clone())
     }
 
     /// How many tools there are.
@@ -469,27 +487,4 @@ fn without_large_output_schema(mut tool: Tool) -> Tool {
         tool.definition.output_schema = None;
     }
     tool
-}
-
-/// SHA-256, in hex, of what the tool is and how it runs: a change of either makes its stored results another tool's.
-pub fn definition_hash(tool: &Tool) -> String {
-    hash_of(&definition_fields(tool))
-}
-
-fn hash_of(fields: &Value) -> String {
-    hex::encode(digest([canonical(fields).as_slice()]))
-}
-
-fn definition_fields(tool: &Tool) -> Value {
-    let Tool { definition, kind, settings, .. } = tool;
-    json!({
-        "name": definition.name,
-        "description": definition.description,
-        "input_schema": definition.input_schema,
-        "output_schema": definition.output_schema,
-        "annotations": definition.annotations,
-        "result_as_answer": definition.result_as_answer,
-        "kind": kind,
-        "implementation": settings.implementation,
-    })
 }

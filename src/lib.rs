@@ -44,6 +44,7 @@ pub mod catalog;
 pub mod changes;
 pub mod cli;
 pub mod confine;
+mod definition_hash;
 mod denials;
 pub mod dialect;
 pub mod environment;
@@ -64,6 +65,7 @@ pub mod names;
 pub mod pins;
 pub mod printable;
 pub mod providers;
+mod recorded;
 pub mod registry;
 pub mod running;
 pub mod runs;
@@ -79,7 +81,9 @@ mod tool_pattern;
 pub mod tools;
 
 pub use app::{App, AppBuilder, Error, RegistryBuilder};
-pub use call::{Caller, Capture, Effect, Idempotency, Limit, LimitScope, Per, ToolContext, ToolError, ToolResult};
+pub use call::{
+    Caller, Capture, Effect, Idempotency, Limit, LimitScope, Paging, Per, ToolContext, ToolError, ToolResult,
+};
 pub use formats::Format;
 pub use registry::{MOST_REGISTERED, Registry};
 /// Makes a tool of a function.
@@ -143,6 +147,7 @@ pub use registry::{MOST_REGISTERED, Registry};
 /// | `idempotency` | `"off"`, `"optional"` or `"required"` |
 /// | `capture` | `"full"` or `"digest"` |
 /// | `repeatable`, `strict`, `result_as_answer` | stand alone |
+/// | `paging` | `"caller"` or `"model"` |
 /// | `tags`, `aliases` | lists such as `["orders"]` |
 /// | `env(name = "KEY", description = "…", required = false, default = "…")` | a declared variable; may be repeated |
 /// | `annotations(title = "…", openWorldHint = true)` | MCP's annotations |

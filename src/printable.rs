@@ -65,11 +65,12 @@ pub fn string(words: &mut String) {
 
 /// Cleans the texts of a result; says what a reader cannot see in them, one sentence each.
 pub fn result(result: &mut ToolResult) -> Vec<&'static str> {
-    texts(result.content.iter_mut().filter_map(|block| match block {
+    let said = result.content.iter_mut().filter_map(|block| match block {
         Content::Text { text } => Some(text),
         Content::Resource { resource } => resource.text.as_mut(),
         Content::Image { .. } | Content::Audio { .. } => None,
-    }))
+    });
+    texts(said.chain(&mut result.hint))
 }
 
 /// Cleans the words of a tool that said no or failed; says what a reader cannot see in them.

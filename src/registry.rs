@@ -11,8 +11,8 @@ use tower::ServiceExt;
 use crate::blocking;
 use crate::call::json::{parse_strict, type_name};
 use crate::call::{
-    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, Services, StoredResults,
-    SubCalls, Unreadable,
+    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, OwnResults, Services,
+    StoredResults, SubCalls, Unreadable,
 };
 use crate::callers::Callers;
 use crate::catalog::Bench;
@@ -20,6 +20,7 @@ pub use crate::catalog::{Catalog, Entry, How, NotFound, Unlisted};
 use crate::environment::Environment;
 use crate::formats::Format;
 use crate::ledger::{Error, Registered, Switch};
+use crate::recorded::Recorded;
 use crate::seats::Seats;
 pub(crate) use crate::seats::way_out;
 pub use crate::seats::{Group, LeftOut, Seated};
@@ -112,6 +113,8 @@ impl Registry {
         services.insert::<Arc<dyn StoredResults>>(Arc::new(Shelves(Arc::downgrade(&current))));
         let others = Others { catalog: Arc::downgrade(&current), clock: shared.clock.clone() };
         services.insert::<Arc<dyn SubCalls>>(Arc::new(others));
+        let recorded = Recorded { shared: shared.clone(), catalog: Arc::downgrade(&current) };
+        services.insert::<Arc<dyn OwnResults>>(Arc::new(recorded));
         let (added, deciding) = (Mutex::default(), tokio::sync::Mutex::default());
         let (environment, changes) = (Environment::default(), watch::Sender::new(()));
         Self { shared, services, environment, current, added, deciding, changes }

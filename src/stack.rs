@@ -7,14 +7,14 @@ use tokio::sync::Semaphore;
 use tower::ServiceBuilder;
 use tower::util::BoxCloneSyncService;
 
-use crate::call::{Answer, CallError, Capture, Clock, DigestKey, Invocation, Policy, ToolName, ToolSettings};
+use crate::call::{Answer, CallError, Capture, Clock, DigestKey, Invocation, Paging, Policy, ToolName, ToolSettings};
 use crate::callers::Grants;
 use crate::ledger::Ledger;
 use crate::log::CallLog;
 use crate::metrics::Metrics;
 use crate::middleware::attempt::Attempt;
 use crate::middleware::authorize::Authorize;
-use crate::middleware::cache::{Cached, ResultCache, Shelf};
+use crate::middleware::cache::{Cached, PageShelf, ResultCache, Shelf};
 use crate::middleware::circuit_breaker::{Breaker, CircuitBreaker};
 use crate::middleware::concurrency::{ConcurrencyLimit, ToolPermits};
 use crate::middleware::deadline::Deadline;
@@ -82,6 +82,8 @@ pub struct Parts {
     pub rules: Arc<ArgumentRules>,
     /// Compiled output schema.
     pub output_schema: Option<Arc<Schema>>,
+    /// Who asks for the parts of long results.
+    pub paging: Paging,
     /// What the running tool may know of itself.
     pub settings: Arc<ToolSettings>,
     /// Who may use it.
@@ -105,7 +107,7 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
     let Shared { ledger, cache, replays, running, runs, in_flight, redactor, clock, capture, .. } = shared;
     let Shared { digest_key, call_log, metrics, validations, .. } = shared;
     let Parts { name, definition_hash, generation, policy, rules, output_schema, settings, grants, enabled, .. } = tool;
-    let Parts { stopped, breaker, places, tariff, .. } = tool;
+    let Parts { stopped, breaker, places, tariff, paging, .. } = tool;
     let runner = rules.runner.clone();
     let withholds = policy.capture.unwrap_or(*capture) == Capture::Digest;
     let digests = withholds.then(|| digest_key.clone());
@@ -117,9 +119,12 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
     let told = Told { log: call_log.clone(), metrics: metrics.clone() };
     let output = output_schema.map(|schema| OutputCheck::new(schema, validations.clone()));
 
+    let view = ViewLayer::new(paging, &rules, output.clone(), !withholds);
+    let pages = || PageShelf::new(cache, &name, generation, view.longest());
+
     let stack = ServiceBuilder::new()
         // The part of a long result that was asked for; everything below knows only whole ones.
-        .layer(ViewLayer::new(output.clone(), runner.max_output(), !withholds))
+        .layer(view.clone())
         // The call's one row, written whatever happens; sees refusals too.
         .layer(RecordLayer::new(ledger, running, &policy, &rules.schema, digests, replays, told))
         // May this caller use this tool, is it on, and is it what was approved?
@@ -133,7 +138,7 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
         .option_layer(Cached::layer(shelf.as_ref(), &policy))
         // A page after the first is one of a stored result; without one nothing runs for it.
-        .layer(FurtherPage::layer())
+        .option_layer(FurtherPage::layer(paging, pages))
         // No try while the runner is down; a stored answer is still served.
         .option_layer(CircuitBreaker::layer(breaker, &name, &policy, &metrics))
         // One permit across all tries; full refuses before anything is reserved.

@@ -71,7 +71,7 @@ impl SubCalls for Others {
         invocation.notes.lock().meta.warnings.extend(how.warning(&call.name, &entry).into_iter().chain(mended.repairs));
         match entry.service.clone().oneshot(invocation).await {
             Ok(answer) => Ok(SubAnswer {
-                shown: answer.with_overflow(),
+                shown: answer.with_overflow(|| self.reader(asking, wanted)),
                 result_as_answer: answer.result.is_answer(entry.definition.result_as_answer),
                 result: answer.result,
                 tokens: answer.meta.model.map_or(0, |model| model.total_tokens),
@@ -82,6 +82,13 @@ impl SubCalls for Others {
 }
 
 impl Others {
+    /// The tool by which the asking one may read on in what was cut.
+    fn reader(&self, asking: &ToolContext, wanted: &Wanted<'_>) -> Option<ToolName> {
+        let denials = Denials::of(asking);
+        let may = |entry: &Entry| wanted(&entry.definition) && !denials.denies(entry.names());
+        self.catalog()?.reader(&asking.caller, may)
+    }
+
     /// The tool that is meant. One that is not wanted is not there.
     fn find(&self, asking: &ToolContext, wanted: &Wanted<'_>, name: &str) -> Result<(Arc<Entry>, How), Vec<String>> {
         let catalog = self.catalog().ok_or_else(Vec::new)?;

@@ -96,8 +96,8 @@ impl DigestKey {
 impl Serialize for Sorted<'_, ToolResult> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // Whether it is cached is not said on record.
-        let ToolResult { content, structured_content, is_error, result_as_answer, not_cached: _ } = self.0;
-        let mut fields = serializer.serialize_struct("ToolResult", 4)?;
+        let ToolResult { content, structured_content, is_error, result_as_answer, hint, not_cached: _ } = self.0;
+        let mut fields = serializer.serialize_struct("ToolResult", 5)?;
         fields.serialize_field("content", content)?;
         if let Some(value) = structured_content {
             fields.serialize_field("structured_content", &Sorted(value))?;
@@ -105,6 +105,9 @@ impl Serialize for Sorted<'_, ToolResult> {
         fields.serialize_field("is_error", is_error)?;
         if let Some(flag) = result_as_answer {
             fields.serialize_field("result_as_answer", flag)?;
+        }
+        if let Some(hint) = hint {
+            fields.serialize_field("hint", hint)?;
         }
         fields.end()
     }

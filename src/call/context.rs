@@ -177,7 +177,50 @@ impl ToolContext {
         self.notes.lock().fell_with_another = so;
     }
 
-    /// A value that the embedding program shares with its tools.
+    /// A value that the embedding program shares with its tools, one of each type. What differs from call to call, such as a working
+    /// folder, the tool asks of the value with what the context says of the call:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::path::PathBuf;
+    ///
+    /// use serde_json::json;
+    /// use toolcrib::{Registry, ToolContext, ToolError, tool};
+    ///
+    /// /// A folder for each caller and run.
+    /// struct Projects(PathBuf);
+    ///
+    /// impl Projects {
+    ///     fn of(&self, call: &ToolContext) -> Result<PathBuf, ToolError> {
+    ///         let run = call.run_id.as_deref().unwrap_or("default");
+    ///         // A run's name is the caller's word: it must not lead out of the folder.
+    ///         if !run.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+    ///             return Err("this run has no folder".into());
+    ///         }
+    ///         let folder = self.0.join(&*call.caller.name).join(run);
+    ///         std::fs::create_dir_all(&folder).map_err(|_| "the folder of this run cannot be made")?;
+    ///         Ok(folder)
+    ///     }
+    /// }
+    ///
+    /// /// Writes down a note in the folder of this run.
+    /// #[tool(effect = "write")]
+    /// fn take_note(text: String, context: ToolContext) -> Result<String, ToolError> {
+    ///     let folder = context.service::<Projects>().ok_or("no projects are shared")?.of(&context)?;
+    ///     std::fs::write(folder.join("note.txt"), text).map_err(|_| "the note cannot be written")?;
+    ///     Ok("noted".into())
+    /// }
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let projects = Projects(folder.path().to_owned());
+    /// let registry = Registry::builder().share(projects).tool(take_note::tool()).build().await?;
+    /// registry.execute("take_note", json!({"text": "eggs"})).await.ok_or("no such tool")??;
+    /// assert_eq!(std::fs::read_to_string(folder.path().join("anonymous/default/note.txt"))?, "eggs");
+    /// registry.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn service<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.settings.services.get()
     }
@@ -236,6 +279,11 @@ impl ToolContext {
     /// Says what a model was asked for this call: the answer's `meta.model`.
     pub(crate) fn used_model(&self, usage: ModelUsage) {
         self.notes.lock().meta.model = Some(usage);
+    }
+
+    /// Says which call's recorded result is the answer, so that the row of this one need not hold it again.
+    pub(crate) fn answered_by(&self, origin: InvocationId) {
+        self.notes.lock().origin = Some(origin);
     }
 
     /// Adds a sentence to the answer's `meta.warnings`.

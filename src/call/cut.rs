@@ -12,7 +12,7 @@ use std::ops::Range;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::page::{Detail, Overflow, Page, Unit};
+use super::page::{Detail, Overflow, Page, Rest, Unit};
 use super::result::{Content, ToolResult};
 
 /// Items that exploring shows of a list, and that a page of all its items has (the contract's numbers).
@@ -41,7 +41,7 @@ impl Cut {
     /// What an answer says of the rest.
     pub fn overflow(&self, hint: String) -> Overflow {
         let Self { shown, total, unit, next_offset, .. } = *self;
-        Overflow { shown, total, unit, hint, next_offset }
+        Overflow { shown, total, unit, hint, next_offset, for_model: Rest::default() }
     }
 }
 
@@ -58,6 +58,11 @@ pub fn cut(result: &ToolResult, page: Page, longest: usize) -> Option<Cut> {
         Some(list) => items_of(result, &list, page, longest),
         None => characters_of(result, page, longest),
     }
+}
+
+/// Whether a page of the result may be less than all of it, by a quick look. `longest`: as for [`cut`].
+pub fn may_be_cut(result: &ToolResult, limit: Option<usize>, longest: usize) -> bool {
+    !fits(result, Page { detail: Detail::Full, offset: 0, limit }, longest)
 }
 
 /// The quick look that most results get: nothing is counted or written that is not long.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::json::JsonObject;
+use super::page::Paging;
 
 /// A tool's name: 1 to 128 characters of `A-Z a-z 0-9 _ - .`, as MCP 2026-07-28 (Tools) has it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -162,6 +163,8 @@ pub struct Definition {
     pub annotations: JsonObject,
     /// The result is the agent's final answer; the framework need not ask the model again.
     pub result_as_answer: bool,
+    /// Who asks for the parts of its long results.
+    pub paging: Paging,
     /// Free labels to filter by.
     pub tags: Vec<String>,
     /// Other names the tool answers to.

@@ -15,7 +15,7 @@ use super::definition::ToolName;
 use super::idempotency::IdempotencyKey;
 use super::json::JsonObject;
 use super::notes::Notes;
-use super::page::Page;
+use super::page::{Page, PageArguments};
 use super::progress::ProgressSink;
 use super::subcalls::Lineage;
 use super::trace::TraceContext;
@@ -143,6 +143,8 @@ pub struct Invocation {
     pub cache: CacheMode,
     /// Which part of a long result it wants to see.
     pub page: Option<Page>,
+    /// The arguments by which its model asked for that part, if it did.
+    pub page_arguments: Option<Arc<PageArguments>>,
     /// Where it stands among calls that tools make.
     pub lineage: Lineage,
     /// Whoever asks wants this tool denied to the model for now.
@@ -194,6 +196,7 @@ impl Invocation {
             context: Arc::default(),
             cache: CacheMode::default(),
             page: None,
+            page_arguments: None,
             lineage: Lineage::default(),
             denied: false,
             key: None,

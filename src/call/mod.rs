@@ -34,7 +34,7 @@ pub use capture::{Capture, Digest, DigestKey, Received, WITHHELD};
 pub use charge::{Charge, Charged};
 pub use clock::Clock;
 pub use context::{Services, ToolContext, ToolSettings};
-pub use cut::{Cut, LONGEST_TEXT, cut};
+pub use cut::{Cut, LONGEST_TEXT, cut, may_be_cut};
 pub use definition::{Definition, EnvVar, Kind, NameError, Origin, ToolName};
 pub use error::{CallError, Failure, Violation};
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_KEPT};
@@ -42,7 +42,7 @@ pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;
 pub use kind::{ErrorKind, Source};
 pub use notes::{CacheStatus, Coercion, Earlier, LimitUsage, Meta, ModelUsage, Notes};
-pub use page::{Detail, Overflow, Page, Unit};
+pub use page::{Detail, Overflow, Page, PageArguments, Paging, Rest, Unit};
 pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
@@ -50,7 +50,7 @@ pub use progress::{Clean, Event, Listener, Progress, ProgressSink, Reporter};
 pub(crate) use redact::decode;
 pub use redact::{Redact, Torn, shorten};
 pub use result::{Answer, Content, RESULT_AS_ANSWER, Resource, ToolResult};
-pub use stored::{NotStored, StoredResults};
+pub use stored::{NotRead, NotStored, OwnResult, OwnResults, StoredResults};
 pub use subcalls::{LEVELS, Lineage, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, Wanted};
 pub use tool_error::ToolError;
 pub use trace::TraceContext;

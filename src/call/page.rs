@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::json::type_name;
+use super::error::Violation;
+use super::json::{JsonObject, type_name};
+use super::notes::Coercion;
 
 /// Which part of a long result a call asks for. A view: the tool runs, and its result is kept, as if nothing were said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, utoipa::ToSchema)]
@@ -18,6 +20,44 @@ pub struct Page {
     /// Items of a list, or characters of a text, to show: 1 to 100000.
     #[schema(required = false, minimum = 1, maximum = 100_000)]
     pub limit: Option<usize>,
+}
+
+/// Who asks for the parts of a tool's long results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Paging {
+    /// The program that makes the call, with `page`.
+    #[default]
+    Caller,
+    /// The model, too: the schema that it sees has `detail_level`, `offset` and `limit`.
+    Model,
+    /// The model, and every answer is one of several pages: for tools that read what is there already.
+    #[serde(rename(serialize = "model"), skip_deserializing)]
+    #[schema(ignore)]
+    Pages,
+}
+
+impl Paging {
+    /// The word used in manifests and answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Caller => "caller",
+            Self::Model | Self::Pages => "model",
+        }
+    }
+}
+
+/// The arguments by which a model asked for a part of a result.
+#[derive(Debug, Default, PartialEq)]
+pub struct PageArguments {
+    /// As they came, for the record.
+    pub written: JsonObject,
+    /// The part.
+    pub page: Page,
+    /// Texts that were read as numbers.
+    pub coercions: Vec<Coercion>,
+    /// What is wrong with them.
+    pub faults: Vec<Violation>,
 }
 
 /// How much of a long result is shown.
@@ -60,11 +100,11 @@ impl Page {
                 }
                 ("detail", _) => return Err("page.detail is a text: \"full\", or \"exploring\"".into()),
                 ("offset", value) => {
-                    let offset = whole(&value).and_then(|offset| usize::try_from(offset).ok());
+                    let offset = Self::whole(&value).and_then(|offset| usize::try_from(offset).ok());
                     page.offset = offset.ok_or("page.offset is a whole number from 0")?;
                 }
                 ("limit", value) => {
-                    let limit = whole(&value).filter(|limit| (1..=MAX_LIMIT).contains(limit));
+                    let limit = Self::whole(&value).filter(|limit| (1..=MAX_LIMIT).contains(limit));
                     let limit = limit.and_then(|limit| usize::try_from(limit).ok());
                     page.limit =
                         Some(limit.ok_or_else(|| format!("page.limit is a whole number from 1 to {MAX_LIMIT}"))?);
@@ -84,14 +124,14 @@ impl Page {
     pub fn is_further(&self) -> bool {
         self.detail == Detail::Full && self.offset > 0
     }
-}
 
-/// A number without a fraction, however it is written: to JSON Schema, `50.0` is an integer (2020-12, section 6.1.1).
-fn whole(value: &Value) -> Option<u64> {
-    // Above 2^53 not every whole number is a float.
-    const MOST: f64 = 9_007_199_254_740_992.0;
-    let float = || value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=MOST).contains(number));
-    value.as_u64().or_else(|| float().map(|number| number as u64))
+    /// A number without a fraction, however it is written: to JSON Schema, `50.0` is an integer (2020-12, section 6.1.1).
+    pub(crate) fn whole(value: &Value) -> Option<u64> {
+        // Above 2^53 not every whole number is a float.
+        const MOST: f64 = 9_007_199_254_740_992.0;
+        let float = || value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=MOST).contains(number));
+        value.as_u64().or_else(|| float().map(|number| number as u64))
+    }
 }
 
 /// What the lengths of a result are counted in.
@@ -118,6 +158,29 @@ pub struct Overflow {
     /// Where the next page begins; null on the last one, and where no pages were asked for.
     #[schema(required)]
     pub next_offset: Option<usize>,
+    /// What a model is told of the rest. Not part of an answer's `meta`.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub for_model: Rest,
+}
+
+/// How a model comes by the rest of a result.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Rest {
+    /// It does not: it is asked to narrow the call.
+    #[default]
+    Narrow,
+    /// The ledger keeps the result, so a tool that reads on can continue at this place; the tool's own hint, if it gave one.
+    Stored {
+        /// Items or characters to leave out.
+        offset: usize,
+        /// How to ask for less, in the tool's own words.
+        hint: Option<String>,
+    },
+    /// As these words say.
+    Said(String),
+    /// There is no more.
+    End,
 }
 
 #[cfg(test)]

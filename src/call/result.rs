@@ -5,9 +5,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::definition::ToolName;
 use super::invocation::InvocationId;
 use super::notes::Meta;
-use super::page::{Overflow, Unit};
+use super::page::{Overflow, Rest, Unit};
 
 /// One block of a result (MCP content block).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -91,6 +92,9 @@ pub struct ToolResult {
     /// The cache does not keep it, whatever the tool's policy.
     #[serde(skip)]
     pub not_cached: bool,
+    /// How to ask for less, for a model that is shown a part of this result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 impl ToolResult {
@@ -129,7 +133,14 @@ impl ToolResult {
         Self { not_cached: true, ..self }
     }
 
-    /// What it says beside its content.
+    /// The same result with a hint for the model, shown only if the result is cut: how to ask for less, in one sentence such as
+    /// "Narrow with a path filter."
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// What it says beside its content and its hint.
     pub(super) fn without_content(&self) -> Self {
         let Self { is_error, result_as_answer, not_cached, .. } = *self;
         Self { is_error, result_as_answer, not_cached, ..Self::default() }
@@ -188,12 +199,31 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What a model is shown of a part of a list, which must know that there is more; in a text that was cut a line
-    /// says so. `None`: what the tool said is enough.
-    pub fn with_overflow(&self) -> Option<Vec<Content>> {
-        let overflow = self.meta.overflow.as_ref().filter(|overflow| overflow.unit == Unit::Items)?;
-        let Overflow { shown, total, .. } = overflow;
-        let words = format!("[Only {shown} of {total} items are shown. If the rest matters, make a narrower call.]");
+    /// What a model is shown of a result that was cut: its part, and how to come by the rest. `reader`: the tool by which it may
+    /// read on in stored results, if there is one. `None`: the result is whole.
+    pub fn with_overflow(&self, reader: impl FnOnce() -> Option<ToolName>) -> Option<Vec<Content>> {
+        let overflow = self.meta.overflow.as_ref()?;
+        let Overflow { shown, total, unit, for_model, .. } = overflow;
+        let unit = match unit {
+            Unit::Items => "items",
+            Unit::Characters => "characters",
+        };
+        let rest = match for_model {
+            Rest::End => String::new(),
+            Rest::Said(words) => format!(" {words}"),
+            Rest::Narrow => format!(" {NARROW}"),
+            Rest::Stored { offset, hint } => {
+                let narrow = hint.as_deref().unwrap_or(NARROW);
+                match reader() {
+                    Some(reader) => format!(
+                        " {narrow} To read on call {reader} with {{\"invocation_id\": \"{}\", \"offset\": {offset}}}.",
+                        self.invocation
+                    ),
+                    None => format!(" {narrow}"),
+                }
+            }
+        };
+        let words = format!("[Only {shown} of {total} {unit} are shown.{rest}]");
         let ToolResult { content, structured_content, .. } = &*self.result;
         // Beside words, data that no words say would be left out.
         let is_said = content.iter().any(|block| matches!(block, Content::Text { .. }));
@@ -201,6 +231,9 @@ impl Answer {
         Some(content.iter().cloned().chain(data).chain([Content::text(words)]).collect())
     }
 }
+
+/// What is said where there is no better advice.
+const NARROW: &str = "If the rest matters, narrow the call.";
 
 #[cfg(test)]
 mod tests {
@@ -222,13 +255,14 @@ mod tests {
 
     fn result() -> impl Strategy<Value = ToolResult> {
         let data = prop::option::of(any::<(String, i64)>().prop_map(|(text, number)| json!({"n": [number, text]})));
-        (prop::collection::vec(content(), 0..4), data, any::<(bool, Option<bool>)>()).prop_map(
-            |(content, structured_content, (is_error, result_as_answer))| ToolResult {
+        (prop::collection::vec(content(), 0..4), data, any::<(bool, Option<bool>, Option<String>)>()).prop_map(
+            |(content, structured_content, (is_error, result_as_answer, hint))| ToolResult {
                 content,
                 structured_content,
                 is_error,
                 result_as_answer,
                 not_cached: false,
+                hint,
             },
         )
     }

@@ -1,4 +1,4 @@
-//! Stored results, as a tool may ask for them.
+//! Stored results and results on record, as a tool may ask for them.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use super::context::ToolContext;
 use super::error::Violation;
+use super::invocation::InvocationId;
 use super::json::JsonObject;
 use super::result::ToolResult;
 
@@ -43,4 +44,40 @@ pub enum NotStored {
     Unfit(Vec<Violation>),
     /// Nothing of that call: never made, said no, expired or purged.
     Nothing,
+}
+
+/// What calls answered before, for whoever made them. A tool finds it as `context.service::<Arc<dyn OwnResults>>()`.
+#[async_trait]
+pub trait OwnResults: Send + Sync {
+    /// What this call answered, if whoever called the asking tool made it. Nothing runs.
+    ///
+    /// # Errors
+    /// Why there is nothing.
+    async fn read(&self, asking: &ToolContext, id: InvocationId) -> Result<OwnResult, NotRead>;
+}
+
+/// What a call answered.
+#[derive(Debug)]
+pub struct OwnResult {
+    /// The call whose row holds the result: another one, where a stored result was the answer.
+    pub origin: InvocationId,
+    /// All of the result.
+    pub result: ToolResult,
+}
+
+/// Why there is no result of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotRead {
+    /// No such call of this caller is on record.
+    Unknown,
+    /// The request denies the tool that was called.
+    Denied,
+    /// The call has not ended.
+    Open,
+    /// The call failed, so no tool has answered.
+    Failed,
+    /// The result was not kept, or is not kept any more.
+    NotKept,
+    /// The ledger cannot be read.
+    Unavailable,
 }

@@ -13,6 +13,7 @@ fn definition(name: &str, input_schema: Value) -> Definition {
         output_schema: None,
         annotations: JsonObject::new(),
         result_as_answer: false,
+        paging: crate::call::Paging::Caller,
         tags: Vec::new(),
         aliases: Vec::new(),
         env: Vec::new(),

@@ -9,7 +9,7 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, SchemaFormat, Type};
 use utoipa::openapi::{KnownFormat, Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::call::{CacheScope, Capture, Effect, Idempotency, Limit, OnDisconnect};
+use crate::call::{CacheScope, Capture, Effect, Idempotency, Limit, OnDisconnect, Paging};
 
 /// Spellings of a duration that every client can make. The service takes more of them, `2min 30sec` say; none that fits
 /// is refused: three parts are less than the ten years that [`LONGEST_TIME`](crate::call::units::LONGEST_TIME) has.
@@ -103,6 +103,8 @@ pub(super) struct RegisteredTool {
     tags: Vec<String>,
     /// The result is the agent's final answer.
     result_as_answer: Option<bool>,
+    /// Who asks for the parts of long results. Default: caller.
+    paging: Option<Paging>,
     /// What may be repeated and cached. Default: write.
     effect: Option<Effect>,
     /// Time for one try.

@@ -21,6 +21,7 @@ use super::wire::{InvocationView, InvokeAnswer};
 use crate::call::units::Time;
 use crate::call::{Answer, Caller, Digest, ErrorKind, InvocationId};
 use crate::ledger::{AttemptRow, End, Found, LISTED_ARGUMENTS, Query, Row, State as CallState, Unreadable};
+use crate::recorded;
 use crate::registry::Registry;
 
 /// Calls on a page when nobody says otherwise.
@@ -284,34 +285,10 @@ async fn look(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<
 
 /// A call that this caller may see, with what was said by the one it was answered from.
 pub(super) async fn find(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<Found, ApiError> {
-    let shared = registry.shared();
-    let running = shared.running.get(id);
-    if running.is_some() {
-        // Its failed tries are written behind; whoever asks after an answer should see them.
-        let _ = shared.ledger.flush().await;
-    }
-    let found = shared.ledger.get(id).await?;
-    let mut found = match (running, found) {
-        (Some(row), found) => {
-            let (attempts, origin_result) =
-                found.map(|found| (found.attempts, found.origin_result)).unwrap_or_default();
-            Found { row: Row::clone(&row), attempts, origin_result }
-        }
-        (None, Some(found)) => found,
-        (None, None) => return Err(missing_or_shared(registry, caller, id).await),
+    let Some(found) = recorded::find(registry.shared(), id).await? else {
+        return Err(missing_or_shared(registry, caller, id).await);
     };
-    if !may_see(caller, &found.row) {
-        return Err(missing());
-    }
-    found.origin_result = match (found.origin_result.take(), found.row.origin) {
-        // Under way while the row was read: still there, or committed by now.
-        (None, Some(origin)) => match shared.running.get(origin) {
-            Some(row) => row.result.clone(),
-            None => shared.ledger.get(origin).await?.and_then(|found| found.row.result),
-        },
-        (stored, _) => stored,
-    };
-    Ok(found)
+    if may_see(caller, &found.row) { Ok(found) } else { Err(missing()) }
 }
 
 /// What was answered, put together again from the row; or what stands for it.

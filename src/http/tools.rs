@@ -156,7 +156,7 @@ pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) 
     let usage = registry.used(entry, caller).await?;
     let detail = ToolDetail {
         tool: view(entry),
-        policy: PolicyView::new(&entry.policy, entry.is_enabled()),
+        policy: PolicyView::new(&entry.policy, entry.definition.paging, entry.is_enabled()),
         usage: usage.iter().map(Charged::usage).collect(),
         env: entry.definition.env.iter().map(EnvView::from).collect(),
         breaker: entry.breaker().map(|breaker| breaker.state.as_str()),
@@ -275,7 +275,7 @@ pub(super) async fn validate(
 ) -> Result<Json<Validated>, ApiError> {
     let entry = resolve_allowed(&catalog, &name, &caller)?;
     let request = reserved.read(|| InvokeRequest::read(body)).await?;
-    match entry.rules.fit(request.arguments, None).await {
+    match entry.rules.fit_shown(request.arguments, None).await {
         Ok(fitting) => Ok(Json(Validated { valid: true, arguments: fitting.arguments, coercions: fitting.coercions })),
         Err(error) => Err(ApiError::Call { failure: Failure::from(&error), invocation: None }),
     }

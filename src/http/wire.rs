@@ -12,8 +12,8 @@ use super::documented;
 use super::problem::ApiError;
 use crate::call::{
     Answer, CacheMode, CacheScope, CacheStatus, Capture, Coercion, Content, Definition, Digest, Effect, EnvVar,
-    ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, Page, ToolName,
-    Truncated, fields, json as strict,
+    ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, Page, Paging,
+    ToolName, Truncated, fields, json as strict,
 };
 use crate::catalog::{Entry, definition_hash};
 use crate::ledger::{Row, State};
@@ -275,12 +275,14 @@ pub(super) struct PolicyView {
     pub repeatable: bool,
     /// No coercion.
     pub strict: bool,
+    /// Who asks for the parts of long results.
+    pub paging: Paging,
     /// Whether it is on.
     pub enabled: bool,
 }
 
 impl PolicyView {
-    pub(super) fn new(policy: &crate::call::Policy, enabled: bool) -> Self {
+    pub(super) fn new(policy: &crate::call::Policy, paging: Paging, enabled: bool) -> Self {
         let text = |duration: Duration| humantime::format_duration(duration).to_string();
         Self {
             effect: policy.effect,
@@ -305,6 +307,7 @@ impl PolicyView {
             capture: policy.capture.unwrap_or_default(),
             repeatable: policy.repeatable,
             strict: policy.strict,
+            paging,
             enabled,
         }
     }

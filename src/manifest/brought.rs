@@ -15,7 +15,7 @@ use crate::call::{Kind, NameError, Policy, ToolName};
 use crate::tools::{StandIn, Tool};
 
 /// Of the keys of a tool, those that a source's tool has beside its policy: the rest comes with the source.
-const OF_TOOLS: [&str; 5] = ["description", "aliases", "tags", "annotations", "result_as_answer"];
+const OF_TOOLS: [&str; 6] = ["description", "aliases", "tags", "annotations", "result_as_answer", "paging"];
 
 impl ToolReader<'_> {
     /// Replaces references below `node`.
@@ -100,6 +100,7 @@ impl ToolReader<'_> {
             tags: tool.definition.tags.clone(),
             annotations: tool.definition.annotations.clone(),
             result_as_answer,
+            paging: tool.definition.paging,
         };
         (!self.has_errors_since(before)).then_some((rules, tool))
     }

@@ -23,7 +23,7 @@ use crate::tools::python::{Interpreter, ModulePath, ModuleSettings};
 /// For a worker to have loaded its module, unless it is said: imports of large libraries take many seconds.
 const START_TIME: Duration = Duration::from_secs(60);
 /// Keys that say what runs.
-const RUNS: [&str; 6] = ["module", "interpreter", "requirements", "object", "init", "environment"];
+const RUNS: [&str; 7] = ["module", "interpreter", "requirements", "object", "share", "init", "environment"];
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -35,6 +35,7 @@ struct ModuleEntry {
     prefix: String,
     functions: Option<Vec<String>>,
     object: Option<String>,
+    share: bool,
     init: Option<JsonObject>,
     environment: BTreeMap<String, String>,
     start_timeout: Option<Time>,
@@ -96,6 +97,13 @@ impl ToolReader<'_> {
         if init.is_some() && object.is_none() {
             checks.error("init", "these are arguments for a class, and `object` names none; add it, or leave init out");
         }
+        if said.share && object.is_none() {
+            checks
+                .error("share", "it is an object that is shared, and `object` names none; add it, or leave share out");
+        }
+        if said.share && workers.is_some_and(|workers| workers > 1) {
+            checks.error("workers", "`share: true` keeps one object in one process: leave workers out, or share");
+        }
         if object.as_ref().is_some_and(|object| object.trim().is_empty()) {
             checks.error("object", "the name of a class in the module is expected here");
         }
@@ -147,6 +155,7 @@ impl ToolReader<'_> {
             workers: workers.unwrap_or(1).max(1),
             functions,
             object,
+            share: said.share,
             init: init.unwrap_or_default(),
             environment: said.environment,
             workdir: absolute(self.base),
@@ -206,6 +215,7 @@ mod tests {
                 workers: 2,
                 functions: Some(vec!["f".into()]),
                 object: Some("C".into()),
+                share: false,
                 init: serde_json::from_str(r#"{"url": "value-of-key", "n": 1}"#).unwrap(),
                 environment: [("K".to_owned(), "value-of-key".to_owned())].into(),
                 workdir: "/etc/crib".into(),
@@ -259,6 +269,11 @@ mod tests {
             ("{module: tools/m.py, workers: -1}", "python_modules.m.workers: invalid value"),
             ("{module: tools/m.py, functions: []}", "python_modules.m.functions: names no function"),
             ("{module: tools/m.py, init: {a: 1}}", "python_modules.m.init: these are arguments for a class"),
+            ("{module: tools/m.py, share: true}", "python_modules.m.share: it is an object that is shared"),
+            (
+                "{module: tools/m.py, object: C, share: true, workers: 2}",
+                "python_modules.m.workers: `share: true` keeps one",
+            ),
             ("{module: tools/m.py, objekt: C}", "python_modules.m.objekt: unknown key, did you mean object?"),
             ("{module: tools/m.py, start_timeout: 0s}", "python_modules.m.start_timeout: in no time"),
             ("{module: tools/m.py, start_timeout: soon}", "python_modules.m.start_timeout"),

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::call::units::{Size, Time};
-use crate::call::{CacheScope, Capture, Effect, EnvVar, Idempotency, Limit, OnDisconnect};
+use crate::call::{CacheScope, Capture, Effect, EnvVar, Idempotency, Limit, OnDisconnect, Paging};
 use crate::ledger::Durability;
 
 /// `server:`
@@ -116,6 +116,7 @@ pub(super) struct DefinitionEntry {
     pub(super) tags: Vec<String>,
     pub(super) env: Vec<EnvVar>,
     pub(super) result_as_answer: Option<bool>,
+    pub(super) paging: Option<Paging>,
 }
 
 /// A native tool's own keys.

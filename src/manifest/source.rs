@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::call::{JsonObject, Policy, ToolName};
+use crate::call::{JsonObject, Paging, Policy, ToolName};
 use crate::pins::ServerPins;
 use crate::tools::SourceSettings;
 
@@ -52,6 +52,8 @@ pub struct ToolRules {
     pub annotations: JsonObject,
     /// In the place of the source's own.
     pub result_as_answer: Option<bool>,
+    /// Who asks for the parts of long results.
+    pub paging: Paging,
 }
 
 impl DeclaredSource {

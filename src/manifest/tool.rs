@@ -16,10 +16,10 @@ use super::sections::{DefinitionEntry, NativeEntry, PolicyEntry};
 use crate::call::canonical::canonical;
 use crate::call::json::{digest, pointer_token, pointer_tokens};
 use crate::call::{
-    CachePolicy, CacheWhen, Concurrency, Effect, EnvVar, Kind, NameError, Origin, Policy, RetryPolicy, ToolName,
+    CachePolicy, CacheWhen, Concurrency, Effect, EnvVar, Kind, NameError, Origin, Paging, Policy, RetryPolicy, ToolName,
 };
 use crate::expression;
-use crate::schema::{Schema, SchemaFault};
+use crate::schema::{PageFields, Schema, SchemaFault};
 use crate::tools::{BuildContext, Clients, ConfigFault, Databases, Tool, builtin, kinds};
 
 /// Reads tools of one file.
@@ -369,6 +369,11 @@ impl ToolReader<'_> {
         definition.tags.extend(said.tags);
         definition.env.extend(said.env);
         definition.result_as_answer = said.result_as_answer.unwrap_or(definition.result_as_answer);
+        // A tool that has pages of its own keeps them.
+        definition.paging = said.paging.filter(|_| definition.paging != Paging::Pages).unwrap_or(definition.paging);
+        if let Err(fault) = PageFields::of(definition.paging, &definition.input_schema) {
+            self.findings.error(node, &["paging".to_owned()], under, fault.message);
+        }
     }
 
     /// The policy: the entry's word, else what the tool brings of its own, else the manifest's defaults.

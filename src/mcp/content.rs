@@ -10,9 +10,11 @@ use serde_json::{Value, json};
 
 use super::failure::{self, Refused};
 use crate::call::{
-    Answer, CacheStatus, CallError, Content, Effect, InvocationId, JsonObject, RESULT_AS_ANSWER, Resource,
+    Answer, CacheStatus, CallError, Caller, Content, Effect, InvocationId, JsonObject, RESULT_AS_ANSWER, Resource,
+    ToolName,
 };
 use crate::catalog::Entry;
+use crate::registry::Registry;
 
 /// Says who answers, in every result since 2026-07-28.
 pub(super) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
@@ -38,13 +40,15 @@ impl<'a> Reply<'a> {
     /// # Errors
     /// For failures that are none of a tool's: as `failure.rs` has it.
     pub fn of(
-        entry: &Entry,
+        registry: &Registry,
+        (entry, caller): (&Entry, &Caller),
         id: InvocationId,
         called: &'a Result<Answer, CallError>,
         modern: bool,
     ) -> Result<Self, Refused> {
+        let reader = || registry.catalog().reader(caller, |_| true);
         let mut reply = match called {
-            Ok(answer) => Self::answer(entry, answer, modern),
+            Ok(answer) => Self::answer(entry, answer, reader, modern),
             Err(error) => Self::failure(error, entry.policy.effect, Some(id))?,
         };
         reply.complete(modern);
@@ -74,9 +78,9 @@ impl<'a> Reply<'a> {
         }
     }
 
-    fn answer(entry: &Entry, answer: &'a Answer, modern: bool) -> Self {
+    fn answer(entry: &Entry, answer: &'a Answer, reader: impl FnOnce() -> Option<ToolName>, modern: bool) -> Self {
         let result = &*answer.result;
-        let content = match answer.with_overflow() {
+        let content = match answer.with_overflow(reader) {
             Some(content) => Cow::Owned(content),
             None => Cow::Borrowed(&*result.content),
         };

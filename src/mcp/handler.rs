@@ -215,7 +215,7 @@ impl ServerHandler for Handler {
         };
         let id = invocation.id;
         let called = self.call(&entry, invocation, &guest, &context).await;
-        told(Reply::of(&entry, id, &called, modern))
+        told(Reply::of(&self.registry, (&entry, &guest.caller), id, &called, modern))
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {

@@ -3,6 +3,7 @@
 //! Above all that may refuse, so that refusals are rows too. When the caller leaves, the handler's future is dropped; the call itself
 //! then goes on in a task of its own, stops the tool or lets it finish, and writes the row.
 
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -163,6 +164,14 @@ fn was_tried(notes: &Notes) -> bool {
 impl Shared {
     fn received(&self, invocation: &Invocation) -> Received {
         let arguments = self.schema.recordable(&invocation.arguments);
+        let arguments = match &invocation.page_arguments {
+            None => arguments,
+            Some(page) => {
+                let mut all = arguments.into_owned();
+                all.extend(page.written.clone());
+                Cow::Owned(all)
+            }
+        };
         match &self.digests {
             None => Received::whole(&arguments),
             Some(key) => Received::Digest(key.digest(&*arguments)),
@@ -210,7 +219,9 @@ impl Shared {
             Err(error) if keeps_key => Err(self.kept(id, &error)),
             outcome => outcome,
         };
-        let mut row = self.row(&invocation, &outcome, state, &meta, notes.origin);
+        // Who asks again with the call's key is answered from its own row.
+        let origin = notes.origin.filter(|_| !notes.reserved);
+        let mut row = self.row(&invocation, &outcome, state, &meta, origin);
         if notes.reserved {
             let end = invocation.started_at.checked_add(duration.saturating_add(KEY_KEPT)).unwrap_or(Row::FOREVER);
             row = row.claiming(notes.fingerprint.as_ref(), keeps_key.then_some(end));

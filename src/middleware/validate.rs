@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use super::validation::{NotValidated, ValidationPool, is_small_object};
-use crate::call::{CallError, Coercion, Invocation, JsonObject, Unreadable, Violation};
-use crate::schema::{self, INLINE_STEPS, Meter, Schema, Unfit};
+use crate::call::{CallError, Coercion, Invocation, JsonObject, PageArguments, Unreadable, Violation};
+use crate::schema::{self, INLINE_STEPS, Meter, PageFields, Schema, Unfit};
 use crate::tools::Runner;
 
 /// Told to a caller whose arguments found no place to be validated.
@@ -27,6 +27,8 @@ pub struct ArgumentRules {
     pub runner: Arc<dyn Runner>,
     /// No coercion.
     pub strict: bool,
+    /// The parameters by which a model asks for a part of the result; they are no arguments of the tool.
+    pub pages: Option<PageFields>,
     /// Where large arguments are validated.
     pub validations: ValidationPool,
     /// The longest that validation may take where the call has no deadline.
@@ -43,6 +45,23 @@ pub struct Fitting {
 }
 
 impl ArgumentRules {
+    /// Takes out of arguments what asks for a part of the result.
+    pub fn take_page(&self, arguments: &mut JsonObject) -> Option<PageArguments> {
+        self.pages.as_ref()?.take(arguments, self.strict)
+    }
+
+    /// [`ArgumentRules::fit`] for arguments as a model writes them: with what asks for a part of the result, which is checked and
+    /// left out.
+    ///
+    /// # Errors
+    /// As [`ArgumentRules::fit`].
+    pub async fn fit_shown(&self, mut arguments: JsonObject, deadline: Option<Instant>) -> Result<Fitting, CallError> {
+        match self.take_page(&mut arguments) {
+            None => self.fit(arguments, deadline).await,
+            Some(page) => with_page(self.fit(arguments, deadline).await, &page),
+        }
+    }
+
     /// Fits arguments, or says everything that is wrong with them. Ends with the call's time: at `deadline`, or after the
     /// tool's timeout. Arguments that do not fit are dropped where they were validated.
     ///
@@ -91,6 +110,22 @@ impl ArgumentRules {
     }
 }
 
+/// What was said of arguments, and what is wrong with those that asked for a page.
+fn with_page(fitted: Result<Fitting, CallError>, page: &PageArguments) -> Result<Fitting, CallError> {
+    match fitted {
+        Ok(mut fitting) if page.faults.is_empty() => {
+            fitting.coercions.extend(page.coercions.iter().cloned());
+            Ok(fitting)
+        }
+        Ok(_) => Err(CallError::InvalidArguments(page.faults.clone())),
+        Err(CallError::InvalidArguments(mut violations)) => {
+            violations.extend(page.faults.iter().cloned());
+            Err(CallError::InvalidArguments(violations))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// See the module.
 pub struct Validate(Arc<ArgumentRules>);
 
@@ -111,7 +146,12 @@ impl Around for Validate {
         }
         // No layer above keeps them.
         let arguments = Arc::unwrap_or_clone(std::mem::take(&mut invocation.arguments));
-        let fitting = self.0.fit(arguments, invocation.deadline).await.map_err(|error| match error {
+        let fitted = self.0.fit(arguments, invocation.deadline).await;
+        let fitted = match &invocation.page_arguments {
+            None => fitted,
+            Some(page) => with_page(fitted, page),
+        };
+        let fitting = fitted.map_err(|error| match error {
             // Measured from the call's beginning, as in the other layers.
             CallError::DeadlineExceeded { started, .. } if invocation.deadline.is_some() => {
                 CallError::DeadlineExceeded { after: invocation.allowed(), started }

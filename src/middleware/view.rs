@@ -14,7 +14,11 @@ use tokio::time::Instant;
 use tower::{Layer, Service};
 
 use super::output::OutputCheck;
-use crate::call::{Answer, CacheStatus, CallError, Cut, Detail, Invocation, LONGEST_TEXT, Page, Unit, cut};
+use super::validate::ArgumentRules;
+use crate::call::{
+    Answer, CacheStatus, CallError, Cut, Detail, Invocation, LONGEST_TEXT, Overflow, Page, Paging, Rest, Unit, cut,
+    may_be_cut,
+};
 
 /// A part of a result is held against the output schema for so long: it is no more than was held against it before.
 const LONGEST_JUDGED: Duration = Duration::from_secs(5);
@@ -25,6 +29,9 @@ pub struct ViewLayer(Arc<View>);
 
 /// How one tool's results are shown.
 struct View {
+    paging: Paging,
+    /// Knows the arguments by which a model asks for a page.
+    rules: Arc<ArgumentRules>,
     /// What structured content has to fit, also when it is cut.
     output: Option<OutputCheck>,
     /// Characters of a text that are shown whole.
@@ -34,11 +41,16 @@ struct View {
 }
 
 impl ViewLayer {
-    /// Shows results of a tool with this output schema. `max_output`: what the operator raised the longest result to,
-    /// in bytes; texts of that length were asked for. `is_kept`: the ledger holds the results.
-    pub fn new(output: Option<OutputCheck>, max_output: Option<usize>, is_kept: bool) -> Self {
-        let longest = max_output.unwrap_or_default().max(LONGEST_TEXT);
-        Self(Arc::new(View { output, longest, is_kept }))
+    /// Shows results of a tool with these rules and this output schema. Where the operator raised the longest result, texts of that
+    /// length were asked for. `is_kept`: the ledger holds the results.
+    pub fn new(paging: Paging, rules: &Arc<ArgumentRules>, output: Option<OutputCheck>, is_kept: bool) -> Self {
+        let longest = rules.runner.max_output().unwrap_or_default().max(LONGEST_TEXT);
+        Self(Arc::new(View { paging, rules: rules.clone(), output, longest, is_kept }))
+    }
+
+    /// Characters of a text that are shown whole.
+    pub fn longest(&self) -> usize {
+        self.0.longest
     }
 }
 
@@ -70,7 +82,10 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, invocation: Invocation) -> Self::Future {
+    fn call(&mut self, mut invocation: Invocation) -> Self::Future {
+        if self.view.rules.pages.is_some() {
+            self.view.read_page(&mut invocation);
+        }
         let (view, page, is_keyed) = (self.view.clone(), invocation.page.unwrap_or_default(), invocation.key.is_some());
         let call = self.inner.call(invocation);
         async move { Ok(view.of(call.await?, page, is_keyed).await) }.boxed()
@@ -78,7 +93,21 @@ where
 }
 
 impl View {
+    /// What the model's own arguments ask for goes before what the request says.
+    fn read_page(&self, invocation: &mut Invocation) {
+        if let Some(asked) = self.rules.take_page(Arc::make_mut(&mut invocation.arguments)) {
+            invocation.page = Some(asked.page);
+            invocation.page_arguments = Some(Arc::new(asked));
+        }
+    }
+
     async fn of(&self, mut answer: Answer, page: Page, is_keyed: bool) -> Answer {
+        // What says that there is nothing to read on in is no part of anything.
+        let is_short = || !may_be_cut(&answer.result, None, self.longest);
+        let page = match self.paging == Paging::Pages && answer.result.is_error && is_short() {
+            true => Page::default(),
+            false => page,
+        };
         let Some(cut) = cut(&answer.result, page, self.longest) else { return answer };
         if let Some(misfit) = self.misfit(&cut).await {
             answer
@@ -87,9 +116,49 @@ impl View {
                 .push(format!("the result is whole: a part of its list would break output_schema ({misfit})"));
             return answer;
         }
-        answer.meta.overflow = Some(cut.overflow(self.hint(&cut, page, &answer, is_keyed)));
+        let own = answer.result.hint.as_deref();
+        let mut overflow = match self.words(&cut, page) {
+            Some(words) => {
+                let words = with_own(words, own);
+                Overflow { for_model: Rest::Said(words.clone()), ..cut.overflow(words) }
+            }
+            None => {
+                let hint = with_own(self.hint(&cut, page, &answer, is_keyed), own);
+                Overflow { for_model: self.rest(&cut, page, own), ..cut.overflow(hint) }
+            }
+        };
+        if is_last(&cut, page) {
+            overflow.for_model = Rest::End;
+        }
+        answer.meta.overflow = Some(overflow);
         answer.result = Arc::new(cut.result);
         answer
+    }
+
+    /// How a model that asks for pages itself comes by the rest; `None` where it cannot.
+    fn words(&self, cut: &Cut, page: Page) -> Option<String> {
+        let fields = self.rules.pages.as_ref().filter(|fields| fields.has_offset())?;
+        if is_last(cut, page) {
+            return Some(end(cut));
+        }
+        let detail = if self.paging == Paging::Pages { "" } else { "\"detail_level\": \"full\", " };
+        let limit = page.limit.filter(|_| fields.has_limit());
+        let limit = limit.map_or_else(String::new, |limit| format!(", \"limit\": {limit}"));
+        let what = match page.detail {
+            Detail::Full => "the next page",
+            Detail::Exploring => "the rest",
+        };
+        let next = next_place(cut, page);
+        Some(format!("For {what} call this tool again with the same arguments and {detail}\"offset\": {next}{limit}."))
+    }
+
+    /// How another model comes by it.
+    fn rest(&self, cut: &Cut, page: Page, own: Option<&str>) -> Rest {
+        match (self.is_kept, own) {
+            (true, own) => Rest::Stored { offset: next_place(cut, page), hint: own.map(str::to_owned) },
+            (false, Some(own)) => Rest::Said(own.to_owned()),
+            (false, None) => Rest::Narrow,
+        }
     }
 
     /// Why this part is not what the tool promises; one that says no promises nothing. A part that cannot be judged in
@@ -101,13 +170,9 @@ impl View {
         output.misfit(&part, Instant::now() + LONGEST_JUDGED).await.unwrap_or_default()
     }
 
-    /// How to come by what is not shown.
+    /// How a program comes by what is not shown.
     fn hint(&self, cut: &Cut, page: Page, answer: &Answer, is_keyed: bool) -> String {
         let Cut { shown, total, next_offset, .. } = *cut;
-        let unit = match cut.unit {
-            Unit::Items => "items",
-            Unit::Characters => "characters",
-        };
         let route = self.is_kept.then(|| format!("GET /invocations/{}/result", answer.invocation));
         let is_cached = !matches!(answer.meta.cache, CacheStatus::Off | CacheStatus::Bypass);
         // Where the next page can be had without the tool: its stored result, or the one that its key stands for.
@@ -130,8 +195,7 @@ impl View {
                     ways => format!("For the next page {ways}."),
                 }
             }
-            (Detail::Full, None) if shown == 0 => format!("Behind the end: there are {total} {unit}."),
-            (Detail::Full, None) => "This is the last page.".into(),
+            (Detail::Full, None) => end(cut),
             (Detail::Exploring, _) => {
                 let what = match cut.unit {
                     Unit::Items => "These are the first items",
@@ -139,9 +203,45 @@ impl View {
                 };
                 match ways("\"page\": {\"detail\": \"full\"}".into(), String::new()) {
                     ways if ways.is_empty() => format!("{what}: ask for less at once."),
-                    ways => format!("{what}: ask for less at once, or for all {total} {unit} {ways}."),
+                    ways => format!("{what}: ask for less at once, or for all {total} {} {ways}.", unit(cut)),
                 }
             }
         }
+    }
+}
+
+/// Whether nothing follows.
+fn is_last(cut: &Cut, page: Page) -> bool {
+    page.detail == Detail::Full && cut.next_offset.is_none()
+}
+
+/// Where the part begins that was not shown; of a text of which both ends were, its middle.
+fn next_place(cut: &Cut, page: Page) -> usize {
+    match (page.detail, cut.unit) {
+        (Detail::Full, _) => cut.next_offset.unwrap_or(cut.total),
+        (Detail::Exploring, Unit::Items) => cut.shown,
+        (Detail::Exploring, Unit::Characters) => cut.shown.div_ceil(2),
+    }
+}
+
+fn end(cut: &Cut) -> String {
+    match cut.shown {
+        0 => format!("Behind the end: there are {} {}.", cut.total, unit(cut)),
+        _ => "This is the last page.".into(),
+    }
+}
+
+fn unit(cut: &Cut) -> &'static str {
+    match cut.unit {
+        Unit::Items => "items",
+        Unit::Characters => "characters",
+    }
+}
+
+/// Our words, and then those of the tool.
+fn with_own(words: String, own: Option<&str>) -> String {
+    match own {
+        Some(own) => format!("{words} {own}"),
+        None => words,
     }
 }

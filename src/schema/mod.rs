@@ -11,6 +11,7 @@ mod graph;
 mod hostile_tests;
 mod meter;
 mod metered;
+mod page_fields;
 mod patterns;
 mod references;
 #[cfg(test)]
@@ -22,3 +23,4 @@ pub use components::{components, identifier, standalone};
 pub use explain::too_much;
 pub use meter::{INLINE_STEPS, MAX_STEPS, Meter, Stop};
 pub use metered::weight;
+pub use page_fields::PageFields;

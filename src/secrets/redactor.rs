@@ -128,6 +128,9 @@ impl Redactor {
         if let Some(value) = &mut result.structured_content {
             replace_in(&self.forms, value);
         }
+        if let Some(hint) = &mut result.hint {
+            self.string(hint);
+        }
     }
 
     /// All that must not be seen of a text, in order.

@@ -89,6 +89,11 @@ pub trait Runner: Send + Sync + 'static {
         None
     }
 
+    /// Whether it reads on in results that are on record, so that a model may be sent to it for the rest of one.
+    fn reads_results(&self) -> bool {
+        false
+    }
+
     /// Whether results may be stored at all. What a tool says of other stored results is theirs: it ends with them, and
     /// is for nobody else.
     fn keeps(&self) -> bool {

@@ -10,9 +10,11 @@ use serde_json::{Value, json};
 use super::Runner;
 use crate::call::{
     CachePolicy, CacheScope, CacheWhen, Capture, Concurrency, Definition, Effect, EnvVar, Idempotency, JsonObject,
-    Kind, Limit, NameError, OnDisconnect, Origin, Policy, RetryPolicy, Services, ToolName, ToolResult, ToolSettings,
+    Kind, Limit, NameError, OnDisconnect, Origin, Paging, Policy, RetryPolicy, Services, ToolName, ToolResult,
+    ToolSettings,
 };
 use crate::environment::Environment;
+use crate::schema::PageFields;
 
 /// A named thing that a model may call: definition, policy and runner.
 ///
@@ -109,6 +111,7 @@ impl Tool<()> {
                 output_schema: None,
                 annotations: JsonObject::new(),
                 result_as_answer: false,
+                paging: Paging::Caller,
                 tags: Vec::new(),
                 aliases: Vec::new(),
                 env: Vec::new(),
@@ -185,6 +188,24 @@ impl Tool {
         };
         let values = self.settings.env.iter().filter(move |(name, value)| !is_default(name, value));
         values.map(|(_, value)| value).chain(&self.settings.secrets).map(String::as_str)
+    }
+
+    /// Adds the parameters by which a model asks for pages to the schema that callers see. What is returned knows them; `None`:
+    /// there are none.
+    ///
+    /// # Errors
+    /// [`BuildError::Schema`]: the tool has one of their names for something else.
+    pub(crate) fn show_page_fields(&mut self) -> Result<Option<PageFields>, BuildError> {
+        let Definition { paging, input_schema, .. } = &mut self.definition;
+        let pages = PageFields::of(*paging, input_schema).map_err(|fault| BuildError::Schema {
+            tool: self.definition.name.to_string(),
+            schema: "input_schema",
+            message: fault.to_string(),
+        })?;
+        if let Some(pages) = &pages {
+            self.definition.input_schema = Arc::new(pages.shown(&self.definition.input_schema));
+        }
+        Ok(pages)
     }
 
     /// Whether a call could be tried: it is on, it is what was approved, and what runs it is there.
@@ -329,6 +350,21 @@ impl<R> Tool<R> {
     /// Marks results as the agent's final answer.
     pub fn result_as_answer(mut self) -> Self {
         self.definition.result_as_answer = true;
+        self
+    }
+
+    /// Says who asks for the parts of long results. [`Paging::Model`]: the schema that a model sees has `detail_level`, `offset` and
+    /// `limit` beside the tool's own parameters. The tool does not see them, unless it declares them itself. Default: the program
+    /// that makes the call.
+    pub fn paging(mut self, paging: Paging) -> Self {
+        self.definition.paging = paging;
+        self
+    }
+
+    /// The folder that the tool works in: `ToolContext::workdir`. A service that is shared can give another for each call, as
+    /// [`ToolContext::service`](crate::ToolContext::service) shows.
+    pub fn workdir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.settings.workdir = Some(folder.into());
         self
     }
 

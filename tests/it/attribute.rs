@@ -48,6 +48,7 @@ struct Notes(Vec<&'static str>);
     repeatable,
     strict,
     result_as_answer,
+    paging = "model",
     tags = ["notes", "search"],
     aliases = ["search_notes"],
     env(name = "TOOLCRIB_TEST_NOT_SET", description = "A place", default = "here"),
@@ -93,7 +94,7 @@ async fn definition_comes_from_the_function() {
     assert_eq!(input["required"], json!(["word"]));
     assert_eq!(input["additionalProperties"], false);
     let properties = &input["properties"];
-    assert_eq!(properties.as_object().unwrap().len(), 4, "the context is no parameter: {properties}");
+    assert_eq!(properties.as_object().unwrap().len(), 7, "four, three of paging, and no context: {properties}");
     assert_eq!(properties["word"], json!({"type": "string", "description": "A word of the title"}));
     let most = &properties["most"];
     assert_eq!((&most["default"], &most["minimum"], &most["maximum"]), (&json!(10), &json!(1), &json!(50)), "{most}");
@@ -116,7 +117,7 @@ async fn settings_are_those_of_the_attribute() {
             "cache": {"ttl": "5m", "scope": "shared", "context": ["tenant"], "when": "a function"},
             "concurrency": {"max": 4, "queue": 8, "wait": "250ms", "per_caller": 2},
             "on_disconnect": "finish", "idempotency": "off", "capture": "digest", "repeatable": true, "strict": true,
-            "enabled": true,
+            "paging": "model", "enabled": true,
         })
     );
     assert_eq!(shown["name"], "find_notes");

@@ -23,8 +23,9 @@ mod log; // the event of each call, and the ids of requests
 mod long_work; // streams of events, calls that are looked up
 mod mcp; // MCP without sessions: 2026-07-28
 mod mcp_sessions; // MCP with sessions: 2025-03-26 to 2025-11-25
-mod messages; // a model's tool calls in, its results out
+mod messages;
 mod metrics; // what GET /metrics says after known traffic
+mod model_pages; // a model's tool calls in, its results out
 mod modules; // Python modules of the manifest: policies, reload, what is kept
 mod names; // which names find which tool
 mod openapi; // the committed document, and what is served to whom

@@ -231,3 +231,21 @@ def test_settings_that_have_no_effect_are_said(tmp_path):
     done = cli("check", cwd=tmp_path)
     assert done.returncode == 64 and ":4:5: warning: tools.read_cache.cache: " in done.stdout + done.stderr, done
     assert "tools.add_image.with.rot" in done.stdout + done.stderr and "root" in done.stdout + done.stderr, done
+
+
+def test_denied_files_are_not_read(start, tmp_path):
+    folder = tmp_path / "files"
+    (folder / ".git").mkdir(parents=True)
+    for name in (".env", ".git/config", "server.pem", "notes.md"):
+        (folder / name).write_text("very-secret words")
+    (folder / "link.txt").symlink_to(".env")
+    read = lambda **more: {"kind": "native", "use": "read_file", "with": {"root": str(folder), **more}}  # noqa: E731
+    crib = start({"tools": {"read": read(), "own": read(deny=["*.md"])}})
+    for path in (".env", ".ENV", ".git/config", "server.pem", "link.txt", "./.git/../.env"):
+        answer = said_no(crib.invoke("read", {"path": path}))
+        assert "denied" in text_of(answer) and "very-secret" not in str(answer), path
+    assert text_of(ok(crib.invoke("read", {"path": "notes.md"}))) == "very-secret words"
+    assert ".env*" in crib.get("/tools/read").json["description"]
+    assert text_of(ok(crib.invoke("own", {"path": ".env"}))) == "very-secret words"
+    assert "denied" in text_of(said_no(crib.invoke("own", {"path": "notes.md"})))
+    assert "*.md" in crib.get("/tools/own").json["description"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness import ok, problem, said_no, shape, text_of
+from harness import ok, poll, problem, said_no, shape, text_of
 from recipes import CALLERS, KEYS, py, sh
 
 ROWS = "import json, sys; open('runs', 'a').write('x'); print(json.dumps([{'id': n, 'name': f'row {n}'} for n in range(1000)]))"
@@ -130,3 +130,45 @@ def test_escape_sequences_and_control_characters_are_gone(start):
     assert text_of(said_no(crib.invoke("no"))) == "exit status 1: no"
     warnings = ok(crib.invoke("hidden"))["meta"]["warnings"]
     assert any("bidirectional" in one for one in warnings) and any("U+E0000" in one for one in warnings), warnings
+
+
+# ---- a model's own pages -----------------------------------------------------------------------------------------------
+
+PAGED = """
+from toolcrib import tool
+
+@tool
+def rows(n: int) -> dict:
+    "Lists rows."
+    return {"content": [{"json": [{"id": one} for one in range(n)]}], "hint": "Ask for fewer rows."}
+
+@tool
+def clash(offset: str) -> str:
+    "Takes an offset of its own."
+    return offset
+"""
+
+
+def test_a_python_tool_is_read_page_by_page(start, tmp_path):
+    file = tmp_path / "paged.py"
+    file.write_text(PAGED)
+    entry = {"module": str(file), "functions": ["rows"], "tools": {"rows": {"paging": "model"}}}
+    crib = start({"python_modules": {"paged": entry}, "tools": {"read_result": {"kind": "native"}}}).ready()
+    names = list(crib.get("/tools/rows").json["input_schema"]["properties"])
+    assert names == ["n", "detail_level", "offset", "limit"]
+    call = {"id": "c", "type": "function", "function": {"name": "rows", "arguments": '{"n": 320}'}}
+    message = json.dumps({"role": "assistant", "tool_calls": [call]}).encode()
+    told = crib.post("/calls", message, headers={"content-type": "application/json"}).json["messages"][0]["content"]
+    words = told.splitlines()[-1]
+    assert '"detail_level": "full", "offset": 200.' in words and words.endswith("Ask for fewer rows.]"), words
+    rest = ok(crib.invoke("rows", {"n": 320, "detail_level": "full", "offset": 200}))
+    assert rest["structured_content"][0] == {"id": 200} and rest["meta"]["cache"] == "hit"
+
+
+def test_a_clash_of_parameters_stops_the_module(start, tmp_path):
+    file = tmp_path / "paged.py"
+    file.write_text(PAGED)
+    crib = start({"python_modules": {"paged": {"module": str(file), "tools": {"clash": {"paging": "model"}}}}})
+    fault = lambda: str(crib.get("/sources").json["sources"][0])  # noqa: E731
+    poll(lambda: "another type" in fault(), 20, "the fault")
+    assert "tools.clash" in fault() and "`offset`" in fault()

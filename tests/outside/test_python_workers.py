@@ -453,3 +453,80 @@ def test_a_storm_of_short_calls_and_kills(start):
     assert ("nap", 200) in ends
     poll(lambda: len(crib.all_rows()) == rows + 120, 5, "a row each")
     assert all(row["state"] in ENDED for row in crib.all_rows())
+
+
+# ---- one object for all ------------------------------------------------------------------------------------------------
+
+ACCOUNT = ["add", "add_async", "nap", "watches", "nap_async", "fails"]
+
+
+def account(start, **more):
+    policies = more.pop("policies", {})
+    tools = {name: dict(READ, **policies.get(name, {})) for name in ACCOUNT}
+    entry = module(FILES / "shared.py", object="Account", init={"start": 100}, tools=tools, **more)
+    return start({"defaults": WIDE, "python_modules": {"account": entry}}).ready()
+
+
+def warnings(crib):
+    return crib.get("/sources").json["sources"][0]["warnings"]
+
+
+def test_shared_object_is_one_for_both_kinds(start):
+    crib = account(start, share=True)
+    assert of(crib.invoke("add", {"amount": 1}))["sum"] == 101
+    on_loop, on_thread = of(crib.invoke("add_async", {"amount": 1})), of(crib.invoke("add", {"amount": 1}))
+    assert (on_loop["sum"], on_thread["sum"], on_thread["thread"]) == (102, 103, True)
+    assert on_loop["pid"] == on_thread["pid"] and workers(crib) == [on_loop["pid"]]
+    parallel(20, lambda _: ok(crib.invoke("add", {"amount": 1})))
+    assert of(crib.invoke("add_async", {"amount": 0}))["sum"] == 123, "blocking calls run one at a time"
+    failed = crib.invoke("fails").json
+    assert failed["is_error"] and "no such account" in failed["content"][0]["text"]
+    assert warnings(crib) == []
+
+
+def test_object_in_two_processes_is_warned_of(start):
+    crib = account(start)
+    ok(crib.invoke("add", {"amount": 1}))
+    assert of(crib.invoke("add_async", {"amount": 1}))["sum"] == 101, "an instance of its own"
+    (warning,) = warnings(crib)
+    assert "`Account`" in warning and "share: true" in warning
+
+
+def test_shared_loop_goes_on_beside_a_blocking_call(start):
+    crib = account(start, share=True)
+    slow = later(lambda: crib.invoke("nap", {"seconds": 2}))
+    crib.wait_row("tool=nap&state=running")
+    began = now()
+    ok(crib.invoke("add_async", {"amount": 1}))
+    assert spent(began) < 1
+    ok(slow())
+
+
+def test_shared_call_that_heeds_its_cancel_keeps_the_object(start):
+    crib = account(start, share=True, policies={"watches": {"timeout": "500ms"}})
+    pid = of(crib.invoke("add_async", {"amount": 5}))["pid"]
+    problem(crib.invoke("watches"), 504, "attempt_timed_out")
+    time.sleep(1.5)
+    assert of(crib.invoke("add", {"amount": 1}))["sum"] == 106 and workers(crib) == [pid]
+
+
+def test_shared_call_that_hangs_ends_the_process(start):
+    crib = account(start, share=True, policies={"nap": {"timeout": "500ms"}})
+    pid = of(crib.invoke("add_async", {"amount": 5}))["pid"]
+    other = later(lambda: crib.invoke("nap_async", {"seconds": 3}))
+    crib.wait_row("tool=nap_async&state=running")
+    began = now()
+    problem(crib.invoke("nap", {"seconds": 60}), 504, "attempt_timed_out")
+    assert spent(began) < 1.5
+    poll(lambda: not alive(pid), 4, "the process is gone")
+    assert of(crib.invoke("add", {"amount": 1}))["sum"] == 101, "a new object"
+    ok(other())
+
+
+def test_blocking_call_that_finds_no_thread_has_not_run(start):
+    crib = account(start, share=True, policies={"add": {"timeout": "1s"}})
+    slow = later(lambda: crib.invoke("nap", {"seconds": 3}))
+    crib.wait_row("tool=nap&state=running")
+    problem(crib.invoke("add", {"amount": 1}), 503, "tool_unavailable")
+    ok(slow())
+    assert of(crib.invoke("add_async", {"amount": 0}))["sum"] == 100

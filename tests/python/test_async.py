@@ -143,3 +143,74 @@ def test_what_a_tool_does_to_the_loop_is_mended_for_the_next(here, spoils):
         ok(worker.call("spoil"))
         assert text_of(ok(worker.call("old"))) == "met"
         assert text_of(ok(worker.call("meet", {"n": 1}))) == "met"
+
+
+SHARED = """
+import asyncio, sys, threading, time
+from toolcrib import tool
+
+class Box:
+    def __init__(self):
+        self.held = []
+
+    @tool
+    def put(self, one: str, tool_context):
+        "Blocks for a moment."
+        tool_context.progress("begun")
+        time.sleep(0.05)
+        self.held.append(one)
+        return {"held": self.held, "main": threading.current_thread() is threading.main_thread()}
+
+    @tool
+    async def look(self) -> list:
+        return self.held
+
+    @tool
+    def yields(self):
+        yield "first"
+        yield "last"
+
+    @tool
+    def quits(self) -> str:
+        sys.exit(3)
+
+    @tool
+    def stops(self) -> str:
+        raise StopIteration("odd")
+
+    @tool
+    def runs(self) -> str:
+        return asyncio.run(asyncio.sleep(0, "own loop"))
+
+    @tool
+    def hangs(self, tool_context) -> str:
+        tool_context.progress("begun")
+        return "heard: " + str(tool_context.cancel_signal.wait(20))
+
+    @tool
+    def typed(self, n: int) -> int:
+        return n
+"""
+
+
+def test_shared_role_has_one_object(here):
+    worker, tools = here.load(SHARED, role="shared", object="Box")
+    assert (tools["put"]["mode"], tools["look"]["mode"]) == ("sync", "async")
+    put = worker.call("put", {"one": "a"})
+    assert ok(put)["structured_content"] == {"held": ["a"], "main": False}
+    assert ok(worker.call("look", {}))["structured_content"] == ["a"]
+    assert text_of(worker.call("yields", {})) == "last"
+    assert text_of(worker.call("runs", {})) == "own loop"
+    assert "SystemExit" in said_no(worker.call("quits", {})) or "3" in said_no(worker.call("quits", {}))
+    assert "odd" in said_no(worker.call("stops", {}))
+    assert worker.call("typed", {"n": "x"})["op"] == "invalid"
+    assert ok(worker.call("look", {}))["structured_content"] == ["a"]
+
+
+def test_shared_thread_ends_a_call_only_with_its_function(here):
+    worker, _ = here.load(SHARED, role="shared", object="Box")
+    number = worker.start_call("hangs", {}, watched=True)
+    assert worker.receive()["data"] == "begun"
+    worker.send({"op": "cancel", "id": number})
+    end = worker.receive()
+    assert (end["id"], text_of(end)) == (number, "heard: True")

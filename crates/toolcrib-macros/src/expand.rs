@@ -244,6 +244,7 @@ mod tests {
             ("idempotency = \"required\"", ".idempotency(::toolcrib::Idempotency::Required)"),
             ("capture = \"digest\"", ".capture(::toolcrib::Capture::Digest)"),
             ("repeatable, strict = true, result_as_answer = false", ".repeatable().strict();"),
+            ("paging = \"model\"", ".paging(::toolcrib::Paging::Model)"),
             ("tags = [\"a\", \"b\"], aliases = [\"sum\"]", ".tag(\"a\").tag(\"b\").alias(\"sum\")"),
             (
                 "annotations(title = \"Sum\", readOnlyHint = true)",

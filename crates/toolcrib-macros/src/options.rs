@@ -30,6 +30,7 @@ const KEYS: &[&str] = &[
     "repeatable",
     "strict",
     "result_as_answer",
+    "paging",
     "tags",
     "aliases",
     "env",
@@ -134,6 +135,10 @@ impl Options {
                     return Ok(());
                 }
                 quote!(.#method())
+            }
+            "paging" => {
+                let paging = variant(entry, &[("caller", "Caller"), ("model", "Model")])?;
+                quote!(.paging(#root::Paging::#paging))
             }
             "tags" => {
                 let tags = texts(value(entry)?)?;

@@ -10,8 +10,8 @@ use super::asked::Asked;
 use crate::call::fields::MAX_ID;
 use crate::call::json::digest;
 use crate::call::{
-    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject, ProgressSink, TraceContext,
-    Unreadable,
+    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject, ProgressSink, ToolName,
+    TraceContext, Unreadable,
 };
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Ask, Dialect, Mended, Message, Misread, Said};
@@ -154,6 +154,11 @@ impl Turn {
         Outcome { id, came }
     }
 
+    /// The tool by which the model may read on in what was cut.
+    fn reader(&self, asked: &Asked) -> Option<ToolName> {
+        self.catalog.reader(&self.caller, |entry| !asked.deny.denies(entry.names()))
+    }
+
     async fn run(&self, place: usize, ask: &Ask, id: Option<&Arc<str>>, asked: &Asked) -> Result<Came, ApiError> {
         let (entry, how) = resolve(&self.catalog, &ask.name, &self.caller)?;
         let may_close = entry.policy.effect != Effect::Write;
@@ -193,7 +198,9 @@ impl Turn {
         }
         let invocation_id = invocation.id;
         match self.registry.invoke(&entry, invocation).await {
-            Ok(answer) => Ok(Came::Ran { shown: answer.with_overflow(), entry, answer: Box::new(answer) }),
+            Ok(answer) => {
+                Ok(Came::Ran { shown: answer.with_overflow(|| self.reader(asked)), entry, answer: Box::new(answer) })
+            }
             Err(error) => {
                 let why = match error {
                     CallError::UnreadableArguments(_) => Why::Misread,

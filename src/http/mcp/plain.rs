@@ -76,7 +76,7 @@ impl Call {
         let Asked { entry, invocation } = asked;
         let invocation_id = invocation.id;
         let called = registry.invoke(&entry, invocation).await;
-        match Reply::of(&entry, invocation_id, &called, true) {
+        match Reply::of(registry, (&entry, &guest.caller), invocation_id, &called, true) {
             Ok(result) => Json(Answer { jsonrpc: "2.0", id: &id, result }).into_response(),
             Err(refused) => wrong(&id, &refused),
         }

@@ -13,7 +13,7 @@ use crate::call::{Effect, Idempotency, Limit, LimitScope, NameError, Per, Policy
 use crate::live::seen::Seen;
 use crate::manifest::{DeclaredSource, ToolRules};
 use crate::registry::Unlisted;
-use crate::schema::Schema;
+use crate::schema::{PageFields, Schema, SchemaFault};
 use crate::similar;
 use crate::tools::{Offer, StandIn, Tool};
 
@@ -65,6 +65,15 @@ pub(super) fn offered(
             continue;
         }
         let stopped = declared.rules.pins.as_ref().and_then(|pins| pins.mismatch(&declared.written, offer));
+        if let Some(fault) = stopped.is_none().then(|| page_fault(declared, offer)).flatten() {
+            let name = &offer.name;
+            if !declared.settings.is_foreign() {
+                return Err(format!("tools.{name}: {fault}"));
+            }
+            // What its server changes must take no other tool with it.
+            offered.warnings.push(format!("the tool `{name}` is left out: {fault}"));
+            continue;
+        }
         let tool = match stopped {
             None => one(declared, offer, files, &mut offered.warnings)?,
             Some(why) => {
@@ -76,6 +85,12 @@ pub(super) fn offered(
         offered.tools.push(tool);
     }
     Ok(offered)
+}
+
+/// Why a model cannot ask for pages of this tool, if it should.
+fn page_fault(declared: &DeclaredSource, offer: &Offer) -> Option<SchemaFault> {
+    let paging = declared.rules.tools.get(&offer.name)?.paging;
+    PageFields::of(paging, &offer.input_schema).err()
 }
 
 fn unknown_key(declared: &DeclaredSource, key: &str, own: &[&str]) -> String {
@@ -144,6 +159,7 @@ fn govern(tool: &mut Tool, declared: &DeclaredSource, said: Option<&ToolRules>) 
     if let Some(said) = said {
         tool.definition.annotations.extend(said.annotations.clone());
         tool.definition.result_as_answer = said.result_as_answer.unwrap_or(tool.definition.result_as_answer);
+        tool.definition.paging = said.paging;
         tool.definition.tags.clone_from(&said.tags);
         tool.definition.aliases.clone_from(&said.aliases);
     }

@@ -5,9 +5,11 @@
 //! deadline or cancellation is not, and then the next in line runs.
 
 mod layer;
+mod pages;
 mod shelf;
 mod store;
 
 pub use layer::Cached;
+pub use pages::PageShelf;
 pub use shelf::Shelf;
 pub use store::ResultCache;

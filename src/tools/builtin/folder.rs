@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
+use cap_std::fs::{Dir, File, MetadataExt, OpenOptions, OpenOptionsExt};
 use rustix::fs::OFlags;
 use url::Url;
 
@@ -36,6 +36,36 @@ impl Folder {
             ConfigFault::error(&["with", "root"], format!("cannot open the folder {}: {error}", root.display()))
         })?;
         Ok(Self(Arc::new(dir)))
+    }
+
+    /// Opens the regular file at `path`, unless it is denied, by the path that is asked for or by the one to which links lead. Both
+    /// are seen from the folder.
+    pub(super) fn file_unless<'a>(
+        &self,
+        path: &'a str,
+        denied: impl Fn(&str) -> bool,
+        context: &'a ToolContext,
+    ) -> Result<Opened<'a>, ToolError> {
+        let refused = || said(path, "is not read: the operator has denied files of this kind");
+        // Before the folder is looked at: whether such a file is there is nobody's business.
+        if denied(path) {
+            return Err(refused());
+        }
+        let resolve = || self.0.canonicalize(path).map_err(|error| failed(path, &error));
+        let resolved = resolve()?;
+        if denied(&resolved.to_string_lossy()) {
+            return Err(refused());
+        }
+        let opened = self.file(path, context)?;
+        // A link may lead elsewhere by now: what is open must be what was judged.
+        let judged = self.0.symlink_metadata(&resolved).map_err(|error| failed(path, &error))?;
+        let open = opened.file.metadata().map_err(|error| failed(path, &error))?;
+        let is_the_same = (judged.dev(), judged.ino()) == (open.dev(), open.ino());
+        if is_the_same && resolve()? == resolved {
+            Ok(opened)
+        } else {
+            Err(said(path, "has changed meanwhile: try again"))
+        }
     }
 
     /// Opens the regular file at `path`.

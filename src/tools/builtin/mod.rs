@@ -4,10 +4,12 @@ mod add_image;
 mod calculator;
 mod current_time;
 mod delegate;
+mod denied_files;
 mod folder;
 mod http_get;
 mod read_cache;
 mod read_file;
+mod read_result;
 mod web;
 
 use std::path::Path;
@@ -21,8 +23,17 @@ use super::{Clients, ConfigFault, OwnPorts, Tool};
 use crate::call::JsonObject;
 
 /// Names of the built-in tools.
-pub const NAMES: [&str; 8] =
-    ["add_image", "ask_question", "calculator", "current_time", "delegate_work", "http_get", "read_cache", "read_file"];
+pub const NAMES: [&str; 9] = [
+    "add_image",
+    "ask_question",
+    "calculator",
+    "current_time",
+    "delegate_work",
+    "http_get",
+    "read_cache",
+    "read_file",
+    "read_result",
+];
 
 /// The built-in `which`, registered as `name`, with its settings (`with:`); `None` if there is no such built-in.
 pub fn build(
@@ -41,6 +52,7 @@ pub fn build(
         "http_get" => Some(settings(with).and_then(|config| http_get::tool(name, config, clients))),
         "read_cache" => Some(settings(with).map(|none: NoSettings| read_cache::tool(name, none))),
         "read_file" => Some(settings(with).and_then(|config| read_file::tool(name, config, base))),
+        "read_result" => Some(settings(with).map(|none: NoSettings| read_result::tool(name, none))),
         _ => None,
     }
 }
@@ -60,7 +72,7 @@ fn settings<T: DeserializeOwned>(with: &JsonObject) -> Result<T, ConfigFault> {
 pub(crate) fn demo(own: &OwnPorts) -> Vec<Tool> {
     let clients = Clients::new(own.clone());
     // All that need no settings.
-    let names = ["add_image", "calculator", "current_time", "http_get", "read_cache"];
+    let names = ["add_image", "calculator", "current_time", "http_get", "read_cache", "read_result"];
     let tool = |name: &&str| build(name, name, &JsonObject::new(), Path::new(""), &clients)?.ok();
     names.iter().filter_map(tool).collect()
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
+use super::denied_files::DeniedFiles;
 use super::folder::{self, Folder};
 use crate::call::units::Size;
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult, Torn};
@@ -25,6 +26,9 @@ pub(super) struct Config {
     /// Most that one call answers.
     #[serde(default = "default_max_bytes")]
     max_bytes: Size,
+    /// Patterns of files that are not read, in place of the default.
+    #[serde(default)]
+    deny: Option<Vec<String>>,
 }
 
 /// Bytes that one call answers when the entry does not say.
@@ -40,9 +44,11 @@ pub(super) fn tool(name: &str, config: Config, base: &Path) -> Result<Tool, Conf
         return Err(ConfigFault::error(&["with", "max_bytes"], "from 1B to 4MiB"));
     }
     let folder = Folder::open(&config.root, base)?;
+    let denied = DeniedFiles::new(config.deny)?;
     let description = "Reads a text file. Answers with the whole file, or with the lines that you ask for; of a long \
         file it answers the first part and says how to go on. A picture (PNG, JPEG, GIF, WebP) or a PDF document is \
         answered whole.";
+    let description = format!("{description}{}", denied.described());
     let schema = json!({
         "type": "object",
         "properties": {
@@ -53,12 +59,13 @@ pub(super) fn tool(name: &str, config: Config, base: &Path) -> Result<Tool, Conf
         "required": ["path"],
         "additionalProperties": false,
     });
-    let runner = ReadFile { folder, max_bytes: config.max_bytes.as_usize() };
+    let runner = ReadFile { folder, denied: Arc::new(denied), max_bytes: config.max_bytes.as_usize() };
     Ok(Tool::new(name, description).input_schema(schema).effect(Effect::Read).with_runner(Arc::new(runner)))
 }
 
 struct ReadFile {
     folder: Folder,
+    denied: Arc<DeniedFiles>,
     max_bytes: usize,
 }
 
@@ -72,8 +79,8 @@ impl Runner for ReadFile {
             count: number("line_count").unwrap_or(u64::MAX),
             max_bytes: self.max_bytes,
         };
-        let folder = self.folder.clone();
-        on_a_thread(move || page.read(&folder, &context)).await
+        let (folder, denied) = (self.folder.clone(), self.denied.clone());
+        on_a_thread(move || page.read(&folder, &denied, &context)).await
     }
 
     fn max_output(&self) -> Option<usize> {
@@ -90,9 +97,9 @@ struct Page {
 }
 
 impl Page {
-    fn read(&self, folder: &Folder, context: &ToolContext) -> Result<ToolResult, ToolError> {
+    fn read(&self, folder: &Folder, denied: &DeniedFiles, context: &ToolContext) -> Result<ToolResult, ToolError> {
         let failed = |error| folder::failed(&self.path, &error);
-        let mut file = folder.file(&self.path, context)?;
+        let mut file = folder.file_unless(&self.path, |path| denied.deny(path), context)?;
         let mut head = Vec::with_capacity(media::HEAD);
         file.by_ref().take(media::HEAD as u64).read_to_end(&mut head).map_err(failed)?;
         if let Some(mime_type) = media::sniff(&head) {
@@ -281,6 +288,46 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn denied_files_are_not_read_by_any_path() {
+        let files = fixture("256KiB");
+        let root = files.folder.path().join("root");
+        std::fs::create_dir_all(root.join("sub/.git")).unwrap();
+        for file in [".env", "sub/.Env.local", "sub/.git/config", "server.PEM"] {
+            std::fs::write(root.join(file), "very-secret").unwrap();
+        }
+        std::os::unix::fs::symlink(".env", root.join("notes.txt")).unwrap();
+        std::os::unix::fs::symlink("sub/.git", root.join("folder")).unwrap();
+        std::os::unix::fs::symlink("a.txt", root.join(".env.link")).unwrap();
+        for path in [
+            ".env",
+            "./.env",
+            "sub/../.env",
+            ".ENV",
+            "sub/.Env.local",
+            "sub/.git/config",
+            "server.PEM",
+            "notes.txt",
+            "folder/config",
+            ".env.link",
+            "sub/.env.absent",
+        ] {
+            let said = files.read(json!({"path": path})).await.0.unwrap_err();
+            assert_eq!(said, format!("`{path}` is not read: the operator has denied files of this kind"));
+        }
+        assert_eq!(files.text(json!({"path": "a.txt"})).await, "one\ntwo\nthree\n");
+        let description = &files.tool.definition.description;
+        assert!(description.contains(".env*, *.pem") && description.ends_with(".git."), "{description}");
+        let own = json!({"root": "root", "deny": ["a.*"]});
+        let own = tool("read", serde_json::from_value(own).unwrap(), files.folder.path());
+        let own = Fixture { folder: files.folder, tool: own.unwrap_or_else(|fault| panic!("{fault:?}")) };
+        assert_eq!(own.text(json!({"path": ".env"})).await, "very-secret");
+        assert!(
+            own.read(json!({"path": "A.TXT"})).await.0.is_err() && own.read(json!({"path": "a.txt"})).await.0.is_err()
+        );
+        assert!(own.tool.definition.description.ends_with("are not read: a.*."));
+    }
+
+    #[tokio::test]
     async fn what_is_no_text_file_is_refused_at_once() {
         let files = fixture("256KiB");
         let root = files.folder.path().join("root");
@@ -348,9 +395,11 @@ mod tests {
 
     #[test]
     fn settings_are_checked() {
-        for (config, place) in
-            [(json!({"root": "no/such"}), "root"), (json!({"root": ".", "max_bytes": "5MiB"}), "max_bytes")]
-        {
+        for (config, place) in [
+            (json!({"root": "no/such"}), "root"),
+            (json!({"root": ".", "max_bytes": "5MiB"}), "max_bytes"),
+            (json!({"root": ".", "deny": [""]}), "deny"),
+        ] {
             let config = serde_json::from_value(config).unwrap();
             let Err(fault) = tool("t", config, Path::new("/tmp")) else { panic!("{place}") };
             assert_eq!(fault.path, ["with", place]);
@@ -364,13 +413,13 @@ mod tests {
         let lines = ["MIIEvQIBADANBgkqhk", "G9w0BAQEFAASCBKcwgg", "SjAgEAAoIBAQC7"];
         let key = format!("-----BEGIN KEY-----\n{}\n-----END KEY-----", lines.join("\n"));
         let fixture = fixture("70B");
-        std::fs::write(fixture.folder.path().join("root/k.pem"), format!("before\n{key}\nafter\n")).unwrap();
+        std::fs::write(fixture.folder.path().join("root/k.txt"), format!("before\n{key}\nafter\n")).unwrap();
         let redactor = Arc::new(crate::secrets::Redactor::new([&*key]));
         for (start, count) in [(1, 100), (1, 3), (2, 2), (3, 1), (4, 1), (4, 100), (5, 3)] {
             let (context, _call) = crate::tools::http::tests::context();
             let mut context = context.redacting(redactor.clone());
             context.deadline += Duration::from_secs(60);
-            let arguments = json!({"path": "k.pem", "start_line": start, "line_count": count});
+            let arguments = json!({"path": "k.txt", "start_line": start, "line_count": count});
             let said =
                 fixture.tool.runner.call(Arc::new(arguments.as_object().unwrap().clone()), context).await.unwrap();
             let said = said.as_text();

@@ -2,6 +2,9 @@
 //!
 //! A task of its own owns the process: it writes what is queued, hands what it reads to who waits for it, and sees to it
 //! that a call whose caller has gone ends. When it does not, the loop is blocked, and the process with it.
+//!
+//! A worker that is shared takes calls of blocking functions too, one at a time, on a thread beside its loop. Nothing stops a thread but
+//! the end of its process, so the same holds for them: a call that does not end in time after its cancel ends the worker.
 
 use std::collections::{HashMap, HashSet};
 use std::future::pending;
@@ -11,11 +14,11 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::protocol::{self, Function, Mode, Said};
+use super::protocol::{self, Function, Mode, Role, Said};
 use super::worker::{Launcher, Next, Worker};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::health::Health;
@@ -39,6 +42,9 @@ pub(super) struct AsyncLane {
 
 struct Shared {
     launcher: Arc<Launcher>,
+    role: Role,
+    /// A permit for the one thread of a shared worker. A call holds it until the worker has said its end, or is no more.
+    thread: Arc<Semaphore>,
     health: Mutex<Health>,
     stage: watch::Sender<Stage>,
 }
@@ -77,6 +83,8 @@ struct Open {
     /// When its caller had gone.
     left: Option<Instant>,
     told: bool,
+    /// Of a blocking function: the thread.
+    _thread: Option<OwnedSemaphorePermit>,
 }
 
 enum End {
@@ -96,14 +104,16 @@ enum Ended {
 }
 
 impl AsyncLane {
-    /// A lane that starts its worker. Within the runtime.
-    pub(super) fn new(launcher: &Arc<Launcher>) -> Arc<Self> {
+    /// A lane that has this worker of that role, or starts one. Within the runtime.
+    pub(super) fn new(launcher: &Arc<Launcher>, role: Role, first: Option<Worker>) -> Arc<Self> {
         let shared = Arc::new(Shared {
             launcher: launcher.clone(),
+            role,
+            thread: Arc::new(Semaphore::new(1)),
             health: Mutex::default(),
             stage: watch::Sender::new(Stage::Starting),
         });
-        let task = tokio::spawn(shared.clone().keep());
+        let task = tokio::spawn(shared.clone().keep(first));
         Arc::new(Self { shared, _task: AbortOnDropHandle::new(task) })
     }
 
@@ -118,6 +128,15 @@ impl AsyncLane {
         let (mut why, mut before) = (String::new(), None);
         for _ in 0..TRIES {
             // One that is begun again has been tried, whatever becomes of it.
+            let thread = match (function.mode, &before) {
+                (Mode::Async, _) => None,
+                (Mode::Sync, None) => Some(context.waiting(timeout_at(begin_by, self.shared.thread())).await),
+                (Mode::Sync, Some(_)) => Some(timeout_at(begin_by, self.shared.thread()).await),
+            };
+            let thread = match thread.transpose() {
+                Ok(thread) => thread.flatten(),
+                Err(_) => return Err(self.shared.busy()),
+            };
             let worker = match before {
                 None => context.waiting(timeout_at(begin_by, self.worker(None))).await,
                 before => timeout_at(begin_by, self.worker(before)).await,
@@ -133,7 +152,7 @@ impl AsyncLane {
                 Ok(Err(_)) => continue,
                 Err(_) => return Err(self.shared.busy()),
             };
-            let Some((id, end)) = worker.open(context) else { continue };
+            let Some((id, end)) = worker.open(context, thread) else { continue };
             let asked = Asked { worker: &worker, id };
             room.send(protocol::call(id, function, arguments, context));
             let end = end.await;
@@ -210,15 +229,23 @@ impl Shared {
         ToolError::unavailable_before(message, Some(health.retry_after()))
     }
 
+    /// The thread for blocking functions; `None` never comes, since nobody closes it.
+    async fn thread(&self) -> Option<OwnedSemaphorePermit> {
+        self.thread.clone().acquire_owned().await.ok()
+    }
+
     fn busy(&self) -> ToolError {
         let message = format!("the async worker process of the Python module {} took no calls", self.launcher.name);
         ToolError::unavailable_before(message, Some(BUSY_WAIT))
     }
 
     /// Has a worker, for ever.
-    async fn keep(self: Arc<Self>) {
+    async fn keep(self: Arc<Self>, mut first: Option<Worker>) {
         loop {
-            let worker = self.start().await;
+            let worker = match first.take() {
+                Some(worker) => worker,
+                None => self.start().await,
+            };
             self.health().started();
             let born = worker.born;
             let (queue, orders) = mpsc::channel(QUEUE);
@@ -234,7 +261,7 @@ impl Shared {
                 }
                 Ended::Blocked => {
                     let how = "its worker process was stopped because another call blocked it";
-                    tracing::warn!(target: "toolcrib::python", module, "the async worker is replaced: a call blocked its loop");
+                    tracing::warn!(target: "toolcrib::python", module, "the async worker is replaced: a call did not end when it was cancelled");
                     self.health().lived();
                     (how.into(), true)
                 }
@@ -251,7 +278,7 @@ impl Shared {
             let pause = self.health().pause(fastrand::f64());
             sleep(pause).await;
             let began = Instant::now();
-            match self.launcher.start(Mode::Async).await {
+            match self.launcher.start(self.role).await {
                 Ok((worker, _)) => return worker,
                 Err(fault) => {
                     let module = &*self.launcher.name;
@@ -276,7 +303,11 @@ impl Loop {
     }
 
     /// Enters a call; `None` when this worker takes none any more.
-    fn open(&self, context: &ToolContext) -> Option<(u64, oneshot::Receiver<End>)> {
+    fn open(
+        &self,
+        context: &ToolContext,
+        thread: Option<OwnedSemaphorePermit>,
+    ) -> Option<(u64, oneshot::Receiver<End>)> {
         let mut calls = self.calls();
         if calls.closed {
             return None;
@@ -284,7 +315,7 @@ impl Loop {
         calls.last += 1;
         let id = calls.last;
         let (end, ended) = oneshot::channel();
-        calls.open.insert(id, Open { context: context.clone(), end, left: None, told: false });
+        calls.open.insert(id, Open { context: context.clone(), end, left: None, told: false, _thread: thread });
         Some((id, ended))
     }
 

@@ -21,6 +21,8 @@ pub struct ModuleSettings {
     pub functions: Option<Vec<String>>,
     /// A class: one instance in each worker, its methods are the tools.
     pub object: Option<String>,
+    /// One process, and so one instance of `object`, for blocking and async methods alike.
+    pub share: bool,
     /// Keyword arguments for `object`.
     pub init: JsonObject,
     /// The environment, and nothing else.

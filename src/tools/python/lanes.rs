@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::async_lane::AsyncLane;
-use super::protocol::{Function, Mode};
+use super::protocol::{Function, Mode, Role};
 use super::runner::{FunctionRunner, Lane};
 use super::sync_lane::SyncLane;
 use super::worker::{Launcher, Worker};
@@ -24,11 +24,15 @@ impl Lanes {
     /// Workers for these functions. The first one was started as one for blocking functions; when there are none it has
     /// shown what there is, and is of no more use.
     pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, functions: &[Function]) -> Self {
+        if launcher.settings.share {
+            let coroutines = Some(AsyncLane::new(launcher, Role::Shared, Some(first)));
+            return Self { coroutines, ..Self::default() };
+        }
         let has = |mode| functions.iter().any(|function| function.mode == mode);
         let more = launcher.settings.workers.saturating_sub(1);
         Self {
             blocking: has(Mode::Sync).then(|| SyncLane::new(launcher, first, more)),
-            coroutines: has(Mode::Async).then(|| AsyncLane::new(launcher)),
+            coroutines: has(Mode::Async).then(|| AsyncLane::new(launcher, Role::Async, None)),
             fault: None,
         }
     }
@@ -40,9 +44,10 @@ impl Lanes {
 
     /// A function as a tool.
     pub(super) fn offer(&self, function: Function) -> Option<Offer> {
-        let lane = match function.mode {
-            Mode::Sync => Lane::Sync(self.blocking.clone()?),
-            Mode::Async => Lane::Async(self.coroutines.clone()?),
+        let lane = match (function.mode, &self.blocking) {
+            (Mode::Sync, Some(blocking)) => Lane::Sync(blocking.clone()),
+            // Without workers of their own blocking functions share the one for coroutines.
+            (Mode::Sync | Mode::Async, _) => Lane::Async(self.coroutines.clone()?),
         };
         Some(Offer {
             name: function.name.clone(),

@@ -24,7 +24,7 @@ use async_trait::async_trait;
 
 pub use self::config::{Interpreter, ModulePath, ModuleSettings};
 use self::lanes::Lanes;
-use self::protocol::{Listing, Mode};
+use self::protocol::{Function, Listing, Mode, Role};
 use self::worker::Launcher;
 use super::process::Sweeps;
 use super::{Listed, Offer, Source, SourceFault, SourceStatus, Surroundings, Told};
@@ -55,6 +55,18 @@ impl Module {
         blocking::on_a_thread(move || std::fs::read_to_string(path).ok()).await.flatten()
     }
 
+    /// What is surprising of an object with methods of both kinds.
+    fn two_instances(&self, tools: &[Function]) -> Option<String> {
+        let object = self.settings.object.as_ref().filter(|_| !self.settings.share)?;
+        let has = |mode| tools.iter().any(|tool| tool.mode == mode);
+        (has(Mode::Sync) && has(Mode::Async)).then(|| {
+            format!(
+                "`{object}` has blocking and async methods: they run in separate processes, each with an instance of its own, so what \
+                 one keeps the other does not see; `share: true` gives them one process and one instance"
+            )
+        })
+    }
+
     async fn start(&self, told: &Told) -> Result<(Lanes, Listed), String> {
         let sweeps = Sweeps::new();
         let python = interpreter::find(&self.settings, &self.surroundings, &sweeps, told).await?;
@@ -68,7 +80,10 @@ impl Module {
             sweeps,
         });
         told("loading the module".into());
-        let (worker, Listing { tools, warnings }) = launcher.start(Mode::Sync).await?;
+        let (worker, Listing { tools, warnings }) =
+            launcher.start(if self.settings.share { Role::Shared } else { Role::Sync }).await?;
+        let mut warnings = warnings;
+        warnings.extend(self.two_instances(&tools));
         let lanes = Lanes::new(&launcher, worker, &tools);
         let mut tools: Vec<Offer> = tools.into_iter().filter_map(|function| lanes.offer(function)).collect();
         tools.iter_mut().for_each(|offer| offer.clean(&self.surroundings.redactor));

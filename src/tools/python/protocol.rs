@@ -24,14 +24,26 @@ const LONGEST_ERROR: usize = 64 << 10;
 /// The same when the function's result cannot be handed on.
 const LONGEST_FAULT: usize = 4 << 10;
 
-/// Which functions a worker is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// What a function is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Mode {
-    /// Blocking ones, one call at a time.
+    /// It blocks.
     Sync,
-    /// Coroutines, all on one loop.
+    /// A coroutine.
     Async,
+}
+
+/// Which calls a worker takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Role {
+    /// Those of blocking functions, one at a time.
+    Sync,
+    /// Those of coroutines, on one loop.
+    Async,
+    /// Those of coroutines on one loop, and of blocking functions on one thread beside it.
+    Shared,
 }
 
 /// To a worker.
@@ -46,7 +58,7 @@ enum Order<'a> {
         object: Option<&'a str>,
         init: &'a JsonObject,
         functions: Option<&'a [String]>,
-        role: Mode,
+        role: Role,
         max_result: usize,
     },
     Call {
@@ -84,7 +96,7 @@ impl Order<'_> {
 }
 
 /// The first line: what to load.
-pub(super) fn load(settings: &ModuleSettings, source: Option<&str>, role: Mode) -> Vec<u8> {
+pub(super) fn load(settings: &ModuleSettings, source: Option<&str>, role: Role) -> Vec<u8> {
     let (module, is_file) = match &settings.module {
         ModulePath::File(path) => (path.to_string_lossy(), true),
         ModulePath::Name(name) => (name.into(), false),
@@ -207,6 +219,8 @@ struct Line<'a> {
     #[serde(default)]
     not_cached: bool,
     #[serde(default)]
+    hint: Option<String>,
+    #[serde(default)]
     violations: Vec<Named>,
     #[serde(default)]
     message: Option<String>,
@@ -259,7 +273,7 @@ fn result(line: &Line<'_>) -> Result<ToolResult, ToolError> {
         Some(Err(error)) => return bad("result", &error),
     };
     let (is_error, result_as_answer, not_cached) = (line.is_error, line.result_as_answer, line.not_cached);
-    Ok(ToolResult { content, structured_content, is_error, result_as_answer, not_cached })
+    Ok(ToolResult { content, structured_content, is_error, result_as_answer, hint: line.hint.clone(), not_cached })
 }
 
 /// Cuts what an exception says. The worker hands over more of it than is kept: it does not know the secrets, and half of one

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::protocol::{self, Function, Listing, Mode, Said};
+use super::protocol::{self, Function, Listing, Role, Said};
 use super::watch::Watch;
 use super::worker::{Launcher, Next, Worker};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
@@ -240,7 +240,7 @@ async fn start(lane: Weak<SyncLane>, launcher: Arc<Launcher>) {
     while let Some(pause) = lane.upgrade().map(|lane| lane.pause()) {
         sleep(pause).await;
         let began = Instant::now();
-        let started: Result<(Worker, Listing), String> = launcher.start(Mode::Sync).await;
+        let started: Result<(Worker, Listing), String> = launcher.start(Role::Sync).await;
         let Some(lane) = lane.upgrade() else { return };
         match started {
             Ok((worker, _)) => return lane.welcome(worker),

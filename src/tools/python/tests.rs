@@ -56,6 +56,7 @@ fn settings(folder: &TempDir, source: &str, mark: &str) -> ModuleSettings {
         workers: 1,
         functions: None,
         object: None,
+        share: false,
         init: JsonObject::new(),
         environment: [("MARK".into(), mark.to_owned())].into(),
         workdir: folder.path().into(),

@@ -4,11 +4,11 @@ The service starts `python -X utf8 -c BOOT`, where BOOT reads a line with a byte
 descriptor 0 and executes them. From then on descriptors 0 and 1 carry JSON, UTF-8, one object per line:
 
     <- {"op":"load","module":"/abs/x.py"|"pkg.mod","is_file":true,"source":null|"…","object":null|"Class","init":{},"functions":null|["f"],
-        "role":"sync"|"async","max_result":4194304}
+        "role":"sync"|"async"|"shared","max_result":4194304}
     -> {"op":"ready","python":"3.11.7","tools":[...],"warnings":[...]}      or {"op":"failed","kind",...} and exit 1
     <- {"op":"call","id":1,"tool":"f","arguments":{},"context":{...},"watched":true}
     -> {"op":"progress","id":1,"data":...}*  then one of  result | invalid | failed_call | cancelled  with the same id
-    <- {"op":"cancel","id":1}                                               role async only
+    <- {"op":"cancel","id":1}                                               not in role sync
 
 What tools print goes to descriptor 2, the log, and never into the protocol. Standard library only, Python 3.9 to 3.14.
 
@@ -29,6 +29,7 @@ import asyncio
 import base64
 import collections
 import collections.abc
+import concurrent.futures
 import contextvars
 import dataclasses
 import datetime
@@ -1483,16 +1484,25 @@ RESULT_PARTS = ("text", "json", "image", "document")
 
 
 def is_tool_result(value):
-    """{"status": "success"|"error", "content": [{"text"|"json"|"image"|"document": ...}], "result_as_answer": True|False}, and not just a
-    dict with these words in it. One of status and result_as_answer is enough. A part may be a content block of MCP, too."""
+    """{"status": "success"|"error", "content": [{"text"|"json"|"image"|"document": ...}], "result_as_answer": True|False, "hint": "..."}, and
+    not just a dict with these words in it. One beside content is enough. A part may be a content block of MCP, too."""
     content = value.get("content")
     return (
-        ("status" in value or "result_as_answer" in value)
+        any(word in value for word in ("status", "result_as_answer", "hint"))
         and value.get("status", "success") in ("success", "error")
         and isinstance(value.get("result_as_answer", False), bool)
+        and isinstance(value.get("hint", ""), str)
         and isinstance(content, (list, tuple))
         and all(isinstance(part, dict) and (any(word in part for word in RESULT_PARTS) or is_block(part)) for part in content)
     )
+
+
+def beside_content(value):
+    """What a tool's result says beside its content, as further members of the answer's JSON."""
+    if not is_tool_result(value):
+        return ""
+    answer = f',"result_as_answer":{TRUTH[value["result_as_answer"]]}' if "result_as_answer" in value else ""
+    return answer + (f',"hint":{dump_json(value["hint"])}' if "hint" in value else "")
 
 
 def is_block(part):
@@ -2353,8 +2363,7 @@ class Call:
         """The answer for what the tool returned."""
         try:
             content, structured, is_error = self.tool.render(value)
-            says_answer = type(value) is dict and "result_as_answer" in value and is_tool_result(value)
-            answer = f',"result_as_answer":{TRUTH[value["result_as_answer"]]}' if says_answer else ""
+            answer = beside_content(value) if type(value) is dict and ("result_as_answer" in value or "hint" in value) else ""
             cached = "" if self.is_cacheable(value) else ',"not_cached":true'
             line = f'{{"op":"result","id":{self.id},"content":{content},"structured_content":{structured},"is_error":{TRUTH[is_error]}{answer}{cached}}}'
             if len(line) > wire.max_line or (len(line) > wire.max_line // 4 and len(to_bytes(line)) > wire.max_line):
@@ -2497,18 +2506,46 @@ def serve_one_by_one(tools):
         asyncio.set_event_loop(loop)  # asyncio.run leaves none behind
 
 
-def serve_together(tools):
-    """Role async: many calls at once, on one loop in the main thread."""
+class Raised(Exception):
+    """What a blocking function raised on its thread."""
+
+    def __init__(self, error):
+        self.error = error
+
+
+def on_thread(call):
+    """A blocking function, on the thread of role shared: what it returned, and what it raised."""
+    try:
+        value = call.tool.start(call.arguments, call)
+        return drain(value, call) if isinstance(value, types.GeneratorType) else value, None
+    except BaseException as error:  # also StopIteration and SystemExit, which no future hands on
+        return None, error
+
+
+def serve_together(tools, shared=False):
+    """Role async: many calls at once, on one loop in the main thread. Role shared: blocking functions too, on one thread beside it."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     tasks, pending = {}, [b""]
+    own_loop = lambda: asyncio.set_event_loop(asyncio.new_event_loop())  # noqa: E731: some libraries ask for the thread's loop
+    thread = concurrent.futures.ThreadPoolExecutor(1, "toolcrib-blocking", own_loop) if shared else None
+
+    async def begin(call):
+        if thread is None or call.tool.mode == "async":
+            return call.tool.start(call.arguments, call)
+        value, error = await loop.run_in_executor(thread, contextvars.copy_context().run, on_thread, call)
+        if error is not None:
+            raise error if isinstance(error, Unfit) else Raised(error)
+        return value
 
     async def serve(call):
         try:
-            value = call.tool.start(call.arguments, call)
+            value = await begin(call)
             value = await finish(value, call) if type(value) not in QUICK else value
         except Unfit as unfit:
             call.end(invalid_line(call.id, unfit.violations))
+        except Raised as raised:
+            call.end(call.error_line(raised.error))
         except asyncio.CancelledError as error:
             if call.cancelled:
                 raise
@@ -2533,7 +2570,9 @@ def serve_together(tools):
             task, call = tasks[message["id"]]
             call.cancelled = True
             call.cancel_signal.set()
-            task.cancel()
+            # A thread cannot be stopped. Its call ends when the function does, or with the process.
+            if thread is None or call.tool.mode == "async":
+                task.cancel()
 
     def readable():
         data = os.read(wire.source, 1 << 18)
@@ -2611,7 +2650,10 @@ def main():
         gc.collect()
         gc.freeze()  # what was imported stays: the collector need not look at it again
         by_name = {tool.name: tool for tool in tools}
-        (serve_together if request["role"] == "async" else serve_one_by_one)(by_name)
+        if request["role"] == "sync":
+            serve_one_by_one(by_name)
+        else:
+            serve_together(by_name, shared=request["role"] == "shared")
         leave(0)
 
 

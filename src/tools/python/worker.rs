@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::config::ModuleSettings;
 use super::prints::Prints;
-use super::protocol::{self, Function, Hello, Listing, Mode, span};
+use super::protocol::{self, Function, Hello, Listing, Role, span};
 use super::wire::LineReader;
 use crate::call::Torn;
 use crate::printable;
@@ -89,7 +89,7 @@ impl Launcher {
     ///
     /// # Errors
     /// A sentence that says what went wrong and where. Dropping the future ends what was started.
-    pub(super) async fn start(&self, role: Mode) -> Result<(Worker, Listing), String> {
+    pub(super) async fn start(&self, role: Role) -> Result<(Worker, Listing), String> {
         let hello = timeout(self.settings.start_timeout, self.begin(role));
         let result = match hello.await {
             Ok(result) => result,
@@ -111,7 +111,7 @@ impl Launcher {
         }
     }
 
-    async fn begin(&self, role: Mode) -> Result<(Worker, Listing), String> {
+    async fn begin(&self, role: Role) -> Result<(Worker, Listing), String> {
         let born = Instant::now();
         let mut tree = ProcessTree::spawn(&mut self.command(), self.mark(), &self.sweeps)
             .map_err(|error| self.start_fault(&error))?;

@@ -1,0 +1,83 @@
+//! Long results of a tool whose pages a model asks for, whether or not its policy caches them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::store::ResultCache;
+use crate::call::canonical::canonical;
+use crate::call::json::digest;
+use crate::call::{Caller, Invocation, InvocationId, JsonObject, ToolName, ToolResult, may_be_cut};
+
+/// A model reads on soon, or not at all.
+const KEPT: Duration = Duration::from_secs(3600);
+
+/// Where one tool's long results are, for their further pages only: no other call is answered from here.
+pub struct PageShelf {
+    cache: ResultCache,
+    tool: ToolName,
+    generation: [u8; 32],
+    /// Characters of a text that are shown whole.
+    longest: usize,
+}
+
+/// A call whose result may be long.
+pub struct Begun {
+    id: InvocationId,
+    caller: Arc<Caller>,
+    run_id: Option<Arc<str>>,
+    arguments: Arc<JsonObject>,
+    context: Arc<JsonObject>,
+    limit: Option<usize>,
+    purges: u64,
+}
+
+impl PageShelf {
+    /// The shelf of one tool. `longest`: characters of a text that are shown whole.
+    pub fn new(cache: &ResultCache, tool: &ToolName, generation: [u8; 32], longest: usize) -> Self {
+        Self { cache: cache.clone(), tool: tool.clone(), generation, longest }
+    }
+
+    /// What is to be known of a call when it has ended.
+    pub fn begin(&self, invocation: &Invocation) -> Begun {
+        Begun {
+            id: invocation.id,
+            caller: invocation.caller.clone(),
+            run_id: invocation.run_id.clone(),
+            arguments: invocation.arguments.clone(),
+            context: invocation.context.clone(),
+            limit: invocation.page.and_then(|page| page.limit),
+            purges: self.cache.purges(),
+        }
+    }
+
+    /// Keeps a result of which there may be further pages. A later one of an equal call takes its place.
+    pub async fn keep(&self, call: Begun, result: &Arc<ToolResult>) {
+        if may_be_cut(result, call.limit, self.longest) {
+            let key = self.key(&call.caller, call.run_id.as_deref(), &call.arguments, &call.context);
+            self.cache.store(key, self.tool.as_str(), call.id, result, KEPT, call.purges).await;
+        }
+    }
+
+    /// The result of the same call by the same caller in the same run, and that call.
+    pub async fn find(&self, invocation: &Invocation) -> Option<(Arc<ToolResult>, InvocationId)> {
+        let Invocation { caller, run_id, arguments, context, .. } = invocation;
+        let key = self.key(caller, run_id.as_deref(), arguments, context);
+        let hit = match self.cache.get(&key) {
+            Some(hit) => Some(hit),
+            None => self.cache.read_through(&key).await,
+        };
+        hit.map(|hit| (hit.result, hit.origin))
+    }
+
+    fn key(&self, caller: &Caller, run: Option<&str>, arguments: &JsonObject, context: &JsonObject) -> [u8; 32] {
+        digest([
+            b"pages".as_slice(),
+            self.tool.as_str().as_bytes(),
+            &self.generation,
+            caller.name.as_bytes(),
+            run.unwrap_or_default().as_bytes(),
+            &canonical(arguments),
+            &canonical(context),
+        ])
+    }
+}

@@ -1,0 +1,83 @@
+//! Calls on record, running or ended, and what they answered: for routes, and for tools that read on in a caller's own results.
+
+use std::sync::Weak;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+
+use crate::call::{InvocationId, NotRead, OwnResult, OwnResults, ToolContext, ToolName};
+use crate::catalog::Catalog;
+use crate::denials::Denials;
+use crate::ledger::{End, Error, Found, State};
+use crate::stack::Shared;
+
+/// A call on record, with what was said by the one it was answered from. `None`: no call has this id.
+pub(crate) async fn find(shared: &Shared, id: InvocationId) -> Result<Option<Found>, Error> {
+    let running = shared.running.get(id);
+    if running.is_some() {
+        // Its failed tries are written behind; whoever asks after an answer should see them.
+        let _ = shared.ledger.flush().await;
+    }
+    let found = shared.ledger.get(id).await?;
+    let mut found = match (running, found) {
+        (Some(row), found) => {
+            let (attempts, origin_result) =
+                found.map(|found| (found.attempts, found.origin_result)).unwrap_or_default();
+            Found { row: (*row).clone(), attempts, origin_result }
+        }
+        (None, Some(found)) => found,
+        (None, None) => return Ok(None),
+    };
+    found.origin_result = match (found.origin_result.take(), found.row.origin) {
+        // Under way while the row was read: still there, or committed by now.
+        (None, Some(origin)) => match shared.running.get(origin) {
+            Some(row) => row.result.clone(),
+            None => shared.ledger.get(origin).await?.and_then(|found| found.row.result),
+        },
+        (stored, _) => stored,
+    };
+    Ok(Some(found))
+}
+
+/// Reads what a caller's own calls answered. The catalog is weak, since tools hold this and the catalog holds tools.
+pub(crate) struct Recorded {
+    pub(crate) shared: Shared,
+    pub(crate) catalog: Weak<ArcSwap<Catalog>>,
+}
+
+#[async_trait]
+impl OwnResults for Recorded {
+    async fn read(&self, asking: &ToolContext, id: InvocationId) -> Result<OwnResult, NotRead> {
+        let found = find(&self.shared, id).await.map_err(|_| NotRead::Unavailable)?.ok_or(NotRead::Unknown)?;
+        let row = found.row;
+        // Somebody else's call is not there at all: ids must not be worth guessing. So it is for admins, since this is a tool.
+        if row.caller != asking.caller.name {
+            return Err(NotRead::Unknown);
+        }
+        if self.is_denied(asking, &row.tool) {
+            return Err(NotRead::Denied);
+        }
+        let is_running = matches!(row.state, State::Reserved | State::Running);
+        match row.end(found.origin_result).map_err(|_| NotRead::Unavailable)? {
+            End::Open if is_running => Err(NotRead::Open),
+            End::Open | End::Withheld(_) => Err(NotRead::NotKept),
+            End::Failed(_) => Err(NotRead::Failed),
+            End::Answered { result, .. } => Ok(OwnResult { origin: row.origin.unwrap_or(row.id), result }),
+        }
+    }
+}
+
+impl Recorded {
+    /// Whether the request denies the tool of that call, by any of its names.
+    fn is_denied(&self, asking: &ToolContext, tool: &str) -> bool {
+        let denials = Denials::of(asking);
+        if denials.is_empty() {
+            return false;
+        }
+        let catalog = self.catalog.upgrade().map(|catalog| catalog.load_full());
+        match catalog.as_ref().and_then(|catalog| catalog.get(tool)) {
+            Some(entry) => denials.denies(entry.names()),
+            None => ToolName::parse(tool).is_ok_and(|name| denials.denies([&name])),
+        }
+    }
+}

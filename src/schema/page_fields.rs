@@ -1,0 +1,344 @@
+//! The parameters by which a model asks for a part of a long result: shown beside the tool's own, read here, and never passed to
+//! a tool that does not declare them.
+
+use serde_json::{Map, Value, json};
+
+use super::SchemaFault;
+use crate::call::json::pointer_token;
+use crate::call::{Coercion, Detail, JsonObject, Page, PageArguments, Paging, Violation};
+
+const DETAIL: &str = "detail_level";
+const OFFSET: &str = "offset";
+const LIMIT: &str = "limit";
+/// The largest `limit`, as in `page` of a request.
+const MAX_LIMIT: u64 = 100_000;
+/// The longest text that is read as a number: the digits of the largest one.
+const LONGEST_NUMBER: usize = 20;
+/// Levels of references and combinations in which a tool's own parameters are looked for.
+const DEEPEST: usize = 16;
+
+/// Which of the parameters are shown for one tool, and which are the tool's own.
+#[derive(Debug, Clone, Copy)]
+pub struct PageFields {
+    paging: Paging,
+    own_detail: bool,
+    own_offset: bool,
+    own_limit: bool,
+}
+
+impl PageFields {
+    /// The parameters for a tool with this input schema; `None` where the model asks for no parts.
+    ///
+    /// # Errors
+    /// The tool has a parameter of the same name and another type.
+    pub fn of(paging: Paging, schema: &Value) -> Result<Option<Self>, SchemaFault> {
+        if paging == Paging::Caller {
+            return Ok(None);
+        }
+        let own = |name: &str, wanted: &str| match declared(schema, schema, name, DEEPEST) {
+            None => Ok(false),
+            Some(property) if may_be(schema, property, wanted, DEEPEST) => Ok(true),
+            Some(_) => Err(SchemaFault::new(
+                format!("/properties/{}", pointer_token(name)),
+                format!(
+                    "paging: model adds the parameter `{name}` ({wanted}), and the tool has one of that name and another type: \
+                     rename the tool's own, or leave paging out"
+                ),
+            )),
+        };
+        Ok(Some(Self {
+            paging,
+            own_detail: own(DETAIL, "string")?,
+            own_offset: own(OFFSET, "integer")?,
+            own_limit: own(LIMIT, "integer")?,
+        }))
+    }
+
+    /// Whether the model can ask for a page after the first: not where `offset` is the tool's own.
+    pub fn has_offset(&self) -> bool {
+        !self.own_offset
+    }
+
+    /// Whether the model can say how much a page holds.
+    pub fn has_limit(&self) -> bool {
+        !self.own_limit
+    }
+
+    /// The schema that a model sees.
+    pub fn shown(&self, schema: &Value) -> Value {
+        let mut shown = schema.clone();
+        let Some(root) = shown.as_object_mut() else { return shown };
+        let Some(properties) = root.entry("properties").or_insert_with(|| json!({})).as_object_mut() else {
+            return shown;
+        };
+        let mut add = |name: &str, property: Value| {
+            properties.entry(name).or_insert(property);
+        };
+        if !self.own_detail && self.paging != Paging::Pages {
+            add(
+                DETAIL,
+                json!({
+                    "type": "string", "enum": ["exploring", "full"],
+                    "description": "How much to show: exploring, the default, shows the beginning; full shows everything, page by page",
+                }),
+            );
+        }
+        if !self.own_offset {
+            add(
+                OFFSET,
+                json!({
+                    "type": "integer", "minimum": 0,
+                    "description": "Items of a long list, or characters of a long text, to leave out before the page; the answer \
+                                    before says where the next page begins",
+                }),
+            );
+        }
+        if !self.own_limit {
+            let default = if self.paging == Paging::Pages { "50" } else { "200, with full 50" };
+            add(
+                LIMIT,
+                json!({
+                    "type": "integer", "minimum": 1, "maximum": MAX_LIMIT,
+                    "description": format!("Most items of a list to show; without it {default}"),
+                }),
+            );
+        }
+        shown
+    }
+
+    /// Takes the parameters out of a call's arguments, but for the tool's own. `None`: the model asked for no part.
+    pub fn take(&self, arguments: &mut JsonObject, strict: bool) -> Option<PageArguments> {
+        let mut asked = PageArguments::default();
+        let mut found = self.paging == Paging::Pages;
+        if self.paging == Paging::Pages {
+            asked.page.detail = Detail::Full;
+        } else {
+            let detail = match self.own_detail {
+                true => arguments.get(DETAIL).cloned(),
+                false => arguments.shift_remove(DETAIL).inspect(|value| {
+                    asked.written.insert(DETAIL.into(), value.clone());
+                }),
+            };
+            found |= detail.is_some();
+            match detail {
+                // Any other word is exploring, as in `page`.
+                Some(Value::String(word)) if word == "full" => asked.page.detail = Detail::Full,
+                Some(Value::String(_) | Value::Null) | None => {}
+                Some(_) if self.own_detail => {}
+                Some(_) => asked.faults.push(fault(DETAIL, "type", "must be \"exploring\" or \"full\"")),
+            }
+        }
+        if !self.own_offset
+            && let Some(value) = arguments.shift_remove(OFFSET)
+        {
+            found = true;
+            if let Some(offset) = number(OFFSET, &value, 0, u64::MAX, strict, &mut asked) {
+                asked.page.offset = usize::try_from(offset).unwrap_or(usize::MAX);
+                // Who names a place wants what is there: the beginning was shown before.
+                if offset > 0 {
+                    asked.page.detail = Detail::Full;
+                }
+            }
+            asked.written.insert(OFFSET.into(), value);
+        }
+        if !self.own_limit
+            && let Some(value) = arguments.shift_remove(LIMIT)
+        {
+            found = true;
+            let limit = number(LIMIT, &value, 1, MAX_LIMIT, strict, &mut asked);
+            asked.page.limit = limit.and_then(|limit| usize::try_from(limit).ok());
+            asked.written.insert(LIMIT.into(), value);
+        }
+        found.then_some(asked)
+    }
+}
+
+/// A whole number between bounds, also as a text that holds one; `null` is none.
+fn number(name: &str, value: &Value, least: u64, most: u64, strict: bool, asked: &mut PageArguments) -> Option<u64> {
+    let text = value.as_str().map(str::trim).filter(|text| !strict && text.len() <= LONGEST_NUMBER);
+    let read = match (value, text) {
+        (Value::Null, _) => return None,
+        (_, Some(text)) => text.parse().ok(),
+        _ => Page::whole(value),
+    };
+    let bounds = match most {
+        u64::MAX => format!("must be a whole number of at least {least}"),
+        most => format!("must be a whole number from {least} to {most}"),
+    };
+    match read {
+        None => asked.faults.push(fault(name, "type", &bounds)),
+        Some(number) if number < least => asked.faults.push(fault(name, "minimum", &bounds)),
+        Some(number) if number > most => asked.faults.push(fault(name, "maximum", &bounds)),
+        Some(number) => {
+            if text.is_some() {
+                let (from, to) = ("string".to_owned(), "integer".to_owned());
+                asked.coercions.push(Coercion { pointer: format!("/{name}"), from, to });
+            }
+            return Some(number);
+        }
+    }
+    None
+}
+
+fn fault(name: &str, keyword: &str, demand: &str) -> Violation {
+    Violation {
+        pointer: format!("/{name}"),
+        keyword: keyword.into(),
+        message: format!("`{name}` {demand}."),
+        schema_pointer: format!("/properties/{name}/{keyword}"),
+    }
+}
+
+/// Where a schema of an object says something of this property.
+fn declared<'s>(root: &'s Value, at: &'s Value, name: &str, depth: usize) -> Option<&'s Value> {
+    let depth = depth.checked_sub(1)?;
+    let at = at.as_object()?;
+    if let Some(property) = at.get("properties").and_then(|properties| properties.get(name)) {
+        return Some(property);
+    }
+    // A parameter that is only required takes anything.
+    let required = at.get("required").and_then(Value::as_array);
+    let below = parts(root, at).find_map(|part| declared(root, part, name, depth));
+    below.or_else(|| required.is_some_and(|names| names.iter().any(|one| one == name)).then_some(&Value::Bool(true)))
+}
+
+/// The schemas that hold for the same value.
+fn parts<'s>(root: &'s Value, at: &'s Map<String, Value>) -> impl Iterator<Item = &'s Value> {
+    let target = at.get("$ref").and_then(Value::as_str).and_then(|target| target.strip_prefix('#'));
+    let lists = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|list| at.get(list)?.as_array()).flatten();
+    let others = ["if", "then", "else"].into_iter().filter_map(|word| at.get(word));
+    target.and_then(|pointer| root.pointer(pointer)).into_iter().chain(lists).chain(others)
+}
+
+/// Whether a value of this type may fit a schema, as far as its types say.
+fn may_be(root: &Value, at: &Value, wanted: &str, depth: usize) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return true };
+    let Some(object) = at.as_object() else { return at != &Value::Bool(false) };
+    let fits = |kind: &Value| kind == wanted || (wanted == "integer" && kind == "number");
+    let own = match object.get("type") {
+        None => true,
+        Some(Value::Array(kinds)) => kinds.iter().any(fits),
+        Some(kind) => fits(kind),
+    };
+    let any = |word: &str| {
+        let branches = object.get(word).and_then(Value::as_array);
+        branches.is_none_or(|branches| branches.iter().any(|branch| may_be(root, branch, wanted, depth)))
+    };
+    let target = object.get("$ref").and_then(Value::as_str).and_then(|target| target.strip_prefix('#'));
+    let target = target.and_then(|pointer| root.pointer(pointer));
+    own && any("anyOf") && any("oneOf") && target.is_none_or(|target| may_be(root, target, wanted, depth))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(schema: &Value) -> PageFields {
+        PageFields::of(Paging::Model, schema).unwrap().unwrap()
+    }
+
+    fn taken(schema: &Value, arguments: Value) -> (Value, Option<PageArguments>) {
+        let Value::Object(mut arguments) = arguments else { panic!("no object") };
+        let asked = fields(schema).take(&mut arguments, false);
+        (Value::Object(arguments), asked)
+    }
+
+    fn plain() -> Value {
+        json!({"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"], "additionalProperties": false})
+    }
+
+    #[test]
+    fn schema_gains_three_parameters() {
+        assert!(PageFields::of(Paging::Caller, &plain()).unwrap().is_none());
+        let shown = fields(&plain()).shown(&plain());
+        let names: Vec<&String> = shown["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(names, ["q", "detail_level", "offset", "limit"]);
+        assert_eq!((&shown["required"], &shown["additionalProperties"]), (&json!(["q"]), &json!(false)));
+        let pages = PageFields::of(Paging::Pages, &plain()).unwrap().unwrap().shown(&plain());
+        assert_eq!(pages["properties"].as_object().unwrap().len(), 3, "no detail_level: {pages}");
+        let open = json!({"type": "object"});
+        assert_eq!(fields(&open).shown(&open)["properties"].as_object().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn another_type_is_a_clash() {
+        for (name, property) in [
+            ("offset", json!({"type": "string"})),
+            ("limit", json!({"type": ["boolean", "null"]})),
+            ("detail_level", json!({"type": "integer"})),
+            ("limit", json!({"anyOf": [{"type": "string"}, {"type": "null"}]})),
+            ("limit", json!({"$ref": "#/$defs/text"})),
+            ("limit", json!(false)),
+        ] {
+            let defs = json!({"text": {"type": "string"}});
+            let direct = json!({"type": "object", "properties": {name: property}, "$defs": defs});
+            let inside = json!({
+                "type": "object", "$ref": "#/$defs/args",
+                "$defs": {"args": {"properties": {name: property}}, "text": {"type": "string"}}
+            });
+            for schema in [direct, inside] {
+                let fault = PageFields::of(Paging::Model, &schema).unwrap_err();
+                assert_eq!(fault.pointer, format!("/properties/{name}"));
+                assert!(fault.message.contains("another type"), "{}", fault.message);
+            }
+        }
+    }
+
+    #[test]
+    fn own_parameters_stay_the_tools() {
+        for limit in [
+            json!({"type": "integer"}),
+            json!({"type": ["number", "null"]}),
+            json!({"anyOf": [{"type": "integer"}, {"type": "null"}], "default": null}),
+            json!({}),
+        ] {
+            let schema = json!({"type": "object", "properties": {"limit": limit}});
+            let (left, asked) = taken(&schema, json!({"limit": 7, "offset": 10}));
+            assert_eq!(left, json!({"limit": 7}));
+            assert_eq!(asked.unwrap().page, Page { detail: Detail::Full, offset: 10, limit: None });
+            assert_eq!(fields(&schema).shown(&schema)["properties"]["limit"], limit);
+        }
+        let schema = json!({"type": "object", "allOf": [{"properties": {"detail_level": {"type": "string"}}}]});
+        let (left, asked) = taken(&schema, json!({"detail_level": "full", "limit": 3}));
+        assert_eq!(left, json!({"detail_level": "full"}), "the tool and the page both see it");
+        assert_eq!(asked.unwrap().page, Page { detail: Detail::Full, offset: 0, limit: Some(3) });
+    }
+
+    #[test]
+    fn parts_are_read_leniently() {
+        let full = |offset, limit| Page { detail: Detail::Full, offset, limit };
+        for (arguments, page) in [
+            (json!({"q": "x", "detail_level": "full"}), full(0, None)),
+            (json!({"q": "x", "offset": 50}), full(50, None)),
+            (json!({"q": "x", "detail_level": "full", "offset": "100", "limit": 5.0}), full(100, Some(5))),
+            (json!({"q": "x", "detail_level": "brief", "limit": 9}), Page { limit: Some(9), ..Page::default() }),
+            (json!({"q": "x", "detail_level": null, "offset": null, "limit": null}), Page::default()),
+        ] {
+            let (left, asked) = taken(&plain(), arguments.clone());
+            let asked = asked.unwrap();
+            assert_eq!((left, asked.page, &asked.faults[..]), (json!({"q": "x"}), page, &[][..]), "{arguments}");
+            let mut written = arguments;
+            written.as_object_mut().unwrap().shift_remove("q");
+            assert_eq!(Value::Object(asked.written), written);
+        }
+        assert_eq!(taken(&plain(), json!({"q": "x"})).1, None);
+    }
+
+    #[test]
+    fn faults_name_parameter_and_bounds() {
+        for (arguments, says) in [
+            (json!({"detail_level": 5}), "`detail_level` must be \"exploring\" or \"full\"."),
+            (json!({"offset": -1}), "`offset` must be a whole number of at least 0."),
+            (json!({"offset": "ten"}), "`offset` must be a whole number of at least 0."),
+            (json!({"limit": 0}), "`limit` must be a whole number from 1 to 100000."),
+            (json!({"limit": "100001"}), "`limit` must be a whole number from 1 to 100000."),
+            (json!({"limit": [1]}), "`limit` must be a whole number from 1 to 100000."),
+        ] {
+            let faults = taken(&plain(), arguments.clone()).1.unwrap().faults;
+            let said: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
+            assert_eq!(said, [says], "{arguments}");
+        }
+        let mut strict = json!({"offset": "10"}).as_object().unwrap().clone();
+        assert_eq!(fields(&plain()).take(&mut strict, true).unwrap().faults.len(), 1);
+    }
+}

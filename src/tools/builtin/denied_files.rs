@@ -1,0 +1,132 @@
+//! Files that a tool does not read, whoever asks for them: patterns over their paths below the tool's folder.
+
+use glob::{MatchOptions, Pattern};
+
+use crate::tools::ConfigFault;
+
+/// What is denied where the manifest does not say: variables with secrets, private keys, and what programs keep for themselves.
+const DEFAULT: [&str; 17] = [
+    ".env*",
+    "*.pem",
+    "*.key",
+    "*.p12",
+    "*.pfx",
+    "*.jks",
+    "*.kdbx",
+    "id_rsa*",
+    "id_dsa*",
+    "id_ecdsa*",
+    "id_ed25519*",
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".netrc",
+    ".pgpass",
+    ".git",
+];
+/// A list that is longer is a list of files.
+const MOST: usize = 256;
+/// Where case says nothing, as on many file systems, `.ENV` is `.env`. A `*` ends at a `/`.
+const OPTIONS: MatchOptions =
+    MatchOptions { case_sensitive: false, require_literal_separator: true, require_literal_leading_dot: false };
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(super) struct DeniedFiles(Vec<Pattern>);
+
+impl DeniedFiles {
+    /// The patterns of `with.deny`, or the default. A pattern without `/` is compared with each name on the path, so what is in a
+    /// denied folder is denied too; one with `/` with the whole path and with those of the folders on it.
+    pub(super) fn new(written: Option<Vec<String>>) -> Result<Self, ConfigFault> {
+        let fault = |message: String| ConfigFault::error(&["with", "deny"], message);
+        let written = written.unwrap_or_else(|| DEFAULT.map(str::to_owned).to_vec());
+        if written.len() > MOST {
+            return Err(fault(format!("at most {MOST} patterns")));
+        }
+        let read = |text: &String| {
+            let text = text.trim().trim_start_matches("./").trim_matches('/');
+            if text.is_empty() {
+                return Err(fault("a pattern such as .env* or secrets/** is expected; [] denies nothing".into()));
+            }
+            Pattern::new(text).map_err(|error| fault(format!("`{text}` is no pattern: {}", error.msg)))
+        };
+        written.iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether a file with this path below the folder is denied.
+    pub(super) fn deny(&self, path: &str) -> bool {
+        let names: Vec<&str> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+        let mut paths: Vec<String> = Vec::new();
+        for name in &names {
+            paths.push(paths.last().map_or_else(|| (*name).to_owned(), |above| format!("{above}/{name}")));
+        }
+        self.0.iter().any(|pattern| match pattern.as_str().contains('/') {
+            true => paths.iter().any(|path| pattern.matches_with(path, OPTIONS)),
+            false => names.iter().any(|name| pattern.matches_with(name, OPTIONS)),
+        })
+    }
+
+    /// A sentence for the tool's description; empty where nothing is denied.
+    pub(super) fn described(&self) -> String {
+        match self.0.iter().map(Pattern::as_str).collect::<Vec<_>>().join(", ") {
+            patterns if patterns.is_empty() => String::new(),
+            patterns => format!(" Files and folders that match one of these patterns are not read: {patterns}."),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(patterns: &[&str]) -> DeniedFiles {
+        DeniedFiles::new(Some(patterns.iter().map(|text| (*text).to_owned()).collect()))
+            .unwrap_or_else(|fault| panic!("{fault:?}"))
+    }
+
+    #[test]
+    fn default_denies_keys_and_secrets() {
+        let files = DeniedFiles::new(None).unwrap_or_else(|fault| panic!("{fault:?}"));
+        for path in [
+            ".env",
+            ".ENV.local",
+            "app/.envrc",
+            ".git/config",
+            "sub/.GIT/HEAD",
+            "tls/server.pem",
+            "Server.KEY",
+            "id_rsa",
+            "home/.ssh/config",
+            "keys/id_ed25519.bak",
+            "./a//.env",
+        ] {
+            assert!(files.deny(path), "{path}");
+        }
+        for path in
+            ["env", "a.txt", "keys.txt", "pem/readme", "github/x", "id_list.csv", "environment", "a.pem.txt/.gitignore"]
+        {
+            assert!(!files.deny(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn patterns_replace_the_default() {
+        let files = denied(&["secrets/**", "/top.txt", "*.bak"]);
+        for path in ["secrets/a", "secrets/a/b", "top.txt", "sub/x.BAK", "old.bak/inside"] {
+            assert!(files.deny(path), "{path}");
+        }
+        for path in [".env", "sub/secrets", "other/secrets/a"] {
+            assert!(!files.deny(path), "{path}");
+        }
+        assert!(denied(&["secrets/keys"]).deny("secrets/keys/one"), "what is in a denied folder");
+        let nothing = denied(&[]);
+        assert!(!nothing.deny(".env") && nothing.described().is_empty());
+    }
+
+    #[test]
+    fn patterns_that_cannot_be_are_refused() {
+        for patterns in [vec![String::new()], vec!["/".into()], vec!["a[".into()], vec!["x".into(); MOST + 1]] {
+            assert!(DeniedFiles::new(Some(patterns.clone())).is_err(), "{patterns:?}");
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Long results as a model reads them: by arguments of its own, and by `read_result`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+use toolcrib::{App, Capture, Effect, Limit, LimitScope, Paging, Per, Tool, ToolResult};
+
+use crate::support::{TestApp, request};
+
+/// A tool that lists `n` rows and says which arguments it had; it counts its runs.
+fn listing(name: &str, runs: &Arc<AtomicUsize>) -> Tool {
+    let runs = runs.clone();
+    Tool::new(name, "Lists rows").param("n", "integer", "How many").call(move |arguments, _| {
+        runs.fetch_add(1, Ordering::SeqCst);
+        let rows: Value = (0..arguments["n"].as_u64().unwrap_or_default()).map(|id| json!({"id": id})).collect();
+        async move { Ok(json!({"rows": rows, "had": arguments})) }
+    })
+}
+
+/// One call in a message of a model, and what the model is told.
+async fn told(app: &TestApp, key: Option<&str>, path: &str, tool: &str, arguments: Value) -> String {
+    let call = json!({"id": "c1", "type": "function", "function": {"name": tool, "arguments": arguments.to_string()}});
+    let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+    let (status, answer) = app.send(request("POST", path, key, Some(message))).await;
+    assert_eq!(status, 200, "{answer}");
+    answer["messages"][0]["content"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
+/// The words at the end.
+fn words(told: &str) -> &str {
+    told.lines().last().unwrap_or_default()
+}
+
+/// The arguments that the words name.
+fn named(words: &str) -> Value {
+    let at = words.find("\"").unwrap_or_else(|| panic!("{words}"));
+    let end = words.rfind(|c: char| c.is_ascii_digit()).unwrap();
+    serde_json::from_str(&format!("{{{}}}", words[at..=end].trim_start_matches('{')))
+        .unwrap_or_else(|e| panic!("{e}: {words}"))
+}
+
+fn ids(told: &str) -> Vec<u64> {
+    let value: Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+    let rows = value.get("rows").unwrap_or(&value).as_array().unwrap();
+    rows.iter().map(|row| row["id"].as_u64().unwrap()).collect()
+}
+
+fn with(mut arguments: Value, more: &Value) -> Value {
+    arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    arguments
+}
+
+#[tokio::test]
+async fn every_format_shows_the_page_parameters() {
+    let runs = Arc::default();
+    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model), listing("plain", &runs)]).await;
+    let names = |schema: &Value| schema["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    for (format, schema) in [
+        ("native", "/tools/0/input_schema"),
+        ("openai", "/0/function/parameters"),
+        ("openai-responses", "/0/parameters"),
+        ("anthropic", "/0/input_schema"),
+        ("gemini", "/0/functionDeclarations/0/parametersJsonSchema"),
+        ("bedrock", "/tools/0/toolSpec/inputSchema/json"),
+        ("mcp", "/tools/0/inputSchema"),
+    ] {
+        let (_, shown) = app.get(&format!("/tools?format={format}")).await;
+        let found = shown.pointer(schema).unwrap_or_else(|| panic!("{format}: {shown}"));
+        assert_eq!(names(found), ["n", "detail_level", "offset", "limit"], "{format}");
+    }
+    let (_, listed) = app.mcp("tools/list", json!({})).await;
+    assert_eq!(names(&listed["result"]["tools"][0]["inputSchema"]).len(), 4);
+    assert_eq!(names(&listed["result"]["tools"][1]["inputSchema"]), ["n"]);
+    let (_, paged) = app.get("/tools/paged").await;
+    let (_, plain) = app.get("/tools/plain").await;
+    assert_eq!((&paged["policy"]["paging"], &plain["policy"]["paging"]), (&json!("model"), &json!("caller")));
+    assert_eq!(names(&paged["input_schema"]).len(), 4);
+    let (_, document) = app.get("/openapi.json").await;
+    assert!(document.to_string().contains("detail_level"));
+}
+
+#[tokio::test]
+async fn words_lead_a_model_to_the_last_row() {
+    let runs = Arc::default();
+    // Nothing is cached, and a write must not run twice for its own result.
+    let limit = Limit { calls: 1, per: Per::Day, scope: LimitScope::Tool };
+    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model).limit(limit)]).await;
+    let (mut arguments, mut all) = (json!({"n": 430}), Vec::new());
+    loop {
+        let said = told(&app, None, "/calls", "paged", arguments.clone()).await;
+        all.extend(ids(&said));
+        let words = words(&said);
+        assert!(words.starts_with("[Only ") && words.ends_with(']'), "{words}");
+        if !words.contains("call this tool again") {
+            break;
+        }
+        let next = named(words);
+        assert_eq!(next["detail_level"], "full");
+        arguments = with(json!({"n": 430}), &next);
+    }
+    assert_eq!(all, (0..430).collect::<Vec<u64>>());
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    // Further pages cost nothing.
+    let (_, detail) = app.get("/tools/paged").await;
+    assert_eq!(detail["usage"][0]["used"], 1);
+    let newest = app.newest().await;
+    assert_eq!(
+        (&newest["cache"], &newest["arguments"]["offset"], &newest["attempts"]),
+        (&json!("hit"), &json!(400), &json!(0))
+    );
+}
+
+#[tokio::test]
+async fn page_parameters_never_reach_the_tool() {
+    let runs = Arc::default();
+    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model)]).await;
+    let asked = json!({"n": 120, "detail_level": "full", "limit": "20"});
+    let (status, answer) = app.invoke("paged", asked.clone()).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["structured_content"]["had"], json!({"n": 120}));
+    let overflow = &answer["meta"]["overflow"];
+    assert_eq!(
+        (&overflow["shown"], &overflow["total"], &overflow["next_offset"]),
+        (&json!(20), &json!(120), &json!(20))
+    );
+    assert_eq!(answer["meta"]["coercions"], json!([{"pointer": "/limit", "from": "string", "to": "integer"}]));
+    let hint = overflow["hint"].as_str().unwrap();
+    assert!(hint.ends_with("\"detail_level\": \"full\", \"offset\": 20, \"limit\": 20."), "{hint}");
+    assert_eq!(overflow.as_object().unwrap().len(), 5, "{overflow}");
+    assert_eq!(app.newest().await["arguments"], asked, "the record has what came");
+    // What the model asks for goes before what the request says.
+    let body = json!({"arguments": {"n": 120, "offset": 100}, "page": {"limit": 3}});
+    let (_, answer) = app.post("/tools/paged/invoke", body).await;
+    assert_eq!(answer["structured_content"]["rows"][0]["id"], 100);
+    let (_, answer) = app.post("/tools/paged/validate", json!({"arguments": asked})).await;
+    assert_eq!((&answer["valid"], &answer["arguments"]), (&json!(true), &json!({"n": 120})));
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn every_fault_of_arguments_is_told_at_once() {
+    let runs = Arc::default();
+    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model)]).await;
+    let wrong = json!({"n": "many", "offset": -1, "limit": 0, "detail_level": 3});
+    for path in ["/tools/paged/invoke", "/tools/paged/validate"] {
+        let (status, problem) = app.post(path, json!({"arguments": wrong})).await;
+        assert_eq!((status.as_u16(), &problem["kind"]), (422, &json!("invalid_arguments")), "{problem}");
+        let violations = problem["violations"].as_array().unwrap();
+        let mut pointers: Vec<&str> = violations.iter().map(|one| one["pointer"].as_str().unwrap()).collect();
+        pointers.sort_unstable();
+        assert_eq!(pointers, ["/detail_level", "/limit", "/n", "/offset"]);
+    }
+    assert_eq!(app.newest().await["state"], "refused");
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn further_pages_are_of_the_same_run() {
+    let runs = Arc::default();
+    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model)]).await;
+    let ask = |run: &str, more: Value| json!({"arguments": with(json!({"n": 90}), &more), "run_id": run});
+    let further = json!({"offset": 50});
+    let (status, problem) = app.post("/tools/paged/invoke", ask("one", further.clone())).await;
+    assert_eq!((status.as_u16(), runs.load(Ordering::SeqCst)), (409, 0));
+    let said = problem["content"][0]["text"].as_str().unwrap();
+    assert!(said.contains("from the beginning"), "{said}");
+    app.post("/tools/paged/invoke", ask("one", json!({"detail_level": "full"}))).await;
+    let (status, page) = app.post("/tools/paged/invoke", ask("one", further.clone())).await;
+    assert_eq!((status.as_u16(), &page["structured_content"]["rows"][0]["id"]), (200, &json!(50)));
+    assert_eq!(app.post("/tools/paged/invoke", ask("two", further.clone())).await.0, 409);
+    // A purge takes pages with it.
+    assert_eq!(app.delete("/tools/paged/cache").await.0, 200);
+    assert_eq!(app.post("/tools/paged/invoke", ask("three", further)).await.0, 409);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn pages_outlive_a_restart() {
+    let runs = Arc::default();
+    let tool = || listing("paged", &runs).paging(Paging::Model);
+    let app = TestApp::new([tool()]).await;
+    app.invoke("paged", json!({"n": 90, "detail_level": "full"})).await;
+    let app = app.restart([tool()]).await;
+    let (status, page) = app.invoke("paged", json!({"n": 90, "offset": 50})).await;
+    assert_eq!((status.as_u16(), &page["structured_content"]["rows"][0]["id"]), (200, &json!(50)));
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_key_stands_for_all_pages() {
+    let runs = Arc::default();
+    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model)]).await;
+    let ask = async |arguments: Value| {
+        let mut asking = request("POST", "/tools/paged/invoke", None, Some(json!({"arguments": arguments})));
+        asking.headers_mut().insert("idempotency-key", "k-1".parse().unwrap());
+        app.send(asking).await
+    };
+    let (_, first) = ask(json!({"n": 90, "detail_level": "full"})).await;
+    let (status, second) = ask(json!({"n": 90, "offset": 50})).await;
+    assert_eq!((status.as_u16(), &second["invocation_id"]), (200, &first["invocation_id"]), "{second}");
+    assert_eq!(second["structured_content"]["rows"][0]["id"], 50);
+    assert_eq!(ask(json!({"n": 91})).await.0, 422);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn long_texts_are_read_in_parts() {
+    let text = |n: u64| (0..n).map(|line| format!("line {line}\n")).collect::<String>();
+    let tool = Tool::new("text", "…")
+        .effect(Effect::Read)
+        .paging(Paging::Model)
+        .call(move |_, _| async move { Ok(text(12000)) });
+    let app = TestApp::new([tool]).await;
+    let (_, shown) = app.invoke("text", json!({})).await;
+    let next = named(shown["meta"]["overflow"]["hint"].as_str().unwrap());
+    assert_eq!(next, json!({"detail_level": "full", "offset": 25000}));
+    let (_, part) = app.invoke("text", next).await;
+    let whole = text(12000);
+    assert_eq!(part["content"][0]["text"].as_str().unwrap(), &whole[25000..75000]);
+    let said = told(&app, None, "/calls", "text", json!({})).await;
+    assert!(
+        words(&said).contains(&format!("of {} characters are shown", whole.len()))
+            && words(&said).contains("\"offset\": 25000"),
+        "{}",
+        words(&said)
+    );
+}
+
+#[tokio::test]
+async fn a_parameter_of_another_type_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let tool =
+        Tool::new("clash", "…").param("offset", "string", "…").paging(Paging::Model).call(|_, _| async { Ok("x") });
+    let error = App::builder()
+        .tool(tool)
+        .ledger(format!("sqlite://{}", folder.path().join("l.db").display()))
+        .build()
+        .await
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(error.contains("`clash`") && error.contains("`offset`") && error.contains("another type"), "{error}");
+    let own = Tool::new("own", "…").param_opt("limit", "integer", "…").effect(Effect::Read).paging(Paging::Model);
+    let own = own.call(|arguments, _| async move { Ok(arguments) });
+    let app = TestApp::new([own]).await;
+    assert_eq!(
+        app.invoke("own", json!({"limit": 3, "detail_level": "full"})).await.1["structured_content"],
+        json!({"limit": 3})
+    );
+}
+
+#[tokio::test]
+async fn a_tools_own_hint_is_told() {
+    let hinted = |name: &str| {
+        Tool::new(name, "…").effect(Effect::Read).call(|_, _| async {
+            let rows: Value = (0..300).map(|id| json!({"id": id})).collect();
+            Ok(ToolResult::json(rows).with_hint("Narrow with a path filter."))
+        })
+    };
+    let app = TestApp::new([hinted("plain"), hinted("paged").paging(Paging::Model)]).await;
+    let said = told(&app, None, "/calls", "plain", json!({})).await;
+    assert_eq!(words(&said), "[Only 200 of 300 items are shown. Narrow with a path filter.]");
+    let said = told(&app, None, "/calls", "paged", json!({})).await;
+    assert!(
+        words(&said).contains("\"offset\": 200") && words(&said).ends_with("Narrow with a path filter.]"),
+        "{said}"
+    );
+    for tool in ["plain", "paged"] {
+        let (_, answer) = app.invoke(tool, json!({})).await;
+        let hint = answer["meta"]["overflow"]["hint"].as_str().unwrap();
+        assert!(hint.ends_with("Narrow with a path filter."), "{hint}");
+    }
+}
+
+const READER: &str = r#"
+tools:
+  read_result: {kind: native}
+callers:
+  - {name: reads, key: a-key-of-the-reader, allow: ["plain", "secret", "read_result"]}
+  - {name: other, key: a-key-of-the-other1, allow: ["plain", "read_result"]}
+  - {name: barred, key: a-key-of-the-barred, allow: ["plain"]}
+"#;
+
+#[tokio::test]
+async fn read_result_is_named_where_it_may_be_used() {
+    let runs = Arc::default();
+    let secret = listing("secret", &runs).capture(Capture::Digest);
+    let app = TestApp::with_manifest(READER, [listing("plain", &runs), secret]).await;
+    let narrow = "[Only 200 of 260 items are shown. If the rest matters, narrow the call.]";
+    for (key, path, tool) in [
+        ("a-key-of-the-barred", "/calls", "plain"),
+        ("a-key-of-the-reader", "/calls?deny=read_*", "plain"),
+        ("a-key-of-the-reader", "/calls", "secret"),
+    ] {
+        assert_eq!(words(&told(&app, Some(key), path, tool, json!({"n": 260})).await), narrow, "{key} {path} {tool}");
+    }
+    let said = told(&app, Some("a-key-of-the-reader"), "/calls", "plain", json!({"n": 260})).await;
+    assert!(words(&said).contains(" To read on call read_result with {\"invocation_id\": \""), "{said}");
+    let next = named(words(&said));
+    assert_eq!(next["offset"], 200);
+    let before = runs.load(Ordering::SeqCst);
+    let rest = told(&app, Some("a-key-of-the-reader"), "/calls", "read_result", next.clone()).await;
+    assert_eq!(ids(&rest), (200..250).collect::<Vec<u64>>());
+    let last = with(next.clone(), &named(words(&rest)));
+    let rest = told(&app, Some("a-key-of-the-reader"), "/calls", "read_result", last).await;
+    assert_eq!((ids(&rest), words(&rest)), ((250..260).collect(), "[Only 10 of 260 items are shown.]"));
+    assert_eq!(runs.load(Ordering::SeqCst), before, "nothing ran");
+    // Somebody else's id is as unknown as one that nobody has.
+    let nobody = json!({"invocation_id": "0199a000-0000-7000-8000-000000000000"});
+    let unknown = told(&app, Some("a-key-of-the-other1"), "/calls", "read_result", nobody).await;
+    assert!(unknown.contains("none of your calls on record"), "{unknown}");
+    assert_eq!(told(&app, Some("a-key-of-the-other1"), "/calls", "read_result", next.clone()).await, unknown);
+    let denied = told(&app, Some("a-key-of-the-reader"), "/calls?deny=plain", "read_result", next).await;
+    assert!(denied.contains("not allowed for this request"), "{denied}");
+}
+
+#[tokio::test]
+async fn read_result_says_why_there_is_nothing() {
+    let fails = Tool::new("fails", "…").timeout(std::time::Duration::from_millis(1)).call(|_, _| async {
+        std::future::pending::<()>().await;
+        Ok("never")
+    });
+    let secret = Tool::new("secret", "…").capture(Capture::Digest).call(|_, _| async { Ok("secret words") });
+    let app = TestApp::with_manifest("tools: {read_result: {kind: native}}\n", [fails, secret]).await;
+    for (tool, why) in [("fails", "that call failed"), ("secret", "is not kept")] {
+        app.invoke(tool, json!({})).await;
+        let id = app.newest().await["invocation_id"].clone();
+        let (status, answer) = app.invoke("read_result", json!({"invocation_id": id})).await;
+        assert_eq!((status.as_u16(), &answer["is_error"]), (200, &json!(true)));
+        assert!(answer["content"][0]["text"].as_str().unwrap().contains(why), "{answer}");
+    }
+    let (status, problem) = app.invoke("read_result", json!({"invocation_id": "c1"})).await;
+    assert_eq!((status.as_u16(), &problem["violations"][0]["pointer"]), (422, &json!("/invocation_id")));
+}
+
+#[tokio::test]
+async fn a_row_of_read_result_refers_to_the_first_call() {
+    let runs = Arc::default();
+    let app = TestApp::with_manifest("tools: {read_result: {kind: native}}\n", [listing("plain", &runs)]).await;
+    let (_, first) = app.invoke("plain", json!({"n": 260})).await;
+    let id = first["invocation_id"].clone();
+    let (_, page) = app.invoke("read_result", json!({"invocation_id": id, "offset": 100, "limit": 5})).await;
+    assert_eq!(
+        page["structured_content"]["rows"],
+        json!([{"id": 100}, {"id": 101}, {"id": 102}, {"id": 103}, {"id": 104}])
+    );
+    let path = format!("/invocations/{}/result?offset=258", page["invocation_id"].as_str().unwrap());
+    let (_, rest) = app.get(&path).await;
+    assert_eq!(rest["structured_content"]["rows"], json!([{"id": 258}, {"id": 259}]));
+    // Of a page of a page the first call is the origin, too.
+    let (_, again) = app.invoke("read_result", json!({"invocation_id": page["invocation_id"], "offset": 259})).await;
+    assert_eq!(again["structured_content"]["rows"], json!([{"id": 259}]));
+}
+
+#[tokio::test]
+async fn mcp_clients_are_told_how_to_read_on() {
+    let runs = Arc::default();
+    let tools = [listing("paged", &runs).paging(Paging::Model), listing("plain", &runs)];
+    let app = TestApp::with_manifest("tools: {read_result: {kind: native}}\n", tools).await;
+    let last =
+        |result: &Value| result["content"].as_array().unwrap().last().unwrap()["text"].as_str().unwrap().to_owned();
+    let first = app.mcp_call("paged", json!({"n": 260}), json!({})).await;
+    let rest = app.mcp_call("paged", with(json!({"n": 260}), &named(&last(&first))), json!({})).await;
+    assert_eq!(rest["structuredContent"]["rows"][0]["id"], 200);
+    let first = app.mcp_call("plain", json!({"n": 260}), json!({})).await;
+    let rest = app.mcp_call("read_result", named(&last(&first)), json!({})).await;
+    assert_eq!(rest["structuredContent"]["rows"][0]["id"], 200);
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_manifest_asks_for_pages_of_any_kind() {
+    let manifest = r#"
+tools:
+  lines:
+    kind: command
+    description: Lists numbers.
+    parameters: {most: {type: integer, description: The last number}}
+    command: [/bin/sh, -c, 'n=$(sed s/[^0-9]//g); echo "["; seq -s, 1 $n; echo "]"']
+    paging: model
+"#;
+    let app = TestApp::with_manifest(manifest, []).await;
+    let (_, answer) = app.invoke("lines", json!({"most": 120, "detail_level": "full", "limit": 5})).await;
+    assert_eq!(answer["structured_content"], json!([1, 2, 3, 4, 5]), "{answer}");
+    let (_, answer) = app.invoke("lines", json!({"most": 120, "offset": 118})).await;
+    assert_eq!(answer["structured_content"], json!([119, 120]));
+    app.write("toolcrib.yaml", &manifest.replace("most: {type: integer", "limit: {type: string"));
+    let why = app.reload().await.unwrap();
+    assert!(why.contains("tools.lines.paging") && why.contains("another type"), "{why}");
+}
