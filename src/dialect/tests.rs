@@ -4,6 +4,8 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::call::{Content, Resource};
 
+mod shapes;
+
 /// Dialects that are JSON.
 const JSON: [Dialect; 7] = [
     Dialect::Openai,
