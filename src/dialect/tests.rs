@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::call::{Content, Resource};
 
+#[path = "shape_tests.rs"]
 mod shapes;
 
 /// Dialects that are JSON.

@@ -1,21 +1,19 @@
 //! The log of one test.
 
 use std::io::{self, Write};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Level};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// A second subscriber that lives as long as the process. With only one, `tracing` asks the current thread whether an
-/// event is wanted, and another test's thread would answer no for all.
-static SECOND: LazyLock<Dispatch> =
-    LazyLock::new(|| Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish()));
-
 /// The lines that this thread logs while the value lives, from `INFO` on.
 pub(crate) struct Captured {
     lines: Lines,
     _guard: DefaultGuard,
+    /// A second subscriber. With only one in the process, `tracing` asks the current thread whether an event is wanted,
+    /// and another test's thread would answer no for all.
+    _second: Dispatch,
 }
 
 #[derive(Clone, Default)]
@@ -23,11 +21,11 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 
 /// Captures the log of this thread, and so of a `tokio::test` with one thread.
 pub(crate) fn capture() -> Captured {
-    LazyLock::force(&SECOND);
+    let second = Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
     let lines = Lines::default();
     let log =
         tracing_subscriber::fmt().with_max_level(Level::INFO).with_ansi(false).with_writer(lines.clone()).finish();
-    Captured { lines, _guard: tracing::subscriber::set_default(log) }
+    Captured { lines, _guard: tracing::subscriber::set_default(log), _second: second }
 }
 
 impl Captured {

@@ -29,7 +29,9 @@ use crate::secrets::Redactor;
 use crate::stack::Shared;
 use crate::tools::{Runner, Tool};
 
+#[path = "bound_tests.rs"]
 mod bounds;
+#[path = "end_tests.rs"]
 mod ends;
 
 fn registry(tools: impl IntoIterator<Item = Tool>, in_flight: usize) -> Arc<Registry> {

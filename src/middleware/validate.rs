@@ -128,10 +128,9 @@ impl Around for Validate {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use async_trait::async_trait;
     use serde_json::json;
+    use tokio::sync::Mutex;
 
     use super::*;
     use crate::call::{ToolContext, ToolError, ToolResult};
@@ -146,7 +145,7 @@ mod tests {
         }
 
         fn faults(&self, _: &JsonObject) -> Vec<Violation> {
-            drop(self.0.lock());
+            drop(self.0.blocking_lock());
             Vec::new()
         }
     }
@@ -180,7 +179,7 @@ mod tests {
         let lock = Arc::default();
         let mut rules = rules(1, &lock);
         rules.timeout = Duration::from_millis(1);
-        let held = lock.lock().unwrap();
+        let held = lock.clone().lock_owned().await;
         let said = rules.fit(large(), None).await.unwrap_err();
         assert!(matches!(said, CallError::DeadlineExceeded { started: false, .. }), "{said:?}");
         drop(held);

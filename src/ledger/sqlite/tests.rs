@@ -12,7 +12,9 @@ use super::super::contract::{charge, ended, now, record_at, row};
 use super::super::*;
 use crate::call::{Effect, InvocationId, Per};
 
+#[path = "commit_tests.rs"]
 mod commits;
+#[path = "start_tests.rs"]
 mod starting;
 
 #[tokio::test]
