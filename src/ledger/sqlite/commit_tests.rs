@@ -24,8 +24,8 @@ impl Watch for Sizes {
     fn clock_jumped(&self) {}
 }
 
-/// 64 operations of 200 KB each are 12.8 MB, sent at once.
-const SENT: usize = 64;
+/// So many operations of 200 KB each, sent at once, are 4.8 MB.
+const SENT: usize = 24;
 
 async fn largest_commits(send: impl AsyncFn(&dyn Ledger)) -> usize {
     let folder = tempfile::tempdir().unwrap();

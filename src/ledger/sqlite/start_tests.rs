@@ -55,14 +55,14 @@ async fn damaged_pages_are_found_at_the_start() {
 async fn an_index_that_lost_a_row_is_found() {
     let (settings, folder) = with_filler(1).await;
     let mut other = connect(folder.path()).await;
-    sqlx::raw_sql("create index filled on filler (x) where x is null").execute(&mut other).await.unwrap();
-    // The index has no entry, and by its new text it should have one.
+    sqlx::raw_sql("create index filled on filler (length(x))").execute(&mut other).await.unwrap();
+    // As many entries as rows, and by its new text another one.
     let damage = "pragma writable_schema = on; \
-                  update sqlite_schema set sql = replace(sql, 'where x is null', '') where name = 'filled'; pragma schema_version = 99";
+                  update sqlite_schema set sql = replace(sql, 'length', 'typeof') where name = 'filled'; pragma schema_version = 99";
     sqlx::raw_sql(damage).execute(&mut other).await.unwrap();
     other.close().await.unwrap();
     let said = reopen(&settings).await.unwrap_err().to_string();
-    assert!(said.contains("damaged"), "{said}");
+    assert!(said.contains("missing from index filled"), "{said}");
 }
 
 #[tokio::test]
