@@ -189,3 +189,21 @@ async fn calls_run_as_soon_as_the_disk_has_room() {
     assert!(ledger.health().is_ok());
     assert_eq!(log.count("the ledger can write again"), 1);
 }
+
+#[tokio::test]
+async fn all_that_is_pruned_is_counted() {
+    let (ledger, _folder) = open().await;
+    for _ in 0..2 {
+        let id = record_at(&*ledger, now()).await;
+        let (kind, message) = (crate::call::ErrorKind::UpstreamFailed, "x".to_owned());
+        ledger.attempt(AttemptRow { invocation: id, attempt: 1, kind, message, duration_us: 7 }).await.unwrap();
+    }
+    let charged = Row { id: InvocationId::floor(now()), ..row("t", "a", now()) };
+    ledger.reserve(charged.clone(), vec![charge(9, Per::Run)]).await.unwrap();
+    ledger.settle(ended(&charged, State::Succeeded), vec![]).await.unwrap();
+    record_at(&*ledger, now() + 1.hour()).await;
+    let later = now() + 30.minutes();
+    // Three calls, two attempts, one counter.
+    assert_eq!(ledger.prune(later, later, 100).await.unwrap(), 6);
+    assert_eq!(ledger.prune(later, later, 100).await.unwrap(), 0);
+}

@@ -122,6 +122,15 @@ impl Room {
     }
 }
 
+/// Whether deleting goes on after this step, in the same commit's wake: nothing was found yet, or it is urgent.
+fn goes_on(step: Step, used: u64, urgent: u64) -> bool {
+    match step {
+        Step::Exhausted => false,
+        Step::Nothing => true,
+        Step::Deleted { .. } => used > urgent,
+    }
+}
+
 /// The size of the file and of what is free in it.
 async fn measure(connection: &mut SqliteConnection, log: u64, max: Option<u64>) -> Result<Size, sqlx::Error> {
     let sql =
@@ -183,8 +192,7 @@ impl Task {
                 self.watch.trimmed(rows);
             }
             self.measure_room().await?;
-            let goes_on = step == Step::Nothing || self.room.size.used > urgent;
-            if step == Step::Exhausted || !goes_on || began.elapsed() > time {
+            if !goes_on(step, self.room.size.used, urgent) || began.elapsed() > time {
                 break;
             }
         }
@@ -284,6 +292,16 @@ mod tests {
         assert_eq!((due_after(Some(100), 75, 0), due_after(Some(100), 76, 0)), (Some(8), Some(1)));
         assert_eq!((due_after(Some(100), 55, 10), due_after(Some(100), 54, 11)), (Some(2), Some(1)));
         assert_eq!(due_after(Some(100), 0, 10), Some(4));
+    }
+
+    #[test]
+    fn deleting_ends_when_it_is_not_urgent() {
+        let deleted = Step::Deleted { rows: 1, commits: 1 };
+        for (step, used, expected) in
+            [(deleted, 8, false), (deleted, 9, true), (Step::Nothing, 1, true), (Step::Exhausted, 9, false)]
+        {
+            assert_eq!(goes_on(step, used, 8), expected, "{step:?} {used}");
+        }
     }
 
     #[test]
