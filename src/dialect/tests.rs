@@ -4,6 +4,9 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::call::{Content, Resource};
 
+#[path = "shape_tests.rs"]
+mod shapes;
+
 /// Dialects that are JSON.
 const JSON: [Dialect; 7] = [
     Dialect::Openai,

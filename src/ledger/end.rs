@@ -57,3 +57,19 @@ impl Row {
         self.kind.is_none() && self.state == State::Failed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::contract::{ended, now, row};
+    use super::*;
+    use crate::call::ErrorKind;
+
+    #[test]
+    fn a_tool_says_no_without_a_kind() {
+        let begun = row("t", "a", now());
+        let end = |state, kind| Row { kind, ..(*ended(&begun, state)).clone() };
+        assert!(end(State::Failed, None).said_no());
+        assert!(!end(State::Failed, Some(ErrorKind::UpstreamFailed)).said_no());
+        assert!(!end(State::Succeeded, None).said_no());
+    }
+}

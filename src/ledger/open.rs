@@ -168,3 +168,18 @@ fn sqlite_file(settings: &Settings) -> Result<PathBuf, Error> {
         None => Err(Error::Url(settings.url.clone())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::contract::sqlite::settings;
+    use super::*;
+
+    #[test]
+    fn a_ledger_writes_into_its_folder() {
+        let of = |url: &str, base: &str| folder(&Settings { url: url.into(), base: base.into(), ..settings() });
+        assert_eq!(of("sqlite://x/test.db", "/data"), Some("/data/x".into()));
+        assert_eq!(of("sqlite:///var/test.db", "/data"), Some("/var".into()));
+        assert_eq!(of("sqlite://test.db", ""), std::env::current_dir().ok());
+        assert_eq!(of("mysql://test.db", "/data"), None);
+    }
+}

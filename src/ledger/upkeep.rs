@@ -92,6 +92,7 @@ mod tests {
     use super::super::memory::Memory;
     use super::super::{Query, contract};
     use super::*;
+    use crate::log::captured::capture;
 
     /// How often the counters were compared, and how often the clock jumped.
     #[derive(Default)]
@@ -119,6 +120,18 @@ mod tests {
         for (seconds, told) in [(1, 1), (58, 1), (2, 2), (60, 3)] {
             sleep(Duration::from_secs(seconds)).await;
             assert_eq!(counts.comparisons.load(Ordering::SeqCst), told);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_new_difference_is_told_of() {
+        let (ledger, log) = (Arc::new(Memory::default()), capture());
+        tokio::spawn(verify(ledger.clone(), Arc::new(())));
+        sleep(VERIFY_EVERY / 2).await;
+        for (units, told) in [(0, 0), (2, 1), (2, 1), (5, 2), (0, 2), (1, 3)] {
+            ledger.set_drift(units);
+            sleep(VERIFY_EVERY).await;
+            assert_eq!(log.count("counters of usage limits are not what"), told, "{units}");
         }
     }
 

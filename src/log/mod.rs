@@ -6,6 +6,8 @@
 //! in a line of its own and in the metrics. Programs that embed the crate get tracing events instead, unless they say
 //! otherwise.
 
+#[cfg(test)]
+pub(crate) mod captured;
 mod ended;
 mod line;
 mod writer;

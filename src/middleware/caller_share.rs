@@ -148,6 +148,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn calls_that_wait_no_more_leave_room() {
+        let shares = Arc::new(CallerShares::new(3));
+        assert_eq!(shares.per_caller(), 3);
+        let ann: Arc<str> = "ann".into();
+        let mut calls: Vec<Membership> = (0..4).map(|_| shares.join(&ann)).collect();
+        for (call, may_wait) in calls.iter_mut().zip([true, true, false]) {
+            assert_eq!(call.begin_waiting(2), may_wait);
+        }
+        calls[0].end_waiting();
+        calls[0].end_waiting();
+        assert!(calls[2].begin_waiting(2) && !calls[3].begin_waiting(2));
+    }
+
+    #[tokio::test]
     async fn dropped_waiting_calls_take_nothing() {
         let shares = Arc::new(CallerShares::new(1));
         let ann: Arc<str> = "ann".into();

@@ -90,6 +90,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn tools_that_are_tried_once_have_no_layer() {
+        assert!(layer(&Policy::default()).is_none());
+    }
+
+    #[test]
     fn waits_double_up_to_a_bound_and_respect_what_the_upstream_asks() {
         let budget = Arc::default();
         let policy = RetryTransient { attempts: 9, budget, paid: Paid::default(), random: || 1.0 };

@@ -29,7 +29,20 @@ use crate::secrets::Redactor;
 use crate::stack::Shared;
 use crate::tools::{Runner, Tool};
 
+#[path = "bound_tests.rs"]
+mod bounds;
+#[path = "end_tests.rs"]
+mod ends;
+
 fn registry(tools: impl IntoIterator<Item = Tool>, in_flight: usize) -> Arc<Registry> {
+    registry_over(tools, in_flight, |shared| shared)
+}
+
+fn registry_over(
+    tools: impl IntoIterator<Item = Tool>,
+    in_flight: usize,
+    change: impl FnOnce(Shared) -> Shared,
+) -> Arc<Registry> {
     let ledger: Arc<dyn Ledger> = Arc::new(Memory::default());
     let clock = Clock::manual(Timestamp::UNIX_EPOCH).0;
     let shared = Shared {
@@ -47,7 +60,7 @@ fn registry(tools: impl IntoIterator<Item = Tool>, in_flight: usize) -> Arc<Regi
         call_log: CallLog::off(),
         metrics: Metrics::new().unwrap(),
     };
-    let registry = Registry::new(shared, Arc::new(Callers::default()), Services::default());
+    let registry = Registry::new(change(shared), Arc::new(Callers::default()), Services::default());
     for tool in tools {
         registry.register(tool).unwrap();
     }

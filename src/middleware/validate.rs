@@ -165,3 +165,65 @@ impl Around for Validate {
         inner.call(invocation).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use serde_json::json;
+    use tokio::sync::Mutex;
+
+    use super::*;
+    use crate::call::{ToolContext, ToolError, ToolResult};
+
+    /// A tool whose arguments take as long to judge as the lock is held.
+    struct Slow(Arc<Mutex<()>>);
+
+    #[async_trait]
+    impl Runner for Slow {
+        async fn call(&self, _: Arc<JsonObject>, _: ToolContext) -> Result<ToolResult, ToolError> {
+            Ok(ToolResult::text("yes"))
+        }
+
+        fn faults(&self, _: &JsonObject) -> Vec<Violation> {
+            drop(self.0.blocking_lock());
+            Vec::new()
+        }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn rules(places: usize, lock: &Arc<Mutex<()>>) -> ArgumentRules {
+        let schema = Arc::new(Schema::compile(Arc::new(json!({"type": "object"}))).unwrap());
+        let validations = ValidationPool::of(places);
+        ArgumentRules { schema, runner: Arc::new(Slow(lock.clone())), strict: false, validations, timeout: SECOND }
+    }
+
+    fn large() -> JsonObject {
+        json!({"a": vec![1; 5000]}).as_object().cloned().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_pool_ends_with_the_calls_time() {
+        let rules = rules(0, &Arc::default());
+        let began = Instant::now();
+        let said = rules.fit(large(), None).await.unwrap_err();
+        assert!(matches!(said, CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None }), "{said:?}");
+        assert_eq!(began.elapsed().as_secs(), 1, "the tool's timeout");
+        let said = rules.fit(large(), Some(Instant::now() + 3 * SECOND)).await.unwrap_err();
+        let CallError::DeadlineExceeded { after, started: false } = said else { panic!("{said:?}") };
+        assert_eq!((after, began.elapsed().as_secs()), (3 * SECOND, 4));
+    }
+
+    #[tokio::test]
+    async fn large_arguments_end_with_the_tools_time() {
+        let lock = Arc::default();
+        let mut rules = rules(1, &lock);
+        rules.timeout = Duration::from_millis(1);
+        let held = lock.clone().lock_owned().await;
+        let said = rules.fit(large(), None).await.unwrap_err();
+        assert!(matches!(said, CallError::DeadlineExceeded { started: false, .. }), "{said:?}");
+        drop(held);
+        rules.timeout = 60 * SECOND;
+        assert_eq!(rules.fit(large(), None).await.unwrap().arguments, large());
+    }
+}

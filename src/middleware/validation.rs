@@ -150,5 +150,8 @@ mod tests {
         assert!(!is_small(json!({"a": vec![1; 2000]})));
         assert!(!is_small(json!({"b": "x".repeat(20_000)})));
         assert!(!is_small(json!({"x".repeat(20_000): 1})));
+        assert!(is_small(json!({"x".repeat(10_000): 1})));
+        assert!(super::is_small(&json!("x".repeat(10_000))) && !super::is_small(&json!("x".repeat(20_000))));
+        assert!(super::is_small(&json!(vec![1; 1023])) && !super::is_small(&json!(vec![1; 1024])));
     }
 }

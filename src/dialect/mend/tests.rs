@@ -326,3 +326,35 @@ proptest! {
         let _ = arguments(&Written::Text(text), cut_off, may_close);
     }
 }
+
+#[test]
+fn brackets_may_be_128_deep() {
+    let read = |depth: usize| super::tokens::Tokens::new(&"[".repeat(depth)).all(|token| token.is_ok());
+    assert!(read(128) && !read(129));
+}
+
+#[test]
+fn words_that_are_no_keys_are_named() {
+    for word in ["true", "false", "null", "True", "None", "1"] {
+        let refused = mend(&format!("{{{word}: 1}}"), true).unwrap_err();
+        assert!(refused.what.contains(&format!("{word} is neither in quotes")), "{}", refused.what);
+    }
+    assert!(mend("{\"a\": \"\u{1}\"}", true).unwrap_err().what.contains("control character"));
+}
+
+#[test]
+fn escapes_are_read_and_quotes_are_no_repair() {
+    let repairs = reads_as(r#"{"a": "\u00e9\ud83d\ude00",}"#, json!({"a": "é😀"}));
+    assert_eq!(repairs.len(), 1, "{repairs:?}");
+}
+
+#[test]
+fn what_could_belong_to_the_object_is_refused() {
+    for before in ["see [1] then ", "\"k\": v then ", "'k': v then ", "one, ", "a \" "] {
+        assert!(mend(&format!("{before}{{\"a\": 1}}"), true).is_err(), "{before}");
+    }
+    for after in [" and [2]", " then \"k\": 2", " then 'k': 2", " = 2", " , 2"] {
+        assert!(mend(&format!("{{\"a\": 1}}{after}"), true).is_err(), "{after}");
+    }
+    assert!(mend("Here it is: {\"a\": 1} as you asked.", true).is_ok());
+}

@@ -443,3 +443,42 @@ fn thoughts_end_where_no_call_stands_before() {
     let names: Vec<String> = read(&quoted).asks.into_iter().flatten().map(|ask| ask.name).collect();
     assert_eq!(names, ["a"]);
 }
+
+fn names(text: &str) -> Vec<String> {
+    read(text).asks.into_iter().flatten().map(|ask| ask.name).collect()
+}
+
+#[test]
+fn calls_that_are_closed_may_stand_in_thoughts() {
+    let call = |name: &str| format!("[TOOL_CALL]{{\"name\": \"{name}\", \"args\": {{}}}}[/TOOL_CALL]");
+    for thought in [
+        call("a"),
+        format!("{} and {}", call("a"), call("c")),
+        "see [1] and <this> and `that`".to_owned(),
+        "```json\n{\"name\": \"a\", \"args\": {}}\n```".to_owned(),
+    ] {
+        assert_eq!(names(&format!("{thought}\n</think>\n{}", call("b"))), ["b"], "{thought}");
+    }
+}
+
+#[test]
+fn actions_follow_one_another() {
+    for text in [
+        "Action:\n```json\n{\"action\": \"a\", \"action_input\": {}}\n```\nAction: b\nAction Input: {}",
+        "Action: a\nAction Input: {\"x\": 1}\nAction: b\nAction Input: {}",
+        "Action: a\nAction Input: some words\nAction: b\nAction Input: {}",
+    ] {
+        assert_eq!(names(text), ["a", "b"], "{text}");
+    }
+    assert_eq!(names("Action: None\nAction Input: {}\nAction: b\nAction Input: {}"), ["b"]);
+}
+
+#[test]
+fn json_beside_other_words_is_no_call() {
+    let call = "{\"name\": \"a\", \"args\": {}}";
+    assert_eq!(names(call), ["a"]);
+    assert_eq!(names(&format!("{call}}}]")), ["a"], "brackets too many");
+    for text in [format!("{call} and more"), format!("{call}\n{{\"city\": \"Oslo\"}}")] {
+        assert!(names(&text).is_empty(), "{text}");
+    }
+}

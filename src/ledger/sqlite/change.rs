@@ -17,11 +17,6 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Whether counters of limits are others afterwards.
-    pub(super) fn moves_counters(&self) -> bool {
-        matches!(self, Self::Reset { .. } | Self::Prune { .. })
-    }
-
     /// Writes it, in one commit; says how many rows it touched and which commit this was. After an error the caller rolls
     /// back.
     pub(super) async fn commit(self, connection: &mut SqliteConnection) -> Result<(u64, u64), sqlx::Error> {

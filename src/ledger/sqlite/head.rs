@@ -150,9 +150,7 @@ impl Head {
             let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
             file.set_len(LENGTH as u64)?;
             // So that its name lasts too.
-            path.parent()
-                .filter(|folder| !folder.as_os_str().is_empty())
-                .map_or(Ok(()), |at| File::open(at)?.sync_all())?;
+            std::path::absolute(&path)?.parent().map_or(Ok(()), |at| File::open(at)?.sync_all())?;
             Ok(file)
         };
         let file: io::Result<File> = made();
@@ -200,6 +198,7 @@ impl Head {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::captured::capture;
 
     #[test]
     fn a_mark_is_read_back_whole_or_not_at_all() {
@@ -222,13 +221,62 @@ mod tests {
         let found = |commits| Found::Mark(Mark { id: [7; 16], commits });
         let check = |head: Found, mark: Mark, accept| head.check(Some(mark), false, Path::new("x.db"), accept);
         let mark = Mark { id: [7; 16], commits: 41 };
-        let missed = check(found(42), mark, false);
-        assert!(matches!(missed, Err(Error::Missing { commits: 1, .. })), "{missed:?}");
+        for missing in [1, 9] {
+            let missed = check(found(41 + missing), mark, false);
+            assert!(matches!(missed, Err(Error::Missing { commits, .. }) if commits == missing), "{missed:?}");
+        }
         assert!(check(found(42), mark, true).is_ok());
         for commits in [0, 40, 41] {
             assert!(check(found(commits), mark, false).is_ok(), "{commits}: it may lag");
         }
         assert!(check(found(42), Mark { id: [8; 16], commits: 1 }, false).is_ok(), "another ledger");
+    }
+
+    #[test]
+    fn strange_heads_are_told_of() {
+        let mark = |id, commits| Mark { id: [id; 16], commits };
+        let unreadable = || Found::Unreadable("noise".into());
+        for (found, mark, is_empty, warning) in [
+            (Found::Mark(mark(7, 4)), Some(mark(7, 4)), false, None),
+            (Found::Mark(mark(7, 4)), Some(mark(8, 4)), false, Some("put in its place")),
+            (Found::Mark(mark(7, 4)), None, false, Some("put in its place")),
+            (Found::Mark(mark(7, 4)), None, true, Some("a new one is begun")),
+            (unreadable(), Some(mark(7, 4)), false, Some("cannot be read")),
+            (Found::Nothing, Some(mark(7, 1)), false, Some("is not there")),
+            (Found::Nothing, Some(mark(7, 0)), false, None),
+            (Found::Nothing, None, true, None),
+        ] {
+            let log = capture();
+            found.check(mark, is_empty, Path::new("x.db"), false).unwrap();
+            assert_eq!(log.count("WARN"), usize::from(warning.is_some()), "{found:?} {mark:?}");
+            assert!(warning.is_none_or(|warning| log.has(warning)), "{found:?} {mark:?}");
+        }
+    }
+
+    #[test]
+    fn heads_that_cannot_be_read_are_told_from_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("x.db");
+        assert!(matches!(Found::beside(&database), Found::Nothing));
+        std::fs::create_dir(beside(&database)).unwrap();
+        assert!(matches!(Found::beside(&database), Found::Unreadable(_)));
+    }
+
+    #[test]
+    fn a_head_that_fails_is_told_of_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("x.db");
+        let mut head = Head::open(&database, Mark { id: [7; 16], commits: 1 });
+        let writable = head.file.replace(Arc::new(File::open(beside(&database)).unwrap()));
+        let log = capture();
+        head.acknowledge(2);
+        head.acknowledge(3);
+        assert_eq!(log.count("the ledger's head cannot be written"), 1);
+        head.file = writable;
+        head.acknowledge(4);
+        head.file = Some(Arc::new(File::open(beside(&database)).unwrap()));
+        head.acknowledge(5);
+        assert_eq!(log.count("the ledger's head cannot be written"), 2, "it went well in between");
     }
 
     #[tokio::test]
@@ -238,7 +286,11 @@ mod tests {
         let mut head = Head::open(&database, Mark { id: [7; 16], commits: 1 });
         std::fs::remove_file(beside(&database)).unwrap();
         head.acknowledge(2);
-        head.sync().await.unwrap();
+        let log = capture();
+        for _ in 0..2 {
+            head.sync().await.unwrap();
+        }
+        assert_eq!(log.count("the ledger's head was removed"), 1);
         let read = || Mark::of_text(&std::fs::read(beside(&database)).unwrap());
         assert_eq!(read(), Some(Mark { id: [7; 16], commits: 2 }));
         head.acknowledge(3);

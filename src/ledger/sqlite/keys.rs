@@ -80,3 +80,45 @@ fn key_of(row: &Row) -> Option<Key> {
     let key = row.idempotency_key.as_ref()?;
     row.key_until.map(|_| (key.to_string(), row.caller.to_string(), row.tool.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::ToSpan;
+
+    use super::super::super::Reservation;
+    use super::super::super::contract::{now, row};
+    use super::*;
+
+    fn keyed() -> Row {
+        Row { idempotency_key: Some("k".into()), key_until: Some(Row::FOREVER), ..row("t", "a", now()) }
+    }
+
+    fn held(until: i64) -> (Keys, InvocationId) {
+        let holder = InvocationId::new();
+        let holders = [(("k".to_owned(), "a".to_owned(), "t".to_owned()), (holder, until))].into();
+        (Keys { holders, over: Vec::new() }, holder)
+    }
+
+    #[test]
+    fn only_rows_that_claim_a_key_ask() {
+        let mut script = Script::default();
+        let named = Row { key_until: None, ..keyed() };
+        assert!(!ask(&[(row("t", "a", now()), vec![]), (named, vec![])], &mut script));
+        assert!(ask(&[(keyed(), vec![])], &mut script));
+    }
+
+    #[test]
+    fn a_key_is_free_when_its_time_is_over() {
+        let admit = || (Ok(Reservation::default()), None);
+        let (mut keys, holder) = held((now() + 1.millisecond()).as_millisecond());
+        let (answer, _) = keys.claim(&keyed(), admit);
+        assert!(matches!(answer, Err(ReserveError::Claimed(by)) if by == holder), "{answer:?}");
+
+        let (mut keys, holder) = held(now().as_millisecond());
+        let claims = keyed();
+        assert!(keys.claim(&claims, admit).0.is_ok());
+        assert_eq!(keys.over, [holder]);
+        let (answer, _) = keys.claim(&keyed(), admit);
+        assert!(matches!(answer, Err(ReserveError::Claimed(by)) if by == claims.id), "{answer:?}");
+    }
+}

@@ -167,9 +167,13 @@ fn lock(path: &Path) -> Result<(File, bool), Error> {
 async fn check_version(connection: &mut SqliteConnection) -> Result<(), Error> {
     let version: String =
         sqlx::query_scalar("select sqlite_version()").fetch_one(connection).await.map_err(|error| failed(&error))?;
+    if is_old(&version) { Err(Error::OldSqlite(version)) } else { Ok(()) }
+}
+
+fn is_old(version: &str) -> bool {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let mut next = || parts.next().unwrap_or(0);
-    if (next(), next(), next()) < OLDEST_SQLITE { Err(Error::OldSqlite(version)) } else { Ok(()) }
+    (next(), next(), next()) < OLDEST_SQLITE
 }
 
 async fn check_pages(connection: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
@@ -277,4 +281,31 @@ async fn settle_interrupted(connection: &mut SqliteConnection, now: Timestamp) -
         .rows_affected();
     tracing::debug!(results = expired, "expired results deleted");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_releases_of_sqlite_are_refused() {
+        for (version, old) in
+            [("3.51.2", true), ("3.51.3", false), ("3.51", true), ("3.9.9", true), ("3.60.0", false), ("4.0.0", false)]
+        {
+            assert_eq!(is_old(version), old, "{version}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_bound_is_a_number_of_pages() {
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        let pages = async |connection: &mut SqliteConnection| {
+            sqlx::query_scalar::<_, i64>("pragma max_page_count").fetch_one(connection).await.unwrap()
+        };
+        let unbounded = pages(&mut connection).await;
+        bound(&mut connection, None).await.unwrap();
+        assert_eq!(pages(&mut connection).await, unbounded);
+        bound(&mut connection, Some(4 << 20)).await.unwrap();
+        assert_eq!(pages(&mut connection).await, 1024);
+    }
 }

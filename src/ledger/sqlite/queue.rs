@@ -126,3 +126,30 @@ pub(super) fn lost(op: &Op) {
         tracing::error!(id = %row.id, tool = %row.tool, "a call ended when nothing could be written any more: it is not on record");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::State;
+    use super::super::super::contract::{ended, now, row};
+    use super::*;
+    use crate::log::captured::capture;
+
+    #[test]
+    fn trouble_is_told_from_the_end() {
+        let health = Health::default();
+        assert!(health.check().is_ok());
+        health.trouble.store(Some(Arc::new("full".into())));
+        assert!(matches!(health.check(), Err(Error::Failed(reason)) if reason == "full"));
+        health.stopped.cancel();
+        assert!(matches!(health.check(), Err(Error::Stopped(reason)) if reason == "full"));
+    }
+
+    #[test]
+    fn ends_that_come_too_late_are_told_of() {
+        let end = ended(&row("t", "a", now()), State::Succeeded);
+        let log = capture();
+        let then = Then::Reply(oneshot::channel().0);
+        Writer::closed().hand_over(Op::Record { row: end.clone(), then });
+        assert_eq!((log.count("it is not on record"), log.count(&end.id.to_string())), (1, 1));
+    }
+}

@@ -233,3 +233,62 @@ fn per_of(word: &str) -> Per {
     let all = [Per::Minute, Per::Hour, Per::Day, Per::Month, Per::Run, Per::Lifetime];
     all.into_iter().find(|per| per.as_str() == word).unwrap_or(Per::Lifetime)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::contract::{charge, ended, now, row};
+    use super::*;
+    use crate::ledger::State;
+
+    fn open(names: impl Iterator<Item = usize>) -> Open {
+        let counter = Counter { id: Some(1), window_start: 0, used: 1 };
+        let counters =
+            names.map(|name| ((name.to_string(), String::new(), String::new(), Per::Day), counter)).collect();
+        Open { counters, highest: 0, counted: HashMap::new(), admitted: 0 }
+    }
+
+    #[test]
+    fn remembered_counters_are_bounded() {
+        let mut counters = Counters::default();
+        counters.remember(open(0..REMEMBERED));
+        counters.remember(open(REMEMBERED..REMEMBERED + 1));
+        assert_eq!(counters.0.len(), REMEMBERED + 1);
+        counters.remember(open(0..3));
+        assert_eq!(counters.0.len(), 3);
+    }
+
+    #[test]
+    fn known_counters_are_recalled() {
+        let mut counters = Counters::default();
+        let mut script = Script::default();
+        let asked = |limits: &[Per]| vec![(row("t", "a", now()), limits.iter().map(|per| charge(9, *per)).collect())];
+        let reserves = asked(&[Per::Day]);
+        assert!(counters.recall(&reserves, &mut script).is_none());
+        let mut decided = open(0..0);
+        assert!(decided.admit(&reserves[0].0, &reserves[0].1).0.is_ok());
+        counters.remember(decided);
+        let known = counters.recall(&reserves, &mut script).map(|open| open.counters.len());
+        assert_eq!(known, Some(1));
+        assert!(counters.recall(&asked(&[Per::Day, Per::Minute]), &mut script).is_none(), "one is not known");
+    }
+
+    #[test]
+    fn calls_without_units_give_nothing_back() {
+        let mut script = Script::default();
+        let end = ended(&row("t", "a", now()), State::Cancelled);
+        assert!(!refund(&[(end.clone(), vec![])], &mut script));
+        let charged = Charged::at(charge(9, Per::Day), None, now());
+        assert!(refund(&[(end, vec![charged])], &mut script));
+    }
+
+    #[tokio::test]
+    async fn moved_counters_are_told_from_other_failures() {
+        let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect("sqlite::memory:").await.unwrap();
+        let quota = "create table quota_moved (found int, constraint quota_moved check (found is null))";
+        sqlx::query(quota).execute(&mut connection).await.unwrap();
+        let mut failure = async |sql: &'static str| sqlx::query(sql).execute(&mut connection).await.unwrap_err();
+        assert!(moved(&failure("insert into quota_moved values (1)").await));
+        assert!(!moved(&failure("select * from nowhere").await));
+        assert!(!moved(&sqlx::Error::RowNotFound));
+    }
+}

@@ -85,6 +85,22 @@ impl Room {
         (max / 10 * 9).min(max.saturating_sub(2 * Self::reserve(max)))
     }
 
+    /// From where on deleting goes on until there is room for so many bytes, and from where on it is urgent. Without a
+    /// number it is urgent within one and a half reserves.
+    fn goals(max: u64, bytes: u64) -> (u64, u64) {
+        let trim_at = Self::trim_at(max).min(max.saturating_sub(bytes));
+        let urgent = if bytes == 0 { max - Self::reserve(max) - Self::reserve(max) / 2 } else { trim_at };
+        (trim_at, urgent)
+    }
+
+    /// So many bytes were written. Says whether to look at the file: now and then, and always when little room is left.
+    fn is_due(&mut self, written: u64) -> bool {
+        self.commits += 1;
+        self.bytes += written;
+        let is_near = self.max.is_some_and(|max| self.size.used + 2 * self.bytes > max / 4 * 3);
+        is_near || self.commits >= if self.max.is_some() { LOOK } else { LOOK_UNBOUNDED }
+    }
+
     /// Takes in what the file says now.
     fn measured(&mut self, size: Size) {
         self.size = size;
@@ -103,6 +119,15 @@ impl Room {
             );
         }
         self.is_warned = is_much || (self.is_warned && size.used > max / 4 * 3);
+    }
+}
+
+/// Whether deleting goes on after this step, in the same commit's wake: nothing was found yet, or it is urgent.
+fn goes_on(step: Step, used: u64, urgent: u64) -> bool {
+    match step {
+        Step::Exhausted => false,
+        Step::Nothing => true,
+        Step::Deleted { .. } => used > urgent,
     }
 }
 
@@ -135,13 +160,8 @@ impl Task {
 
     /// After a commit of about so many bytes.
     pub(super) async fn keep_room(&mut self, written: usize, now: Option<Timestamp>) {
-        let room = &mut self.room;
-        room.now = now.or(room.now);
-        room.commits += 1;
-        room.bytes += written as u64;
-        let is_near = room.max.is_some_and(|max| room.size.used + 2 * room.bytes > max / 4 * 3);
-        let often = if room.max.is_some() { LOOK } else { LOOK_UNBOUNDED };
-        if room.commits < often && !is_near {
+        self.room.now = now.or(self.room.now);
+        if !self.room.is_due(written as u64) {
             return;
         }
         if let Err(error) = self.make_room(0, TRIM_TIME).await {
@@ -162,8 +182,7 @@ impl Task {
     async fn make_room(&mut self, bytes: u64, time: Duration) -> Result<(), sqlx::Error> {
         self.measure_room().await?;
         let Some(max) = self.room.max else { return Ok(()) };
-        let trim_at = Room::trim_at(max).min(max.saturating_sub(bytes));
-        let urgent = if bytes == 0 { max - Room::reserve(max) - Room::reserve(max) / 2 } else { trim_at };
+        let (trim_at, urgent) = Room::goals(max, bytes);
         let began = Instant::now();
         while self.room.size.used > trim_at {
             let step = trim::step(&mut self.connection, &mut self.room.cursor, self.room.now, A_FEW).await?;
@@ -173,8 +192,7 @@ impl Task {
                 self.watch.trimmed(rows);
             }
             self.measure_room().await?;
-            let goes_on = step == Step::Nothing || self.room.size.used > urgent;
-            if step == Step::Exhausted || !goes_on || began.elapsed() > time {
+            if !goes_on(step, self.room.size.used, urgent) || began.elapsed() > time {
                 break;
             }
         }
@@ -213,6 +231,7 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::captured::capture;
 
     #[test]
     fn rows_go_before_calls_are_refused() {
@@ -262,11 +281,46 @@ mod tests {
     }
 
     #[test]
+    fn bounded_files_are_looked_at_more_often() {
+        let due_after = |max, used, written| {
+            let mut room = Room::new(max);
+            measured(&mut room, used, 0);
+            (1..=100).find(|_| room.is_due(written))
+        };
+        assert_eq!(due_after(None, 1 << 40, 1 << 40), Some(64));
+        assert_eq!(due_after(Some(100), 0, 0), Some(8));
+        assert_eq!((due_after(Some(100), 75, 0), due_after(Some(100), 76, 0)), (Some(8), Some(1)));
+        assert_eq!((due_after(Some(100), 55, 10), due_after(Some(100), 54, 11)), (Some(2), Some(1)));
+        assert_eq!(due_after(Some(100), 0, 10), Some(4));
+    }
+
+    #[test]
+    fn deleting_ends_when_it_is_not_urgent() {
+        let deleted = Step::Deleted { rows: 1, commits: 1 };
+        for (step, used, expected) in
+            [(deleted, 8, false), (deleted, 9, true), (Step::Nothing, 1, true), (Step::Exhausted, 9, false)]
+        {
+            assert_eq!(goes_on(step, used, 8), expected, "{step:?} {used}");
+        }
+    }
+
+    #[test]
+    fn little_room_is_urgent() {
+        assert_eq!(Room::goals(16 * MIB, 0), (14 * MIB, 14 * MIB + MIB / 2));
+        assert_eq!(Room::goals(160 * MIB, 0), (140 * MIB, 145 * MIB));
+        assert_eq!(Room::goals(160 * MIB, 10 * MIB), (140 * MIB, 140 * MIB));
+        assert_eq!(Room::goals(160 * MIB, 50 * MIB), (110 * MIB, 110 * MIB));
+        assert_eq!(Room::goals(16 * MIB, 20 * MIB), (0, 0));
+    }
+
+    #[test]
     fn little_room_is_told_once() {
+        let log = capture();
         let mut room = Room::new(Some(100));
         for (used, is_warned) in [(80, false), (81, true), (76, true), (75, false), (76, false), (81, true)] {
             assert_eq!(measured(&mut room, used, 0).1, is_warned, "{used}");
         }
+        assert_eq!(log.count("over 80 % of ledger.max_bytes"), 2);
     }
 
     #[test]

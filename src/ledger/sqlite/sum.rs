@@ -71,3 +71,55 @@ impl Sum {
         self.bytes(bytes.unwrap_or_default());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use jiff::ToSpan;
+
+    use super::super::super::State;
+    use super::super::super::contract::{ended, now, row};
+    use super::*;
+    use crate::call::{CacheStatus, Effect, ErrorKind};
+
+    #[test]
+    fn each_value_changes_the_sum() {
+        let whole = (*ended(&row("t", "a", now()), State::Succeeded)).clone();
+        let text = |text: &str| Some(text.into());
+        let changed: Vec<Row> = vec![
+            Row { id: InvocationId::new(), ..whole.clone() },
+            Row { tool: "u".into(), ..whole.clone() },
+            Row { caller: "b".into(), ..whole.clone() },
+            Row { tool: "ta".into(), caller: "".into(), ..whole.clone() },
+            Row { arguments: "{}".into(), ..whole.clone() },
+            Row { run_id: None, ..whole.clone() },
+            Row { tool_use_id: text(""), ..whole.clone() },
+            Row { result: text("{}"), ..whole.clone() },
+            Row { meta: text(""), ..whole.clone() },
+            Row { idempotency_key: text("k"), ..whole.clone() },
+            Row { fingerprint: text("k"), ..whole.clone() },
+            Row { state: State::Failed, ..whole.clone() },
+            Row { effect: Effect::Read, ..whole.clone() },
+            Row { cache: CacheStatus::Hit, ..whole.clone() },
+            Row { kind: Some(ErrorKind::Internal), ..whole.clone() },
+            Row { origin: Some(whole.id), ..whole.clone() },
+            Row { parent: Some(whole.id), ..whole.clone() },
+            Row { attempts: 2, ..whole.clone() },
+            Row { started_at: now() + 1.millisecond(), ..whole.clone() },
+            Row { duration_us: None, ..whole.clone() },
+            Row { count: 2, ..whole.clone() },
+            Row { count: 3, ..whole.clone() },
+        ];
+        let sums: HashSet<u32> = changed.iter().chain([&whole]).map(of_row).collect();
+        assert_eq!(sums.len(), changed.len() + 1);
+        assert_eq!(of_row(&whole), of_row(&whole.clone()));
+    }
+
+    #[test]
+    fn shared_rows_keep_the_sum_of_one() {
+        let one = Row { count: 1, ..row("t", "a", now()) };
+        assert_eq!(of_shared(of_row(&one), 1), of_row(&one));
+        assert_eq!(of_shared(of_row(&one), 7), of_row(&Row { count: 7, ..one.clone() }));
+    }
+}

@@ -12,6 +12,11 @@ use super::super::contract::{charge, ended, now, record_at, row};
 use super::super::*;
 use crate::call::{Effect, InvocationId, Per};
 
+#[path = "commit_tests.rs"]
+mod commits;
+#[path = "start_tests.rs"]
+mod starting;
+
 #[tokio::test]
 async fn interrupted_calls_are_unknown_and_stay_charged_after_a_restart() {
     let (ledger, folder) = open().await;

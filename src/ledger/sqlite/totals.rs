@@ -112,3 +112,51 @@ impl Durations {
         self.written = Instant::now();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::contract::{ended, now, row};
+    use super::*;
+
+    fn end(state: State, cache: CacheStatus) -> Row {
+        Row { cache, ..(*ended(&row("t", "a", now()), state)).clone() }
+    }
+
+    #[test]
+    fn ends_and_cache_hits_are_counted() {
+        let rows = [
+            end(State::Succeeded, CacheStatus::Off),
+            end(State::Succeeded, CacheStatus::Hit),
+            end(State::Succeeded, CacheStatus::Miss),
+            end(State::Failed, CacheStatus::Joined),
+            end(State::Unknown, CacheStatus::Off),
+            end(State::Refused, CacheStatus::Hit),
+        ];
+        let mut totals = Totals::default();
+        for row in &rows {
+            totals.begun(row);
+            totals.ended(row);
+        }
+        totals.shared("a", "t", 5);
+        let counts = &totals.0[&("a", "t")];
+        let ends = [counts.calls, counts.succeeded, counts.failed, counts.refused];
+        assert_eq!((ends, counts.cache_hits), ([11, 3, 2, 6], 2), "a refused call is no hit");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn durations_are_due_after_a_second() {
+        let mut durations = Durations::default();
+        durations.add(&end(State::Refused, CacheStatus::Off));
+        tokio::time::advance(LATENCIES_EVERY).await;
+        assert!(durations.is_empty() && !durations.is_due(), "a refused call took no time");
+        for turn in 0..2 {
+            durations.add(&end(State::Succeeded, CacheStatus::Off));
+            assert_eq!((durations.is_empty(), durations.lines().len()), (false, 1));
+            assert_eq!(durations.is_due(), turn == 0);
+            tokio::time::advance(LATENCIES_EVERY).await;
+            assert!(durations.is_due());
+            durations.clear();
+            assert!(durations.is_empty() && !durations.is_due());
+        }
+    }
+}

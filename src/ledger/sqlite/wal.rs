@@ -29,3 +29,29 @@ async fn run(sql: &'static str, connection: &mut SqliteConnection) -> Result<i64
     let (_, pages, _): (i64, i64, i64) = sqlx::query_as(sql).fetch_one(connection).await?;
     Ok(pages)
 }
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{Connection, query};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_log_is_copied_and_emptied() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, log) = (folder.path().join("x.db"), folder.path().join("x.db-wal"));
+        let url = format!("sqlite://{}?mode=rwc", file.display());
+        let mut connection = SqliteConnection::connect(&url).await.unwrap();
+        for sql in ["pragma journal_mode = wal", "create table t (x)", "insert into t values (zeroblob(100000))"] {
+            query(sql).execute(&mut connection).await.unwrap();
+        }
+        let size = |file: &std::path::Path| std::fs::metadata(file).unwrap().len();
+        let before = size(&file);
+        assert!(pages(&mut connection).await.unwrap() > 20);
+        assert_eq!(size(&file), before, "looking copies nothing");
+        checkpoint(&mut connection).await.unwrap();
+        assert!(size(&file) > before + 100_000 && size(&log) > 0);
+        empty(&mut connection).await.unwrap();
+        assert_eq!((size(&log), pages(&mut connection).await.unwrap()), (0, 0));
+    }
+}

@@ -414,9 +414,8 @@ impl Task {
                 let _ = reply.send(self.health.check());
             }
             Op::Change { change, reply } => {
-                if change.moves_counters() {
-                    self.counters.forget();
-                }
+                // Some of them move counters of limits. They are rare, so the next call reads its counters again.
+                self.counters.forget();
                 let done = change.commit(&mut self.connection).await;
                 let _ = reply.send(self.answer(done).await);
             }

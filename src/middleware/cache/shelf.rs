@@ -89,3 +89,43 @@ impl Shelf {
         self.policy.ttl
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::call::{CachePolicy, CacheWhen, Clock, ToolContext, ToolError};
+    use crate::ledger::memory::Memory;
+
+    struct Idle;
+
+    #[async_trait]
+    impl Runner for Idle {
+        async fn call(&self, _: Arc<JsonObject>, _: ToolContext) -> Result<ToolResult, ToolError> {
+            Ok(ToolResult::text("yes"))
+        }
+    }
+
+    #[test]
+    fn results_are_told_apart_by_who_may_see_them() {
+        let clock = Clock::manual(Timestamp::UNIX_EPOCH).0;
+        let cache = ResultCache::new(1 << 20, Arc::new(Memory::default()), clock);
+        let kept = CachePolicy { ttl: Duration::from_secs(1), scope: CacheScope::Caller, context: None };
+        let plain = Policy { effect: Effect::Read, cache: Some(kept), ..Policy::default() };
+        let when = Policy { cache_when: Some(CacheWhen::expression("x", |_, _| Ok(true))), ..plain.clone() };
+        let tool = ToolName::parse("t").unwrap();
+        let generation = |cache: &ResultCache, policy: &Policy| {
+            Shelf::of(cache, policy, &Idle, &tool, [7; 32]).map(|shelf| (shelf.generation, shelf.calls_tools()))
+        };
+        let (stored, private) = (generation(&cache, &plain).unwrap(), generation(&cache.in_memory(), &plain).unwrap());
+        assert_eq!(stored, ([7; 32], false), "what lies in the ledger is found again");
+        let (when, private_when) = (generation(&cache, &when).unwrap(), generation(&cache.in_memory(), &when).unwrap());
+        let all = [stored.0, private.0, when.0, private_when.0];
+        assert_eq!(all.iter().collect::<std::collections::HashSet<_>>().len(), 4);
+        assert!(generation(&cache, &Policy { effect: Effect::Write, ..plain }).is_none());
+    }
+}

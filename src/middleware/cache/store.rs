@@ -255,3 +255,62 @@ impl Joined {
         landed.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::memory::Memory;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn cache(ledger: &Arc<Memory>) -> ResultCache {
+        ResultCache::new(1 << 20, ledger.clone(), Clock::manual(Timestamp::UNIX_EPOCH).0)
+    }
+
+    async fn store(cache: &ResultCache, key: Key) -> usize {
+        let result = Arc::new(ToolResult::text("yes"));
+        cache.store(key, "t", InvocationId::new(), &result, HOUR, cache.purges()).await;
+        serde_json::to_string(&*result).unwrap().len()
+    }
+
+    #[tokio::test]
+    async fn entries_weigh_their_text_and_some_more() {
+        let ledger = Arc::new(Memory::default());
+        let stored = cache(&ledger);
+        let length = store(&stored, [1; 32]).await as u64;
+        store(&stored, [2; 32]).await;
+        assert_eq!(stored.size().await, (2, 2 * (length + 256)));
+        let read = cache(&ledger);
+        assert!(read.read_through(&[1; 32]).await.is_some());
+        assert_eq!(read.size().await, (1, length + 256), "also what comes from the ledger");
+        assert_eq!(weight(usize::MAX), u32::MAX);
+    }
+
+    #[tokio::test]
+    async fn results_in_memory_stay_off_the_ledger() {
+        let ledger = Arc::new(Memory::default());
+        let private = cache(&ledger).in_memory();
+        assert!(private.is_in_memory() && !cache(&ledger).is_in_memory());
+        store(&private, [1; 32]).await;
+        assert!(private.get(&[1; 32]).is_some());
+        assert!(cache(&ledger).read_through(&[1; 32]).await.is_none());
+        store(&cache(&ledger), [2; 32]).await;
+        assert!(private.read_through(&[2; 32]).await.is_none(), "nor does it read there");
+        assert!(cache(&ledger).read_through(&[2; 32]).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn entries_live_as_long_as_they_say() {
+        let hit = Hit {
+            result: Arc::new(ToolResult::text("yes")),
+            origin: InvocationId::new(),
+            tool: "t".into(),
+            bytes: 1,
+            expires_at: Timestamp::UNIX_EPOCH,
+            ttl: HOUR,
+        };
+        let now = std::time::Instant::now();
+        assert_eq!(OwnTtl.expire_after_create(&[0; 32], &hit, now), Some(HOUR));
+        assert_eq!(OwnTtl.expire_after_update(&[0; 32], &hit, now, Some(Duration::ZERO)), Some(HOUR));
+    }
+}
