@@ -195,7 +195,14 @@ mod tests {
     fn rules(places: usize, lock: &Arc<Mutex<()>>) -> ArgumentRules {
         let schema = Arc::new(Schema::compile(Arc::new(json!({"type": "object"}))).unwrap());
         let validations = ValidationPool::of(places);
-        ArgumentRules { schema, runner: Arc::new(Slow(lock.clone())), strict: false, validations, timeout: SECOND }
+        ArgumentRules {
+            schema,
+            runner: Arc::new(Slow(lock.clone())),
+            strict: false,
+            validations,
+            timeout: SECOND,
+            pages: None,
+        }
     }
 
     fn large() -> JsonObject {
