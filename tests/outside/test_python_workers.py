@@ -84,6 +84,8 @@ def test_a_sync_call_past_its_time_dies_with_all_it_started(start, mark):
         family = later(lambda: answers.append(crib.invoke("family", {"mark": mark})))
         whole = poll(lambda: len(processes(mark)) >= 3 and "whole" or answers and "ended", 30, "the family or its end") == "whole"
         family()
+        if answers[0].status == 503:  # both workers were busy for half of its time
+            continue
         said = problem(answers[0], 504, "attempt_timed_out")
         if whole:
             break
