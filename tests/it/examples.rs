@@ -49,7 +49,7 @@ async fn the_example_manifest_loads_without_a_warning_and_its_tools_run() {
     let loaded = loaded.unwrap_or_else(|findings| panic!("{}", findings[0]));
     let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(warnings, [""; 0]);
-    assert_eq!((loaded.callers.len(), loaded.tools.len()), (2, 12));
+    assert_eq!((loaded.callers.len(), loaded.tools.len()), (2, 13));
 
     let folder = tempfile::tempdir().unwrap();
     let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
