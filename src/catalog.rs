@@ -237,12 +237,13 @@ impl Catalog {
         if let Some(fault) = tool.fault {
             return Err(fault);
         }
-        let tool = without_large_output_schema(tool);
-        let all = definition_fields(&tool);
+        let tool = without_large_output_schema(tool).apart_by_context();
+        let (all, context) = (definition_fields(&tool), tool.context_fields());
         let definition_hash = hash_of(&all);
         let shown = digest([all.to_string().as_bytes()]);
         let Tool { definition, kind, origin, policy, settings, stopped, runner, .. } = tool;
         let policy = Policy { capture: policy.capture.or(Some(bench.shared.capture)), ..policy.bounded() };
+        let keyed = policy.cache.as_ref().and_then(|cache| cache.context.clone()).unwrap_or_default();
         let name = definition.name.clone();
         let grants = Arc::new(self.grants(&definition.names().collect::<Vec<_>>()));
         let is_on = bench.switches.get(name.as_str()).copied().unwrap_or(policy.enabled);
@@ -270,6 +271,8 @@ impl Catalog {
         let rules = Arc::new(ArgumentRules {
             schema: Arc::new(input),
             runner,
+            context: context.clone(),
+            keyed,
             strict: policy.strict,
             validations: bench.shared.validations.clone(),
             timeout: policy.timeout,
@@ -285,7 +288,7 @@ impl Catalog {
             policy: policy.clone(),
             rules: rules.clone(),
             output_schema: output.map(Arc::new),
-            settings: Arc::new(settings.finish(bench.services, policy.effect)),
+            settings: Arc::new(settings.finish(bench.services, policy.effect, context)),
             grants: grants.clone(),
             enabled: enabled.clone(),
             stopped,
@@ -479,7 +482,7 @@ fn hash_of(fields: &Value) -> String {
 
 fn definition_fields(tool: &Tool) -> Value {
     let Tool { definition, kind, settings, .. } = tool;
-    json!({
+    let mut fields = json!({
         "name": definition.name,
         "description": definition.description,
         "input_schema": definition.input_schema,
@@ -488,5 +491,10 @@ fn definition_fields(tool: &Tool) -> Value {
         "result_as_answer": definition.result_as_answer,
         "kind": kind,
         "implementation": settings.implementation,
-    })
+    });
+    // A tool without the key keeps the hash that it had before there was one.
+    if let Some(context) = &definition.context {
+        fields["context"] = json!(context);
+    }
+    fields
 }

@@ -103,6 +103,8 @@ pub(super) struct RegisteredTool {
     tags: Vec<String>,
     /// The result is the agent's final answer.
     result_as_answer: Option<bool>,
+    /// The fields of a request's `context` that it takes: `{{ context.NAME }}` stands for one.
+    context: Option<Vec<String>>,
     /// What may be repeated and cached. Default: write.
     effect: Option<Effect>,
     /// Time for one try.

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use super::validation::{NotValidated, ValidationPool, is_small_object};
-use crate::call::{CallError, Coercion, Invocation, JsonObject, Unreadable, Violation};
+use crate::call::{CallError, Coercion, ContextFields, Invocation, JsonObject, Unreadable};
 use crate::schema::{self, INLINE_STEPS, Meter, Schema, Unfit};
-use crate::tools::Runner;
+use crate::tools::{Runner, Values};
 
 /// Told to a caller whose arguments found no place to be validated.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -25,6 +25,10 @@ pub struct ArgumentRules {
     pub schema: Arc<Schema>,
     /// Knows faults that a schema cannot express.
     pub runner: Arc<dyn Runner>,
+    /// The fields of the caller's context that the tool takes.
+    pub context: ContextFields,
+    /// Fields of it that tell stored results apart.
+    pub keyed: Vec<String>,
     /// No coercion.
     pub strict: bool,
     /// Where large arguments are validated.
@@ -44,25 +48,29 @@ pub struct Fitting {
 
 impl ArgumentRules {
     /// Fits arguments, or says everything that is wrong with them. Ends with the call's time: at `deadline`, or after the
-    /// tool's timeout. Arguments that do not fit are dropped where they were validated.
+    /// tool's timeout. Arguments that do not fit are dropped where they were validated. `context` is the caller's.
     ///
     /// # Errors
-    /// Every violation; or that there was no place or no time to look for them.
-    pub async fn fit(&self, mut arguments: JsonObject, deadline: Option<Instant>) -> Result<Fitting, CallError> {
+    /// Every violation; a field of the context that cannot be used; or that there was no place or no time to look for them.
+    pub async fn fit(
+        &self,
+        mut arguments: JsonObject,
+        context: &Arc<JsonObject>,
+        deadline: Option<Instant>,
+    ) -> Result<Fitting, CallError> {
         if is_small_object(&arguments)
-            && let Some(fitted) = self.fit_within(&mut arguments, &Meter::new(INLINE_STEPS, None))
+            && let Some(fitted) = self.fit_within(&mut arguments, context, &Meter::new(INLINE_STEPS, None))
         {
-            let fitted = fitted.map(|coercions| Fitting { arguments, coercions });
-            return fitted.map_err(CallError::InvalidArguments);
+            return fitted.map(|coercions| Fitting { arguments, coercions });
         }
-        let (began, rules) = (Instant::now(), self.clone());
+        let (began, rules, context) = (Instant::now(), self.clone(), context.clone());
         let until = deadline.unwrap_or(began + self.timeout);
         let fitted = self.validations.run(until, move |meter| {
-            let fitted = rules.fit_within(&mut arguments, meter)?;
+            let fitted = rules.fit_within(&mut arguments, &context, meter)?;
             Some(fitted.map(|coercions| Fitting { arguments, coercions }))
         });
         match fitted.await {
-            Ok(Some(fitted)) => fitted.map_err(CallError::InvalidArguments),
+            Ok(Some(fitted)) => fitted,
             Ok(None) => Err(CallError::InvalidArguments(vec![schema::too_much("the arguments object")])),
             Err(NotValidated::Full) if deadline.is_none() => {
                 Err(CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None })
@@ -78,14 +86,15 @@ impl ArgumentRules {
     fn fit_within(
         &self,
         arguments: &mut JsonObject,
+        context: &JsonObject,
         meter: &Meter<'_>,
-    ) -> Option<Result<Vec<Coercion>, Vec<Violation>>> {
+    ) -> Option<Result<Vec<Coercion>, CallError>> {
         match self.schema.fit(arguments, self.strict, meter) {
             Ok(coercions) => {
-                let faults = self.runner.faults(arguments);
-                Some(if faults.is_empty() { Ok(coercions) } else { Err(faults) })
+                let faults = self.runner.faults(Values { arguments, context });
+                Some(if faults.is_empty() { Ok(coercions) } else { Err(faults.into()) })
             }
-            Err(Unfit::Violations(violations)) => Some(Err(violations)),
+            Err(Unfit::Violations(violations)) => Some(Err(CallError::InvalidArguments(violations))),
             Err(Unfit::Stopped(_)) => None,
         }
     }
@@ -103,6 +112,13 @@ impl Validate {
 
 impl Around for Validate {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, mut invocation: Invocation) -> Outcome {
+        // Nobody sent it with the calls that a tool makes: they have the context of the call that they are made for.
+        if !invocation.context.is_empty()
+            && invocation.lineage.parent.is_none()
+            && let Some(ignored) = self.0.context.ignored(&invocation.context, &self.0.keyed)
+        {
+            invocation.notes.lock().meta.warnings.push(ignored);
+        }
         if let Some(unreadable) = &invocation.unreadable {
             // Its words quote what came, and nobody can tell which part of that the schema marks `writeOnly`.
             let quotes = !self.0.schema.has_write_only();
@@ -111,13 +127,14 @@ impl Around for Validate {
         }
         // No layer above keeps them.
         let arguments = Arc::unwrap_or_clone(std::mem::take(&mut invocation.arguments));
-        let fitting = self.0.fit(arguments, invocation.deadline).await.map_err(|error| match error {
-            // Measured from the call's beginning, as in the other layers.
-            CallError::DeadlineExceeded { started, .. } if invocation.deadline.is_some() => {
-                CallError::DeadlineExceeded { after: invocation.allowed(), started }
-            }
-            error => error,
-        })?;
+        let fitting =
+            self.0.fit(arguments, &invocation.context, invocation.deadline).await.map_err(|error| match error {
+                // Measured from the call's beginning, as in the other layers.
+                CallError::DeadlineExceeded { started, .. } if invocation.deadline.is_some() => {
+                    CallError::DeadlineExceeded { after: invocation.allowed(), started }
+                }
+                error => error,
+            })?;
         invocation.arguments = Arc::new(fitting.arguments);
         if !fitting.coercions.is_empty() {
             invocation.notes.lock().meta.coercions = fitting.coercions;
