@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::memory::Reservation;
 use super::prefer::{self, PREFERENCE_APPLIED, RESPOND_ASYNC};
 use super::problem::Problem;
 use super::tools::failed;
@@ -72,11 +73,19 @@ pub(super) struct Accepted {
 type Called = Result<Answer, CallError>;
 
 /// Makes the call and answers.
-pub(super) async fn answer(way: Way, registry: Arc<Registry>, entry: Arc<Entry>, invocation: Invocation) -> Response {
+pub(super) async fn answer(
+    way: Way,
+    registry: Arc<Registry>,
+    entry: Arc<Entry>,
+    invocation: Invocation,
+    reserved: Reservation,
+) -> Response {
     let id = invocation.id;
     match way {
-        Way::Events => follow(registry, entry, invocation).await,
-        Way::Later(wait) if !is_lost(&registry, &entry, &invocation) => later(wait, registry, entry, invocation).await,
+        Way::Events => follow(registry, entry, invocation, reserved).await,
+        Way::Later(wait) if !is_lost(&registry, &entry, &invocation) => {
+            later(wait, registry, entry, invocation, reserved).await
+        }
         Way::Done | Way::Later(_) => respond(&entry, id, registry.invoke(&entry, invocation).await),
     }
 }
@@ -87,11 +96,16 @@ fn is_lost(registry: &Registry, entry: &Entry, invocation: &Invocation) -> bool 
     capture == Capture::Digest && invocation.key.is_none()
 }
 
-async fn follow(registry: Arc<Registry>, entry: Arc<Entry>, mut invocation: Invocation) -> Response {
+async fn follow(
+    registry: Arc<Registry>,
+    entry: Arc<Entry>,
+    mut invocation: Invocation,
+    reserved: Reservation,
+) -> Response {
     let (id, begun) = (invocation.id, CancellationToken::new());
     let (sink, listener) = ProgressSink::channel();
     (invocation.begun, invocation.progress) = (Some(begun.clone()), Some(sink));
-    let mut call = AbortOnDropHandle::new(spawn(registry, entry.clone(), invocation)).map(ended);
+    let mut call = AbortOnDropHandle::new(spawn(registry, entry.clone(), invocation, reserved)).map(ended);
     let called = tokio::select! {
         biased;
         called = &mut call => called,
@@ -112,12 +126,18 @@ async fn follow(registry: Arc<Registry>, entry: Arc<Entry>, mut invocation: Invo
     response
 }
 
-async fn later(wait: Duration, registry: Arc<Registry>, entry: Arc<Entry>, mut invocation: Invocation) -> Response {
+async fn later(
+    wait: Duration,
+    registry: Arc<Registry>,
+    entry: Arc<Entry>,
+    mut invocation: Invocation,
+    reserved: Reservation,
+) -> Response {
     let (id, tool_use_id) = (invocation.id, invocation.tool_use_id.clone());
     let begun = CancellationToken::new();
     (invocation.begun, invocation.detached) = (Some(begun.clone()), true);
     // Not ended by anybody's leaving: only `DELETE` and the end of the service do that.
-    let mut call = spawn(registry.clone(), entry.clone(), invocation);
+    let mut call = spawn(registry.clone(), entry.clone(), invocation, reserved);
     let patience = async { tokio::join!(sleep(wait.max(AT_ONCE)), timeout(UNBEGUN, begun.cancelled())) };
     let state = tokio::select! {
         biased;
@@ -140,8 +160,17 @@ async fn later(wait: Duration, registry: Arc<Registry>, entry: Arc<Entry>, mut i
     response
 }
 
-fn spawn(registry: Arc<Registry>, entry: Arc<Entry>, invocation: Invocation) -> JoinHandle<Called> {
-    tokio::spawn(async move { registry.invoke(&entry, invocation).await })
+/// The call in a task of its own, which may outlive its request.
+fn spawn(
+    registry: Arc<Registry>,
+    entry: Arc<Entry>,
+    invocation: Invocation,
+    reserved: Reservation,
+) -> JoinHandle<Called> {
+    tokio::spawn(async move {
+        let _reserved = reserved;
+        registry.invoke(&entry, invocation).await
+    })
 }
 
 fn ended(joined: Result<Called, JoinError>) -> Called {

@@ -1,6 +1,6 @@
 //! Reading requests: JSON bodies and query strings, with problems that say what would be right.
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
@@ -12,20 +12,22 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::calls::Said;
+use super::memory::{MemoryBudget, Reservation};
 use super::problem::ApiError;
 use super::settings::{BODY_IDLE_TIME, BODY_TIME, LINGER_BYTES, LINGER_TIME};
 use super::state::AppState;
 use crate::call::json::parse_strict;
 
-/// A JSON body without duplicate keys.
-pub(super) struct StrictJson(pub(super) Value);
+/// A JSON body without duplicate keys, and the memory that its values take.
+pub(super) struct StrictJson(pub(super) Value, pub(super) Reservation);
 
 impl FromRequest<AppState> for StrictJson {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        strict(&json(&parts.headers, body, state.max_body).await?).map(Self)
+        let (value, reserved) = strict(json(&parts.headers, body, state.max_body).await?, &state.memory).await?;
+        Ok(Self(value, reserved))
     }
 }
 
@@ -33,20 +35,22 @@ impl FromRequest<AppState> for StrictJson {
 /// a model is shown all of it.
 const LONGEST_DEFINITION: usize = 256 << 10;
 
-/// The definition of a tool, as JSON without duplicate keys.
-pub(super) struct DefinitionJson(pub(super) Value);
+/// The definition of a tool, as JSON without duplicate keys, and the memory that it takes.
+pub(super) struct DefinitionJson(pub(super) Value, pub(super) Reservation);
 
 impl FromRequest<AppState> for DefinitionJson {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        strict(&json(&parts.headers, body, state.max_body.min(LONGEST_DEFINITION)).await?).map(Self)
+        let body = json(&parts.headers, body, state.max_body.min(LONGEST_DEFINITION)).await?;
+        let (value, reserved) = strict(body, &state.memory).await?;
+        Ok(Self(value, reserved))
     }
 }
 
-/// What a model said: JSON without duplicate keys, or text.
-pub(super) struct ModelSaid(pub(super) Said);
+/// What a model said: JSON without duplicate keys, or text; and the memory that it takes.
+pub(super) struct ModelSaid(pub(super) Said, pub(super) Reservation);
 
 impl FromRequest<AppState> for ModelSaid {
     type Rejection = ApiError;
@@ -55,19 +59,25 @@ impl FromRequest<AppState> for ModelSaid {
         let (Parts { headers, .. }, body) = request.into_parts();
         let media_type = media_type(&headers);
         if media_type == "text/plain" {
-            let text = String::from_utf8(whole(&headers, body, state.max_body).await?.into());
+            let body = whole(&headers, body, state.max_body).await?;
+            let reserved = state.memory.reserve(&body, 1).await?;
+            let text = String::from_utf8(body.into());
             let text = text.map_err(|error| ApiError::Malformed(format!("the body is not UTF-8: {error}")))?;
-            return Ok(Self(Said::Text(text)));
+            return Ok(Self(Said::Text(text), reserved));
         }
         if !is_json(&media_type) {
             return Err(ApiError::MediaType);
         }
-        strict(&whole(&headers, body, state.max_body).await?).map(|json| Self(Said::Json(json)))
+        let (json, reserved) = strict(whole(&headers, body, state.max_body).await?, &state.memory).await?;
+        Ok(Self(Said::Json(json), reserved))
     }
 }
 
-fn strict(bytes: &[u8]) -> Result<Value, ApiError> {
-    parse_strict(bytes).map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))
+async fn strict(body: Bytes, memory: &MemoryBudget) -> Result<(Value, Reservation), ApiError> {
+    let reserved = memory.reserve_json(&body, 1).await?;
+    let parse =
+        move || parse_strict(&body).map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")));
+    Ok((reserved.read(parse).await?, reserved))
 }
 
 /// The bytes of a body that is JSON by its own word.
@@ -106,6 +116,11 @@ async fn collect(body: Body, most: usize) -> Result<Bytes, ApiError> {
             None => return Ok(pieces.into()),
             Some(Ok(Ok(first))) if piece.is_empty() && pieces.is_empty() => piece = first,
             Some(Ok(Ok(next))) => {
+                if pieces.is_empty() {
+                    // A list that grows by doubling would take the length twice.
+                    let rest = body.size_hint().upper().and_then(|rest| usize::try_from(rest).ok()).unwrap_or_default();
+                    pieces.reserve_exact(piece.len() + next.len() + rest.min(most));
+                }
                 pieces.extend_from_slice(&std::mem::take(&mut piece));
                 pieces.extend_from_slice(&next);
             }

@@ -13,6 +13,7 @@ mod health;
 mod idempotency;
 mod invocations;
 mod mcp;
+mod memory;
 mod metrics;
 mod openapi;
 mod prefer;
@@ -67,13 +68,11 @@ pub fn router(live: Arc<Live>, settings: &ServerSettings, ending: &CancellationT
         .layer(axum::middleware::from_fn_with_state(live.registry().shared().metrics.clone(), metrics::count))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(axum::middleware::from_fn_with_state(Guard::new(settings), guard::guard));
-    let (registry, max_body) = (live.registry().clone(), settings.max_body);
-    let mcp = mcp::Face::new(registry.clone(), max_body, ending);
     routes
         .merge(docs::routes(&document))
         .fallback(|| async { ApiError::NotFound("there is no such route; /docs shows those that are".into()) })
         .method_not_allowed_fallback(|| async { ApiError::Method })
-        .with_state(AppState { registry, live, mcp, max_body })
+        .with_state(AppState::new(live, settings.max_body, ending))
         .layer(layers)
 }
 

@@ -41,10 +41,14 @@ pub enum ApiError {
     SlowBody(Duration),
     /// The body is too large: 413.
     TooLarge(usize),
+    /// The body has more lists and objects than this: 413.
+    TooManyValues(usize),
     /// The header block is too large: 431.
     LargeHeader(usize),
     /// No place for another connection: 503.
     Crowded,
+    /// Too many large bodies are being read: 503.
+    NoMemory,
     /// The body is no JSON by its own word: 415.
     MediaType,
     /// No key, or a bad one: 401.
@@ -217,6 +221,14 @@ impl Problem {
     }
 }
 
+impl Problem {
+    fn overloaded(detail: &str) -> Self {
+        let kind = ErrorKind::Overloaded;
+        let plain = Self::plain(kind, status_of(kind, false), detail.into());
+        Self { retryable: true, retry_after_ms: Some(1000), ..plain }
+    }
+}
+
 impl From<ApiError> for Problem {
     fn from(error: ApiError) -> Self {
         let invalid = |status, detail| Self::plain(ErrorKind::InvalidRequest, status, detail);
@@ -243,19 +255,16 @@ impl From<ApiError> for Problem {
                 let detail = format!("the body is larger than {}", bytesize::ByteSize(limit as u64));
                 invalid(StatusCode::PAYLOAD_TOO_LARGE, detail)
             }
+            ApiError::TooManyValues(limit) => {
+                let detail = format!("the body has more than {limit} lists and objects");
+                invalid(StatusCode::PAYLOAD_TOO_LARGE, detail)
+            }
             ApiError::LargeHeader(limit) => {
                 let detail = format!("the header block is larger than {}", bytesize::ByteSize(limit as u64));
                 invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
             }
-            ApiError::Crowded => Self {
-                retryable: true,
-                retry_after_ms: Some(1000),
-                ..Self::plain(
-                    ErrorKind::Overloaded,
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "every connection has a request under way".into(),
-                )
-            },
+            ApiError::Crowded => Self::overloaded("every connection has a request under way"),
+            ApiError::NoMemory => Self::overloaded("too many large requests at once: there is no memory for this one"),
             ApiError::MediaType => {
                 invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send the body with content-type: application/json".into())
             }

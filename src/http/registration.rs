@@ -78,7 +78,7 @@ pub(super) async fn put(
     _: Admin,
     Principal(caller): Principal,
     PathPart(name): PathPart,
-    DefinitionJson(definition): DefinitionJson,
+    DefinitionJson(definition, _reserved): DefinitionJson,
 ) -> Result<Response, ApiError> {
     let (entry, is_new) = live.put(&name, definition, &caller.name).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };

@@ -82,7 +82,7 @@ doing! {
     /// It looks for something of that name.
     Naming: 400 404;
     /// It reads a JSON body.
-    Reading: 400 408 413 415;
+    Reading: 400 408 413 415 503;
     /// It claims or gives up a name.
     Claiming: 409;
     /// It stops what may have ended.

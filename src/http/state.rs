@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use axum::extract::FromRef;
+use tokio_util::sync::CancellationToken;
 
 use super::mcp::Face;
+use super::memory::MemoryBudget;
 use crate::live::Live;
 use crate::registry::Registry;
 
@@ -19,6 +21,17 @@ pub(super) struct AppState {
     pub mcp: Face,
     /// Largest request body, in bytes.
     pub max_body: usize,
+    /// Memory for the values of all requests.
+    pub memory: MemoryBudget,
+}
+
+impl AppState {
+    /// What clients hold open at the MCP server ends with `ending`.
+    pub(super) fn new(live: Arc<Live>, max_body: usize, ending: &CancellationToken) -> Self {
+        let registry = live.registry().clone();
+        let mcp = Face::new(registry.clone(), max_body, ending);
+        Self { registry, live, mcp, max_body, memory: MemoryBudget::new(max_body) }
+    }
 }
 
 impl FromRef<AppState> for Arc<Registry> {

@@ -194,11 +194,12 @@ pub(super) async fn invoke(
     PathPart(name): PathPart,
     request_id: Option<Extension<RequestId>>,
     headers: HeaderMap,
-    StrictJson(body): StrictJson,
+    StrictJson(body, reserved): StrictJson,
 ) -> Result<Response, ApiError> {
     let (entry, how) = resolve(&catalog, &name, &caller)?;
     let key = idempotency::key(&headers)?;
-    let mut invocation = InvokeRequest::read(body)?.into_invocation(&registry, &entry, &name, caller);
+    let request = reserved.read(|| InvokeRequest::read(body)).await?;
+    let mut invocation = request.into_invocation(&registry, &entry, &name, caller);
     invocation.notes.lock().meta.warnings.extend(how.warning(&name, &entry));
     invocation.request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
     invocation.trace = request_id::trace(&headers);
@@ -208,7 +209,7 @@ pub(super) async fn invoke(
     } else {
         invocation.key = key;
     }
-    Ok(answering::answer(Way::asked(&headers), registry, entry, invocation).await)
+    Ok(answering::answer(Way::asked(&headers), registry, entry, invocation, reserved).await)
 }
 
 /// Calls a tool without a server, as the operator, and gives what the route would have answered: the answer or the
@@ -271,10 +272,10 @@ impl InvokeRequest {
 pub(super) async fn validate(
     Visit { caller, catalog }: Visit,
     PathPart(name): PathPart,
-    StrictJson(body): StrictJson,
+    StrictJson(body, reserved): StrictJson,
 ) -> Result<Json<Validated>, ApiError> {
     let entry = resolve_allowed(&catalog, &name, &caller)?;
-    let request = InvokeRequest::read(body)?;
+    let request = reserved.read(|| InvokeRequest::read(body)).await?;
     match entry.rules.fit(request.arguments, &request.context, None).await {
         Ok(fitting) => Ok(Json(Validated { valid: true, arguments: fitting.arguments, coercions: fitting.coercions })),
         Err(error) => Err(ApiError::Call { failure: Failure::from(&error), invocation: None }),

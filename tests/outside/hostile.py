@@ -83,7 +83,7 @@ def arguments(size):
     yield "expression powers", "calculator", text(expression="9**" * (size // 3) + "9")
     yield "expression names", "calculator", text(expression="abs" * (size // 3))
     yield "expression digits", "calculator", text(expression="9" * size)
-    yield "anyOf list", "lists", '{"items":' + many("{}", 2) + "}"
+    yield "anyOf list", "lists", '{"items":' + many("{}   ", 5) + "}"
     yield "anyOf near list", "lists", '{"items":' + many('{"a":"x","b":1}', 15) + "}"
     yield "anyOf numbers", "lists", '{"items":' + many("7", 1) + "}"
     yield "unknown keys", "wide", keys("k%d")
@@ -93,7 +93,7 @@ def arguments(size):
     yield "wrong types", "wide", "{" + ",".join(f'"property_{n % 18}{"" if n < 18 else n}":1' for n in range(size // 20)) + "}"
     yield "unique numbers", "formats", '{"set":[' + ",".join(map(str, range(size // 7))) + "]}"
     yield "unique objects", "formats", '{"set":[' + ",".join(f'{{"a":{n}}}' for n in range(size // 13)) + "]}"
-    yield "unique same", "formats", '{"set":' + many("[1]", 3) + "}"
+    yield "unique same", "formats", '{"set":' + many("[1]  ", 5) + "}"
     yield "mail", "formats", text(mail="a@" + "b." * (size // 2))
     yield "time", "formats", text(when="2026-01-01T00:00:00." + "0" * size + "Z")
     yield "link", "formats", text(link="http://[" + ":" * size)
@@ -172,7 +172,7 @@ def messages(size):
     yield "deny questions", {"message": {"tool_name": "calculator", "arguments": {}}, "deny": ["*" + "?" * size + "b"]}
     yield "context", {"message": {"tool_name": "calculator", "arguments": {}}, "context": {f"k{n}": n for n in range(size // 14)}}
     yield "envelope keys", dict({f"k{n}": 1 for n in range(size // 11)}, message={})
-    yield "a list of lists", [[]] * (size // 4)
+    yield "a list of lists", [[]] * (size // 6)
 
 
 def definitions(size):

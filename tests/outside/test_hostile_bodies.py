@@ -141,10 +141,47 @@ def test_others_are_answered_during_hostile_requests(start, part):
     assert peak < MOST_MEMORY
 
 
+def dense(unit):
+    """A body's worth of lists and objects: parsed, it takes up to a hundred times its length."""
+    return "[" + ",".join([unit] * (950_000 // (len(unit) + 1))) + "]"
+
+
+def test_many_large_requests_at_once_share_the_memory(start):
+    """However many ask at once: each is answered, or told to come again, and the others do not notice."""
+    crib = serve(start)
+    requests = []
+    for name, unit in {"objects": '{"a":0}', "lists": "[1]", "numbers": "1", "depth": "[" * 90 + "]" * 90}.items():
+        items = '{"set":' + dense(unit) + "}"
+        message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+            "name": "formats", "arguments": "@", "_meta": dict(hostile.META, progressToken=1)}})
+        requests += [(f"invoke {name}", ("POST", "/tools/formats/invoke", hostile.JSON, '{"arguments":' + items + "}")),
+                     (f"validate {name}", ("POST", "/tools/formats/validate", hostile.JSON, '{"arguments":' + items + "}")),
+                     (f"text {name}", ("POST", "/tools/formats/invoke", hostile.JSON, json.dumps({"arguments": items}))),
+                     (f"message {name}", ("POST", "/calls", hostile.JSON, '{"tool_name":"formats","arguments":' + items + "}")),
+                     (f"mcp {name}", ("POST", "/mcp", hostile.mcp("tools/call", "formats"), message.replace('"@"', items))),
+                     (f"definition {name}", ("PUT", "/tools/some", hostile.JSON, '{"kind":"http","x":' + items[7:200_000] + "}"))]
+    requests *= 3
+    random.Random(7).shuffle(requests)
+    with Probe(crib) as quiet:
+        time.sleep(2)
+    before = memory(crib, "VmRSS")
+    with Probe(crib) as busy:
+        answered = attack(crib, requests, at_once=40)
+    peak = memory(crib, "VmHWM")
+    print(f"\n{len(answered)} of {len(requests)} requests, {sum(status == 503 for _, _, status in answered)} told to come again;"
+          f" slowest {answered[0][0]:.1f} s; RSS {before >> 20} MiB before, {peak >> 20} at most")
+    print(f"without: {quiet.figures()}\nduring: {busy.figures()}")
+    assert {status for _, _, status in answered} <= {200, 400, 413, 422, 503}
+    for name in busy.waits:
+        assert busy.at(name, .99) <= max(10 * quiet.at(name, .99), FLOOR), name
+    assert peak < MOST_MEMORY
+    poll(lambda: memory(crib, "VmRSS") <= before + MOST_KEPT, 8, "memory is back")
+
+
 MANY = 900_000
 BURSTS = {
     "large answers": ("POST", "/tools/long/invoke", hostile.JSON, '{"arguments":{}}'),
-    "wrong lists": ("POST", "/tools/lists/validate", hostile.JSON, '{"arguments":{"items":[' + ",".join(["{}"] * (MANY // 3)) + "]}}"),
+    "wrong lists": ("POST", "/tools/lists/validate", hostile.JSON, '{"arguments":{"items":[' + ",".join(["{}"] * (MANY // 5)) + "]}}"),
     "many keys": ("POST", "/tools/wide/invoke", hostile.JSON, '{"arguments":{' + ",".join(f'"k{n}":1' for n in range(MANY // 12)) + "}}"),
     "many values": ("POST", "/tools/formats/validate", hostile.JSON, '{"arguments":{"set":[' + ",".join(map(str, range(MANY // 8))) + "]}}"),
     "broken calls": ("POST", "/calls", hostile.TEXT, '[TOOL_CALL]{"tool_name":"calculator","arguments":{"a":[' + "1," * (MANY // 2)),

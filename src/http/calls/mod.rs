@@ -49,18 +49,22 @@ pub(super) async fn calls(
     body::Asked(query): body::Asked<CallsQuery>,
     request_id: Option<axum::Extension<RequestId>>,
     headers: HeaderMap,
-    ModelSaid(body): ModelSaid,
+    ModelSaid(body, reserved): ModelSaid,
 ) -> Result<Response, ApiError> {
     let key = idempotency::key(&headers)?;
     let trace = request_id::trace(&headers);
     let request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
-    let mut asked = Asked::read(query, body)?;
-    let message = asked.message(&catalog, &caller)?;
+    let (tools, of) = (catalog.clone(), caller.clone());
+    let read = move || Asked::read(query, body).and_then(|mut asked| Ok((asked.message(&tools, &of)?, asked)));
+    let (message, asked) = reserved.read(read).await?;
     let mut turn = Turn { registry, catalog, caller, key, request_id, trace, progress: None };
     if events::are_asked_for(&headers) {
         let (sink, listener) = ProgressSink::channel();
         turn.progress = Some(sink);
-        return Ok(events::stream(listener, async move { events::text(&turn.take(message, &asked).await.answer()) }));
+        return Ok(events::stream(listener, async move {
+            let _reserved = reserved;
+            events::text(&turn.take(message, &asked).await.answer())
+        }));
     }
     let answered = turn.take(message, &asked).await;
     let mut response = Json(answered.answer()).into_response();

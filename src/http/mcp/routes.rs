@@ -85,14 +85,17 @@ fn begins(message: &Message) -> bool {
     (status = 422, description = "Without sessions: idempotency_mismatch", body = JsonRpcError, content_type = "application/json"),
     (status = 500, description = "A fault of the service", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
 pub(in crate::http) async fn post(
-    State(AppState { mcp: face, registry, max_body, .. }): State<AppState>,
+    State(AppState { mcp: face, registry, max_body, memory, .. }): State<AppState>,
     Visit { caller, catalog }: Visit,
     request_id: Option<Extension<RequestId>>,
     request: Request,
 ) -> Result<Response, ApiError> {
     let (mut parts, body) = request.into_parts();
     let body = body::json(&parts.headers, body, max_body).await?;
-    let message = match Message::read(&body) {
+    // rmcp reads a message again.
+    let reserved = memory.reserve_json(&body, 2).await?;
+    let text = body.clone();
+    let message = match reserved.read(move || Ok(Message::read(&text))).await? {
         Ok(message) => message,
         Err(wrong) => return Ok(wrong.into_response()),
     };
@@ -104,6 +107,7 @@ pub(in crate::http) async fn post(
         request_id: request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into())),
         trace: request_id::trace(&parts.headers),
         leaves_by_stream: true,
+        held: Some(Arc::new(reserved.clone())),
         ..Guest::operator()
     };
     let call = plain::Call::of(&parts.headers, message, &face.handler, &catalog, &guest.caller);
@@ -132,7 +136,11 @@ pub(in crate::http) async fn post(
                 let response = face.ask(parts, body, guest).await;
                 Ok(until(end, place, response))
             }
-            _ => Ok(face.ask(parts, body, guest).await),
+            _ => {
+                // rmcp makes its own of the body.
+                drop(message);
+                Ok(face.ask(parts, body, guest).await)
+            }
         };
     };
     guest.leaves_by_stream = false;
@@ -146,8 +154,10 @@ pub(in crate::http) async fn post(
         Err(refused) => return Ok(refusal(refused, message.id)),
     };
     (guest.left, guest.told) = (session.left().clone(), session.told().clone());
-    guest.held = Some(Arc::new(held));
-    Ok(in_session(&face, &session, message.id, face.ask(parts, body, guest)).await)
+    guest.held = Some(Arc::new((held, reserved)));
+    let Message { id, fields } = message;
+    drop(fields);
+    Ok(in_session(&face, &session, id, face.ask(parts, body, guest)).await)
 }
 
 /// Listen to what the server says on its own.

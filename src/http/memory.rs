@@ -1,0 +1,219 @@
+//! A bound on the memory that the bodies of all requests take once they are parsed.
+//!
+//! A JSON text of one byte can become a value of 140 bytes: `max_body` alone bounds nothing when many clients send at once. So a
+//! request reserves the memory that its values may take before they are made, and waits while other requests have it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::problem::ApiError;
+use crate::blocking;
+
+/// Memory for the values of all requests, in KiB: thirty bodies of 1 MiB that are long texts, or the densest one alone.
+const ALL_KIB: usize = 64 << 10;
+/// Bodies that wait for memory take at most this much themselves, in KiB.
+const WAITING_KIB: usize = 32 << 10;
+/// A body has at most one list or object for so many bytes of `max_body`. A list of two digits, such as a point of a grid, takes six.
+const CONTAINER_BYTES: usize = 5;
+/// A request with fewer values needs no reservation, in KiB: to parse it takes less than a millisecond.
+const FREE_KIB: usize = 256;
+/// A text of this length stays below `FREE_KIB`, whatever is in it.
+const FREE_BYTES: usize = 1 << 10;
+/// A request waits so long for memory. Most calls have 30 seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Memory for the values of requests. Clones share it.
+#[derive(Clone)]
+pub(super) struct MemoryBudget {
+    all: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+    kib: usize,
+    most_containers: usize,
+}
+
+impl MemoryBudget {
+    /// For bodies of up to `max_body` bytes.
+    pub(super) fn new(max_body: usize) -> Self {
+        // Some of the largest bodies have a place side by side, if texts are most of them.
+        let largest = max_body >> 10;
+        Self {
+            most_containers: max_body / CONTAINER_BYTES,
+            ..Self::of(ALL_KIB.max(8 * largest), WAITING_KIB.max(4 * largest))
+        }
+    }
+
+    fn of(kib: usize, waiting: usize) -> Self {
+        let permits = |kib: usize| Arc::new(Semaphore::new(kib.min(Semaphore::MAX_PERMITS)));
+        Self { all: permits(kib), waiting: permits(waiting), kib, most_containers: usize::MAX }
+    }
+
+    /// Reserves memory for the values of a JSON body, `copies` times.
+    ///
+    /// # Errors
+    /// 413 when it has too many lists and objects; 503 as [`MemoryBudget::reserve`].
+    pub(super) async fn reserve_json(&self, body: &[u8], copies: usize) -> Result<Reservation, ApiError> {
+        if containers(body) > self.most_containers && containers_outside_texts(body) > self.most_containers {
+            return Err(ApiError::TooManyValues(self.most_containers));
+        }
+        self.reserve(body, copies).await
+    }
+
+    /// Reserves memory for the values of a body, `copies` times; it is given back when every clone of the reservation is dropped.
+    ///
+    /// # Errors
+    /// 503 when too many large bodies wait, or when this one has waited for too long.
+    pub(super) async fn reserve(&self, body: &[u8], copies: usize) -> Result<Reservation, ApiError> {
+        if body.len() <= FREE_BYTES {
+            return Ok(Reservation(None));
+        }
+        let kib = (estimate(body) >> 10) * copies;
+        if kib <= FREE_KIB {
+            return Ok(Reservation(None));
+        }
+        // A body that needs more than there is has all of it to itself.
+        let kib = permits(kib.min(self.kib));
+        if let Ok(permit) = self.all.clone().try_acquire_many_owned(kib) {
+            return Ok(Reservation(Some(Arc::new(permit))));
+        }
+        let _waits = self.waiting.try_acquire_many(permits(body.len() >> 10)).map_err(|_| ApiError::NoMemory)?;
+        match timeout(PATIENCE, self.all.clone().acquire_many_owned(kib)).await {
+            Ok(Ok(permit)) => Ok(Reservation(Some(Arc::new(permit)))),
+            _ => Err(ApiError::NoMemory),
+        }
+    }
+}
+
+fn permits(kib: usize) -> u32 {
+    u32::try_from(kib).unwrap_or(u32::MAX)
+}
+
+/// Memory that is kept for one request.
+#[derive(Clone, Default)]
+pub(super) struct Reservation(Option<Arc<OwnedSemaphorePermit>>);
+
+impl Reservation {
+    /// Reads what the memory is for: on a thread that may block if that takes long. The memory stays reserved until the
+    /// reading has ended, also when nobody waits for it.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let Some(permit) = self.0.clone() else { return read() };
+        let job = move || {
+            let _permit = permit;
+            read()
+        };
+        // Nothing is read any more when the service is stopping.
+        blocking::on_a_thread(job).await.unwrap_or(Err(ApiError::NoMemory))
+    }
+}
+
+/// The most memory that the values of a JSON text take, in bytes.
+///
+/// A value in a list takes 72 bytes, and while a list grows there are two copies of it, of up to twice its length: 216 bytes. A list and
+/// an object have room for four values from the first one on. Texts are counted twice: as they came and as values. Brackets inside of
+/// texts count as well, since models send arguments as texts that hold JSON.
+fn estimate(text: &[u8]) -> usize {
+    2 * text.len() + 220 * (count(text, b',') + count(text, b':')) + 300 * containers(text)
+}
+
+fn containers(text: &[u8]) -> usize {
+    count(text, b'[') + count(text, b'{')
+}
+
+fn containers_outside_texts(text: &[u8]) -> usize {
+    let (mut containers, mut in_text, mut bytes) = (0, false, text.iter());
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => in_text = !in_text,
+            b'\\' if in_text => drop(bytes.next()),
+            b'[' | b'{' if !in_text => containers += 1,
+            _ => {}
+        }
+    }
+    containers
+}
+
+fn count(text: &[u8], wanted: u8) -> usize {
+    text.iter().filter(|byte| **byte == wanted).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dense(values: usize) -> Vec<u8> {
+        format!("[{}]", vec![r#"{"a":0}"#; values].join(",")).into_bytes()
+    }
+
+    #[tokio::test]
+    async fn small_bodies_need_no_reservation() {
+        let budget = MemoryBudget::of(1024, 0);
+        let _all = budget.reserve(&dense(10_000), 1).await.unwrap();
+        assert!(budget.reserve(&dense(100), 1).await.is_ok());
+        assert!(budget.reserve("x".repeat(100_000).as_bytes(), 1).await.is_ok());
+        assert!(matches!(budget.reserve(&dense(1000), 1).await, Err(ApiError::NoMemory)));
+    }
+
+    #[tokio::test]
+    async fn lists_and_objects_are_counted() {
+        let budget = MemoryBudget::new(1 << 20);
+        let (most, more) = ("[".repeat(209_715), "{".repeat(209_716));
+        assert!(budget.reserve_json(most.as_bytes(), 1).await.is_ok());
+        let refused = budget.reserve_json(more.as_bytes(), 1).await;
+        assert!(matches!(refused, Err(ApiError::TooManyValues(209_715))));
+        assert!(MemoryBudget::new(2 << 20).reserve_json(more.as_bytes(), 1).await.is_ok());
+        let text = format!(r#"["\"{more}"]"#);
+        assert!(budget.reserve_json(text.as_bytes(), 1).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_waits_for_the_one_before() {
+        let budget = MemoryBudget::of(1024, 1024);
+        let first = budget.reserve(&dense(10_000), 1).await.unwrap();
+        let body = dense(1000);
+        let mut second = Box::pin(budget.reserve(&body, 1));
+        assert!(timeout(PATIENCE / 2, &mut second).await.is_err());
+        drop(first);
+        assert!(second.await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_ends_with_an_error() {
+        let budget = MemoryBudget::of(1024, 1024);
+        let kept = budget.reserve(&dense(10_000), 1).await.unwrap();
+        let began = tokio::time::Instant::now();
+        assert!(matches!(budget.reserve(&dense(1000), 1).await, Err(ApiError::NoMemory)));
+        assert_eq!(began.elapsed(), PATIENCE);
+        drop(kept);
+        assert!(budget.reserve(&dense(1000), 1).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_bodies_wait_at_once() {
+        let budget = MemoryBudget::of(1024, 100);
+        let _kept = budget.reserve(&dense(10_000), 1).await.unwrap();
+        let body = dense(10_000);
+        let mut waiting = Box::pin(budget.reserve(&body, 1));
+        assert!(timeout(PATIENCE / 2, &mut waiting).await.is_err());
+        let began = tokio::time::Instant::now();
+        assert!(matches!(budget.reserve(&body, 1).await, Err(ApiError::NoMemory)));
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn reading_keeps_the_memory_when_nobody_waits() {
+        let budget = MemoryBudget::of(1024, 1024);
+        let reserved = budget.reserve(&dense(10_000), 1).await.unwrap();
+        let (release, held) = std::sync::mpsc::sync_channel::<()>(1);
+        let read = reserved.read(move || held.recv().map_err(|_| ApiError::Internal));
+        assert!(timeout(Duration::from_millis(5), read).await.is_err());
+        drop(reserved);
+        assert_eq!(budget.all.available_permits(), 0);
+        release.send(()).unwrap();
+        assert!(budget.reserve(&dense(10_000), 1).await.is_ok());
+    }
+}
