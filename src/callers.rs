@@ -126,6 +126,11 @@ impl Grants {
     pub fn allow(&self, caller: &Caller) -> bool {
         self.0.get(&caller.name).copied().unwrap_or(&*caller.name == Caller::ANONYMOUS)
     }
+
+    /// Whether each caller that may use the other tool may use this one.
+    pub(crate) fn cover(&self, other: &Self) -> bool {
+        other.0.iter().all(|(caller, may)| !may || self.0.get(caller).copied().unwrap_or_default())
+    }
 }
 
 #[cfg(test)]

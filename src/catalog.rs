@@ -222,6 +222,12 @@ impl Catalog {
         self.callers.grants(names, |name| self.announced.contains(name))
     }
 
+    /// Whether each caller that may use the one tool may use the other one.
+    pub(crate) fn covers(&self, other: &Definition, one: &Definition) -> bool {
+        let grants = |tool: &Definition| self.grants(&tool.names().collect::<Vec<_>>());
+        grants(other).cover(&grants(one))
+    }
+
     /// How messages of models are treated.
     pub fn calls(&self) -> &CallSettings {
         &self.calls
@@ -234,16 +240,12 @@ impl Catalog {
 
     /// Builds the entry of a tool for this catalog: compiles its schemas, builds its stack.
     pub(crate) fn build(&self, tool: Tool, bench: &Bench<'_>) -> Result<Arc<Entry>, BuildError> {
-        if let Some(fault) = tool.fault {
-            return Err(fault);
-        }
-        let tool = without_large_output_schema(tool).apart_by_context();
+        let tool = without_large_output_schema(tool.checked()?).apart_by_context();
         let (all, context) = (definition_fields(&tool), tool.context_fields());
         let definition_hash = hash_of(&all);
         let shown = digest([all.to_string().as_bytes()]);
         let Tool { definition, kind, origin, policy, settings, stopped, runner, .. } = tool;
         let policy = Policy { capture: policy.capture.or(Some(bench.shared.capture)), ..policy.bounded() };
-        let keyed = policy.cache.as_ref().and_then(|cache| cache.context.clone()).unwrap_or_default();
         let name = definition.name.clone();
         let grants = Arc::new(self.grants(&definition.names().collect::<Vec<_>>()));
         let is_on = bench.switches.get(name.as_str()).copied().unwrap_or(policy.enabled);
@@ -272,7 +274,7 @@ impl Catalog {
             schema: Arc::new(input),
             runner,
             context: context.clone(),
-            keyed,
+            keyed: policy.cache.as_ref().and_then(|cache| cache.context.clone()).unwrap_or_default(),
             strict: policy.strict,
             validations: bench.shared.validations.clone(),
             timeout: policy.timeout,
@@ -493,8 +495,6 @@ fn definition_fields(tool: &Tool) -> Value {
         "implementation": settings.implementation,
     });
     // A tool without the key keeps the hash that it had before there was one.
-    if let Some(context) = &definition.context {
-        fields["context"] = json!(context);
-    }
+    definition.context.iter().for_each(|context| fields["context"] = json!(context));
     fields
 }

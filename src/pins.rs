@@ -188,6 +188,7 @@ mod tests {
             output_schema: None,
             annotations: serde_json::Map::new(),
             result_as_answer: false,
+            max_calls: None,
             runner: Arc::new(StandIn::new(|| (String::new(), None))),
             said: None,
         };

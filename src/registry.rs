@@ -26,6 +26,7 @@ pub use crate::seats::{Group, LeftOut, Seated};
 use crate::stack::Shared;
 use crate::stored::Shelves;
 use crate::subcalls::Others;
+use crate::tools::agent::coworkers::introduce;
 use crate::tools::{BuildError, Tool};
 
 /// The tools of one service.
@@ -189,7 +190,9 @@ impl Registry {
             let mut next = Catalog::new(callers, calls);
             let brought = groups.iter().flat_map(|group| group.choices.iter().flatten().chain(&group.otherwise));
             next.announce(tools.iter().chain(added.iter()).chain(brought).chain(&registered));
-            for tool in tools.into_iter().chain(added.iter().cloned()) {
+            let mut tools: Vec<Tool> = tools.into_iter().chain(added.iter().cloned()).collect();
+            introduce(&mut tools, |agent, to| next.covers(agent, to));
+            for tool in tools {
                 let entry = next.build(tool, &bench)?;
                 next.insert(entry)?;
             }

@@ -95,7 +95,8 @@ impl DigestKey {
 
 impl Serialize for Sorted<'_, ToolResult> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let ToolResult { content, structured_content, is_error, result_as_answer } = self.0;
+        // Whether it is cached is not said on record.
+        let ToolResult { content, structured_content, is_error, result_as_answer, not_cached: _ } = self.0;
         let mut fields = serializer.serialize_struct("ToolResult", 4)?;
         fields.serialize_field("content", content)?;
         if let Some(value) = structured_content {

@@ -88,6 +88,9 @@ pub struct ToolResult {
     /// Whether this result is the agent's final answer; without it, as the tool's definition has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_as_answer: Option<bool>,
+    /// The cache does not keep it, whatever the tool's policy.
+    #[serde(skip)]
+    pub not_cached: bool,
 }
 
 impl ToolResult {
@@ -120,10 +123,16 @@ impl ToolResult {
         Self { result_as_answer: Some(true), ..self }
     }
 
+    /// The same result, which the cache does not keep.
+    #[must_use]
+    pub fn without_caching(self) -> Self {
+        Self { not_cached: true, ..self }
+    }
+
     /// What it says beside its content.
     pub(super) fn without_content(&self) -> Self {
-        let Self { is_error, result_as_answer, .. } = *self;
-        Self { is_error, result_as_answer, ..Self::default() }
+        let Self { is_error, result_as_answer, not_cached, .. } = *self;
+        Self { is_error, result_as_answer, not_cached, ..Self::default() }
     }
 
     /// Whether this is the agent's final answer, for a tool with this default. A result that says no never is.
@@ -219,6 +228,7 @@ mod tests {
                 structured_content,
                 is_error,
                 result_as_answer,
+                not_cached: false,
             },
         )
     }

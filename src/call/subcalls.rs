@@ -26,6 +26,8 @@ pub struct Lineage {
     pub parent_attempt: u32,
     /// The tools whose calls led here, the outermost first.
     pub tools: Arc<[ToolName]>,
+    /// The nearest agent among them.
+    pub agent: Option<ToolName>,
     /// Levels of calls that may still be below this one; nobody has said while nobody's tool made it.
     pub levels: Option<u32>,
     /// Names of tools that the request denies, as they were written; all calls below keep to them.
@@ -157,10 +159,23 @@ impl ToolContext {
             parent: Some(self.invocation_id),
             parent_attempt: self.attempt,
             tools: self.lineage.tools.iter().chain([&self.tool]).cloned().collect(),
+            agent: self.lineage.agent.clone(),
             levels: Some(levels),
             deny: self.lineage.deny.clone(),
         };
         Some(invocation)
+    }
+
+    /// The agent that made this call, or the nearest one above it.
+    pub fn agent(&self) -> Option<&ToolName> {
+        self.lineage.agent.as_ref()
+    }
+
+    /// The same for an agent: the calls below are its own.
+    #[must_use]
+    pub(crate) fn of_agent(mut self) -> Self {
+        self.lineage.agent = Some(self.tool.clone());
+        self
     }
 }
 

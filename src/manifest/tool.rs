@@ -335,6 +335,10 @@ impl ToolReader<'_> {
             definition.output_schema = self.output_schema(node, under);
         }
         if let Some(Value::String(text)) = node.get("description").map(Node::to_json) {
+            if text.trim().is_empty() {
+                let message = "the description is empty: say what the tool does and when to use it";
+                self.findings.error(node, &["description".into()], under, message);
+            }
             definition.description = text;
         } else if definition.description.is_empty() {
             let message =

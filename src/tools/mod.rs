@@ -41,7 +41,7 @@ pub use surroundings::{Ends, Surroundings};
 pub(crate) use tool::Settings;
 pub use tool::{BuildError, Tool};
 
-use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use crate::call::{Definition, JsonObject, ToolContext, ToolError, ToolResult};
 
 /// Runs a tool. One per tool, shared by all its calls.
 #[async_trait]
@@ -84,6 +84,11 @@ pub trait Runner: Send + Sync + 'static {
 
     /// Whether it calls other tools, so that its results may depend on what the request denies.
     fn calls_tools(&self) -> bool {
+        false
+    }
+
+    /// Whether it hands work to this agent when a model asks for that. Then its description says what the agent is for.
+    fn hands_work_to(&self, _agent: &Definition) -> bool {
         false
     }
 

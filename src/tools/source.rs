@@ -61,6 +61,8 @@ pub struct Offer {
     pub annotations: JsonObject,
     /// Its results are final answers.
     pub result_as_answer: bool,
+    /// How many calls it may have, over all; limits of the manifest replace this.
+    pub max_calls: Option<u64>,
     /// Runs it.
     pub runner: Arc<dyn Runner>,
     /// How it can be approved as it is, where somebody else decides what it is.
@@ -174,6 +176,7 @@ mod tests {
             output_schema: None,
             annotations: JsonObject::from_iter([("title".to_owned(), json!("very-secret tool"))]),
             result_as_answer: false,
+            max_calls: None,
             runner: Arc::new(StandIn::new(|| (String::new(), None))),
             said: None,
         };

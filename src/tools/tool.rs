@@ -55,6 +55,9 @@ pub enum BuildError {
     /// Not a name.
     #[error("`{0}`: {1}")]
     Name(String, NameError),
+    /// No description.
+    #[error("tool `{0}`: the description is empty: say what the tool does and when to use it")]
+    Description(String),
     /// Two tools of one name, or a name that is another's alias.
     #[error("`{0}` is there twice: tool names and aliases are unique")]
     Duplicate(String),
@@ -168,6 +171,20 @@ impl Tool {
             }
         }
         Ok(self)
+    }
+
+    /// The tool, unless it cannot be served as it was built. What the manifest and sources lack are findings of their own.
+    ///
+    /// # Errors
+    /// The fault of its builder, or that a tool of the program has no description.
+    pub(crate) fn checked(self) -> Result<Self, BuildError> {
+        match self.fault {
+            Some(fault) => Err(fault),
+            None if self.origin == Origin::Program && self.definition.description.trim().is_empty() => {
+                Err(BuildError::Description(self.name().to_owned()))
+            }
+            None => Ok(self),
+        }
     }
 
     /// Values that may be secrets. A default is none: it stands in the program or the manifest for all to see.

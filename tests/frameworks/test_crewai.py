@@ -10,7 +10,8 @@ def modules(framework):
     (framework.folder / "crib").mkdir()
     (framework.folder / "crib" / "note.txt").write_text("line one\nline two\n")
     (framework.folder / "note.txt").write_text("line one\nline two\n")
-    return {"own": {"module": str(TOOLS / "crewai_own.py"), "workers": 1, "tools": {"weather_of_a_city": {"effect": "read"}}}}
+    return {"own": {"module": str(TOOLS / "crewai_own.py"), "workers": 1, "tools": {
+        "weather_of_a_city": {"effect": "read"}, "keeps_even": {"effect": "read", "cache": {"ttl": "1h"}}}}}
 
 
 def test_they_are_as_crewai_says(framework):
@@ -20,7 +21,7 @@ def test_they_are_as_crewai_says(framework):
         ("plain", {"text": "ab", "times": 3}), ("later", {"x": 1}), ("add_two_numbers", {"a": 41}), ("twice", {"text": "ha"}),
         ("read_a_files_content", {"file_path": "note.txt"}), ("read_a_files_content", {"file_path": "note.txt", "start_line": 2, "line_count": 1}),
     ])
-    assert set(said["tools"]) == {"weather_of_a_city", "plain", "later", "add_two_numbers", "twice", "only_twice", "read_a_files_content"}
+    assert set(said["tools"]) == {"weather_of_a_city", "plain", "later", "add_two_numbers", "twice", "only_twice", "keeps_even", "read_a_files_content"}
 
 
 def test_result_as_answer(framework):
@@ -40,6 +41,21 @@ def test_what_does_not_fit(framework):
 
 
 def test_no_more_than_it_may_be_used(framework):
+    """Its max_usage_count is a limit of the service: it is shown, holds over restarts, and an admin resets it."""
+    crib = framework.crib
     for _ in range(2):
-        assert text_of(ok(framework.crib.invoke("only_twice", {"x": 1}))) == "used 1"
-    assert "maximum" in text_of(framework.crib.invoke("only_twice", {"x": 1})).lower() or said_no(framework.crib.invoke("only_twice", {"x": 1}))
+        assert text_of(ok(crib.invoke("only_twice", {"x": 1}))) == "used 1"
+    problem(crib.invoke("only_twice", {"x": 1}), 429, "usage_limit_reached")
+    usage = crib.get("/tools/only_twice").json["usage"]
+    assert [(one["limit"], one["per"], one["remaining"]) for one in usage] == [(2, "lifetime", 0)], usage
+    crib.restart().ready(120)
+    problem(crib.invoke("only_twice", {"x": 1}), 429, "usage_limit_reached")
+    assert crib.post("/tools/only_twice/usage/reset").status == 200
+    assert text_of(ok(crib.invoke("only_twice", {"x": 1}))) == "used 1"
+
+
+def test_its_cache_function_decides(framework):
+    """Even results are kept, odd ones are not; a cache function that fails keeps nothing."""
+    for x, kept in ((2, True), (3, False), (4, True), (0, False)):
+        said = [ok(framework.crib.invoke("keeps_even", {"x": x})) for _ in range(2)]
+        assert [one["meta"]["cache"] for one in said] == ["miss", "hit" if kept else "miss"], (x, said)

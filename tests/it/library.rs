@@ -108,6 +108,16 @@ async fn two_tools_of_one_name_are_an_error() {
 }
 
 #[tokio::test]
+async fn tools_need_a_description() {
+    let empty = Tool::new("t", " ").call(|_, _| async { Ok("") });
+    let refused = Registry::builder().tool(empty).build().await.err().map(|error| error.to_string());
+    assert_eq!(
+        refused.as_deref(),
+        Some("tool `t`: the description is empty: say what the tool does and when to use it")
+    );
+}
+
+#[tokio::test]
 async fn added_tools_get_their_variables() {
     let variable = |name: &str| {
         let declared = EnvVar { name: "SHOP_KEY".into(), description: String::new(), required: true, default: None };

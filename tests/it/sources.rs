@@ -97,6 +97,7 @@ pub(crate) fn offer(name: &str, runner: Arc<dyn Runner>) -> Offer {
         output_schema: None,
         annotations: JsonObject::new(),
         result_as_answer: false,
+        max_calls: None,
         runner,
         said: None,
     }

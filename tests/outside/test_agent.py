@@ -519,6 +519,11 @@ def test_work_is_delegated_and_questions_are_asked(start, model):
     model.script("whiz", ADD, "42").script("poet", "roses")
     listed = crib.get("/tools/delegate_work", **ann).json
     assert listed["effect"] == "write" and sorted(listed["input_schema"]["required"]) == ["context", "coworker", "task"]
+    # Agents that not all callers of the tool may use are not named.
+    described = {name: crib.get(f"/tools/{name}", **ann).json["description"] for name in ("delegate_work", "ask")}
+    purpose = "Works out hard arithmetic, step by step."
+    assert described["delegate_work"].endswith(f"Coworkers:\n- math_whiz: {purpose}\n- poet: {purpose}"), described
+    assert described["ask"].endswith(f"Coworkers:\n- poet: {purpose}"), described
     answer = ok(crib.invoke("delegate_work", {"task": "Add.", "context": "20 and 22", "coworker": '"Math Whiz"\n'}, run_id="r", **ann))
     assert text_of(answer) == "42" and model.asked["whiz"][0]["messages"][0]["content"] == "Add.\n\nContext:\n20 and 22"
     rows = {row["tool"]: row for row in crib.rows("run_id=r", **ann)}
@@ -533,6 +538,17 @@ def test_work_is_delegated_and_questions_are_asked(start, model):
         assert f"There are: {known}." in said, said
     assert not model.asked.get("eye")
     problem(crib.invoke("delegate_work", {"task": "x", "coworker": "poet"}, **ann), 422, "invalid_arguments")
+
+
+def test_a_python_tool_sees_the_agent_that_called(start, model, tmp_path):
+    (tmp_path / "who.py").write_text("from toolcrib import tool\n\n\n@tool(context=True)\ndef who(tool_context) -> str:\n"
+                                     "    'Says its name.'\n    return tool_context.agent.name + ' for ' + tool_context.caller\n")
+    crib = start({"python_modules": {"who": {"module": str(tmp_path / "who.py")}}, "tools": {"boss": agent(model, "boss", tools=["who"])}},
+                 env=ENV).ready()
+    model.script("boss", calls(("who", {})), "done")
+    ok(crib.invoke("boss", {"task": "Ask."}))
+    assert model.told("boss") == {"call_0": "boss for anonymous"}
+    assert text_of(ok(crib.invoke("who"))) == "anonymous for anonymous"
 
 
 def test_an_agent_has_coworkers(start, model):

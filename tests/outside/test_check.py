@@ -154,6 +154,12 @@ def test_an_unreadable_manifest_is_json_too(tmp_path, text, rule):
     assert said["findings"][0]["file"] == "toolcrib.yaml", said
 
 
+def test_an_empty_description_is_an_error(tmp_path):
+    text = "tools:\n  x:\n    kind: command\n    description: ' '\n    command: [/bin/true]\n"
+    (finding,) = [one for one in findings(tmp_path, text, code=64)["findings"] if one["severity"] == "error"]
+    assert (finding["line"], "the description is empty" in finding["message"]) == (4, True), finding
+
+
 def test_serve_does_not_lint(start):
     """The service's log says what cannot take effect, not what could be nicer."""
     crib = start("tools:\n  x:\n    kind: command\n    description: Does stuff\n    command: [/bin/true]\n    retry: {attempts: 3}\n")

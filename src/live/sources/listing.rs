@@ -69,11 +69,21 @@ fn is_in_the_same_order(one: &Offer, other: &Offer) -> bool {
 }
 
 fn is_the_same(one: &Offer, other: &Offer) -> bool {
-    let Offer { name, description, input_schema, output_schema, annotations, result_as_answer, runner: _, said } = one;
+    let Offer {
+        name,
+        description,
+        input_schema,
+        output_schema,
+        annotations,
+        result_as_answer,
+        max_calls,
+        runner: _,
+        said,
+    } = one;
     let prints = |said: &Option<Said>| said.as_ref().map(|said| said.prints.clone());
     (name, description, input_schema) == (&other.name, &other.description, &other.input_schema)
         && (output_schema, annotations) == (&other.output_schema, &other.annotations)
-        && *result_as_answer == other.result_as_answer
+        && (result_as_answer, max_calls) == (&other.result_as_answer, &other.max_calls)
         // What was taken out of a definition may be all that has changed in it.
         && prints(said) == prints(&other.said)
 }

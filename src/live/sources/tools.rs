@@ -9,7 +9,9 @@ use super::board::{Board, Stopped};
 use super::hints;
 use super::listing::Listing;
 use crate::call::json::digest;
-use crate::call::{ContextFields, Effect, Idempotency, NameError, Policy, RetryPolicy, ToolName};
+use crate::call::{
+    ContextFields, Effect, Idempotency, Limit, LimitScope, NameError, Per, Policy, RetryPolicy, ToolName,
+};
 use crate::live::seen::Seen;
 use crate::manifest::{DeclaredSource, ToolRules};
 use crate::registry::Unlisted;
@@ -112,6 +114,9 @@ fn one(declared: &DeclaredSource, offer: &Offer, files: &Seen, warnings: &mut Ve
     tool.definition.annotations = offer.annotations.clone();
     tool.definition.result_as_answer = offer.result_as_answer;
     govern(&mut tool, declared, said);
+    if let Some(calls) = offer.max_calls.filter(|_| tool.policy.limits.is_empty()) {
+        tool.policy.limits.push(Limit { calls, per: Per::Lifetime, scope: LimitScope::Tool });
+    }
     if declared.settings.is_foreign() {
         warnings.extend(distrust(&mut tool, offer, said));
     }
@@ -282,6 +287,7 @@ mod tests {
             output_schema: None,
             annotations: JsonObject::new(),
             result_as_answer: false,
+            max_calls: None,
             runner: Arc::new(StandIn::new(|| (String::new(), None))),
             said: None,
         };

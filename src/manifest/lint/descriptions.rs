@@ -138,13 +138,11 @@ const ANY_PARAMETER: [&str; 20] = [
     "its",
 ];
 
-/// The description of a tool, as far as the manifest gives one; one that is missing was found by the loader.
+/// The description of a tool, as far as the manifest gives one; one that is missing or empty was found by the loader.
 pub(super) fn of_tool(tool: &WrittenTool, under: &str, lints: &mut Lints) {
     let Some((place, text)) = text_of(&tool.entry) else { return };
     let path = format!("{under}.description");
     if text.trim().is_empty() {
-        let message = "nothing in it: a model cannot know when to use this tool; say what it does and when to use it";
-        lints.warn(Rule::MissingDescription, place, path, message);
         return;
     }
     if let Some(why) = vague(text, &tool.key.text) {
@@ -338,7 +336,7 @@ mod tests {
 
     #[test]
     fn tools_without_words_and_with_too_many() {
-        assert_eq!(of_tool("    description: ' '\n"), ["warning missing-description description 5"]);
+        assert_eq!(of_tool("    description: ' '\n"), ["error invalid description 5"]);
         assert_eq!(of_tool("    description: Does stuff\n"), ["warning vague-description description 5"]);
         let long = format!("    description: Counts rows of customers. {}\n", "x".repeat(1100));
         assert_eq!(of_tool(&long), ["hint long-description description 5"]);

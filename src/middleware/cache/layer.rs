@@ -138,6 +138,9 @@ impl Cached {
     }
 
     fn is_worth_keeping(&self, arguments: &JsonObject, result: &ToolResult) -> bool {
+        if result.not_cached {
+            return false;
+        }
         let Some(when) = &self.when else { return true };
         when.holds(arguments, result).unwrap_or_else(|error| {
             if !self.warned.swap(true, Ordering::Relaxed) {

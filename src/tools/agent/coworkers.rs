@@ -11,6 +11,7 @@ use crate::call::{
     Definition, JsonObject, Kind, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, ToolContext, ToolName, ToolResult,
 };
 use crate::tool_pattern::{ToolPattern, any_grants};
+use crate::tools::Tool;
 
 /// How one agent turns to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,6 +168,26 @@ impl<'a> Coworkers<'a> {
             Err(NoAnswer::Failed(failure)) => Err(failure.for_model),
         }
     }
+}
+
+/// Says in the descriptions of tools that hand work to agents which agents there are, and what each is for. An agent that not all
+/// callers of such a tool may use is not named: the description is the same for all of them.
+pub(crate) fn introduce(tools: &mut [Tool], covers: impl Fn(&Definition, &Definition) -> bool) {
+    let agents: Vec<Definition> =
+        tools.iter().filter(|tool| tool.kind == Kind::Agent).map(|tool| tool.definition.clone()).collect();
+    for tool in tools {
+        let known: Vec<&Definition> =
+            agents.iter().filter(|agent| tool.runner.hands_work_to(agent) && covers(agent, &tool.definition)).collect();
+        if !known.is_empty() {
+            tool.definition.description.push_str(&listed(known));
+        }
+    }
+}
+
+/// Names of agents, each with its description.
+pub(super) fn listed<'a>(agents: impl IntoIterator<Item = &'a Definition>) -> String {
+    let lines = agents.into_iter().map(|agent| format!("\n- {}: {}", agent.name, agent.description));
+    format!(" Coworkers:{}", lines.collect::<String>())
 }
 
 /// Names of a manifest that can be no agent's: where in the list, and what is wrong.

@@ -6,7 +6,7 @@
 pub(crate) mod builder;
 mod completion;
 mod config;
-pub(super) mod coworkers;
+pub(crate) mod coworkers;
 mod endpoint;
 mod prompt;
 mod run;
@@ -99,7 +99,7 @@ impl Runner for Agent {
         if others.is_some() && context.levels(self.depth) == 0 {
             return Err(ToolError::Said(turn::too_deep(context.depth())));
         }
-        Run::new(self, &context, others.as_deref()).go(&arguments).await
+        Run::new(self, &context.of_agent(), others.as_deref()).go(&arguments).await
     }
 
     fn takes_context(&self) -> bool {

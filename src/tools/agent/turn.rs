@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::Agent;
 use super::completion::Completion;
-use super::coworkers::{Coworkers, Terms, Way};
+use super::coworkers::{Coworkers, Terms, Way, listed};
 use crate::call::{
     Content, Definition, JsonObject, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, ToolContext, ToolName,
     ToolResult, Unreadable,
@@ -233,8 +233,7 @@ fn dialect_calls(message: &mut JsonObject) -> Option<&mut Vec<Value>> {
 /// A way to coworkers as a tool in OpenAI's shape, which says who they are.
 fn shown(way: Way, coworkers: &[Offered]) -> Value {
     let names: Vec<&str> = coworkers.iter().map(|offer| offer.definition.name.as_str()).collect();
-    let who = coworkers.iter().map(|offer| format!("- {}: {}", offer.definition.name, offer.definition.description));
-    let description = format!("{} Coworkers:\n{}", way.description(), who.collect::<Vec<_>>().join("\n"));
+    let description = format!("{}{}", way.description(), listed(coworkers.iter().map(|offer| &offer.definition)));
     json!({"type": "function", "function": {
         "name": way.name(), "description": description, "parameters": way.input_schema(&names),
     }})

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Deserialize;
 
-use crate::call::{JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolResult};
-use crate::tool_pattern::ToolPattern;
+use crate::call::{Definition, JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolResult};
+use crate::tool_pattern::{ToolPattern, any_grants};
 use crate::tools::agent::coworkers::{Coworkers, Terms, Way, misnamed, result};
 use crate::tools::{ConfigFault, Runner, Tool};
 
@@ -64,6 +64,10 @@ impl Runner for Delegate {
             context.used_model(ModelUsage { total_tokens: answer.tokens, ..ModelUsage::default() });
         }
         Ok(result(answer))
+    }
+
+    fn hands_work_to(&self, agent: &Definition) -> bool {
+        self.coworkers.as_ref().is_none_or(|names| any_grants(names, agent.names(), |_| false))
     }
 
     fn has_one_target(&self) -> bool {

@@ -260,6 +260,7 @@ pub(super) fn offer(Defined { tool, prints }: &Defined, way: &Way, sweeps: &Arc<
         output_schema: tool.output_schema.as_ref().map(|schema| Value::Object(JsonObject::clone(schema))),
         annotations,
         result_as_answer: false,
+        max_calls: None,
         runner: runner(None),
         said: Some(Said { prints: prints.clone(), runner: runner(Some(prints.clone())) }),
     };

@@ -29,7 +29,13 @@ fn complete(name: &str, result: CallToolResult) -> Result<ToolResult, ToolError>
     // No structured content and a structured `null` are the same to those who ask us.
     let structured_content = result.structured_content.filter(|value| !value.is_null());
     let result_as_answer = result.meta.as_ref().and_then(|meta| meta.get(RESULT_AS_ANSWER)?.as_bool());
-    Ok(ToolResult { content, structured_content, is_error: result.is_error.unwrap_or(false), result_as_answer })
+    Ok(ToolResult {
+        content,
+        structured_content,
+        is_error: result.is_error.unwrap_or(false),
+        result_as_answer,
+        not_cached: false,
+    })
 }
 
 fn block(block: ContentBlock) -> Option<Content> {

@@ -51,6 +51,7 @@ impl Lanes {
             output_schema: function.output_schema.clone(),
             annotations: JsonObject::new(),
             result_as_answer: function.result_as_answer,
+            max_calls: function.max_calls,
             runner: Arc::new(FunctionRunner { function, lane }),
             said: None,
         })

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::config::{ModulePath, ModuleSettings};
 use crate::call::{
-    Content, InvocationId, JsonObject, ToolContext, ToolError, ToolResult, Torn, Violation, json::parse_strict,
+    Content, InvocationId, JsonObject, ToolContext, ToolError, ToolName, ToolResult, Torn, Violation,
+    json::parse_strict,
 };
 
 /// Longest result that a worker writes, in bytes of its JSON.
@@ -65,6 +66,7 @@ struct Context<'a> {
     invocation_id: InvocationId,
     tool_use_id: Option<&'a str>,
     caller: &'a str,
+    agent: Option<&'a str>,
     run_id: Option<&'a str>,
     attempt: u32,
     deadline_ms: u64,
@@ -112,6 +114,7 @@ pub(super) fn call(id: u64, function: &Function, arguments: &JsonObject, context
             invocation_id: context.invocation_id,
             tool_use_id: context.tool_use_id.as_deref(),
             caller: &context.caller.name,
+            agent: context.agent().map(ToolName::as_str),
             run_id: context.run_id.as_deref(),
             attempt: context.attempt,
             deadline_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
@@ -163,6 +166,9 @@ pub(super) struct Function {
     pub takes_context: bool,
     #[serde(default)]
     pub result_as_answer: bool,
+    /// How many calls the function may have, over all.
+    #[serde(default)]
+    pub max_calls: Option<u64>,
 }
 
 /// What a worker says of a call.
@@ -198,6 +204,8 @@ struct Line<'a> {
     is_error: bool,
     #[serde(default)]
     result_as_answer: Option<bool>,
+    #[serde(default)]
+    not_cached: bool,
     #[serde(default)]
     violations: Vec<Named>,
     #[serde(default)]
@@ -250,7 +258,8 @@ fn result(line: &Line<'_>) -> Result<ToolResult, ToolError> {
         Some(Ok(value)) => Some(value),
         Some(Err(error)) => return bad("result", &error),
     };
-    Ok(ToolResult { content, structured_content, is_error: line.is_error, result_as_answer: line.result_as_answer })
+    let (is_error, result_as_answer, not_cached) = (line.is_error, line.result_as_answer, line.not_cached);
+    Ok(ToolResult { content, structured_content, is_error, result_as_answer, not_cached })
 }
 
 /// Cuts what an exception says. The worker hands over more of it than is kept: it does not know the secrets, and half of one

@@ -164,8 +164,9 @@ class Agent:
 class ToolContext:
     """What a tool may know of the call it answers.
 
-    tool_use: {"toolUseId", "name", "input"}; invocation_state: the caller's context, an object; agent.name and caller: who
-    calls; invocation_id, run_id, attempt: the call's own; deadline: seconds left; cancel_signal: set when the call is cancelled.
+    tool_use: {"toolUseId", "name", "input"}; invocation_state: the caller's context, an object; caller: whose key
+    made the call; agent.name: the agent that made the call, or else the caller; invocation_id, run_id, attempt: the call's
+    own; deadline: seconds left; cancel_signal: set when the call is cancelled.
     """
 
     def __init__(self, call):
@@ -180,7 +181,7 @@ class ToolContext:
 
     def _extend(self, call):
         given = call.context
-        self.agent = Agent(given.get("caller"))
+        self.agent = Agent(given.get("agent") or given.get("caller"))
         self.caller = given.get("caller")
         self.invocation_id = given.get("invocation_id")
         self.run_id = given.get("run_id")
@@ -1567,6 +1568,8 @@ class Tool:
         self.mode = "async" if more.get("is_async") else "sync"
         self.takes_context = bool(more.get("takes_context"))
         self.result_as_answer = bool(more.get("result_as_answer"))
+        self.max_calls = more.get("max_calls")
+        self.is_cacheable = more.get("is_cacheable")
         self.wording = more.get("wording", plain_wording)
         self.render = more.get("render", render)
         self.python_name = None
@@ -1582,6 +1585,7 @@ class Tool:
             "takes_context",
             "framework",
             "result_as_answer",
+            "max_calls",
             "file",
             "line",
         )
@@ -1787,11 +1791,15 @@ def crewai_tool(tool):
         structured = structured_text(text) if getattr(tool, "result_schema", None) is not None else "null"
         return "[" + text_block(text) + "]", structured, False
 
+    max_calls = getattr(tool, "max_usage_count", None)
+    if max_calls is not None:
+        tool.max_usage_count = None  # the service counts: for all workers, and over restarts
     source = function if function else (type(tool)._run if type(tool)._run is not base._run else type(tool))
     name = tool.name if NAME.match(tool.name) else (sanitize or plain_name)(tool.name)
     return Tool(
         name, tool.description, fitting_defaults(bare_schema(schema)), "crewai", start_async if use_arun else start, source,
         is_async=use_arun, result_as_answer=getattr(tool, "result_as_answer", False), render=render_crewai,
+        max_calls=max_calls, is_cacheable=getattr(tool, "cache_function", None),
         wording=lambda error: f"Error executing tool: {words_of(error) or type(error).__name__}",
     )  # fmt: skip
 
@@ -2347,7 +2355,8 @@ class Call:
             content, structured, is_error = self.tool.render(value)
             says_answer = type(value) is dict and "result_as_answer" in value and is_tool_result(value)
             answer = f',"result_as_answer":{TRUTH[value["result_as_answer"]]}' if says_answer else ""
-            line = f'{{"op":"result","id":{self.id},"content":{content},"structured_content":{structured},"is_error":{TRUTH[is_error]}{answer}}}'
+            cached = "" if self.is_cacheable(value) else ',"not_cached":true'
+            line = f'{{"op":"result","id":{self.id},"content":{content},"structured_content":{structured},"is_error":{TRUTH[is_error]}{answer}{cached}}}'
             if len(line) > wire.max_line or (len(line) > wire.max_line // 4 and len(to_bytes(line)) > wire.max_line):
                 raise BadOutput(f"the result is {len(to_bytes(line))} bytes long; no more than {wire.max_line} are taken")
             return line
@@ -2358,6 +2367,16 @@ class Call:
         except Exception as error:  # a __str__ or model_dump of the tool's own
             wire.note(traceback_of(error))
             return bad_output_line(self.id, f"the result cannot be handed on: {type(error).__name__}: {words_of(error)[:HANDED_OVER]}")
+
+    def is_cacheable(self, value):
+        """Whether the tool's own condition lets the cache keep what it returned."""
+        if self.tool.is_cacheable is None:
+            return True
+        try:
+            return bool(self.tool.is_cacheable(self.arguments, value))
+        except Exception as error:
+            wire.note(f"{self.tool.name}: its cache function failed, so the result is not cached\n{traceback_of(error)}")
+            return False
 
     def error_line(self, error):
         """The message goes to the model, the traceback to the log."""

@@ -67,6 +67,15 @@ def only_twice(x: int) -> str:
     return f"used {x}"
 
 
+@tool
+def keeps_even(x: int) -> int:
+    """Says it again."""
+    return x
+
+
+keeps_even.cache_function = lambda arguments, result: 8 % result == 0 and result % 2 == 0
+
+
 weather = Weather()
 kind_weather = Plain()
 answers_later = Later()
