@@ -243,10 +243,10 @@ impl Catalog {
 
     /// Builds the entry of a tool for this catalog: compiles its schemas, builds its stack.
     pub(crate) fn build(&self, tool: Tool, bench: &Bench<'_>) -> Result<Arc<Entry>, BuildError> {
-        let mut tool = without_large_output_schema(tool.checked()?);
+        let mut tool = without_large_output_schema(tool.checked()?).apart_by_context();
         let own_schema = tool.definition.input_schema.clone();
         let pages = tool.show_page_fields()?;
-        let all = definition_fields(&tool);
+        let (all, context) = (definition_fields(&tool), tool.context_fields());
         let definition_hash = hash_of(&all);
         let shown = digest([all.to_string().as_bytes()]);
         let Tool { definition, kind, origin, policy, settings, stopped, runner, .. } = tool;
@@ -278,6 +278,8 @@ impl Catalog {
         let rules = Arc::new(ArgumentRules {
             schema: Arc::new(input),
             runner,
+            context: context.clone(),
+            keyed: policy.cache.as_ref().and_then(|cache| cache.context.clone()).unwrap_or_default(),
             strict: policy.strict,
             pages,
             validations: bench.shared.validations.clone(),
@@ -295,7 +297,7 @@ impl Catalog {
             rules: rules.clone(),
             output_schema: output.map(Arc::new),
             paging: definition.paging,
-            settings: Arc::new(settings.finish(bench.services, policy.effect)),
+            settings: Arc::new(settings.finish(bench.services, policy.effect, context)),
             grants: grants.clone(),
             enabled: enabled.clone(),
             stopped,

@@ -19,7 +19,7 @@ pub(crate) fn hash_of(fields: &Value) -> String {
 /// What the tool is and how it runs, in the author's order.
 pub(crate) fn definition_fields(tool: &Tool) -> Value {
     let Tool { definition, kind, settings, .. } = tool;
-    json!({
+    let mut fields = json!({
         "name": definition.name,
         "description": definition.description,
         "input_schema": definition.input_schema,
@@ -28,5 +28,8 @@ pub(crate) fn definition_fields(tool: &Tool) -> Value {
         "result_as_answer": definition.result_as_answer,
         "kind": kind,
         "implementation": settings.implementation,
-    })
+    });
+    // A tool without the key keeps the hash that it had before there was one.
+    definition.context.iter().for_each(|context| fields["context"] = json!(context));
+    fields
 }

@@ -142,6 +142,7 @@ pub use registry::{MOST_REGISTERED, Registry};
 /// | `limits(calls = 100, per = "day", scope = "caller")` | a usage limit; may be repeated |
 /// | `cache_ttl = "5m"`, `cache(ttl = "5m", scope = "shared", context = ["tenant"])` | how long results are kept; a function with a [`ToolContext`] names the fields that results depend on |
 /// | `should_cache = FUNCTION` | as in [`Tool::should_cache`] |
+/// | `context = ["tenant"]` | the fields of the caller's `context` that the function takes: its [`ToolContext`] has these alone |
 /// | `concurrency(max = 4, queue = 16, wait = "1s", per_caller = 2)` | calls at once |
 /// | `on_disconnect` | `"cancel"` or `"finish"` |
 /// | `idempotency` | `"off"`, `"optional"` or `"required"` |

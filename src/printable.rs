@@ -79,7 +79,7 @@ pub fn error(error: &mut ToolError) -> Vec<&'static str> {
         ToolError::Said(words) | ToolError::Unavailable { message: words, .. } | ToolError::BadOutput(words) => {
             texts([words])
         }
-        ToolError::Upstream { message, .. } => texts([message]),
+        ToolError::Upstream { message, .. } | ToolError::InvalidContext(message) => texts([message]),
         ToolError::Changed => Vec::new(),
         ToolError::InvalidArguments(violations) => texts(violations.iter_mut().map(|one| &mut one.message)),
     }

@@ -130,11 +130,11 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
         // May this caller use this tool, is it on, and is it what was approved?
         .layer(Authorize::layer(grants, enabled, stopped))
         // An idempotency key seen before: the same answer again; above all that could refuse it now.
-        .option_layer(Replay::layer(ledger, &policy, &name, &definition_hash, secret, replays))
+        .option_layer(Replay::layer(ledger, &policy, &name, &definition_hash, &settings.context, secret, replays))
         // Arguments against the schema; a call that cannot run spends nothing below.
         .layer(Validate::layer(rules))
         // The call that was answered last in its run, once more; above the cache, whose answer would be the same.
-        .layer(RepeatGuard::layer(runs, &policy, &definition_hash))
+        .layer(RepeatGuard::layer(runs, &policy, &definition_hash, &settings.context))
         // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
         .option_layer(Cached::layer(shelf.as_ref(), &policy))
         // A page after the first is one of a stored result; without one nothing runs for it.

@@ -38,7 +38,7 @@ impl StoredResults for Shelves {
         if shelf.is_off_the_record() && !asker_withholds {
             return Err(NotStored::Withheld);
         }
-        let fitting = match entry.rules.fit_shown(arguments.clone(), Some(asking.deadline)).await {
+        let fitting = match entry.rules.fit_shown(arguments.clone(), &asking.context, Some(asking.deadline)).await {
             Ok(fitting) => fitting,
             Err(CallError::InvalidArguments(violations)) => return Err(NotStored::Unfit(violations)),
             Err(_) => return Err(NotStored::Nothing),

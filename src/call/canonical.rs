@@ -63,6 +63,12 @@ impl Serialize for Sorted<'_, (&str, &JsonObject)> {
     }
 }
 
+impl Serialize for Sorted<'_, (&str, &JsonObject, &JsonObject)> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.0.0, Sorted(self.0.1), Sorted(self.0.2)).serialize(serializer)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::json::parse_strict;

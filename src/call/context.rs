@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::context_fields::ContextFields;
 use super::definition::ToolName;
 use super::invocation::{Caller, Invocation, InvocationId};
 use super::json::JsonObject;
@@ -49,6 +50,8 @@ pub struct ToolSettings {
     pub services: Services,
     /// Whether a call may be started again after it was begun.
     pub effect: Effect,
+    /// Which fields of the caller's `context` reach the tool.
+    pub context: ContextFields,
 }
 
 /// Handed to a tool with every try.
@@ -64,7 +67,7 @@ pub struct ToolContext {
     pub run_id: Option<Arc<str>>,
     /// The model's id for the call.
     pub tool_use_id: Option<Arc<str>>,
-    /// The caller's `context` object.
+    /// The caller's `context` object; of a tool that declares fields, these alone.
     pub context: Arc<JsonObject>,
     /// Which try this is, from 1.
     pub attempt: u32,
@@ -93,7 +96,7 @@ impl ToolContext {
             caller: invocation.caller.clone(),
             run_id: invocation.run_id.clone(),
             tool_use_id: invocation.tool_use_id.clone(),
-            context: invocation.context.clone(),
+            context: settings.context.narrow(&invocation.context),
             attempt: invocation.attempt,
             deadline,
             cancelled: invocation.stop.clone(),

@@ -123,12 +123,19 @@ pub struct EnvVar {
     /// What it is for.
     #[serde(default)]
     pub description: String,
-    /// Whether the service refuses to start without it (when there is no default).
+    /// Whether the service refuses to start without it. A variable with a default is optional, whatever stands here.
     #[serde(default = "yes")]
     pub required: bool,
     /// Used when the variable is not set. Not a place for secrets: it is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
+}
+
+impl EnvVar {
+    /// Whether the service refuses to start without it: it has no default either.
+    pub fn is_required(&self) -> bool {
+        self.required && self.default.is_none()
+    }
 }
 
 fn yes() -> bool {
@@ -171,6 +178,9 @@ pub struct Definition {
     pub aliases: Vec<ToolName>,
     /// Environment variables it declares.
     pub env: Vec<EnvVar>,
+    /// The fields of the caller's `context` that it declares. `None`: it says nothing of them, so that it gets all if it is
+    /// handed the context at all.
+    pub context: Option<Vec<String>>,
 }
 
 impl Definition {

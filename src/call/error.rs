@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::capture::Digest;
-use super::error_words::{count_violations, in_words, overloaded};
+use super::error_words::{another_context, count_violations, in_words, not_on_record, overloaded};
 use super::invocation::InvocationId;
 use super::kind::ErrorKind;
 use super::policy::{Effect, Per};
@@ -72,7 +72,7 @@ pub enum CallError {
         invocation: InvocationId,
     },
     /// The key belongs to another payload.
-    #[error("this Idempotency-Key was used for a call with other arguments, or the tool has changed since")]
+    #[error("this Idempotency-Key was used for a call with other arguments or context, or the tool has changed since")]
     IdempotencyMismatch {
         /// The call it was used for.
         invocation: InvocationId,
@@ -118,6 +118,9 @@ pub enum CallError {
     /// Every violation at once.
     #[error("{}", count_violations(.0))]
     InvalidArguments(Vec<Violation>),
+    /// A field of the request's `context` cannot be used by this tool.
+    #[error("{0}")]
+    InvalidContext(String),
     /// One of the limits is used up.
     #[error("the limit of {limit} calls per {} is used up", per.as_str())]
     UsageLimitReached {
@@ -208,7 +211,9 @@ impl CallError {
             Self::Forbidden { .. } | Self::Denied { .. } => ErrorKind::Forbidden,
             Self::ToolDisabled { .. } => ErrorKind::ToolDisabled,
             Self::DefinitionChanged { .. } => ErrorKind::DefinitionChanged,
-            Self::KeyMissing { .. } | Self::NoStoredResult { .. } => ErrorKind::InvalidRequest,
+            Self::KeyMissing { .. } | Self::NoStoredResult { .. } | Self::InvalidContext(_) => {
+                ErrorKind::InvalidRequest
+            }
             Self::IdempotencyInProgress { .. } => ErrorKind::IdempotencyInProgress,
             Self::IdempotencyMismatch { .. } => ErrorKind::IdempotencyMismatch,
             Self::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
@@ -247,6 +252,7 @@ impl CallError {
             | Self::RepeatedCall { .. }
             | Self::InvalidArguments(_)
             | Self::UnreadableArguments(_)
+            | Self::InvalidContext(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
             | Self::Draining
@@ -302,6 +308,7 @@ impl CallError {
             | Self::RepeatedCall { .. }
             | Self::InvalidArguments(_)
             | Self::UnreadableArguments(_)
+            | Self::InvalidContext(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
             | Self::Draining => true,
@@ -358,7 +365,7 @@ impl CallError {
                 "The same call is running already. Wait a moment, then ask for its result.".into()
             }
             Self::IdempotencyMismatch { .. } => {
-                "The tool did not run: its key belongs to an earlier call with other arguments, or the tool has changed since. \
+                "The tool did not run: its key belongs to an earlier call with other arguments or context, or the tool has changed since. \
                  Look what that call did before you make a new one."
                     .into()
             }
@@ -376,6 +383,7 @@ impl CallError {
                 let said: Vec<&str> = violations.iter().take(10).map(|v| v.message.as_str()).collect();
                 format!("The arguments do not fit. {} Correct them and call the tool again.", said.join(" "))
             }
+            Self::InvalidContext(what) => another_context(what),
             Self::UsageLimitReached { limit, per, resets_at, .. } => match resets_at {
                 Some(at) => format!(
                     "The limit of {limit} calls per {} is used up until {at}. Go on without this tool for now.",
@@ -390,9 +398,7 @@ impl CallError {
                 "The tool is busy with other calls of yours and did not run. Wait until one of them ends, then try again."
                     .into()
             }
-            Self::LedgerUnavailable { started: true, .. } => {
-                format!("There is no answer to show: {self}. Do not call the tool again; look for the result later.")
-            }
+            Self::LedgerUnavailable { started: true, .. } => not_on_record(self),
             Self::Draining | Self::LedgerUnavailable { .. } => {
                 format!("The tool did not run: {self}. Try again in a moment.")
             }

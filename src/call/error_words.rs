@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::error::{Violation, first_message};
+use super::error::{CallError, Violation, first_message};
 
 pub(super) fn overloaded(per_caller: Option<usize>) -> String {
     match per_caller {
@@ -18,6 +18,14 @@ pub(super) fn count_violations(violations: &[Violation]) -> String {
         [one] => format!("the arguments do not fit: {}", one.message),
         many => format!("the arguments break the schema in {} places: {}", many.len(), first_message(many)),
     }
+}
+
+pub(super) fn another_context(what: &str) -> String {
+    format!("The tool did not run: the program that calls it must send another context. {what}")
+}
+
+pub(super) fn not_on_record(error: &CallError) -> String {
+    format!("There is no answer to show: {error}. Do not call the tool again; look for the result later.")
 }
 
 pub(super) fn in_words(duration: Duration) -> String {

@@ -80,19 +80,30 @@ fn unescaped(quoted: &[u8]) -> Result<Vec<u8>, &'static str> {
     Ok(plain)
 }
 
-/// Tells one payload from another: a digest of definition and arguments.
+/// Tells one payload from another: a digest of definition, arguments and declared fields of the context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint(Arc<str>);
 
 impl Fingerprint {
-    /// Of a call. `secret`: the arguments must not be found from their digest, so it is keyed.
-    pub fn new(definition_hash: &str, arguments: &JsonObject, secret: Option<&DigestKey>) -> Self {
-        Self(match secret {
-            None => hex::encode(digest([definition_hash.as_bytes(), &canonical(arguments)])).into(),
-            Some(key) => {
+    /// Of a call; `context` are the declared fields that it has. `secret`: the arguments must not be found from their digest,
+    /// so it is keyed.
+    pub fn new(
+        definition_hash: &str,
+        arguments: &JsonObject,
+        context: Option<&JsonObject>,
+        secret: Option<&DigestKey>,
+    ) -> Self {
+        let (hash, given) = (definition_hash.as_bytes(), || canonical(arguments));
+        Self(match (secret, context) {
+            (None, None) => hex::encode(digest([hash, &given()])).into(),
+            (None, Some(context)) => hex::encode(digest([hash, &given(), &canonical(context)])).into(),
+            (Some(key), context) => {
                 let name = key.digest("the name of this key").hmac_sha256;
-                let digest = key.digest(&(definition_hash, arguments)).hmac_sha256;
-                format!("{}:{digest}", &name[..16]).into()
+                let digest = match context {
+                    None => key.digest(&(definition_hash, arguments)),
+                    Some(context) => key.digest(&(definition_hash, arguments, context)),
+                };
+                format!("{}:{}", &name[..16], digest.hmac_sha256).into()
             }
         })
     }
@@ -139,14 +150,27 @@ mod tests {
     #[test]
     fn a_fingerprint_tells_payloads_apart_unless_another_key_made_it() {
         let arguments = |value| json!({"n": value, "a": [1, 2.5]}).as_object().unwrap().clone();
-        let of = |value, key: Option<&DigestKey>| Fingerprint::new("hash", &arguments(value), key);
+        let of = |value, key: Option<&DigestKey>| Fingerprint::new("hash", &arguments(value), None, key);
         assert!(of(1, None).may_be(&of(1, None).0));
         assert!(!of(1, None).may_be(&of(2, None).0));
-        assert!(!of(1, None).may_be(&Fingerprint::new("other", &arguments(1), None).0));
+        assert!(!of(1, None).may_be(&Fingerprint::new("other", &arguments(1), None, None).0));
         let (one, other) = (DigestKey::random().unwrap(), DigestKey::random().unwrap());
         assert!(of(1, Some(&one)).may_be(&of(1, Some(&one)).0));
         assert!(!of(1, Some(&one)).may_be(&of(2, Some(&one)).0));
         assert!(of(1, Some(&one)).may_be(&of(2, Some(&other)).0));
         assert!(of(1, Some(&one)).may_be(&of(1, None).0));
+    }
+
+    #[test]
+    fn declared_fields_are_part_of_a_payload() {
+        let arguments = json!({"n": 1}).as_object().unwrap().clone();
+        let context = |tenant: &str| json!({"tenant": tenant}).as_object().unwrap().clone();
+        let key = DigestKey::random().unwrap();
+        for key in [None, Some(&key)] {
+            let of = |context: Option<&JsonObject>| Fingerprint::new("hash", &arguments, context, key);
+            assert!(of(Some(&context("a"))).may_be(&of(Some(&context("a"))).0));
+            assert!(!of(Some(&context("a"))).may_be(&of(Some(&context("b"))).0));
+            assert!(!of(Some(&context("a"))).may_be(&of(None).0));
+        }
     }
 }

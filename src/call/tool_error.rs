@@ -15,6 +15,9 @@ pub enum ToolError {
     /// The tool finds fault with arguments that the schema let pass; nothing was started.
     #[error("the arguments do not fit: {}", first_message(.0))]
     InvalidArguments(Vec<Violation>),
+    /// A field of the caller's `context` cannot be used; nothing was started. A sentence that names it.
+    #[error("{0}")]
+    InvalidContext(String),
     /// What runs the tool is down.
     #[error("{message}")]
     Unavailable {

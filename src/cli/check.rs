@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::arguments::{MANIFEST, ManifestArg};
 use super::{Failure, print};
-use crate::call::Kind;
+use crate::call::{EnvVar, Kind};
 use crate::environment::Environment;
-use crate::manifest::{self, Checked, Finding, Manifest, Place, Process, Rule, Severity};
+use crate::manifest::{self, Checked, Finding, Manifest, Place, Process, Rule, Severity, Source as _};
 
 /// How findings are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -65,12 +65,39 @@ struct FindingView<'a> {
     message: &'a str,
 }
 
-/// A variable that a tool declares.
+/// A variable that a tool or a source of tools declares.
 #[derive(Serialize)]
 struct Variable<'a> {
-    tool: &'a str,
+    /// The tool; null if a source declares it.
+    tool: Option<&'a str>,
+    /// The Python module or MCP server; null if a tool declares it.
+    source: Option<&'a str>,
     name: &'a str,
+    /// It is set in the environment.
     set: bool,
+    state: VariableState,
+}
+
+/// Where the value of a declared variable comes from.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum VariableState {
+    /// The environment.
+    Set,
+    /// The manifest.
+    Default,
+    /// Nowhere: it is optional, and absent.
+    Unset,
+}
+
+impl VariableState {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Set => "set",
+            Self::Default => "not set, has a default",
+            Self::Unset => "not set, optional",
+        }
+    }
 }
 
 /// The rules, for `check --help`.
@@ -88,15 +115,16 @@ pub(super) fn check(args: &CheckArgs, environment: &Environment) -> Result<(), F
     let path = path.as_deref().unwrap_or(Path::new(MANIFEST));
     let worst = if args.strict { Severity::Warning } else { Severity::Error };
     let ok = checked.findings.iter().all(|finding| finding.severity > worst);
+    let variables = variables(&checked.manifest, &Process::new(environment));
     match args.format {
         CheckFormat::Json => {
-            let document = document(path, &checked, ok);
+            let document = document(path, &checked, variables, ok);
             let text = serde_json::to_string_pretty(&document).map_err(|error| Failure::Failed(error.to_string()))?;
             print(&text);
             if ok { Ok(()) } else { Err(Failure::Said) }
         }
         CheckFormat::Text => {
-            let text = text(path, &checked, ok);
+            let text = text(path, &checked, &variables, ok);
             if ok {
                 print(&text);
                 Ok(())
@@ -114,14 +142,14 @@ fn no_manifest() -> Checked {
     Checked { findings, manifest: Manifest::default() }
 }
 
-fn text(path: &Path, checked: &Checked, ok: bool) -> String {
+fn text(path: &Path, checked: &Checked, variables: &[Variable<'_>], ok: bool) -> String {
     let plural = |many: usize, one: &str| format!("{many} {one}{}", if many == 1 { "" } else { "s" });
     let count = |severity, one: &str| plural(checked.count(severity), one);
     let mut lines: Vec<String> = checked.findings.iter().map(ToString::to_string).collect();
     if ok {
-        for variable in variables(&checked.manifest) {
-            let state = if variable.set { "set" } else { "not set, optional" };
-            lines.push(format!("{}: environment variable {}: {state}", variable.tool, variable.name));
+        for Variable { tool, source, name, state, .. } in variables {
+            let whose = tool.or(*source).unwrap_or_default();
+            lines.push(format!("{whose}: environment variable {name}: {}", state.words()));
         }
     }
     let found = format!("{}, {}", count(Severity::Warning, "warning"), count(Severity::Hint, "hint"));
@@ -144,7 +172,7 @@ fn text(path: &Path, checked: &Checked, ok: bool) -> String {
     lines.join("\n")
 }
 
-fn document<'a>(path: &Path, checked: &'a Checked, ok: bool) -> Document<'a> {
+fn document<'a>(path: &Path, checked: &'a Checked, environment: Vec<Variable<'a>>, ok: bool) -> Document<'a> {
     let view = |finding: &'a Finding| FindingView {
         file: finding.place.file.display().to_string(),
         line: finding.place.line,
@@ -164,7 +192,7 @@ fn document<'a>(path: &Path, checked: &'a Checked, ok: bool) -> Document<'a> {
         modules: sources_of(&checked.manifest, Kind::Python),
         servers: sources_of(&checked.manifest, Kind::Mcp),
         callers: checked.manifest.callers.len(),
-        environment: variables(&checked.manifest).collect(),
+        environment,
         findings: checked.findings.iter().map(view).collect(),
     }
 }
@@ -173,10 +201,22 @@ fn sources_of(manifest: &Manifest, kind: Kind) -> usize {
     manifest.sources.iter().filter(|source| source.settings.kind() == kind).count()
 }
 
-fn variables(manifest: &Manifest) -> impl Iterator<Item = Variable<'_>> {
-    manifest.tools.iter().flat_map(|tool| {
-        let set = |name: &str| tool.settings.env.contains_key(name);
+fn variables<'a>(manifest: &'a Manifest, environment: &Process) -> Vec<Variable<'a>> {
+    let variable = |tool, source, var: &'a EnvVar| {
+        let state = match (environment.env(&var.name), &var.default) {
+            (Some(_), _) => VariableState::Set,
+            (None, Some(_)) => VariableState::Default,
+            (None, None) => VariableState::Unset,
+        };
+        Variable { tool, source, name: &var.name, set: matches!(state, VariableState::Set), state }
+    };
+    let of_tools = manifest.tools.iter().flat_map(|tool| {
         let vars = tool.definition.env.iter();
-        vars.map(move |var| Variable { tool: tool.name(), name: &var.name, set: set(&var.name) })
-    })
+        vars.map(move |var| variable(Some(tool.name()), None, var))
+    });
+    let of_sources = manifest.sources.iter().flat_map(|source| {
+        let vars = source.rules.env.iter();
+        vars.map(move |var| variable(None, Some(source.name()), var))
+    });
+    of_tools.chain(of_sources).collect()
 }

@@ -63,7 +63,8 @@ pub(super) async fn tools(manifest: &ManifestArg, format: Format, environment: &
     tools.sort_by(|a, b| a.name().cmp(b.name()));
     print_json(&match format {
         Format::Native => {
-            json!(http::ToolList { tools: tools.iter().map(http::ToolView::of_tool).collect(), next_cursor: None })
+            let tools: Vec<http::DeclaredTool<'_>> = tools.iter().map(http::DeclaredTool::from).collect();
+            json!({"tools": tools, "next_cursor": null})
         }
         other => {
             let named = tools.iter().map(|tool| (&tool.definition.name, tool.definition.aliases.as_slice()));

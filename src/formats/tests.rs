@@ -17,6 +17,7 @@ fn definition(name: &str, input_schema: Value) -> Definition {
         tags: Vec::new(),
         aliases: Vec::new(),
         env: Vec::new(),
+        context: None,
     }
 }
 

@@ -105,6 +105,8 @@ pub(super) struct RegisteredTool {
     result_as_answer: Option<bool>,
     /// Who asks for the parts of long results. Default: caller.
     paging: Option<Paging>,
+    /// The fields of a request's `context` that it takes: `{{ context.NAME }}` stands for one.
+    context: Option<Vec<String>>,
     /// What may be repeated and cached. Default: write.
     effect: Option<Effect>,
     /// Time for one try.

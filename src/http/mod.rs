@@ -49,7 +49,7 @@ pub use server::serve;
 pub use settings::ServerSettings;
 pub use tools::call_in_process;
 pub use usage::ToolUsage;
-pub use wire::{InvocationView, ToolList, ToolView};
+pub use wire::{DeclaredTool, InvocationView, ToolView};
 
 use self::guard::Guard;
 use self::state::AppState;

@@ -104,7 +104,8 @@ pub(super) async fn list(
 
 fn view(entry: &Entry) -> ToolView<'_> {
     let Entry { definition, kind, origin, policy, .. } = entry;
-    ToolView::new(definition, *kind, *origin, policy.effect, entry.is_available(), entry.definition_hash.clone())
+    let (context, hash) = (&entry.rules.context, entry.definition_hash.clone());
+    ToolView::new(definition, (*kind, *origin, policy.effect), context, entry.is_available(), hash)
 }
 
 /// The tool of a path, by its name or an alias: what changes something takes no other spelling.
@@ -275,7 +276,7 @@ pub(super) async fn validate(
 ) -> Result<Json<Validated>, ApiError> {
     let entry = resolve_allowed(&catalog, &name, &caller)?;
     let request = reserved.read(|| InvokeRequest::read(body)).await?;
-    match entry.rules.fit_shown(request.arguments, None).await {
+    match entry.rules.fit_shown(request.arguments, &request.context, None).await {
         Ok(fitting) => Ok(Json(Validated { valid: true, arguments: fitting.arguments, coercions: fitting.coercions })),
         Err(error) => Err(ApiError::Call { failure: Failure::from(&error), invocation: None }),
     }

@@ -11,9 +11,9 @@ use serde_json::{Value, value::RawValue};
 use super::documented;
 use super::problem::ApiError;
 use crate::call::{
-    Answer, CacheMode, CacheScope, CacheStatus, Capture, Coercion, Content, Definition, Digest, Effect, EnvVar,
-    ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, Page, Paging,
-    ToolName, Truncated, fields, json as strict,
+    Answer, CacheMode, CacheScope, CacheStatus, Capture, Coercion, Content, ContextFields, Definition, Digest, Effect,
+    EnvVar, ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, Page,
+    Paging, ToolName, Truncated, fields, json as strict,
 };
 use crate::catalog::{Entry, definition_hash};
 use crate::ledger::{Row, State};
@@ -197,6 +197,9 @@ pub struct ToolView<'a> {
     /// Other names it answers to.
     #[schema(value_type = Vec<String>)]
     pub aliases: &'a [ToolName],
+    /// The fields of a request's `context` that it takes; null when it is handed all of it.
+    #[schema(required)]
+    pub context: Option<Vec<String>>,
     /// Whether it can be called now.
     pub available: bool,
     /// SHA-256 over definition and implementation, in hex.
@@ -206,9 +209,8 @@ pub struct ToolView<'a> {
 impl<'a> ToolView<'a> {
     pub(super) fn new(
         definition: &'a Definition,
-        kind: Kind,
-        origin: Origin,
-        effect: Effect,
+        (kind, origin, effect): (Kind, Origin, Effect),
+        context: &ContextFields,
         available: bool,
         definition_hash: String,
     ) -> Self {
@@ -224,6 +226,10 @@ impl<'a> ToolView<'a> {
             result_as_answer: definition.result_as_answer,
             tags: &definition.tags,
             aliases: &definition.aliases,
+            context: match context {
+                ContextFields::All => None,
+                ContextFields::Named(fields) => Some(fields.to_vec()),
+            },
             available,
             definition_hash,
         }
@@ -232,13 +238,28 @@ impl<'a> ToolView<'a> {
     /// A tool that is not registered yet.
     pub fn of_tool(tool: &'a Tool) -> Self {
         let Tool { definition, kind, origin, policy, .. } = tool;
-        Self::new(definition, *kind, *origin, policy.effect, tool.is_available(), definition_hash(tool))
+        let context = tool.context_fields();
+        Self::new(definition, (*kind, *origin, policy.effect), &context, tool.is_available(), definition_hash(tool))
+    }
+}
+
+/// A tool that is not registered yet, with the variables that it declares.
+#[derive(Debug, Serialize)]
+pub struct DeclaredTool<'a> {
+    #[serde(flatten)]
+    tool: ToolView<'a>,
+    env: Vec<EnvView<'a>>,
+}
+
+impl<'a> From<&'a Tool> for DeclaredTool<'a> {
+    fn from(tool: &'a Tool) -> Self {
+        Self { tool: ToolView::of_tool(tool), env: tool.definition.env.iter().map(EnvView::from).collect() }
     }
 }
 
 /// Tools, by name.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
-pub struct ToolList<'a> {
+pub(super) struct ToolList<'a> {
     /// The tools.
     pub tools: Vec<ToolView<'a>>,
     /// Where the next page begins; null on the last.
@@ -373,7 +394,7 @@ pub(super) struct EnvView<'a> {
     pub name: &'a str,
     /// What it is for.
     pub description: &'a str,
-    /// Whether the service needs it to start.
+    /// Whether the service needs it to start; one with a default is optional.
     pub required: bool,
     /// Used when it is not set.
     #[schema(required)]
@@ -382,8 +403,8 @@ pub(super) struct EnvView<'a> {
 
 impl<'a> From<&'a EnvVar> for EnvView<'a> {
     fn from(var: &'a EnvVar) -> Self {
-        let EnvVar { name, description, required, default } = var;
-        Self { name, description, required: *required, default: default.as_deref() }
+        let EnvVar { name, description, default, .. } = var;
+        Self { name, description, required: var.is_required(), default: default.as_deref() }
     }
 }
 

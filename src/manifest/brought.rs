@@ -1,29 +1,52 @@
 //! What is said of the tools that a source brings: the same in every section that declares sources.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::context::keep_apart;
 use super::decode::{Findings, fields, join};
 use super::load::WrittenTool;
 use super::node::{Key, Node};
-use super::references::References;
+use super::references::{Declared, LeftOut, References};
 use super::sections::{DefinitionEntry, PolicyEntry};
 use super::source::{SourceRules, ToolRules};
 use super::tool::ToolReader;
-use crate::call::{Kind, NameError, Policy, ToolName};
+use super::variables::Variables;
+use crate::call::canonical::canonical;
+use crate::call::json::digest;
+use crate::call::{EnvVar, Kind, NameError, Policy, ToolName};
 use crate::tools::{StandIn, Tool};
 
 /// Of the keys of a tool, those that a source's tool has beside its policy: the rest comes with the source.
-const OF_TOOLS: [&str; 6] = ["description", "aliases", "tags", "annotations", "result_as_answer", "paging"];
+const OF_TOOLS: [&str; 7] = ["description", "aliases", "tags", "annotations", "result_as_answer", "paging", "context"];
+
+/// `context:` and `env:` of a source.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct GivenEntry {
+    context: Option<Vec<String>>,
+    env: Vec<EnvVar>,
+}
 
 impl ToolReader<'_> {
-    /// Replaces references below `node`.
-    pub(super) fn resolve(&mut self, node: &mut Node, under: &str, tool: bool) {
+    /// Replaces references below `node`; `declared` are variables that it may refer to and that are not set. What had to be left
+    /// out.
+    pub(super) fn resolve(
+        &mut self,
+        node: &mut Node,
+        under: &str,
+        tool: bool,
+        declared: HashMap<String, Declared>,
+    ) -> Vec<LeftOut> {
         let secrets = std::mem::take(self.secrets);
-        let mut references = References { source: self.source, base: self.base, defaults: HashMap::new(), secrets };
+        let mut references = References { declared, ..References::new(self.source, self.base, secrets) };
         references.resolve(node, under, self.findings, tool);
         *self.secrets = references.secrets;
+        references.left_out
     }
 
     /// `tools:` below a source. `plain` is the policy of tools of which nothing is said.
@@ -45,7 +68,7 @@ impl ToolReader<'_> {
         for (key, entry) in entries {
             let under = join(&under, std::slice::from_ref(&key.text));
             let name = format!("{}{}", rules.prefix, key.text);
-            let tool = self.rules_of(kind, &name, entry, &under, plain);
+            let tool = self.rules_of(kind, &name, entry, &under, (plain, rules.context.as_ref()));
             if let Some((tool_rules, _)) = &tool {
                 rules.tools.insert(key.text.clone(), tool_rules.clone());
             }
@@ -67,7 +90,7 @@ impl ToolReader<'_> {
         name: &str,
         written: &Node,
         under: &str,
-        plain: &PolicyEntry,
+        (plain, context): (&PolicyEntry, Option<&Vec<String>>),
     ) -> Option<(ToolRules, Tool)> {
         if ToolName::parse(name).is_err() {
             self.findings.error(written, &[], under, NameError.to_string());
@@ -81,8 +104,9 @@ impl ToolReader<'_> {
         let known: Vec<&str> = [fields::<PolicyEntry>(), &OF_TOOLS].concat();
         self.findings.unknown_keys(written, under, &known);
         let mut node = written.filtered(|key| known.contains(&key));
-        self.resolve(&mut node, under, true);
-        let said: DefinitionEntry = self.part(&node, under, &OF_TOOLS).unwrap_or_default();
+        self.resolve(&mut node, under, true, HashMap::new());
+        let mut said: DefinitionEntry = self.part(&node, under, &OF_TOOLS).unwrap_or_default();
+        let context = self.context_fields(said.context.take(), &node, under).or_else(|| context.cloned());
         let policy: PolicyEntry = self.part(&node, under, fields::<PolicyEntry>()).unwrap_or_default();
         let policy = PolicyEntry { timeout: policy.timeout.or(plain.timeout), ..policy };
         let (description, result_as_answer) = (said.description.clone(), said.result_as_answer);
@@ -92,7 +116,9 @@ impl ToolReader<'_> {
         tool.policy = Policy::default();
         let mut tool = tool.with_runner(Arc::new(StandIn::new(|| ("it is not listed yet".into(), None))));
         self.define(&mut tool, said, &node, under, None);
+        tool.definition.context = context;
         self.govern(kind, &mut tool.policy, &policy, &node, under);
+        keep_apart(&mut tool.policy, &policy, tool.definition.context.as_deref());
         let rules = ToolRules {
             policy: tool.policy.clone(),
             description,
@@ -101,8 +127,52 @@ impl ToolReader<'_> {
             annotations: tool.definition.annotations.clone(),
             result_as_answer,
             paging: tool.definition.paging,
+            context: tool.definition.context.clone(),
         };
         (!self.has_errors_since(before)).then_some((rules, tool))
+    }
+}
+
+/// What a source declares that it and its tools are given.
+#[derive(Default)]
+pub(super) struct Given {
+    pub(super) context: Option<Vec<String>>,
+    pub(super) env: Vec<EnvVar>,
+    pub(super) variables: Variables,
+}
+
+impl ToolReader<'_> {
+    /// Reads `context:` and `env:` of a source. They are no place for references: callers see them.
+    pub(super) fn given(&mut self, written: &Node, under: &str) -> Given {
+        let key = |name: &str| ["env", "context"].contains(&name);
+        let said: GivenEntry = self.findings.decode_keys(&written.filtered(key), under).unwrap_or_default();
+        let context = self.context_fields(said.context, written, under);
+        let variables = self.variables(&said.env, written, under);
+        Given { context, env: said.env, variables }
+    }
+}
+
+impl Given {
+    /// The environment of what is started: the declared variables that have a value, and over them what `environment` says.
+    pub(super) fn environment(&self, environment: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        self.variables.values.clone().into_iter().chain(environment).collect()
+    }
+
+    /// What is written of the source, with the names of the variables that it is given.
+    pub(super) fn written(&self, mut written: Value) -> Value {
+        if !self.env.is_empty() {
+            written["env"] = self.env.iter().map(|var| Value::from(var.name.as_str())).collect();
+        }
+        written
+    }
+
+    /// Over what the source runs, with references and variables replaced.
+    pub(super) fn generation(&self, replaced: &Value) -> [u8; 32] {
+        let replaced = canonical(replaced);
+        match self.variables.values.is_empty() {
+            true => digest([replaced.as_slice()]),
+            false => digest([&*replaced, &serde_json::to_vec(&self.variables.sorted()).unwrap_or_default()]),
+        }
     }
 }
 

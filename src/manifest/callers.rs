@@ -1,6 +1,6 @@
 //! `callers:`, and what makes a key of no use, or easy to guess.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::decode::{Findings, join};
@@ -55,7 +55,7 @@ pub(super) fn read(
         let under = join("callers", &[at.to_string()]);
         let mut item = written.clone();
         let before = findings.0.len();
-        let mut references = References { source, base, defaults: HashMap::new(), secrets: std::mem::take(secrets) };
+        let mut references = References::new(source, base, std::mem::take(secrets));
         references.resolve(&mut item, &under, findings, false);
         *secrets = references.secrets;
         let Some(said) = findings.decode::<Caller>(&item, &under) else { continue };

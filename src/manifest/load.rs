@@ -293,7 +293,7 @@ impl Loader<'_> {
 
     fn resolve(&mut self, node: &mut Node, under: &str, base: &Path) {
         let secrets = std::mem::take(&mut self.secrets);
-        let mut references = References { source: self.source, base, defaults: HashMap::new(), secrets };
+        let mut references = References::new(self.source, base, secrets);
         references.resolve(node, under, &mut self.findings, false);
         self.secrets = references.secrets;
     }

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::brought::{Checks, absolute};
+use super::brought::{Checks, Given, absolute};
+use super::context::keep_apart;
 use super::decode::{fields, join};
 use super::load::WrittenTool;
 use super::node::Node;
+use super::references::explain;
 use super::sections::PolicyEntry;
 use super::source::{DeclaredSource, SourceRules};
 use super::tool::ToolReader;
-use crate::call::canonical::canonical;
-use crate::call::json::digest;
 use crate::call::units::Time;
 use crate::call::{JsonObject, Kind, NameError, ToolName};
 use crate::tools::SourceSettings;
@@ -24,6 +24,9 @@ use crate::tools::python::{Interpreter, ModulePath, ModuleSettings};
 const START_TIME: Duration = Duration::from_secs(60);
 /// Keys that say what runs.
 const RUNS: [&str; 7] = ["module", "interpreter", "requirements", "object", "share", "init", "environment"];
+
+/// Keys that are read by themselves.
+const APART: [&str; 3] = ["tools", "context", "env"];
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -41,6 +44,9 @@ struct ModuleEntry {
     start_timeout: Option<Time>,
     /// Read tool by tool.
     tools: Option<serde_json::Value>,
+    /// Read before references are replaced.
+    context: Option<serde_json::Value>,
+    env: Option<serde_json::Value>,
 }
 
 impl ToolReader<'_> {
@@ -59,32 +65,43 @@ impl ToolReader<'_> {
         let before = self.findings.0.len();
         let known = fields::<ModuleEntry>();
         self.findings.unknown_keys(written, &under, known);
-        let mut node = written.filtered(|key| known.contains(&key) && key != "tools");
-        self.resolve(&mut node, &under, false);
+        let given = self.given(written, &under);
+        let mut node = written.filtered(|key| known.contains(&key) && !APART.contains(&key));
+        let left_out = self.resolve(&mut node, &under, false, given.variables.declared.clone());
         let said: ModuleEntry = self.findings.decode_keys(&node, &under).unwrap_or_default();
 
-        let mut rules = SourceRules { prefix: said.prefix.clone(), ..SourceRules::default() };
+        let (prefix, context, env) = (said.prefix.clone(), given.context.clone(), given.env.clone());
+        let mut rules = SourceRules { prefix, context, env, ..SourceRules::default() };
         if ToolName::parse(&format!("{}x", said.prefix)).is_err() {
             self.findings.error(&node, &["prefix".into()], &under, NameError.to_string());
         }
         self.govern(Kind::Python, &mut rules.policy, &PolicyEntry::default(), &node, &under);
+        keep_apart(&mut rules.policy, &PolicyEntry::default(), rules.context.as_deref());
         let tools = self.tools_of(Kind::Python, written, &under, &PolicyEntry::default(), &mut rules);
         rules.asked = said.functions.clone().unwrap_or_default();
-        let settings = self.module_settings(name, said, &node, &under);
+        let settings = self.module_settings(name, said, &given, &node, &under);
         if self.has_errors_since(before) {
+            explain(left_out, before, self.findings);
             return None;
         }
         let runs = |node: &Node| node.filtered(|key| RUNS.contains(&key)).to_json();
         let declared = DeclaredSource {
             settings: SourceSettings::Python(settings?.into()),
             rules,
-            written: runs(written),
-            generation: digest([canonical(&runs(&node)).as_slice()]),
+            written: given.written(runs(written)),
+            generation: given.generation(&runs(&node)),
         };
         Some((declared, tools))
     }
 
-    fn module_settings(&mut self, name: &str, said: ModuleEntry, node: &Node, under: &str) -> Option<ModuleSettings> {
+    fn module_settings(
+        &mut self,
+        name: &str,
+        said: ModuleEntry,
+        given: &Given,
+        node: &Node,
+        under: &str,
+    ) -> Option<ModuleSettings> {
         let ModuleEntry { module, interpreter, requirements, workers, functions, object, init, .. } = said;
         let mut checks = Checks { findings: &mut *self.findings, node, under };
         if workers == Some(0) {
@@ -157,7 +174,7 @@ impl ToolReader<'_> {
             object,
             share: said.share,
             init: init.unwrap_or_default(),
-            environment: said.environment,
+            environment: given.environment(said.environment),
             workdir: absolute(self.base),
             // Where the service may write is known to who starts it.
             venvs: PathBuf::new(),

@@ -11,6 +11,7 @@ use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::decode::{Findings, join};
+use super::finding::{Finding, Place, Severity};
 use super::node::{Data, Node};
 use super::rule::Rule;
 use crate::environment::Environment;
@@ -96,56 +97,110 @@ pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// Keys of a tool whose values callers see: a secret there would be public.
-pub(super) const PUBLIC: [&str; 7] =
-    ["description", "parameters", "input_schema", "output_schema", "annotations", "aliases", "tags"];
+pub(super) const PUBLIC: [&str; 8] =
+    ["description", "parameters", "input_schema", "output_schema", "annotations", "aliases", "tags", "context"];
+
+/// What a reference to a variable comes to that is declared and not set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Declared {
+    /// Its default.
+    Default(String),
+    /// Nothing, and what refers to it is left out.
+    Absent,
+}
+
+/// A value that was left out.
+pub(super) struct LeftOut {
+    place: Place,
+    path: String,
+    variable: String,
+}
 
 /// Replaces references in a node.
 pub(super) struct References<'a> {
     pub(super) source: &'a dyn Source,
     /// Relative file references start here.
     pub(super) base: &'a Path,
-    /// Defaults of variables that the tool declares.
-    pub(super) defaults: HashMap<String, String>,
+    /// Variables that are declared and not set.
+    pub(super) declared: HashMap<String, Declared>,
     /// Every value that came in by reference.
     pub(super) secrets: BTreeSet<String>,
+    /// Values that refer to a variable which is optional and not set.
+    pub(super) left_out: Vec<LeftOut>,
 }
 
-impl References<'_> {
-    /// Replaces every reference below `node`, whose path is `under`. In a tool, not in what callers see.
-    pub(super) fn resolve(&mut self, node: &mut Node, under: &str, findings: &mut Findings, tool: bool) {
+/// What a text comes to.
+enum Expanded {
+    /// This text, and a warning about what only looks like a reference.
+    Text(String, Option<String>),
+    /// Nothing: this variable is absent.
+    Absent(String),
+}
+
+/// Says of what was left out and is missed why it is not there; `before`: what was found until then. Something else that is wrong
+/// is no reason to speak of it.
+pub(super) fn explain(left_out: Vec<LeftOut>, before: usize, findings: &mut Findings) {
+    let is_missed = |path: &str| {
+        let around = path.rsplit_once('.').map_or("", |(around, _)| around);
+        let mut since = findings.0[before..].iter().filter(|finding| finding.severity == Severity::Error);
+        since.any(|finding| finding.path == path || finding.path == around)
+    };
+    let missed: Vec<LeftOut> = left_out.into_iter().filter(|one| is_missed(&one.path)).collect();
+    for LeftOut { place, path, variable } in missed {
+        let message = format!("left out, since {variable} is optional and not set: set it, or give it a default");
+        findings.0.push(Finding::error(place, path, message).rule(Rule::MissingSecret));
+    }
+}
+
+impl<'a> References<'a> {
+    /// References among which no variable is declared.
+    pub(super) fn new(source: &'a dyn Source, base: &'a Path, secrets: BTreeSet<String>) -> Self {
+        Self { source, base, declared: HashMap::new(), secrets, left_out: Vec::new() }
+    }
+
+    /// Replaces every reference below `node`, whose path is `under`. In a tool, not in what callers see. False: the node itself
+    /// refers to a variable that is absent, so it is to be left out.
+    pub(super) fn resolve(&mut self, node: &mut Node, under: &str, findings: &mut Findings, tool: bool) -> bool {
         match &mut node.data {
             Data::Scalar(Value::String(text)) if text.contains("${") => match self.expand(text) {
-                Ok((expanded, warning)) => {
+                Ok(Expanded::Text(expanded, warning)) => {
                     *text = expanded;
                     if let Some(message) = warning {
                         findings.warning(node, &[], under, message);
                     }
                 }
+                Ok(Expanded::Absent(variable)) => {
+                    self.left_out.push(LeftOut { place: node.place.clone(), path: under.to_owned(), variable });
+                    return false;
+                }
                 Err((rule, message)) => findings.error_of(rule, node, &[], under, message),
             },
             Data::Scalar(_) => {}
             Data::List(items) => {
-                for (at, item) in items.iter_mut().enumerate() {
-                    self.resolve(item, &join(under, &[at.to_string()]), findings, false);
-                }
+                let mut at = 0;
+                items.retain_mut(|item| {
+                    let path = join(under, &[at.to_string()]);
+                    at += 1;
+                    self.resolve(item, &path, findings, false)
+                });
             }
-            Data::Map(entries) => {
-                for (key, value) in entries {
-                    let path = join(under, std::slice::from_ref(&key.text));
-                    if tool && PUBLIC.contains(&key.text.as_str()) {
-                        let message = "callers see this; a reference to a secret cannot stand here";
-                        refuse(value, &path, &["${env:", "${file:"], message, findings);
-                    } else {
-                        self.resolve(value, &path, findings, false);
-                    }
+            Data::Map(entries) => entries.retain_mut(|(key, value)| {
+                let path = join(under, std::slice::from_ref(&key.text));
+                if tool && PUBLIC.contains(&key.text.as_str()) {
+                    let message = "callers see this; a reference to a secret cannot stand here";
+                    refuse(value, &path, &["${env:", "${file:"], message, findings);
+                    return true;
                 }
-            }
+                self.resolve(value, &path, findings, false)
+            }),
         }
+        true
     }
 
-    /// The text with its references replaced, and a warning about what only looks like one.
-    fn expand(&mut self, text: &str) -> Result<(String, Option<String>), (Rule, String)> {
+    /// The text with its references replaced.
+    fn expand(&mut self, text: &str) -> Result<Expanded, (Rule, String)> {
         let (mut out, mut rest, mut warning, mut missing) = (String::new(), text, None, Vec::new());
+        let mut absent = None;
         while let Some(at) = rest.find("${") {
             // `$${` is a literal `${`.
             if at > 0 && rest.as_bytes()[at - 1] == b'$' {
@@ -160,12 +215,14 @@ impl References<'_> {
                 return Err((Rule::Invalid, "`${` without `}`; for a literal `${` write `$${`".into()));
             };
             match inside.split_once(':') {
-                Some(("env", name)) => match self.source.env(name).or_else(|| self.defaults.get(name).cloned()) {
-                    Some(value) => {
+                Some(("env", name)) => match (self.source.env(name), self.declared.get(name)) {
+                    (Some(value), _) => {
                         out.push_str(&value);
                         self.secrets.insert(value);
                     }
-                    None => missing.push(format!("environment variable {name} is not set")),
+                    (None, Some(Declared::Default(default))) => out.push_str(default),
+                    (None, Some(Declared::Absent)) => absent = Some(name.to_owned()),
+                    (None, None) => missing.push(format!("environment variable {name} is not set")),
                 },
                 Some(("file", path)) => match self.source.file(&self.base.join(path)) {
                     Ok(value) if value.len() > LONGEST_SECRET => {
@@ -193,7 +250,7 @@ impl References<'_> {
         if !missing.is_empty() {
             return Err((Rule::MissingSecret, missing.join("; ")));
         }
-        Ok((out, warning))
+        Ok(absent.map_or(Expanded::Text(out, warning), Expanded::Absent))
     }
 }
 

@@ -60,6 +60,8 @@ rules! {
     CrowdedDeadline "crowded-deadline" "hint: tries that do not fit into the deadline",
     GreedyTool "greedy-tool" "hint: a tool that may take all of server.max_in_flight from the others",
     UncachedRead "uncached-read" "hint: a read tool whose answers are not kept",
+    UnusedContext "unused-context" "a field of the caller's context that the tool takes and does not use",
+    SharedContext "shared-context" "a cache that does not tell apart what the tool takes of the caller's context",
     // Secrets.
     LiteralSecret "literal-secret" "what looks like a secret, written out",
     ShortSecret "short-secret" "hint: a secret too short to be taken out of answers",

@@ -115,6 +115,7 @@ pub(super) struct DefinitionEntry {
     pub(super) aliases: Vec<String>,
     pub(super) tags: Vec<String>,
     pub(super) env: Vec<EnvVar>,
+    pub(super) context: Option<Vec<String>>,
     pub(super) result_as_answer: Option<bool>,
     pub(super) paging: Option<Paging>,
 }

@@ -8,16 +8,16 @@ use reqwest::header::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use url::Url;
 
-use super::brought::{Checks, absolute};
+use super::brought::{Checks, Given, absolute};
+use super::context::keep_apart;
 use super::decode::{fields, join};
 use super::load::WrittenTool;
 use super::lock;
 use super::node::{Data, Node};
+use super::references::explain;
 use super::sections::PolicyEntry;
 use super::source::{DeclaredSource, SourceRules};
 use super::tool::ToolReader;
-use crate::call::canonical::canonical;
-use crate::call::json::digest;
 use crate::call::units::Time;
 use crate::call::{Kind, ToolName};
 use crate::similar;
@@ -35,6 +35,9 @@ const OWN_FIELDS: [&str; 8] =
     ["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding", "upgrade"];
 const OF_PROTOCOL: &str = "mcp-";
 
+/// Keys that are read by themselves.
+const APART: [&str; 3] = ["tools", "context", "env"];
+
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ServerEntry {
@@ -49,6 +52,9 @@ struct ServerEntry {
     start_timeout: Option<Time>,
     /// Read tool by tool.
     tools: Option<serde_json::Value>,
+    /// Read before references are replaced.
+    context: Option<serde_json::Value>,
+    env: Option<serde_json::Value>,
 }
 
 impl ToolReader<'_> {
@@ -68,8 +74,9 @@ impl ToolReader<'_> {
         let before = self.findings.0.len();
         let known = fields::<ServerEntry>();
         self.findings.unknown_keys(written, &under, known);
-        let mut node = written.filtered(|key| known.contains(&key) && key != "tools");
-        self.resolve(&mut node, &under, false);
+        let given = self.given(written, &under);
+        let mut node = written.filtered(|key| known.contains(&key) && !APART.contains(&key));
+        let left_out = self.resolve(&mut node, &under, false, given.variables.declared.clone());
         if let Some(Node { data: Data::Scalar(serde_json::Value::String(line)), .. }) = node.get("command") {
             // Said here since serde's word, "a sequence", tells nobody what to write.
             let words: Vec<&str> = line.split_whitespace().take(3).collect();
@@ -79,6 +86,7 @@ impl ToolReader<'_> {
         }
         let said: Option<ServerEntry> = self.findings.decode_keys(&node, &under);
         if said.is_none() || self.has_errors_since(before) {
+            explain(left_out, before, self.findings);
             // What its tools are said to be is looked at all the same.
             let mut rules = SourceRules { prefix: prefix(name), ..SourceRules::default() };
             self.tools_of(Kind::Mcp, written, &under, &PolicyEntry::default(), &mut rules);
@@ -87,10 +95,12 @@ impl ToolReader<'_> {
         let said = said.unwrap_or_default();
 
         let plain = PolicyEntry { timeout: said.timeout, ..PolicyEntry::default() };
-        let mut rules = SourceRules { prefix: prefix(name), ..SourceRules::default() };
+        let (context, env) = (given.context.clone(), given.env.clone());
+        let mut rules = SourceRules { prefix: prefix(name), context, env, ..SourceRules::default() };
         self.govern(Kind::Mcp, &mut rules.policy, &plain, &node, &under);
+        keep_apart(&mut rules.policy, &plain, rules.context.as_deref());
         let tools = self.tools_of(Kind::Mcp, written, &under, &plain, &mut rules);
-        let settings = self.server_settings(name, said, &node, &under);
+        let settings = self.server_settings(name, said, &given, &node, &under);
         if let Some(settings) = &settings {
             for own in rules.tools.keys().filter(|own| !lock::takes(settings, own)) {
                 let path = ["tools".to_owned(), own.clone()];
@@ -99,19 +109,27 @@ impl ToolReader<'_> {
             }
         }
         if self.has_errors_since(before) {
+            explain(left_out, before, self.findings);
             return None;
         }
         let runs = |node: &Node| node.filtered(|key| RUNS.contains(&key)).to_json();
         let declared = DeclaredSource {
             settings: SourceSettings::Mcp(settings?.into()),
             rules,
-            written: runs(written),
-            generation: digest([canonical(&runs(&node)).as_slice()]),
+            written: given.written(runs(written)),
+            generation: given.generation(&runs(&node)),
         };
         Some((declared, tools))
     }
 
-    fn server_settings(&mut self, name: &str, said: ServerEntry, node: &Node, under: &str) -> Option<ServerSettings> {
+    fn server_settings(
+        &mut self,
+        name: &str,
+        said: ServerEntry,
+        given: &Given,
+        node: &Node,
+        under: &str,
+    ) -> Option<ServerSettings> {
         let ServerEntry { command, environment, url, headers, mode, include, exclude, start_timeout, .. } = said;
         let (base, exists) = (self.base, |path: &Path| self.source.is_file(path));
         let mut checks = Checks { findings: &mut *self.findings, node, under };
@@ -133,7 +151,7 @@ impl ToolReader<'_> {
                 if headers.is_some() {
                     checks.error("headers", "headers go with a url; a command is given its environment");
                 }
-                checks.command(argv, environment.unwrap_or_default(), base, &exists)
+                checks.command(argv, given.environment(environment.unwrap_or_default()), base, &exists)
             }
             (None, Some(url)) => {
                 if environment.is_some() {

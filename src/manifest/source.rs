@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::call::{JsonObject, Paging, Policy, ToolName};
+use crate::call::{EnvVar, JsonObject, Paging, Policy, ToolName};
 use crate::pins::ServerPins;
 use crate::tools::SourceSettings;
 
@@ -29,6 +29,10 @@ pub struct SourceRules {
     pub prefix: String,
     /// For tools that are not named.
     pub policy: Policy,
+    /// The fields of the caller's context that tools take of which nothing else is said.
+    pub context: Option<Vec<String>>,
+    /// Variables that it declares, for all its tools.
+    pub env: Vec<EnvVar>,
     /// By the source's own name for a tool.
     pub tools: BTreeMap<String, ToolRules>,
     /// Own names that are probably tools too: what the source was asked for.
@@ -54,6 +58,8 @@ pub struct ToolRules {
     pub result_as_answer: Option<bool>,
     /// Who asks for the parts of long results.
     pub paging: Paging,
+    /// The fields of the caller's context that it takes; the source's own declaration included.
+    pub context: Option<Vec<String>>,
 }
 
 impl DeclaredSource {

@@ -6,17 +6,20 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::context::keep_apart;
 use super::decode::{Findings, fields, join};
 use super::finding::Finding;
 use super::node::Node;
 use super::parameters;
-use super::references::{References, Source, refuse};
+use super::references::{Source, explain, refuse};
 use super::rule::Rule;
 use super::sections::{DefinitionEntry, NativeEntry, PolicyEntry};
+use super::variables::Variables;
 use crate::call::canonical::canonical;
 use crate::call::json::{digest, pointer_token, pointer_tokens};
 use crate::call::{
-    CachePolicy, CacheWhen, Concurrency, Effect, EnvVar, Kind, NameError, Origin, Paging, Policy, RetryPolicy, ToolName,
+    CachePolicy, CacheWhen, Concurrency, ContextFields, Effect, Kind, NameError, Origin, Paging, Policy, RetryPolicy,
+    ToolName,
 };
 use crate::expression;
 use crate::schema::{PageFields, Schema, SchemaFault};
@@ -35,6 +38,18 @@ pub(super) struct ToolReader<'a> {
     pub(super) databases: &'a Databases,
     pub(super) secrets: &'a mut std::collections::BTreeSet<String>,
     pub(super) findings: &'a mut Findings,
+}
+
+/// One entry, its references replaced.
+struct Entry<'a> {
+    name: &'a str,
+    kind: Kind,
+    said: DefinitionEntry,
+    policy: PolicyEntry,
+    env: HashMap<String, String>,
+    written: &'a Node,
+    node: Node,
+    under: &'a str,
 }
 
 impl ToolReader<'_> {
@@ -59,31 +74,38 @@ impl ToolReader<'_> {
         // What cannot be read is said; what else is wrong should be said with it.
         let (said, policy) = (said.unwrap_or_default(), policy.unwrap_or_default());
         let mut node = written.clone();
-        let env = match self.origin {
+        let (env, left_out) = match self.origin {
             Origin::Registered => {
                 self.refuse_trust(&mut node, &under);
-                HashMap::new()
+                (HashMap::new(), Vec::new())
             }
             Origin::Manifest | Origin::Program => {
-                let env = self.env(&said.env, written, &under);
-                let secrets = std::mem::take(self.secrets);
-                let mut references =
-                    References { source: self.source, base: self.base, defaults: env.clone(), secrets };
-                references.resolve(&mut node, &under, self.findings, true);
-                *self.secrets = references.secrets;
-                env
+                let Variables { values, declared } = self.variables(&said.env, written, &under);
+                (values, self.resolve(&mut node, &under, true, declared))
             }
         };
+        let tool = self.make(Entry { name, kind, said, policy, env, written, node, under: &under });
+        if self.has_errors_since(errors_before) {
+            explain(left_out, errors_before, self.findings);
+            return None;
+        }
+        tool
+    }
 
-        let input_schema = self.input_schema(&node, &under);
+    fn make(&mut self, entry: Entry<'_>) -> Option<Tool> {
+        let Entry { name, kind, mut said, policy, env, written, node, under } = entry;
+        let fields = self.context_fields(said.context.take(), &node, under);
+        let input_schema = self.input_schema(&node, under);
         let mut tool = match kind {
-            Kind::Native => self.native(name, &node, &under)?,
+            Kind::Native => self.native(name, &node, under)?,
             Kind::Python | Kind::Mcp => return None,
             Kind::Command | Kind::Http | Kind::Sql | Kind::Agent => {
-                self.by_kind(name, kind, &node, &under, &policy, input_schema.as_ref())?
+                let fields = fields.as_deref().unwrap_or_default();
+                self.by_kind(name, kind, &node, under, &policy, (input_schema.as_ref(), fields))?
             }
         };
-        self.define(&mut tool, said, &node, &under, input_schema);
+        self.define(&mut tool, said, &node, under, input_schema);
+        tool.definition.context = fields.or(tool.definition.context);
         tool.origin = self.origin;
         tool.settings.env = env;
         tool.settings.implementation = Some(written.filtered(|key| kinds::keys(kind).contains(&key)).to_json());
@@ -91,18 +113,21 @@ impl ToolReader<'_> {
         let env: BTreeMap<&String, &String> = tool.settings.env.iter().collect();
         tool.settings.generation =
             digest([canonical(&replaced).as_slice(), &serde_json::to_vec(&env).unwrap_or_default()]);
-        self.govern(kind, &mut tool.policy, &policy, &node, &under);
+        self.govern(kind, &mut tool.policy, &policy, &node, under);
+        keep_apart(&mut tool.policy, &policy, tool.definition.context.as_deref());
+        self.check_context(&tool, &node, under);
         if policy.cache.is_some() && !tool.runner.keeps() {
             let message = "has no effect: this tool answers out of what is stored, and that is not stored again";
-            self.findings.warning(&node, &["cache".into()], &under, message);
+            self.findings.warning(&node, &["cache".into()], under, message);
         }
         let needs_context = tool.policy.cache.as_ref().is_some_and(|cache| cache.context.is_none());
-        if needs_context && tool.policy.effect == Effect::Read && tool.runner.takes_context() {
+        let takes_all = tool.context_fields() == ContextFields::All;
+        if needs_context && tool.policy.effect == Effect::Read && takes_all {
             let message = "has no effect: this tool's results may depend on the caller's context; add `context` with the \
                            fields that they depend on, [] if none";
-            self.findings.warning(&node, &["cache".into()], &under, message);
+            self.findings.warning(&node, &["cache".into()], under, message);
         }
-        (self.findings.0.len() == errors_before || !self.has_errors_since(errors_before)).then_some(tool)
+        Some(tool)
     }
 
     /// What only the operator's file may say: a service that anybody with an admin's key can reach must not hand out
@@ -161,31 +186,6 @@ impl ToolReader<'_> {
         keys: &[&str],
     ) -> Option<T> {
         self.findings.decode_keys(&node.filtered(|key| keys.contains(&key)), under)
-    }
-
-    /// Values of the declared variables; a required one that is missing is an error.
-    fn env(&mut self, declared: &[EnvVar], node: &Node, under: &str) -> HashMap<String, String> {
-        let mut values = HashMap::new();
-        for (at, var) in declared.iter().enumerate() {
-            match self.source.env(&var.name) {
-                Some(value) => {
-                    self.secrets.insert(value.clone());
-                    values.insert(var.name.clone(), value);
-                }
-                None => match &var.default {
-                    Some(default) => {
-                        values.insert(var.name.clone(), default.clone());
-                    }
-                    None if var.required => {
-                        let path = ["env".to_owned(), at.to_string()];
-                        let message = format!("environment variable {} is not set", var.name);
-                        self.findings.error_of(Rule::MissingSecret, node, &path, under, message);
-                    }
-                    None => {}
-                },
-            }
-        }
-        values
     }
 
     fn input_schema(&mut self, node: &Node, under: &str) -> Option<Value> {
@@ -260,12 +260,13 @@ impl ToolReader<'_> {
         node: &Node,
         under: &str,
         policy: &PolicyEntry,
-        input_schema: Option<&Value>,
+        (input_schema, fields): (Option<&Value>, &[String]),
     ) -> Option<Tool> {
         let mut tool = kinds::blank(kind, name);
         let context = BuildContext {
             base: self.base,
             input_schema: input_schema.unwrap_or(&tool.definition.input_schema),
+            fields,
             effect: policy.effect.unwrap_or(tool.policy.effect),
             trusted: self.origin != Origin::Registered,
             clients: self.clients,

@@ -1,7 +1,7 @@
 //! From a failed call to what a model and its program are told.
 //!
 //! MCP (Tools, Error Handling) keeps errors of the protocol for what no model can mend: an unknown tool, a request that is
-//! none, a tool that its caller may not use, an idempotency key that is another call's. All else, most refusals included, is a
+//! none, a context that a tool cannot use, a tool that its caller may not use, an idempotency key that is another call's. All else, most refusals included, is a
 //! result with `isError` that says in words what to do. Beside either stands what a problem of REST says: under
 //! `toolcrib/problem`, or as the error's `data`.
 
@@ -60,6 +60,10 @@ pub(super) fn said(
              repetition of a call, another for each new call"
         );
         return Err(ErrorData::invalid_params(wanted, None).into());
+    }
+    // The program behind the model sent it, so it is told and not the model.
+    if let CallError::InvalidContext(what) = error {
+        return Err(ErrorData::invalid_params(format!("_meta, toolcrib/context: {what}"), None).into());
     }
     let failure = Failure::of(error, effect);
     let invocation_id = id.and_then(|id| error.on_record(id));

@@ -115,7 +115,8 @@ fn verdict(outcome: &Outcome, own: bool) -> Verdict {
             | CallError::UpstreamFailed { down: true, .. } => Verdict::Down,
             CallError::UpstreamFailed { down: false, .. }
             | CallError::BadOutput(_)
-            | CallError::InvalidArguments(_) => Verdict::Alive,
+            | CallError::InvalidArguments(_)
+            | CallError::InvalidContext(_) => Verdict::Alive,
             CallError::ToolUnavailable { started: false, .. }
             | CallError::Forbidden { .. }
             | CallError::UnreadableArguments(_)

@@ -10,27 +10,33 @@ use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use crate::call::canonical::canonical;
 use crate::call::json::digest;
-use crate::call::{CallError, Invocation, Lineage, Policy};
+use crate::call::{CallError, ContextFields, Invocation, Lineage, Policy};
 use crate::runs::{CallDigest, Runs};
 
 /// See the module.
 pub struct RepeatGuard {
     runs: Runs,
     definition_hash: String,
+    /// A call with another value of a declared field is another call.
+    context: ContextFields,
     repeatable: bool,
 }
 
 impl RepeatGuard {
     /// Guards one tool. The calls of a repeatable one pass, and come between those of others all the same.
-    pub fn layer(runs: &Runs, policy: &Policy, definition_hash: &str) -> AroundLayer<Self> {
-        let (runs, definition_hash) = (runs.clone(), definition_hash.to_owned());
-        AroundLayer::new(Self { runs, definition_hash, repeatable: policy.repeatable })
+    pub fn layer(runs: &Runs, policy: &Policy, definition_hash: &str, context: &ContextFields) -> AroundLayer<Self> {
+        let (runs, definition_hash, context) = (runs.clone(), definition_hash.to_owned(), context.clone());
+        AroundLayer::new(Self { runs, definition_hash, context, repeatable: policy.repeatable })
     }
 
     /// A tool that has changed, another part of the result and another way with the cache are another call.
     fn digest(&self, invocation: &Invocation) -> CallDigest {
         let how = serde_json::to_vec(&(invocation.page.unwrap_or_default(), invocation.cache)).unwrap_or_default();
-        digest([self.definition_hash.as_bytes(), &canonical(&*invocation.arguments), &how])
+        let (hash, arguments) = (self.definition_hash.as_bytes(), canonical(&*invocation.arguments));
+        match self.context.declared(&invocation.context) {
+            None => digest([hash, &arguments, &how]),
+            Some(context) => digest([hash, &arguments, &how, &canonical(&context)]),
+        }
     }
 }
 

@@ -11,8 +11,8 @@ use moka::policy::EvictionPolicy;
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use crate::call::{
-    Answer, CallError, Digest, DigestKey, Earlier, Failure, Fingerprint, Idempotency, Invocation, InvocationId,
-    KEY_KEPT, Meta, Policy, ToolName, ToolResult,
+    Answer, CallError, ContextFields, Digest, DigestKey, Earlier, Failure, Fingerprint, Idempotency, Invocation,
+    InvocationId, KEY_KEPT, Meta, Policy, ToolName, ToolResult,
 };
 use crate::ledger::{self, End, Ledger, Row, State, Unreadable};
 
@@ -23,6 +23,8 @@ pub struct Replay {
     definition_hash: String,
     /// Arguments must not be found from their fingerprints.
     secret: Option<DigestKey>,
+    /// Declared fields of the context are part of the payload.
+    context: ContextFields,
     required: bool,
     replays: Replays,
 }
@@ -34,14 +36,15 @@ impl Replay {
         policy: &Policy,
         tool: &ToolName,
         definition_hash: &str,
+        context: &ContextFields,
         secret: Option<DigestKey>,
         replays: &Replays,
     ) -> Option<AroundLayer<Self>> {
         let required = policy.idempotency == Idempotency::Required;
-        let (ledger, tool, replays) = (ledger.clone(), tool.clone(), replays.clone());
+        let (ledger, tool, replays, context) = (ledger.clone(), tool.clone(), replays.clone(), context.clone());
         let definition_hash = definition_hash.to_owned();
         let looks = policy.idempotency != Idempotency::Off;
-        looks.then(|| AroundLayer::new(Self { ledger, tool, definition_hash, secret, required, replays }))
+        looks.then(|| AroundLayer::new(Self { ledger, tool, definition_hash, secret, context, required, replays }))
     }
 }
 
@@ -53,7 +56,9 @@ impl Around for Replay {
             }
             return inner.call(invocation).await;
         };
-        let asked = Fingerprint::new(&self.definition_hash, &invocation.arguments, self.secret.as_ref());
+        let context = self.context.declared(&invocation.context);
+        let secret = self.secret.as_ref();
+        let asked = Fingerprint::new(&self.definition_hash, &invocation.arguments, context.as_ref(), secret);
         let (caller, tool, key) = (&invocation.caller.name, self.tool.as_str(), key.shared());
         let holder = self.ledger.claimed(caller, tool, &key, invocation.started_at).await;
         let holder = holder.map_err(|error| match error {

@@ -132,6 +132,7 @@ fn said_or_failed(error: ToolError, tool: &ToolName) -> Result<ToolResult, CallE
     Err(match error {
         ToolError::Said(text) => return Ok(ToolResult::error(text)),
         ToolError::InvalidArguments(violations) => CallError::InvalidArguments(violations),
+        ToolError::InvalidContext(message) => CallError::InvalidContext(message),
         ToolError::Unavailable { message, started, retry_after } => {
             CallError::ToolUnavailable { message, started, retry_after }
         }

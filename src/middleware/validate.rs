@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use super::validation::{NotValidated, ValidationPool, is_small_object};
-use crate::call::{CallError, Coercion, Invocation, JsonObject, PageArguments, Unreadable, Violation};
+use crate::call::{CallError, Coercion, ContextFields, Invocation, JsonObject, PageArguments, Unreadable};
 use crate::schema::{self, INLINE_STEPS, Meter, PageFields, Schema, Unfit};
-use crate::tools::Runner;
+use crate::tools::{Runner, Values};
 
 /// Told to a caller whose arguments found no place to be validated.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -25,6 +25,10 @@ pub struct ArgumentRules {
     pub schema: Arc<Schema>,
     /// Knows faults that a schema cannot express.
     pub runner: Arc<dyn Runner>,
+    /// The fields of the caller's context that the tool takes.
+    pub context: ContextFields,
+    /// Fields of it that tell stored results apart.
+    pub keyed: Vec<String>,
     /// No coercion.
     pub strict: bool,
     /// The parameters by which a model asks for a part of the result; they are no arguments of the tool.
@@ -55,33 +59,42 @@ impl ArgumentRules {
     ///
     /// # Errors
     /// As [`ArgumentRules::fit`].
-    pub async fn fit_shown(&self, mut arguments: JsonObject, deadline: Option<Instant>) -> Result<Fitting, CallError> {
+    pub async fn fit_shown(
+        &self,
+        mut arguments: JsonObject,
+        context: &Arc<JsonObject>,
+        deadline: Option<Instant>,
+    ) -> Result<Fitting, CallError> {
         match self.take_page(&mut arguments) {
-            None => self.fit(arguments, deadline).await,
-            Some(page) => with_page(self.fit(arguments, deadline).await, &page),
+            None => self.fit(arguments, context, deadline).await,
+            Some(page) => with_page(self.fit(arguments, context, deadline).await, &page),
         }
     }
 
     /// Fits arguments, or says everything that is wrong with them. Ends with the call's time: at `deadline`, or after the
-    /// tool's timeout. Arguments that do not fit are dropped where they were validated.
+    /// tool's timeout. Arguments that do not fit are dropped where they were validated. `context` is the caller's.
     ///
     /// # Errors
-    /// Every violation; or that there was no place or no time to look for them.
-    pub async fn fit(&self, mut arguments: JsonObject, deadline: Option<Instant>) -> Result<Fitting, CallError> {
+    /// Every violation; a field of the context that cannot be used; or that there was no place or no time to look for them.
+    pub async fn fit(
+        &self,
+        mut arguments: JsonObject,
+        context: &Arc<JsonObject>,
+        deadline: Option<Instant>,
+    ) -> Result<Fitting, CallError> {
         if is_small_object(&arguments)
-            && let Some(fitted) = self.fit_within(&mut arguments, &Meter::new(INLINE_STEPS, None))
+            && let Some(fitted) = self.fit_within(&mut arguments, context, &Meter::new(INLINE_STEPS, None))
         {
-            let fitted = fitted.map(|coercions| Fitting { arguments, coercions });
-            return fitted.map_err(CallError::InvalidArguments);
+            return fitted.map(|coercions| Fitting { arguments, coercions });
         }
-        let (began, rules) = (Instant::now(), self.clone());
+        let (began, rules, context) = (Instant::now(), self.clone(), context.clone());
         let until = deadline.unwrap_or(began + self.timeout);
         let fitted = self.validations.run(until, move |meter| {
-            let fitted = rules.fit_within(&mut arguments, meter)?;
+            let fitted = rules.fit_within(&mut arguments, &context, meter)?;
             Some(fitted.map(|coercions| Fitting { arguments, coercions }))
         });
         match fitted.await {
-            Ok(Some(fitted)) => fitted.map_err(CallError::InvalidArguments),
+            Ok(Some(fitted)) => fitted,
             Ok(None) => Err(CallError::InvalidArguments(vec![schema::too_much("the arguments object")])),
             Err(NotValidated::Full) if deadline.is_none() => {
                 Err(CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None })
@@ -97,14 +110,15 @@ impl ArgumentRules {
     fn fit_within(
         &self,
         arguments: &mut JsonObject,
+        context: &JsonObject,
         meter: &Meter<'_>,
-    ) -> Option<Result<Vec<Coercion>, Vec<Violation>>> {
+    ) -> Option<Result<Vec<Coercion>, CallError>> {
         match self.schema.fit(arguments, self.strict, meter) {
             Ok(coercions) => {
-                let faults = self.runner.faults(arguments);
-                Some(if faults.is_empty() { Ok(coercions) } else { Err(faults) })
+                let faults = self.runner.faults(Values { arguments, context });
+                Some(if faults.is_empty() { Ok(coercions) } else { Err(faults.into()) })
             }
-            Err(Unfit::Violations(violations)) => Some(Err(violations)),
+            Err(Unfit::Violations(violations)) => Some(Err(CallError::InvalidArguments(violations))),
             Err(Unfit::Stopped(_)) => None,
         }
     }
@@ -138,6 +152,13 @@ impl Validate {
 
 impl Around for Validate {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, mut invocation: Invocation) -> Outcome {
+        // Nobody sent it with the calls that a tool makes: they have the context of the call that they are made for.
+        if !invocation.context.is_empty()
+            && invocation.lineage.parent.is_none()
+            && let Some(ignored) = self.0.context.ignored(&invocation.context, &self.0.keyed)
+        {
+            invocation.notes.lock().meta.warnings.push(ignored);
+        }
         if let Some(unreadable) = &invocation.unreadable {
             // Its words quote what came, and nobody can tell which part of that the schema marks `writeOnly`.
             let quotes = !self.0.schema.has_write_only();
@@ -146,7 +167,7 @@ impl Around for Validate {
         }
         // No layer above keeps them.
         let arguments = Arc::unwrap_or_clone(std::mem::take(&mut invocation.arguments));
-        let fitted = self.0.fit(arguments, invocation.deadline).await;
+        let fitted = self.0.fit(arguments, &invocation.context, invocation.deadline).await;
         let fitted = match &invocation.page_arguments {
             None => fitted,
             Some(page) => with_page(fitted, page),
@@ -174,6 +195,7 @@ mod tests {
 
     use super::*;
     use crate::call::{ToolContext, ToolError, ToolResult};
+    use crate::tools::Fault;
 
     /// A tool whose arguments take as long to judge as the lock is held.
     struct Slow(Arc<Mutex<()>>);
@@ -184,7 +206,7 @@ mod tests {
             Ok(ToolResult::text("yes"))
         }
 
-        fn faults(&self, _: &JsonObject) -> Vec<Violation> {
+        fn faults(&self, _: Values<'_>) -> Vec<Fault> {
             drop(self.0.blocking_lock());
             Vec::new()
         }
@@ -202,6 +224,8 @@ mod tests {
             validations,
             timeout: SECOND,
             pages: None,
+            context: ContextFields::none(),
+            keyed: Vec::new(),
         }
     }
 
@@ -213,10 +237,10 @@ mod tests {
     async fn a_full_pool_ends_with_the_calls_time() {
         let rules = rules(0, &Arc::default());
         let began = Instant::now();
-        let said = rules.fit(large(), None).await.unwrap_err();
+        let said = rules.fit(large(), &Arc::default(), None).await.unwrap_err();
         assert!(matches!(said, CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None }), "{said:?}");
         assert_eq!(began.elapsed().as_secs(), 1, "the tool's timeout");
-        let said = rules.fit(large(), Some(Instant::now() + 3 * SECOND)).await.unwrap_err();
+        let said = rules.fit(large(), &Arc::default(), Some(Instant::now() + 3 * SECOND)).await.unwrap_err();
         let CallError::DeadlineExceeded { after, started: false } = said else { panic!("{said:?}") };
         assert_eq!((after, began.elapsed().as_secs()), (3 * SECOND, 4));
     }
@@ -227,10 +251,10 @@ mod tests {
         let mut rules = rules(1, &lock);
         rules.timeout = Duration::from_millis(1);
         let held = lock.clone().lock_owned().await;
-        let said = rules.fit(large(), None).await.unwrap_err();
+        let said = rules.fit(large(), &Arc::default(), None).await.unwrap_err();
         assert!(matches!(said, CallError::DeadlineExceeded { started: false, .. }), "{said:?}");
         drop(held);
         rules.timeout = 60 * SECOND;
-        assert_eq!(rules.fit(large(), None).await.unwrap().arguments, large());
+        assert_eq!(rules.fit(large(), &Arc::default(), None).await.unwrap().arguments, large());
     }
 }

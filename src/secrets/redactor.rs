@@ -149,7 +149,8 @@ impl Redactor {
         match error {
             CallError::ToolUnavailable { message, .. }
             | CallError::UpstreamFailed { message, .. }
-            | CallError::BadOutput(message) => self.string(message),
+            | CallError::BadOutput(message)
+            | CallError::InvalidContext(message) => self.string(message),
             CallError::UnreadableArguments(unreadable) => {
                 self.string(&mut unreadable.what);
                 self.string(&mut unreadable.correction);

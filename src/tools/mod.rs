@@ -13,6 +13,7 @@ pub mod kinds;
 pub mod mcp;
 mod media;
 pub mod native;
+mod placeholder;
 mod process;
 pub mod python;
 mod source;
@@ -31,6 +32,7 @@ use async_trait::async_trait;
 pub use agent::builder::Agent;
 pub use config::{BuildContext, ConfigFault, ParameterUse};
 pub use http::{Clients, OwnPorts};
+pub use placeholder::{Fault, Placeholder, Values};
 pub use source::{Listed, Offer, Prints, Said, Source, SourceFault, SourceStatus, Told};
 pub use sources::SourceSettings;
 pub use sql::Databases;
@@ -39,7 +41,7 @@ pub use surroundings::{Ends, Surroundings};
 pub(crate) use tool::Settings;
 pub use tool::{BuildError, Tool};
 
-use crate::call::{Definition, JsonObject, ToolContext, ToolError, ToolResult, Violation};
+use crate::call::{Definition, JsonObject, ToolContext, ToolError, ToolResult};
 
 /// Runs a tool. One per tool, shared by all its calls.
 #[async_trait]
@@ -47,8 +49,8 @@ pub trait Runner: Send + Sync + 'static {
     /// One try. Dropping the future must stop whatever it started.
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError>;
 
-    /// Faults of arguments that a JSON Schema cannot express; asked before anything is spent.
-    fn faults(&self, _arguments: &JsonObject) -> Vec<Violation> {
+    /// Faults of values that a JSON Schema cannot express; asked before anything is spent.
+    fn faults(&self, _values: Values<'_>) -> Vec<Fault> {
         Vec::new()
     }
 
@@ -69,9 +71,15 @@ pub trait Runner: Send + Sync + 'static {
         true
     }
 
-    /// Whether results may depend on the caller's `context`; such a tool is cached only by named context fields.
+    /// Whether it is handed the caller's whole `context` when the tool declares no fields of it. The results of such a tool may
+    /// depend on anything in it, so they are cached only by named fields.
     fn takes_context(&self) -> bool {
         false
+    }
+
+    /// Whether fields of the caller's `context` that the tool declares can reach it.
+    fn takes_fields(&self) -> bool {
+        self.takes_context()
     }
 
     /// Whether it calls other tools, so that its results may depend on what the request denies.

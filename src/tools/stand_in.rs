@@ -37,6 +37,11 @@ impl Runner for StandIn {
         false
     }
 
+    fn takes_context(&self) -> bool {
+        // What would run the tool may take it.
+        true
+    }
+
     fn keeps(&self) -> bool {
         false
     }

@@ -1,11 +1,11 @@
 //! Texts with `{{ name }}` placeholders, parsed once when the tool is built.
 //!
-//! Deliberately no template language: a placeholder stands for one argument, and each kind encodes the value for
-//! the place it lands in. There is nothing to escape from.
+//! Deliberately no template language: a placeholder stands for one argument or one field of the caller's context, and each
+//! kind encodes the value for the place it lands in. There is nothing to escape from.
 
 use serde_json::Value;
 
-use crate::call::JsonObject;
+use super::placeholder::{Placeholder, Values};
 
 /// A parsed text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,16 +16,16 @@ pub struct Template(Vec<Part>);
 pub enum Part {
     /// As written.
     Text(String),
-    /// The value of an argument.
-    Argument(String),
+    /// A value.
+    Value(Placeholder),
 }
 
 impl Template {
-    /// Reads a text.
+    /// Reads a text; `meant` says what the name in a placeholder stands for.
     ///
     /// # Errors
-    /// A sentence, when a placeholder is not closed or holds no plain parameter name.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// A sentence, when a placeholder is not closed or holds no plain name.
+    pub fn parse(text: &str, meant: impl Fn(&str) -> Placeholder) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some(open) = rest.find("{{") {
@@ -39,9 +39,11 @@ impl Template {
             let name = after[..close].trim();
             let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '$' | '.');
             if name.is_empty() || !name.chars().all(plain) {
-                return Err(format!("`{{{{ {name} }}}}` is no placeholder: it holds one parameter name"));
+                return Err(format!(
+                    "`{{{{ {name} }}}}` is no placeholder: it holds one name, of a parameter or `context.` and a field"
+                ));
             }
-            parts.push(Part::Argument(name.to_owned()));
+            parts.push(Part::Value(meant(name)));
             rest = &after[close + 2..];
         }
         if !rest.is_empty() {
@@ -55,39 +57,44 @@ impl Template {
         &self.0
     }
 
-    /// The parameter, if the text is one placeholder and nothing else: such a value keeps its type.
-    pub fn lone(&self) -> Option<&str> {
+    /// The placeholder, if the text is one and nothing else: such a value keeps its type.
+    pub fn lone(&self) -> Option<&Placeholder> {
         match self.0.as_slice() {
-            [Part::Argument(name)] => Some(name),
+            [Part::Value(placeholder)] => Some(placeholder),
             _ => None,
         }
     }
 
-    /// Names of the parameters that take part.
-    pub fn arguments(&self) -> impl Iterator<Item = &str> {
+    /// The placeholders, in order.
+    pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.0.iter().filter_map(|part| match part {
-            Part::Argument(name) => Some(name.as_str()),
+            Part::Value(placeholder) => Some(placeholder),
             Part::Text(_) => None,
         })
+    }
+
+    /// Whether it holds no placeholder.
+    pub fn is_literal(&self) -> bool {
+        self.placeholders().next().is_none()
     }
 
     /// The same template with other literal texts.
     pub fn map_text(self, mut other: impl FnMut(&str) -> String) -> Self {
         let part = |part| match part {
             Part::Text(text) => Part::Text(other(&text)),
-            argument @ Part::Argument(_) => argument,
+            value @ Part::Value(_) => value,
         };
         Self(self.0.into_iter().map(part).collect())
     }
 
-    /// The text with every value in place, as `encode` writes it. A missing argument is written as nothing.
-    pub fn render(&self, arguments: &JsonObject, mut encode: impl FnMut(&Value) -> String) -> String {
+    /// The text with every value in place, as `encode` writes it. A missing value is written as nothing.
+    pub fn render(&self, values: Values<'_>, mut encode: impl FnMut(&Value) -> String) -> String {
         let mut out = String::new();
         for part in &self.0 {
             match part {
                 Part::Text(text) => out.push_str(text),
-                Part::Argument(name) => {
-                    if let Some(value) = arguments.get(name) {
+                Part::Value(placeholder) => {
+                    if let Some(value) = values.get(placeholder) {
                         out.push_str(&encode(value));
                     }
                 }
@@ -108,30 +115,50 @@ pub fn plain_text(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn parse(text: &str) -> Result<Template, String> {
+        Template::parse(text, |name| match name.strip_prefix("context.") {
+            Some(field) => Placeholder::Context(field.to_owned()),
+            None => Placeholder::Argument(name.to_owned()),
+        })
+    }
+
+    fn filled(text: &str, arguments: &Value) -> String {
+        let context = json!({"tenant": "acme"});
+        let values = Values { arguments: arguments.as_object().unwrap(), context: context.as_object().unwrap() };
+        parse(text).unwrap().render(values, plain_text)
+    }
 
     #[test]
     fn placeholders_are_found_and_filled() {
-        let template = Template::parse("a/{{ x }}/{{y}}?").unwrap();
-        let arguments = serde_json::json!({"x": "1 2", "y": 3});
-        let filled = template.render(arguments.as_object().unwrap(), plain_text);
-        assert_eq!(filled, "a/1 2/3?");
-        assert_eq!(template.arguments().collect::<Vec<_>>(), ["x", "y"]);
-        assert_eq!(Template::parse("{{ x }}").unwrap().lone(), Some("x"));
+        assert_eq!(filled("a/{{ x }}/{{y}}?", &json!({"x": "1 2", "y": 3})), "a/1 2/3?");
+        let template = parse("a/{{ x }}/{{context.y}}?").unwrap();
+        let names: Vec<String> = template.placeholders().map(ToString::to_string).collect();
+        assert_eq!(names, ["x", "context.y"]);
+        assert_eq!(parse("{{ x }}").unwrap().lone(), Some(&Placeholder::Argument("x".into())));
         assert_eq!(template.lone(), None);
+        assert!(parse("a").unwrap().is_literal() && !template.is_literal());
+    }
+
+    #[test]
+    fn fields_come_from_the_context_alone() {
+        let arguments = json!({"context.tenant": "other", "tenant": "other"});
+        assert_eq!(filled("{{ context.tenant }}/{{ context.user }}", &arguments), "acme/");
     }
 
     #[test]
     fn values_are_never_read_as_templates() {
-        let template = Template::parse("{{ x }}").unwrap();
-        let arguments = serde_json::json!({"x": "{{ y }}", "y": "secret"});
-        assert_eq!(template.render(arguments.as_object().unwrap(), plain_text), "{{ y }}");
+        assert_eq!(filled("{{ x }}", &json!({"x": "{{ y }}", "y": "secret"})), "{{ y }}");
+        assert_eq!(filled("{{ x }}", &json!({"x": "{{ context.tenant }}"})), "{{ context.tenant }}");
     }
 
     #[test]
     fn broken_placeholders_are_refused() {
         for bad in ["{{ x", "{{ }}", "{{ x | upper }}", "{{ x + 1 }}"] {
-            assert!(Template::parse(bad).is_err(), "{bad}");
+            assert!(parse(bad).is_err(), "{bad}");
         }
     }
 }

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::Runner;
 use crate::call::{
-    CachePolicy, CacheScope, CacheWhen, Capture, Concurrency, Definition, Effect, EnvVar, Idempotency, JsonObject,
-    Kind, Limit, NameError, OnDisconnect, Origin, Paging, Policy, RetryPolicy, Services, ToolName, ToolResult,
-    ToolSettings,
+    CachePolicy, CacheScope, CacheWhen, Capture, Concurrency, ContextFields, Definition, Effect, EnvVar, Idempotency,
+    JsonObject, Kind, Limit, NameError, OnDisconnect, Origin, Paging, Policy, RetryPolicy, Services, ToolName,
+    ToolResult, ToolSettings,
 };
 use crate::environment::Environment;
 use crate::schema::PageFields;
@@ -83,6 +83,14 @@ pub enum BuildError {
         /// What is wrong and what would be right.
         faults: String,
     },
+    /// The declared fields of the context cannot be used.
+    #[error("tool `{tool}`: context: {message}")]
+    Context {
+        /// Whose.
+        tool: String,
+        /// What is wrong and what would be right.
+        message: String,
+    },
     /// A declared environment variable is missing.
     #[error("tool `{tool}`: environment variable {name} is not set")]
     MissingEnv {
@@ -115,6 +123,7 @@ impl Tool<()> {
                 tags: Vec::new(),
                 aliases: Vec::new(),
                 env: Vec::new(),
+                context: None,
             },
             kind: Kind::Native,
             origin: Origin::default(),
@@ -157,7 +166,7 @@ impl Tool {
                 Some(value) => {
                     self.settings.env.insert(var.name, value);
                 }
-                None if var.required => {
+                None if var.is_required() => {
                     return Err(BuildError::MissingEnv { tool: self.name().to_owned(), name: var.name });
                 }
                 None => {}
@@ -206,6 +215,28 @@ impl Tool {
             self.definition.input_schema = Arc::new(pages.shown(&self.definition.input_schema));
         }
         Ok(pages)
+    }
+
+    /// The fields of the caller's context that reach it: those that it declares, if what runs it can take them; else all where
+    /// the runner is handed the whole context, and none where it is not.
+    pub(crate) fn context_fields(&self) -> ContextFields {
+        match &self.definition.context {
+            Some(fields) if self.runner.takes_fields() => ContextFields::Named(fields.as_slice().into()),
+            None if self.runner.takes_context() => ContextFields::All,
+            Some(_) | None => ContextFields::none(),
+        }
+    }
+
+    /// The tool, with its cached results told apart by all fields of the context that it declares, unless it is said by which:
+    /// what a tool is handed can change what it answers.
+    pub(crate) fn apart_by_context(mut self) -> Self {
+        let is_said = self.definition.context.is_some();
+        if let (true, ContextFields::Named(fields), Some(cache)) =
+            (is_said, self.context_fields(), &mut self.policy.cache)
+        {
+            cache.context.get_or_insert_with(|| fields.to_vec());
+        }
+        self
     }
 
     /// Whether a call could be tried: it is on, it is what was approved, and what runs it is there.
@@ -379,6 +410,20 @@ impl<R> Tool<R> {
         self
     }
 
+    /// Declares the fields of the caller's `context` that the tool takes: it is handed these alone. They tell cached results
+    /// apart unless [`Tool::cache`] names others. Without this a function is handed the whole context.
+    ///
+    /// A name has 1 to 64 characters of `A-Z a-z 0-9 _ -` and begins with a letter or `_`; at most 32 of them.
+    pub fn context(mut self, fields: &[&str]) -> Self {
+        let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
+        if let Err((_, message)) = ContextFields::check(&fields) {
+            let tool = self.name().to_owned();
+            self.fault.get_or_insert(BuildError::Context { tool, message });
+        }
+        self.definition.context = Some(fields);
+        self
+    }
+
     /// Adds a label.
     pub fn tag(mut self, tag: &str) -> Self {
         self.definition.tags.push(tag.into());
@@ -410,9 +455,10 @@ impl<R> Tool<R> {
 
 impl Settings {
     /// The settings as the running tool sees them.
-    pub(crate) fn finish(&self, services: &Services, effect: Effect) -> ToolSettings {
+    pub(crate) fn finish(&self, services: &Services, effect: Effect, context: ContextFields) -> ToolSettings {
         ToolSettings {
             effect,
+            context,
             with: self.with.clone(),
             workdir: self.workdir.clone(),
             env: self.env.clone(),

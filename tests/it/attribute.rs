@@ -168,6 +168,21 @@ async fn tool_without_context_is_cached_by_arguments() {
     assert_eq!((&shown["output_schema"], &shown["policy"]["cache"]["context"]), (&Value::Null, &json!([])));
 }
 
+/// Says for whom it was called.
+#[tool(effect = "read", cache_ttl = "5m", context = ["tenant"])]
+fn for_whom(context: ToolContext) -> String {
+    format!("{:?}", context.context.keys().collect::<Vec<_>>())
+}
+
+#[tokio::test]
+async fn declared_fields_are_all_that_a_function_gets() {
+    let app = TestApp::new([for_whom::tool()]).await;
+    let body = json!({"arguments": {}, "context": {"tenant": "acme", "user": "ann"}});
+    assert_eq!(said(&app.post("/tools/for_whom/invoke", body).await), r#"["tenant"]"#);
+    let (_, shown) = app.get("/tools/for_whom").await;
+    assert_eq!((&shown["context"], &shown["policy"]["cache"]["context"]), (&json!(["tenant"]), &json!(["tenant"])));
+}
+
 type Outcome<T> = Result<T, std::io::Error>;
 
 /// Reads a text, under another name for a result.

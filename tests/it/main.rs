@@ -13,6 +13,7 @@ mod cache; // stored results, single flight, whose result is whose
 mod calls; // what a tool gets and what its answer comes to
 mod cancel; // the caller leaves
 mod capture; // what the ledger keeps of what was said
+mod context; // declared fields of a request's context, for each kind
 mod examples; // every example manifest loads, and is called
 mod formats;
 mod grants; // schemas in the shapes of model APIs
@@ -43,3 +44,4 @@ mod sources; // tools that come out of something else, which may be late, down o
 mod subcalls; // calls that tools make of other tools
 mod tidy; // ARCHITECTURE.md's invariants
 mod trace; // whose trace goes on to whom
+mod variables; // what tools and sources declare that they read from the environment

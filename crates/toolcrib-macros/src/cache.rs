@@ -38,10 +38,11 @@ impl Cache {
         Ok(Self { entry: entry.clone(), ttl: ttl.ok_or_else(missing)?, is_shared, context })
     }
 
-    /// The builder's calls. A function that does not take the context cannot depend on it.
-    pub(crate) fn code(&self, takes_context: bool) -> Result<TokenStream> {
-        let context = match &self.context {
-            Some(context) => context.as_slice(),
+    /// The builder's calls. A function that does not take the context cannot depend on it, and one that declares fields of it
+    /// depends on no other.
+    pub(crate) fn code(&self, takes_context: bool, declared: Option<&[LitStr]>) -> Result<TokenStream> {
+        let context = match self.context.as_deref().or(declared.filter(|_| takes_context)) {
+            Some(context) => context,
             None if takes_context => {
                 let message = "results may depend on the caller's context, since this function takes a `ToolContext`: write \
                                `cache(ttl = …, context = […])` with the fields that they depend on, `[]` if there are none";

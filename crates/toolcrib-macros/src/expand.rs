@@ -33,7 +33,14 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenS
         (Err(error), _) | (_, Err(error)) => return Err(error),
     };
     let (name, description) = (tool_name(&options, &function)?, description(&options, &function)?);
-    let cache = options.cache.as_ref().map(|cache| cache.code(function.takes_context())).transpose()?;
+    let declared = options.context.as_ref();
+    if let Some(context) = declared.filter(|context| !context.fields.is_empty() && !function.takes_context()) {
+        let message =
+            "has no effect: the function has no parameter of the type `ToolContext`, which holds these fields";
+        return Err(Error::new_spanned(&context.entry, message));
+    }
+    let declared = declared.map(|context| context.fields.as_slice());
+    let cache = options.cache.as_ref().map(|cache| cache.code(function.takes_context(), declared)).transpose()?;
     let (root, calls) = (&options.root, &options.calls);
     let builder = quote!(#root::Tool::new(#name, #description) #(#calls)* #cache);
     let arguments = arguments(&function, root);

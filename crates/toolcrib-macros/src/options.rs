@@ -8,7 +8,8 @@ use syn::{Error, Expr, LitStr, Meta, Path, Result, Token, parse_quote};
 
 use crate::cache::Cache;
 use crate::values::{
-    boolean, count, duration, duration_code, flag, key, number, positive_duration, text, texts, tool_name, value, word,
+    boolean, count, duration, duration_code, field_name, flag, key, number, positive_duration, text, texts, tool_name,
+    value, word,
 };
 
 /// Every key.
@@ -34,11 +35,20 @@ const KEYS: &[&str] = &[
     "tags",
     "aliases",
     "env",
+    "context",
     "annotations",
     "crate",
 ];
 /// Keys that may stand more than once.
 const REPEATED: &[&str] = &["limits", "env"];
+
+/// The fields of the caller's context that the tool declares.
+pub(crate) struct Context {
+    /// For errors about the whole.
+    pub(crate) entry: Meta,
+    /// Their names.
+    pub(crate) fields: Vec<LitStr>,
+}
 
 /// The attribute, read.
 pub(crate) struct Options {
@@ -50,6 +60,8 @@ pub(crate) struct Options {
     pub(crate) root: Path,
     /// `cache(…)` or `cache_ttl = …`.
     pub(crate) cache: Option<Cache>,
+    /// `context = ["tenant"]`.
+    pub(crate) context: Option<Context>,
     /// Calls of the builder, in the order of the entries.
     pub(crate) calls: Vec<TokenStream>,
 }
@@ -63,7 +75,7 @@ impl Options {
         let entries = split(attribute, KEYS)?;
         let root = entries.iter().find(|entry| key(entry) == "crate").map(|entry| path(value(entry)?)).transpose()?;
         let root = root.unwrap_or_else(|| parse_quote!(::toolcrib));
-        let mut options = Self { name: None, description: None, root, cache: None, calls: Vec::new() };
+        let mut options = Self { name: None, description: None, root, cache: None, context: None, calls: Vec::new() };
         let mut faults: Option<Error> = None;
         let mut note = |outcome: Result<()>| match (outcome, &mut faults) {
             (Err(error), Some(faults)) => faults.combine(error),
@@ -150,6 +162,13 @@ impl Options {
                 quote!(#(.alias(#aliases))*)
             }
             "env" => variable(entry, root)?,
+            "context" => {
+                let fields = texts(value(entry)?)?;
+                fields.iter().try_for_each(field_name)?;
+                let call = quote!(.context(&[#(#fields),*]));
+                self.context = Some(Context { entry: entry.clone(), fields });
+                call
+            }
             _ => annotations(entry, root)?,
         };
         self.calls.push(call);

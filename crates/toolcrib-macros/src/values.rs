@@ -124,6 +124,16 @@ pub(crate) fn is_tool_name(text: &str) -> bool {
         && !matches!(text, "." | "..")
 }
 
+/// A text that a field of the context can have as a name.
+pub(crate) fn field_name(text: &LitStr) -> Result<()> {
+    let name = text.value();
+    let fits = (1..=64).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+    let message = "the name of a context field has 1 to 64 characters of A-Z a-z 0-9 _ - and begins with a letter or _";
+    if fits { Ok(()) } else { Err(Error::new_spanned(text, message)) }
+}
+
 /// A text that tools can have as a name.
 pub(crate) fn tool_name(text: &LitStr) -> Result<()> {
     match is_tool_name(&text.value()) {

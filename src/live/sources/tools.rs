@@ -9,7 +9,9 @@ use super::board::{Board, Stopped};
 use super::hints;
 use super::listing::Listing;
 use crate::call::json::digest;
-use crate::call::{Effect, Idempotency, Limit, LimitScope, NameError, Per, Policy, RetryPolicy, ToolName};
+use crate::call::{
+    ContextFields, Effect, Idempotency, Limit, LimitScope, NameError, Per, Policy, RetryPolicy, ToolName,
+};
 use crate::live::seen::Seen;
 use crate::manifest::{DeclaredSource, ToolRules};
 use crate::registry::Unlisted;
@@ -134,12 +136,21 @@ fn one(declared: &DeclaredSource, offer: &Offer, files: &Seen, warnings: &mut Ve
         warnings.extend(distrust(&mut tool, offer, said));
     }
     origin(&mut tool, declared, &offer.name, files);
+    if said.is_some_and(|said| said.context != rules.context)
+        && tool.definition.context.as_ref().is_some_and(|fields| !fields.is_empty())
+        && !offer.runner.takes_fields()
+    {
+        let name = tool.name();
+        warnings.push(format!(
+            "tool `{name}`: context has no effect: the function has no parameter for it; give it `tool_context`"
+        ));
+    }
     let policy = &tool.policy;
     let is_kept = policy.effect == Effect::Read && policy.cache.as_ref().is_some_and(|cache| cache.context.is_none());
-    if said.is_some() && is_kept && offer.runner.takes_context() {
+    if said.is_some() && is_kept && tool.context_fields() == ContextFields::All {
         warnings.push(format!(
             "tool `{}`: cache has no effect: the tool is handed the caller's context; write cache.context with the fields \
-             that its results depend on, [] if none",
+             that its results depend on, [] if none, or context with those that it takes",
             tool.name()
         ));
     }
@@ -163,7 +174,10 @@ fn govern(tool: &mut Tool, declared: &DeclaredSource, said: Option<&ToolRules>) 
         tool.definition.tags.clone_from(&said.tags);
         tool.definition.aliases.clone_from(&said.aliases);
     }
-    tool.policy = said.map_or(&declared.rules.policy, |said| &said.policy).clone();
+    let rules = &declared.rules;
+    tool.definition.context.clone_from(said.map_or(&rules.context, |said| &said.context));
+    tool.definition.env.clone_from(&rules.env);
+    tool.policy = said.map_or(&rules.policy, |said| &said.policy).clone();
 }
 
 /// Takes of a foreign source's hints what asks for more care, and none of the rest; what the manifest says in
@@ -233,6 +247,8 @@ pub(super) fn stand_ins(declared: &DeclaredSource, listed: &[String], board: &Ar
             tool.definition.tags.clone_from(&said.tags);
             tool.definition.aliases.clone_from(&said.aliases);
         }
+        tool.definition.context.clone_from(said.map_or(&rules.context, |said| &said.context));
+        tool.definition.env.clone_from(&rules.env);
         let policy = said.map_or(&rules.policy, |said| &said.policy).clone();
         // Nothing is tried, so there is nothing to repeat and nothing that a key would have to protect: a key that waits
         // for the real tool stays good for it.
@@ -330,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_servers_hints_only_tighten_and_the_operators_own_word_counts() {
-        let read = server(", tools: {t: {effect: read, cache: {ttl: 1m}}}");
+        let read = server(", tools: {t: {effect: read, cache: {ttl: 1m, context: []}}}");
         let one = |declared: Arc<DeclaredSource>, change: &Value| {
             of(&declared, vec![offer("t", hints(change))]).ok().unwrap()
         };

@@ -9,6 +9,7 @@ mod addresses;
 mod agents;
 mod bulkheads;
 mod callers;
+mod context;
 mod descriptions;
 mod limits;
 mod names;
@@ -43,6 +44,7 @@ pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Sourc
         let under = join(section, std::slice::from_ref(name));
         secrets::short(entry, &under, base, source, &mut lints);
         secrets::literal_in_source(entry, &under, &mut lints);
+        secrets::unused_in_source(entry, &under, &mut lints);
         if *section == SERVERS {
             servers::look(entry, &under, &mut lints);
             servers::pinned(name, entry, &under, written.pins.as_ref(), &mut lints);
@@ -82,6 +84,7 @@ fn tool_lints(tool: &WrittenTool, source: &dyn Source, lints: &mut Lints) {
     secrets::literal(&tool.entry, &under, lints);
     secrets::unused(tool, &under, lints);
     policy::look(tool, &under, lints);
+    context::look(tool, &under, lints);
 }
 
 /// What was found so far.

@@ -188,6 +188,7 @@ impl Tool<Agent> {
         let context = BuildContext {
             base: Path::new(""),
             input_schema: &tool.definition.input_schema,
+            fields: tool.definition.context.as_deref().unwrap_or_default(),
             effect: tool.policy.effect,
             trusted: true,
             clients,

@@ -355,6 +355,7 @@ mod tests {
         let context = BuildContext {
             base: Path::new(""),
             input_schema: &schema,
+            fields: &[],
             effect: Effect::Read,
             trusted: true,
             clients: &clients,

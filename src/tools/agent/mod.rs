@@ -1,8 +1,7 @@
 //! The `agent` kind: a model with a prompt and tools of its own, as a tool.
 //!
 //! `config` is what the manifest says, `builder` how an embedding program says it. For each call `run` asks the model, turn by turn, through its `endpoint`, which reads
-//! whole answers (`completion`) and streams (`stream`); `turn` runs the calls of an answer through the other tools' own stacks,
-//! and `coworkers` hands work to other agents.
+//! whole answers (`completion`) and streams (`stream`); `turn` runs the calls of an answer through the other tools' own stacks, and `coworkers` hands work on.
 
 pub(crate) mod builder;
 mod completion;
@@ -83,7 +82,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
 }
 
 impl Agent {
-    /// Whether it calls anything beside its model.
+    /// Whether it calls anything beside its model, which is handed the caller's context then.
     fn calls_others(&self) -> bool {
         !self.tools.is_empty() || !self.coworkers.is_empty()
     }
@@ -104,8 +103,11 @@ impl Runner for Agent {
     }
 
     fn takes_context(&self) -> bool {
-        // Its tools are handed it.
         self.calls_others()
+    }
+
+    fn takes_fields(&self) -> bool {
+        true
     }
 
     fn calls_tools(&self) -> bool {

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::call::JsonObject;
 use crate::tools::template::{Template, plain_text};
-use crate::tools::{BuildContext, ConfigFault};
+use crate::tools::{BuildContext, ConfigFault, Values};
 
 /// The parameters whose texts are the message as they are.
 const TASK: &str = "task";
@@ -28,7 +27,7 @@ impl Prompt {
         context: &BuildContext<'_>,
         faults: &mut Vec<ConfigFault>,
     ) -> Option<Self> {
-        let template = match template.as_deref().map(Template::parse).transpose() {
+        let template = match template.as_deref().map(|text| context.template(text)).transpose() {
             Ok(template) => template,
             Err(message) => {
                 faults.push(ConfigFault::error(&["prompt"], message));
@@ -57,14 +56,15 @@ impl Prompt {
     }
 
     /// The conversation as it begins.
-    pub(super) fn messages(&self, arguments: &JsonObject) -> Vec<Value> {
+    pub(super) fn messages(&self, values: Values<'_>) -> Vec<Value> {
         let system = self.system.iter().map(|text| json!({"role": "system", "content": text}));
-        system.chain([json!({"role": "user", "content": self.user(arguments)})]).collect()
+        system.chain([json!({"role": "user", "content": self.user(values)})]).collect()
     }
 
-    fn user(&self, arguments: &JsonObject) -> String {
+    fn user(&self, values: Values<'_>) -> String {
+        let arguments = values.arguments;
         if let Some(template) = &self.template {
-            return template.render(arguments, plain_text);
+            return template.render(values, plain_text);
         }
         if !self.is_plain {
             return Value::Object(arguments.clone()).to_string();
@@ -87,7 +87,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::call::Effect;
+    use crate::call::{Effect, JsonObject};
     use crate::tools::Clients;
 
     fn said(template: Option<&str>, parameters: &[&str], arguments: Value) -> Value {
@@ -96,6 +96,7 @@ mod tests {
         let context = BuildContext {
             base: Path::new(""),
             input_schema: &schema,
+            fields: &["tenant".to_owned()],
             effect: Effect::Read,
             trusted: true,
             clients: &clients,
@@ -104,7 +105,9 @@ mod tests {
         let mut faults = Vec::new();
         let prompt = Prompt::build(None, template.map(str::to_owned), None, &context, &mut faults).unwrap();
         assert_eq!(faults, []);
-        prompt.messages(arguments.as_object().unwrap())[0]["content"].clone()
+        let context = json!({"tenant": "acme"});
+        let values = Values { arguments: arguments.as_object().unwrap(), context: context.as_object().unwrap() };
+        prompt.messages(values)[0]["content"].clone()
     }
 
     #[test]
@@ -115,5 +118,7 @@ mod tests {
         assert_eq!(said(None, &["task", "context", "n"], both), r#"{"task":"Add.","context":"1 and 2"}"#);
         let template = Some("Sum of {{ a }} and {{b}}?");
         assert_eq!(said(template, &["a", "b"], json!({"a": 1, "b": "{{ a }}"})), "Sum of 1 and {{ a }}?");
+        let template = Some("{{ context }} of {{ context.tenant }}");
+        assert_eq!(said(template, &["context"], json!({"context": "Rows"})), "Rows of acme");
     }
 }

@@ -13,6 +13,7 @@ use super::completion::{Completion, Usage};
 use super::endpoint::{LONGEST_COMPLAINT, Listener};
 use super::turn::{self, Toolset};
 use crate::call::{JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolResult, Torn};
+use crate::tools::Values;
 
 /// Longest conversation that is sent, in bytes of its JSON: several times what any model reads, and each request is made of it.
 const LONGEST_CONVERSATION: usize = 16 << 20;
@@ -53,7 +54,7 @@ impl<'a> Run<'a> {
     async fn turns(&mut self, arguments: &JsonObject) -> Result<ToolResult, ToolError> {
         let tools = self.others.map(|others| Toolset::new(self.agent, self.context, others, self.end));
         let shown = tools.as_ref().map_or(&[][..], |tools| &tools.shown);
-        let mut messages = self.agent.prompt.messages(arguments);
+        let mut messages = self.agent.prompt.messages(Values { arguments, context: &self.context.context });
         for turn in 1..=self.agent.max_turns {
             let completion = self.ask(turn, &messages, shown).await?;
             let calls =

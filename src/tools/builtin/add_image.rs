@@ -16,10 +16,10 @@ use url::Url;
 use super::folder::Folder;
 use super::web::Web;
 use crate::call::units::Size;
-use crate::call::{Content, Effect, JsonObject, ToolContext, ToolError, ToolResult, Violation};
+use crate::call::{Content, Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::blocking::on_a_thread;
 use crate::tools::http::response::{Reading, bare};
-use crate::tools::{Clients, ConfigFault, Runner, Tool, media};
+use crate::tools::{Clients, ConfigFault, Fault, Placeholder, Runner, Tool, Values, media};
 
 /// Largest picture unless the manifest says otherwise: what Anthropic's Messages API takes.
 const DEFAULT_MOST: u64 = 5 << 20;
@@ -153,14 +153,9 @@ impl Runner for AddImage {
         false
     }
 
-    fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
-        let fault = |message| Violation {
-            pointer: "/source".into(),
-            keyword: "format".into(),
-            message,
-            schema_pointer: "/properties/source".into(),
-        };
-        self.source(arguments).err().map(fault).into_iter().collect()
+    fn faults(&self, values: Values<'_>) -> Vec<Fault> {
+        let fault = |message: String| Placeholder::Argument("source".into()).fault("format", message);
+        self.source(values.arguments).err().map(fault).into_iter().collect()
     }
 }
 
@@ -223,8 +218,8 @@ mod tests {
         }
 
         fn fault(&self, source: &str) -> Option<String> {
-            let faults = self.tool.runner.faults(&object(json!({"source": source})));
-            faults.into_iter().next().map(|fault| fault.message)
+            let faults = self.tool.runner.faults(Values::of(&object(json!({"source": source}))));
+            faults.first().map(|fault| fault.message().to_owned())
         }
     }
 

@@ -8,9 +8,9 @@ use url::Url;
 
 use super::web::Web;
 use crate::call::units::Size;
-use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult, Violation};
+use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::http::response::Reading;
-use crate::tools::{Clients, ConfigFault, Runner, Tool};
+use crate::tools::{Clients, ConfigFault, Fault, Placeholder, Runner, Tool, Values};
 
 const DESCRIPTION: &str = "Fetches one http or https URL with a GET request and returns what it answers: pages and \
      other text as text, JSON as data, pictures, sound and documents as such. Use it when you know the exact URL of a page, file \
@@ -70,14 +70,9 @@ impl Runner for HttpGet {
         self.reading.raised_cap()
     }
 
-    fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
-        let fault = |message| Violation {
-            pointer: "/url".into(),
-            keyword: "format".into(),
-            message,
-            schema_pointer: "/properties/url".into(),
-        };
-        self.url(arguments).err().map(fault).into_iter().collect()
+    fn faults(&self, values: Values<'_>) -> Vec<Fault> {
+        let fault = |message: String| Placeholder::Argument("url".into()).fault("format", message);
+        self.url(values.arguments).err().map(fault).into_iter().collect()
     }
 }
 
@@ -93,8 +88,8 @@ mod tests {
     }
 
     fn faults(tool: &Tool, url: Value) -> Vec<String> {
-        let faults = tool.runner.faults(&object(json!({"url": url})));
-        faults.into_iter().map(|fault| fault.message).collect()
+        let faults = tool.runner.faults(Values::of(&object(json!({"url": url}))));
+        faults.iter().map(|fault| fault.message().to_owned()).collect()
     }
 
     #[tokio::test]

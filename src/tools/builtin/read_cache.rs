@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::NoSettings;
 use crate::call::json::parse_strict;
-use crate::call::{Effect, JsonObject, NotStored, StoredResults, ToolContext, ToolError, ToolResult, Violation};
-use crate::tools::{Runner, Tool};
+use crate::call::{Effect, JsonObject, NotStored, StoredResults, ToolContext, ToolError, ToolResult};
+use crate::tools::{Fault, Placeholder, Runner, Tool, Values};
 
 const DESCRIPTION: &str = "Reads again what a tool answered before, without running it and at no cost. Use it when the \
      answer of an earlier call is needed once more. Says so when nothing is stored: then call the tool itself.";
@@ -40,14 +40,9 @@ impl Runner for ReadCache {
         }
     }
 
-    fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
-        let fault = |message| Violation {
-            pointer: "/key".into(),
-            keyword: "format".into(),
-            message,
-            schema_pointer: "/properties/key".into(),
-        };
-        Key::of(arguments).err().map(fault).into_iter().collect()
+    fn faults(&self, values: Values<'_>) -> Vec<Fault> {
+        let fault = |message: String| Placeholder::Argument("key".into()).fault("format", message);
+        Key::of(values.arguments).err().map(fault).into_iter().collect()
     }
 
     fn takes_context(&self) -> bool {

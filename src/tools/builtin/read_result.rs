@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::NoSettings;
 use crate::call::{
     Effect, Idempotency, InvocationId, JsonObject, NotRead, OwnResult, OwnResults, Paging, ToolContext, ToolError,
-    ToolResult, Violation,
+    ToolResult,
 };
-use crate::tools::{Runner, Tool};
+use crate::tools::{Fault, Placeholder, Runner, Tool, Values};
 
 const DESCRIPTION: &str = "Reads on in the result of an earlier tool call, page by page and without running that tool again. Use it \
      when an answer says that only a part is shown: it names the invocation_id and the offset to go on from.";
@@ -47,14 +47,12 @@ impl Runner for ReadResult {
         }
     }
 
-    fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
-        let fault = || Violation {
-            pointer: "/invocation_id".into(),
-            keyword: "format".into(),
-            message: "`invocation_id` must be the id that an answer names.".into(),
-            schema_pointer: "/properties/invocation_id".into(),
-        };
-        if id_of(arguments).is_some() { Vec::new() } else { vec![fault()] }
+    fn faults(&self, values: Values<'_>) -> Vec<Fault> {
+        if id_of(values.arguments).is_some() {
+            return Vec::new();
+        }
+        let message = "`invocation_id` must be the id that an answer names.";
+        vec![Placeholder::Argument("invocation_id".into()).fault("format", message)]
     }
 
     fn has_one_target(&self) -> bool {

@@ -1,13 +1,12 @@
-//! Argv items out of arguments.
+//! Argv items out of arguments and fields of the caller's context.
 //!
 //! A value is one whole item, so it can be no second argument; and it may not begin with `-` unless the manifest has
 //! put `--` before it, so it can be no option either (`--output=/etc/passwd` as a "file name").
 
 use serde_json::Value;
 
-use crate::call::{JsonObject, Violation, json::pointer_token};
-use crate::tools::template::{Template, plain_text};
-use crate::tools::{BuildContext, ConfigFault};
+use crate::tools::template::plain_text;
+use crate::tools::{BuildContext, ConfigFault, Fault, Placeholder, Values};
 
 /// Longest single item that Linux takes (`MAX_ARG_STRLEN`, 32 pages), without its final NUL.
 const LONGEST: usize = 32 * 4096 - 1;
@@ -17,9 +16,9 @@ pub(super) struct Argv(Vec<Item>);
 
 enum Item {
     Literal(String),
-    /// The value of an argument; `dashes`: a literal `--` stands before it.
-    Argument {
-        name: String,
+    /// A value; `dashes`: a literal `--` stands before it.
+    Value {
+        placeholder: Placeholder,
         dashes: bool,
     },
 }
@@ -53,31 +52,37 @@ impl Argv {
     }
 
     /// The items with every value in place.
-    pub(super) fn render(&self, arguments: &JsonObject) -> Vec<String> {
+    pub(super) fn render(&self, values: Values<'_>) -> Vec<String> {
         let render = |item: &Item| match item {
             Item::Literal(text) => text.clone(),
-            Item::Argument { name, .. } => arguments.get(name).map(plain_text).unwrap_or_default(),
+            Item::Value { placeholder, .. } => values.get(placeholder).map(plain_text).unwrap_or_default(),
         };
         self.0.iter().map(render).collect()
     }
 
-    /// Why these arguments cannot stand in argv.
-    pub(super) fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
+    /// Why these values cannot stand in argv.
+    pub(super) fn faults(&self, values: Values<'_>) -> Vec<Fault> {
         let faults = self.0.iter().filter_map(|item| match item {
             Item::Literal(_) => None,
-            Item::Argument { name, dashes } => value_fault(name, arguments.get(name)?, *dashes),
+            Item::Value { placeholder, dashes } => match (placeholder, values.get(placeholder)) {
+                // No schema makes a caller send it, and a program that lacks an argument may do more than was meant.
+                (Placeholder::Context(field), None | Some(Value::Null)) => Some(Fault::Context(format!(
+                    "`{placeholder}` stands in the command line, so `context` must have `{field}`."
+                ))),
+                (_, value) => value_fault(placeholder, value?, *dashes),
+            },
         });
         faults.collect()
     }
 }
 
 fn item(text: &str, dashes: bool, context: &BuildContext<'_>, path: &[&str]) -> Result<Item, ConfigFault> {
-    let template = Template::parse(text).map_err(|message| ConfigFault::error(path, message))?;
+    let template = context.template(text).map_err(|message| ConfigFault::error(path, message))?;
     if let Some(fault) = context.unknown_placeholders(&template, path).into_iter().next() {
         return Err(fault);
     }
-    let Some(name) = template.lone() else {
-        return match template.arguments().next() {
+    let Some(placeholder) = template.lone() else {
+        return match template.placeholders().next() {
             Some(name) => {
                 let message = format!("`{{{{ {name} }}}}` must be the whole item: put it into an item of its own");
                 Err(ConfigFault::error(path, message))
@@ -86,14 +91,16 @@ fn item(text: &str, dashes: bool, context: &BuildContext<'_>, path: &[&str]) -> 
             None => Ok(Item::Literal(text.to_owned())),
         };
     };
-    if context.parameter(name).is_some_and(|parameter| !parameter.always) {
+    if let Placeholder::Argument(name) = placeholder
+        && context.parameter(name).is_some_and(|parameter| !parameter.always)
+    {
         let message = format!("some calls have no value for `{name}`: give it a default or make it required");
         return Err(ConfigFault::error(path, message));
     }
-    Ok(Item::Argument { name: name.to_owned(), dashes })
+    Ok(Item::Value { placeholder: placeholder.clone(), dashes })
 }
 
-fn value_fault(name: &str, value: &Value, dashes: bool) -> Option<Violation> {
+fn value_fault(name: &Placeholder, value: &Value, dashes: bool) -> Option<Fault> {
     let text = plain_text(value);
     let message = if text.starts_with('-') && !dashes {
         format!("`{name}` must not begin with `-`, because the program would read it as an option.")
@@ -104,7 +111,5 @@ fn value_fault(name: &str, value: &Value, dashes: bool) -> Option<Violation> {
     } else {
         return None;
     };
-    let token = pointer_token(name);
-    let (pointer, schema_pointer) = (format!("/{token}"), format!("/properties/{token}"));
-    Some(Violation { pointer, keyword: "argv".into(), message, schema_pointer })
+    Some(name.fault("argv", message))
 }

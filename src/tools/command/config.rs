@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::argv::Argv;
 use super::run::Limits;
+use super::variables::ContextVariables;
 use super::{ATTEMPT_VARIABLE, CommandRunner, INVOCATION_VARIABLE};
 use crate::call::units::Size;
 use crate::tools::process::{Sweeps, is_program};
-use crate::tools::template::Template;
 use crate::tools::{BuildContext, ConfigFault, Runner};
 
 /// Where a bare program name is looked up; fixed, so that the service's own environment cannot choose the program.
@@ -38,7 +38,7 @@ pub struct Config {
     /// Folder to run in; omitted: the manifest's.
     #[serde(default)]
     pub workdir: Option<PathBuf>,
-    /// The whole environment of the program.
+    /// The environment of the program, beside declared fields of the caller's context.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     /// Most that is kept of standard output.
@@ -84,7 +84,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Result<Built, Vec<Co
         faults
             .push(ConfigFault::warning(&["command", "0"], format!("there is no program `{program}`: calls will fail")));
     }
-    let stdin = config.stdin.as_deref().map(Template::parse).transpose().unwrap_or_else(|message| {
+    let stdin = config.stdin.as_deref().map(|text| context.template(text)).transpose().unwrap_or_else(|message| {
         faults.push(ConfigFault::error(&["stdin"], message));
         None
     });
@@ -97,6 +97,8 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Result<Built, Vec<Co
         faults.push(ConfigFault::warning(&["workdir"], message));
     }
     faults.extend(config.environment.iter().filter_map(|(name, value)| environment_fault(name, value)));
+    let (variables, taken) = ContextVariables::build(context, &config.environment);
+    faults.extend(taken);
     if !(1..=MOST_OUTPUT).contains(&config.max_output.0) {
         faults.push(ConfigFault::error(&["max_output"], "from 1B to 4MiB"));
     }
@@ -114,6 +116,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Result<Built, Vec<Co
         output: config.output,
         workdir,
         environment: config.environment,
+        variables,
         limits: Limits { max_output: config.max_output.as_usize(), stop_on_overflow: context.effect.may_repeat() },
         sweeps: Sweeps::new(),
     };

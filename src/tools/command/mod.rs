@@ -1,14 +1,16 @@
 //! The `command` kind: a tool that is a child process. No shell is started: the manifest gives an argv list, an argument
-//! becomes one whole item of it or goes to standard input, so there is nothing to quote and nothing to break out of. The
-//! environment is the declared one and nothing else. When a try ends, for whatever reason, so does all that it started.
+//! or a field of the caller's context becomes one whole item of it or goes to standard input, so there is nothing to quote and nothing to
+//! break out of. The environment is the declared one and nothing else. When a try ends, for whatever reason, so does all that it started.
 //!
-//! `config` checks the manifest's part, `argv` turns arguments into argv items, `run` holds the pipes and tells what
-//! comes out of them on the way, `output` makes a result of the rest; `tools/process` ends processes.
+//! `config` checks the manifest's part, `argv` turns values into argv items, `variables` declared fields into variables, `run` holds the pipes and
+//! tells what comes out of them on the way, `output` makes a result of the rest; `tools/process` ends processes.
 
 mod argv;
 mod config;
 mod output;
 mod run;
+mod start_error;
+mod variables;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,10 +23,12 @@ use tokio::process::Command;
 use self::argv::Argv;
 pub use self::config::{Config, Output, build};
 use self::run::Limits;
-use super::Runner;
+use self::start_error::start_error;
+use self::variables::ContextVariables;
 use super::process::{Mark, ProcessTree, Sweeps};
 use super::template::{Template, plain_text};
-use crate::call::{JsonObject, ToolContext, ToolError, ToolResult, Violation};
+use super::{Fault, Runner, Values};
+use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
 /// Tells a program, and all that it starts, which call it works for; also how a sweep finds what ran away.
 const INVOCATION_VARIABLE: &str = "TOOLCRIB_INVOCATION";
@@ -43,19 +47,21 @@ struct CommandRunner {
     output: Output,
     workdir: PathBuf,
     environment: BTreeMap<String, String>,
+    variables: ContextVariables,
     limits: Limits,
     sweeps: Sweeps,
 }
 
 impl CommandRunner {
     /// The command line of one try.
-    fn command(&self, path: &PathBuf, arguments: &JsonObject) -> Command {
+    fn command(&self, path: &PathBuf, values: Values<'_>) -> Command {
         let mut command = Command::new(path);
         command
-            .args(self.argv.render(arguments))
+            .args(self.argv.render(values))
             .current_dir(&self.workdir)
             .env_clear()
             .envs(&self.environment)
+            .envs(self.variables.of(values.context))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -63,26 +69,11 @@ impl CommandRunner {
     }
 
     /// What goes to standard input.
-    fn input(&self, arguments: &JsonObject) -> Vec<u8> {
+    fn input(&self, values: Values<'_>) -> Vec<u8> {
         match &self.stdin {
-            Some(template) => template.render(arguments, plain_text).into_bytes(),
-            None => serde_json::to_vec(arguments).unwrap_or_default(),
+            Some(template) => template.render(values, plain_text).into_bytes(),
+            None => serde_json::to_vec(values.arguments).unwrap_or_default(),
         }
-    }
-
-    /// Why it could not be started, and whether another try may.
-    fn start_error(&self, error: &std::io::Error) -> ToolError {
-        use std::io::ErrorKind::{ExecutableFileBusy, NotFound, OutOfMemory, WouldBlock};
-        let reason = match error.kind() {
-            NotFound if !self.workdir.is_dir() => "its working folder is not there".to_owned(),
-            _ => error.to_string(),
-        };
-        let message = format!("cannot start {}: {reason}", self.program);
-        match error.kind() {
-            WouldBlock | OutOfMemory | ExecutableFileBusy => ToolError::upstream(message),
-            _ => ToolError::upstream_final(message),
-        }
-        .before_anything()
     }
 }
 
@@ -98,15 +89,23 @@ impl Runner for CommandRunner {
             (INVOCATION_VARIABLE, context.invocation_id.to_string()),
             (ATTEMPT_VARIABLE, context.attempt.to_string()),
         ]);
-        let tree = ProcessTree::spawn(&mut self.command(path, &arguments), mark, &self.sweeps)
-            .map_err(|error| self.start_error(&error))?;
-        let run = run::run(tree, self.input(&arguments), &self.limits, &context).await?;
+        let values = Values { arguments: &arguments, context: &context.context };
+        let tree = ProcessTree::spawn(&mut self.command(path, values), mark, &self.sweeps)
+            .map_err(|error| start_error(&self.program, &self.workdir, &error))?;
+        let run = run::run(tree, self.input(values), &self.limits, &context).await?;
         output::answer(&run, self.output, &self.limits, &context)
     }
 
-    fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
-        self.argv.faults(arguments)
+    fn faults(&self, values: Values<'_>) -> Vec<Fault> {
+        let mut faults = self.argv.faults(values);
+        faults.extend(self.variables.faults(values.context));
+        faults
     }
+
+    fn takes_fields(&self) -> bool {
+        true
+    }
+
     fn max_output(&self) -> Option<usize> {
         Some(self.limits.max_output).filter(|most| *most > config::DEFAULT_OUTPUT)
     }

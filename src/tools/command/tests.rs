@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::call::{Caller, Content, Effect, Invocation, ToolName, ToolSettings};
-use crate::tools::{BuildContext, Clients, ConfigFault, Databases};
+use crate::tools::{BuildContext, Clients, ConfigFault, Databases, Fault, Values};
 
 /// How long something that must happen may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,6 +32,7 @@ fn build_with(config: Value, schema: &Value, effect: Effect) -> Built {
         &BuildContext {
             base: Path::new("/tmp"),
             input_schema: schema,
+            fields: &["tenant".to_owned(), "user-id".to_owned()],
             effect,
             trusted: true,
             clients: &Clients::default(),
@@ -203,9 +204,11 @@ mod arguments {
             (json!({"a": "", "b": long}), vec!["/b"]),
             (json!({"a": "x-y", "b": ["\0"]}), vec![]),
         ] {
-            let faults = open.faults(&object(arguments));
-            assert_eq!(faults.iter().map(|fault| fault.pointer.as_str()).collect::<Vec<_>>(), pointers);
-            assert!(faults.iter().all(|fault| fault.keyword == "argv" && fault.message.ends_with('.')));
+            let faults = open.faults(Values::of(&object(arguments)));
+            assert_eq!(faults.iter().map(|fault| fault.pointer()).collect::<Vec<_>>(), pointers);
+            assert!(faults.iter().all(
+                |fault| matches!(fault, Fault::Argument(one) if one.keyword == "argv" && one.message.ends_with('.'))
+            ));
         }
     }
 
@@ -227,6 +230,32 @@ mod arguments {
         let lines: BTreeSet<&str> = said.lines().collect();
         let id = format!("TOOLCRIB_INVOCATION={}", invocation.id);
         assert_eq!(lines, BTreeSet::from(["LANG=C.UTF-8", "X=a b", &id, "TOOLCRIB_ATTEMPT=1"]));
+    }
+
+    #[test]
+    fn variables_of_fields_have_names_of_their_own() {
+        let build = |fields: &[&str], environment: Value| {
+            let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
+            let context = BuildContext {
+                base: Path::new("/tmp"),
+                input_schema: &json!({}),
+                fields: &fields,
+                effect: Effect::Read,
+                trusted: true,
+                clients: &Clients::default(),
+                databases: &Databases::default(),
+            };
+            let config = json!({"command": ["true"], "environment": environment});
+            build(serde_json::from_value(config).unwrap(), &context).err().unwrap_or_default()
+        };
+        assert_eq!(build(&["user_id", "user", "tenant-2"], json!({"CONTEXT_USER": "x"})), []);
+        let faults = build(&["user_id", "user-id"], json!({}));
+        assert_eq!(faults[0].path, ["context", "1"]);
+        let says = "`user-id` and `user_id` would both be the variable TOOLCRIB_CONTEXT_USER_ID";
+        assert!(faults[0].message.starts_with(says), "{faults:?}");
+        assert!(build(&["user", "User"], json!({}))[0].message.contains("rename one"), "in upper case they are one");
+        let faults = build(&["user"], json!({"TOOLCRIB_CONTEXT_USER": "x"}));
+        assert_eq!(faults[0].path, ["environment", "TOOLCRIB_CONTEXT_USER"]);
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::call::JsonObject;
 use crate::call::units::Size;
 use crate::tools::template::Template;
-use crate::tools::{BuildContext, ConfigFault};
+use crate::tools::{BuildContext, ConfigFault, Placeholder};
 
 /// The keys of the kind.
 #[derive(Clone, Deserialize)]
@@ -97,9 +97,14 @@ impl<'a> Notebook<'a> {
         if self.context.trusted { self.warning(path, message) } else { self.error(path, message) }
     }
 
-    /// A text as a template, held against the tool's parameters.
+    /// A part of a text that was read as a whole before, so that its faults are known.
+    pub(super) fn part(&self, text: &str) -> Option<Template> {
+        self.context.template(text).ok()
+    }
+
+    /// A text as a template, held against the tool's parameters and the fields that it takes.
     pub(super) fn template(&mut self, text: &str, path: &[&str]) -> Option<Template> {
-        match Template::parse(text) {
+        match self.context.template(text) {
             Ok(template) => {
                 self.faults.extend(self.context.unknown_placeholders(&template, path));
                 Some(template)
@@ -120,7 +125,13 @@ impl<'a> Notebook<'a> {
 
     /// Parameters of the template that a valid call may leave out.
     pub(super) fn optional<'t>(&self, template: &'t Template) -> Option<&'t str> {
-        template.arguments().find(|name| self.context.parameter(name).is_some_and(|used| !used.always))
+        template.placeholders().find_map(|placeholder| match placeholder {
+            Placeholder::Argument(name) => {
+                self.context.parameter(name).is_some_and(|used| !used.always).then_some(name.as_str())
+            }
+            // What a caller sends is for no schema to require.
+            Placeholder::Context(_) => None,
+        })
     }
 
     /// Something cannot run.

@@ -30,8 +30,8 @@ use self::gate::Gate;
 pub use self::own_ports::OwnPorts;
 use self::request::RequestTemplate;
 use self::response::Reading;
-use super::{BuildContext, ConfigFault, Runner};
-use crate::call::{JsonObject, ToolContext, ToolError, ToolResult, Violation};
+use super::{BuildContext, ConfigFault, Fault, Runner, Values};
+use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
 /// Builds the runner, unless there is an error among the faults; all of them are reported, warnings too.
 pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runner>>, Vec<ConfigFault>) {
@@ -64,7 +64,7 @@ struct HttpTool {
 #[async_trait]
 impl Runner for HttpTool {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let request = self.request.render(&arguments, &context)?;
+        let request = self.request.render(Values { arguments: &arguments, context: &context.context }, &context)?;
         let response = self.client.send(request).await?;
         self.reading.read(response, &context).await
     }
@@ -73,8 +73,12 @@ impl Runner for HttpTool {
         self.request.target.has_one_host()
     }
 
-    fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
-        self.request.faults(arguments)
+    fn faults(&self, values: Values<'_>) -> Vec<Fault> {
+        self.request.faults(values)
+    }
+
+    fn takes_fields(&self) -> bool {
+        true
     }
 
     fn max_output(&self) -> Option<usize> {

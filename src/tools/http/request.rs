@@ -7,11 +7,12 @@ use reqwest::{Method, Request};
 use url::form_urlencoded;
 
 use super::config::{Notebook, RequestConfig};
-use super::target::{Target, violation};
+use super::target::Target;
 use super::trace;
 use super::values::{Node, pairs};
-use crate::call::{Effect, JsonObject, ToolContext, ToolError, Violation};
+use crate::call::{Effect, ToolContext, ToolError};
 use crate::tools::template::{Part, Template, plain_text};
+use crate::tools::{Fault, Placeholder, Values};
 
 const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
@@ -78,7 +79,7 @@ impl RequestTemplate {
             notes.warning(&["request", "method"], format!("servers may ignore the body of a {method}: is it a POST?"));
         }
         if let Body::Text(template) = &body
-            && template.arguments().next().is_some()
+            && !template.is_literal()
             && headers.iter().any(|(name, value)| name == CONTENT_TYPE && value.says_json())
         {
             notes.warning(&["request", "body"], "a value can break out of a text that is JSON: use `json:` instead");
@@ -86,35 +87,35 @@ impl RequestTemplate {
         Some(Self { method, target: target?, query, headers, body, effect })
     }
 
-    /// Faults of arguments that the schema lets pass and the request cannot carry.
-    pub(super) fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
-        let mut faults = self.target.faults(arguments);
+    /// Faults of values that the schema lets pass and the request cannot carry.
+    pub(super) fn faults(&self, values: Values<'_>) -> Vec<Fault> {
+        let mut faults = self.target.faults(values);
         for (field, value) in &self.headers {
             let Field::Filled(template) = value else { continue };
-            let bad =
-                |name: &&str| arguments.get(*name).is_some_and(|value| header_value(&plain_text(value)).is_none());
-            faults.extend(template.arguments().filter(bad).map(|name| {
-                violation(
-                    name,
-                    format!("`{name}` stands in the header `{field}`, which holds one line of plain ASCII."),
-                )
+            let bad = |placeholder: &&Placeholder| {
+                values.get(placeholder).is_some_and(|value| header_value(&plain_text(value)).is_none())
+            };
+            faults.extend(template.placeholders().filter(bad).map(|placeholder| {
+                let message =
+                    format!("`{placeholder}` stands in the header `{field}`, which holds one line of plain ASCII.");
+                placeholder.fault("format", message)
             }));
         }
         faults.dedup();
         faults
     }
 
-    /// The request for these arguments.
-    pub(super) fn render(&self, arguments: &JsonObject, context: &ToolContext) -> Result<Request, ToolError> {
-        let faults = self.faults(arguments);
+    /// The request for these values.
+    pub(super) fn render(&self, values: Values<'_>, context: &ToolContext) -> Result<Request, ToolError> {
+        let faults = self.faults(values);
         if !faults.is_empty() {
-            return Err(ToolError::InvalidArguments(faults));
+            return Err(faults.into());
         }
-        let url = self.target.render(arguments, &pairs(&self.query, arguments))?;
+        let url = self.target.render(values, &pairs(&self.query, values))?;
         let mut request = Request::new(self.method.clone(), url);
         let fields = request.headers_mut();
         for (name, field) in &self.headers {
-            if let Some(value) = field.render(arguments) {
+            if let Some(value) = field.render(values) {
                 fields.insert(name, value);
             }
         }
@@ -124,14 +125,14 @@ impl RequestTemplate {
         }
         let (media_type, bytes) = match &self.body {
             Body::None => return Ok(request),
-            Body::Json(node) => match node.render(arguments) {
+            Body::Json(node) => match node.render(values) {
                 Some(value) => ("application/json", value.to_string()),
                 None => return Ok(request),
             },
-            Body::Text(template) => ("text/plain; charset=utf-8", template.render(arguments, plain_text)),
+            Body::Text(template) => ("text/plain; charset=utf-8", template.render(values, plain_text)),
             Body::Form(entries) => {
                 let mut form = form_urlencoded::Serializer::new(String::new());
-                let text = form.extend_pairs(pairs(entries, arguments)).finish();
+                let text = form.extend_pairs(pairs(entries, values)).finish();
                 ("application/x-www-form-urlencoded", text)
             }
         };
@@ -142,16 +143,16 @@ impl RequestTemplate {
 }
 
 impl Field {
-    /// The value; `None` if it is a lone placeholder without an argument.
-    fn render(&self, arguments: &JsonObject) -> Option<HeaderValue> {
+    /// The value; `None` if it is a lone placeholder without a value.
+    fn render(&self, values: Values<'_>) -> Option<HeaderValue> {
         match self {
             Self::Fixed(value) => Some(value.clone()),
             Self::Filled(template) => {
-                let absent = |name| arguments.get(name).is_none_or(serde_json::Value::is_null);
+                let absent = |placeholder| values.get(placeholder).is_none_or(serde_json::Value::is_null);
                 if template.lone().is_some_and(absent) {
                     return None;
                 }
-                header_value(&template.render(arguments, plain_text))
+                header_value(&template.render(values, plain_text))
             }
         }
     }
@@ -202,7 +203,7 @@ fn headers(config: BTreeMap<String, String>, notes: &mut Notebook<'_>) -> Vec<(H
         if template.parts().iter().any(plain) {
             // Not shown: it may be a secret.
             notes.error(&path, "the value holds something else than visible ASCII, perhaps a line end");
-        } else if template.arguments().next().is_some() {
+        } else if !template.is_literal() {
             headers.push((name, Field::Filled(template)));
         } else if let Some(value) = header_value(&text) {
             headers.push((name, Field::Fixed(value)));

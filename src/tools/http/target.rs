@@ -1,4 +1,4 @@
-//! Where a request goes: the URL of the manifest with arguments in its path and query, and perhaps its host.
+//! Where a request goes: the URL of the manifest with values in its path and query, and perhaps its host.
 //!
 //! The URL is split before it is filled, and each value is encoded for its place, so a value cannot grow into the
 //! next part. Scheme and port are fixed, a host is fixed or one of a list; the base is a URL parsed at build.
@@ -12,9 +12,9 @@ use url::{Host, Position, Url};
 use super::config::{Notebook, RequestConfig};
 use super::gate::Gate;
 use super::path_value::{self, LAYERS, LONGEST, Misfit};
-use crate::call::json::pointer_token;
-use crate::call::{JsonObject, ToolError, Violation};
+use crate::call::ToolError;
 use crate::tools::template::{Part, Template, plain_text};
+use crate::tools::{Fault, Placeholder, Values};
 
 /// All but RFC 3986's unreserved characters.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -61,16 +61,16 @@ impl Target {
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let mixed = path.split('/').filter_map(mixed_segment).collect();
+        let mixed = path.split('/').filter_map(|text| mixed_segment(text, notes)).collect();
         let path = Self::path(path, notes);
         let (base, path) = (Base::parse(scheme, authority, config, notes)?, path?);
         let literal = match path.parts().first() {
             Some(Part::Text(text)) => text,
-            Some(Part::Argument(_)) | None => "",
+            Some(Part::Value(_)) | None => "",
         };
         let mut start = base.any()?.clone();
         start.set_path(literal);
-        Some(Self { prefix: start.path().to_owned(), base, path, mixed, query: Template::parse(query).ok()? })
+        Some(Self { prefix: start.path().to_owned(), base, path, mixed, query: notes.part(query)? })
     }
 
     fn path(text: &str, notes: &mut Notebook<'_>) -> Option<Template> {
@@ -82,7 +82,7 @@ impl Target {
             }
             Ok(()) | Err(Misfit::TooLong) => {}
         }
-        let path = Template::parse(text).ok()?;
+        let path = notes.part(text)?;
         if let Some(name) = notes.optional(&path) {
             let message = format!("the path needs `{name}`, so a call without it is refused: make it required");
             notes.warning(URL, message);
@@ -111,15 +111,16 @@ impl Target {
     }
 
     /// Faults of values that would be read as something else where they stand.
-    pub(super) fn faults(&self, arguments: &JsonObject) -> Vec<Violation> {
+    pub(super) fn faults(&self, values: Values<'_>) -> Vec<Fault> {
         let mut faults = Vec::new();
-        for name in self.path.arguments() {
-            let text = match arguments.get(name) {
+        for name in self.path.placeholders() {
+            let text = match values.get(name) {
                 Some(Value::String(text)) => Cow::Borrowed(text.as_str()),
                 other => Cow::Owned(other.map(plain_text).unwrap_or_default()),
             };
             if text.is_empty() {
-                faults.push(violation(name, format!("`{name}` stands in the path of a URL and must not be empty.")));
+                let message = format!("`{name}` stands in the path of a URL and must not be empty.");
+                faults.push(name.fault("format", message));
             } else if let Err(misfit) = path_value::check(&text) {
                 faults.push(in_path(name, misfit));
             }
@@ -127,28 +128,28 @@ impl Target {
         // Only of values that are right by themselves, so their length has a bound.
         if faults.is_empty() {
             for segment in &self.mixed {
-                if let Err(misfit) = path_value::check_segments(&segment.render(arguments, plain_text)) {
-                    faults.extend(segment.arguments().map(|name| in_path(name, misfit)));
+                if let Err(misfit) = path_value::check_segments(&segment.render(values, plain_text)) {
+                    faults.extend(segment.placeholders().map(|name| in_path(name, misfit)));
                 }
             }
         }
         if let Base::Listed { host, hosts } = &self.base
-            && self.base.resolve(arguments).is_none()
+            && self.base.resolve(values).is_none()
         {
             let known: Vec<&str> = hosts.iter().map(|(name, _)| name.as_str()).collect();
             let message = format!("There is no such host to ask. The hosts are: {}.", known.join(", "));
-            faults.extend(host.arguments().map(|name| violation(name, message.clone())));
+            faults.extend(host.placeholders().map(|name| name.fault("format", message.clone())));
         }
         faults
     }
 
-    /// The URL for these arguments, with `pairs` behind its own query.
-    pub(super) fn render(&self, arguments: &JsonObject, pairs: &[(&str, String)]) -> Result<Url, ToolError> {
+    /// The URL for these values, with `pairs` behind its own query.
+    pub(super) fn render(&self, values: Values<'_>, pairs: &[(&str, String)]) -> Result<Url, ToolError> {
         let encoded = |value: &Value| encode(&plain_text(value));
-        let base = self.base.resolve(arguments).ok_or_else(strayed)?;
+        let base = self.base.resolve(values).ok_or_else(strayed)?;
         let mut url = base.clone();
-        url.set_path(&self.path.render(arguments, encoded));
-        let own = Some(self.query.render(arguments, encoded)).filter(|own| !own.is_empty());
+        url.set_path(&self.path.render(values, encoded));
+        let own = Some(self.query.render(values, encoded)).filter(|own| !own.is_empty());
         let more = pairs.iter().map(|(name, text)| format!("{}={}", encode(name), encode(text)));
         let query: Vec<String> = own.into_iter().chain(more).collect();
         if !query.is_empty() {
@@ -177,8 +178,8 @@ impl Base {
             Ok(url) => Ok(url),
             Err(error) => Err(error.to_string()),
         };
-        let template = Template::parse(host).ok()?;
-        if template.arguments().next().is_none() {
+        let template = notes.part(host)?;
+        if template.is_literal() {
             if !config.allow_hosts.is_empty() {
                 notes.warning(&["request", "allow_hosts"], "has no effect: the URL's host holds no placeholder");
             }
@@ -211,49 +212,42 @@ impl Base {
         self.all().next()
     }
 
-    fn resolve(&self, arguments: &JsonObject) -> Option<&Url> {
+    fn resolve(&self, values: Values<'_>) -> Option<&Url> {
         match self {
             Self::Fixed(url) => Some(url),
             Self::Listed { host, hosts } => {
-                let wanted = host.render(arguments, plain_text).to_lowercase();
+                let wanted = host.render(values, plain_text).to_lowercase();
                 hosts.iter().find(|(name, _)| *name == wanted).map(|(_, url)| url)
             }
         }
     }
 }
 
-/// A fault of the argument `name` that no schema keyword knows of.
-pub(super) fn violation(name: &str, message: String) -> Violation {
-    let token = pointer_token(name);
-    let (pointer, schema_pointer) = (format!("/{token}"), format!("/properties/{token}"));
-    Violation { pointer, keyword: "format".into(), message, schema_pointer }
-}
-
 fn encode(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
-/// The fault of the argument `name` that cannot stand in a path.
-fn in_path(name: &str, misfit: Misfit) -> Violation {
+/// The fault of a value that cannot stand in a path.
+fn in_path(name: &Placeholder, misfit: Misfit) -> Fault {
     let why = match misfit {
         Misfit::TooLong => format!("and has at most {LONGEST} bytes there"),
         Misfit::TooManyLayers => format!("and is percent-encoded more than {LAYERS} times: write it decoded"),
         Misfit::Dots => "where `.` and `..` lead elsewhere".to_owned(),
     };
     let comma = if misfit == Misfit::Dots { "," } else { "" };
-    violation(name, format!("`{name}` stands in the path of a URL{comma} {why}."))
+    name.fault("format", format!("`{name}` stands in the path of a URL{comma} {why}."))
 }
 
 /// A segment of the path with a placeholder and something else. Its literal text is decoded once, as the values are:
 /// they are encoded only when they are sent.
-fn mixed_segment(text: &str) -> Option<Template> {
-    let template = Template::parse(text).ok()?;
+fn mixed_segment(text: &str, notes: &Notebook<'_>) -> Option<Template> {
+    let template = notes.part(text)?;
     (template.parts().len() > 1)
         .then(|| template.map_text(|text| percent_decode_str(text).decode_utf8_lossy().into_owned()))
 }
 
 fn strayed() -> ToolError {
-    ToolError::upstream_final("the arguments lead to another place than the tool's URL")
+    ToolError::upstream_final("the values lead to another place than the tool's URL")
 }
 
 #[cfg(test)]
@@ -261,7 +255,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::call::Effect;
+    use crate::call::{Effect, JsonObject};
     use crate::tools::{BuildContext, Clients, ConfigFault, Databases};
 
     fn with_notes(use_them: impl FnOnce(&mut Notebook<'_>)) -> Vec<ConfigFault> {
@@ -271,6 +265,7 @@ mod tests {
         let context = BuildContext {
             base,
             input_schema: &input_schema,
+            fields: &["tenant".to_owned(), "region".to_owned()],
             effect: Effect::Read,
             trusted: true,
             clients: &Clients::default(),
@@ -311,8 +306,8 @@ mod tests {
             (json!("{{ y }}"), "%7B%7B%20y%20%7D%7D"),
         ] {
             let arguments = object(json!({"x": value}));
-            assert_eq!(target.faults(&arguments), [], "{value}");
-            let url = target.render(&arguments, &[("p", "1 &".into()), ("p", "é".into())]).unwrap();
+            assert_eq!(target.faults(Values::of(&arguments)), [], "{value}");
+            let url = target.render(Values::of(&arguments), &[("p", "1 &".into()), ("p", "é".into())]).unwrap();
             let expected =
                 format!("https://api.example.com:8443/v1/{written}/w?a={written}&b=%C3%BC&p=1%20%26&p=%C3%A9");
             assert_eq!(url.as_str(), expected);
@@ -325,17 +320,17 @@ mod tests {
         for value in
             ["", ".", "..", "%2e", "%2E%2e", ".%2e", "%252e%252e", "../admin", "a/../b", "a\\..\\b", "..%2fadmin"]
         {
-            let faults = target.faults(&object(json!({"x": value})));
-            assert_eq!(faults.iter().map(|v| v.pointer.as_str()).collect::<Vec<_>>(), ["/x"], "{value:?}");
+            let faults = target.faults(Values::of(&object(json!({"x": value}))));
+            assert_eq!(faults.iter().map(|v| v.pointer().to_owned()).collect::<Vec<_>>(), ["/x"], "{value:?}");
         }
         for value in ["..;/admin", "..\0", " ..", "\u{ff0e}\u{ff0e}", "\u{2025}", "..%3bx"] {
-            assert_eq!(target.faults(&object(json!({"x": value}))).len(), 1, "{value:?}");
+            assert_eq!(target.faults(Values::of(&object(json!({"x": value})))).len(), 1, "{value:?}");
         }
         for missing in [json!({}), json!({"x": null})] {
-            assert_eq!(target.faults(&object(missing)).len(), 1);
+            assert_eq!(target.faults(Values::of(&object(missing))).len(), 1);
         }
         for fine in ["...", ".hidden", "a..b", "a.b"] {
-            assert_eq!(target.faults(&object(json!({"x": fine}))), [], "{fine}");
+            assert_eq!(target.faults(Values::of(&object(json!({"x": fine})))), [], "{fine}");
         }
     }
 
@@ -348,15 +343,15 @@ mod tests {
             ("https://api.example.com/v1/%252{{ x }}{{ y }}", "e", ";"),
         ] {
             let target = good(url, &[]);
-            assert!(!target.faults(&object(json!({"x": x, "y": y}))).is_empty(), "{url}");
-            assert_eq!(target.faults(&object(json!({"x": "a", "y": "b"}))), [], "{url}");
+            assert!(!target.faults(Values::of(&object(json!({"x": x, "y": y})))).is_empty(), "{url}");
+            assert_eq!(target.faults(Values::of(&object(json!({"x": "a", "y": "b"})))), [], "{url}");
         }
     }
 
     #[test]
     fn path_values_have_a_bound() {
         let target = good("https://api.example.com/v1/{{ x }}", &[]);
-        let message = |value: String| target.faults(&object(json!({"x": value})))[0].message.clone();
+        let message = |value: String| target.faults(Values::of(&object(json!({"x": value}))))[0].message().to_owned();
         assert!(message("x".repeat(LONGEST + 1)).contains("at most 8192 bytes"));
         assert!(message("x/".repeat(1 << 19)).contains("at most 8192 bytes"));
         assert!(message(format!("%{}", "25".repeat(4000))).contains("more than 3 times"));
@@ -374,9 +369,41 @@ mod tests {
                 "`x` stands in the path of a URL and is percent-encoded more than 3 times: write it decoded.",
             ),
         ] {
-            let faults = target.faults(&object(json!({"x": value})));
-            assert_eq!(faults.iter().map(|fault| fault.message.as_str()).collect::<Vec<_>>(), [said]);
+            let faults = target.faults(Values::of(&object(json!({"x": value}))));
+            assert_eq!(faults.iter().map(|fault| fault.message()).collect::<Vec<_>>(), [said]);
         }
+    }
+
+    #[test]
+    fn fields_of_the_context_are_encoded_and_refused_alike() {
+        let target = good(
+            "https://{{ context.region }}.example.com/t/{{ context.tenant }}?t={{ context.tenant }}",
+            &["eu.example.com"],
+        );
+        let at = |context: Value| {
+            let (arguments, context) = (object(json!({"context.tenant": "other"})), object(context));
+            let values = Values { arguments: &arguments, context: &context };
+            let faults: Vec<String> = target.faults(values).iter().map(|fault| format!("{fault:?}")).collect();
+            if faults.is_empty() { Ok(target.render(values, &[]).unwrap().to_string()) } else { Err(faults.concat()) }
+        };
+        let url = at(json!({"region": "EU", "tenant": "a/b?c&d"}));
+        assert_eq!(url, Ok("https://eu.example.com/t/a%2Fb%3Fc%26d?t=a%2Fb%3Fc%26d".into()));
+        for (context, said) in [
+            (json!({"region": "eu"}), "Context(\"`context.tenant` stands in the path of a URL and must not be empty"),
+            (json!({"region": "eu", "tenant": ".."}), "`context.tenant` stands in the path of a URL, where `.`"),
+            (
+                json!({"region": "eu", "tenant": "x".repeat(LONGEST + 1)}),
+                "`context.tenant` stands in the path of a URL and has at most",
+            ),
+            (json!({"region": "evil.org/", "tenant": "a"}), "Context(\"There is no such host"),
+        ] {
+            let faults = at(context).unwrap_err();
+            assert!(faults.starts_with("Context") && faults.contains(said), "{faults}");
+        }
+        let (_, faults) = parse("https://a.example/{{ context.user }}", &[]);
+        assert!(faults[0].message.contains("write `context: [tenant, region, user]`"), "{faults:?}");
+        let (_, faults) = parse("https://a.example/{{ context.tenant.id }}", &[]);
+        assert!(faults[0].message.contains("one name and no path"), "{faults:?}");
     }
 
     #[test]
@@ -404,8 +431,8 @@ mod tests {
         let target = good("http://api.example.com/tenant-a/{{ x }}{{ y }}?q", &[]);
         proptest::proptest!(|(x in ".*", y in "[./%2eE\\\\?#@:]{0,6}")| {
             let arguments = object(json!({"x": x, "y": y}));
-            if target.faults(&arguments).is_empty() {
-                let url = target.render(&arguments, &[]).unwrap();
+            if target.faults(Values::of(&arguments)).is_empty() {
+                let url = target.render(Values::of(&arguments), &[]).unwrap();
                 assert!(url.as_str().starts_with("http://api.example.com/tenant-a/"), "{url}");
                 assert_eq!(url.path_segments().unwrap().count(), 2, "{url}");
                 assert_eq!(url.query(), Some("q"));
@@ -416,13 +443,13 @@ mod tests {
     #[test]
     fn a_host_is_one_of_the_list_and_nothing_but() {
         let target = good("https://{{ host }}.example.com:444/p", &["EU.example.com", "us.example.com"]);
-        let url = target.render(&object(json!({"host": "eU"})), &[]).unwrap();
+        let url = target.render(Values::of(&object(json!({"host": "eU"}))), &[]).unwrap();
         assert_eq!(url.as_str(), "https://eu.example.com:444/p");
         for bad in ["evil", "", "evil.example/eu", "eu.example.com@evil", "us.example.com#", "eu.", " eu"] {
             let arguments = object(json!({"host": bad}));
-            let faults = target.faults(&arguments);
-            assert!(faults[0].message.contains("eu.example.com, us.example.com"), "{bad}");
-            assert!(target.render(&arguments, &[]).is_err(), "{bad}");
+            let faults = target.faults(Values::of(&arguments));
+            assert!(faults[0].message().contains("eu.example.com, us.example.com"), "{bad}");
+            assert!(target.render(Values::of(&arguments), &[]).is_err(), "{bad}");
         }
     }
 

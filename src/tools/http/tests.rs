@@ -98,6 +98,7 @@ fn try_build(config: Value, effect: Effect) -> (Option<Arc<dyn Runner>>, Vec<Con
     let context = BuildContext {
         base,
         input_schema: &input_schema,
+        fields: &["tenant".to_owned()],
         effect,
         trusted: true,
         clients: &Clients::default(),
@@ -202,11 +203,11 @@ async fn header_values_cannot_break_out() {
     let server = serve(ok("x: y", "")).await;
     let tool = tool(&server, json!({"headers": {"x-a": "a {{ city }}"}}), json!({}), Effect::Read);
     for bad in ["a\r\nHost: evil", "a\nb", "a\0", "ü", "\u{7f}"] {
-        let faults = tool.faults(&object(json!({"city": bad})));
-        assert_eq!(faults.iter().map(|fault| fault.pointer.as_str()).collect::<Vec<_>>(), ["/city"], "{bad:?}");
+        let faults = tool.faults(Values::of(&object(json!({"city": bad}))));
+        assert_eq!(faults.iter().map(|fault| fault.pointer()).collect::<Vec<_>>(), ["/city"], "{bad:?}");
         assert!(matches!(run(&*tool, json!({"city": bad})).await, Err(ToolError::InvalidArguments(_))));
     }
-    assert_eq!(tool.faults(&object(json!({"city": "plain, (text)"}))), []);
+    assert_eq!(tool.faults(Values::of(&object(json!({"city": "plain, (text)"})))), []);
 }
 
 #[tokio::test]

@@ -5,13 +5,14 @@ use serde_json::Value;
 use super::config::Notebook;
 use crate::call::JsonObject;
 use crate::tools::template::{Template, plain_text};
+use crate::tools::{Placeholder, Values};
 
 /// A JSON value, parsed for placeholders.
 pub(super) enum Node {
     /// As written.
     Literal(Value),
-    /// One placeholder alone: the argument as it is.
-    Argument(String),
+    /// One placeholder alone: the value as it is.
+    Value(Placeholder),
     /// Text with placeholders.
     Text(Template),
     Array(Vec<Node>),
@@ -24,9 +25,9 @@ impl Node {
         match value {
             Value::String(text) => match notes.template(&text, path) {
                 Some(template) => match template.lone() {
-                    Some(name) => Self::Argument(name.to_owned()),
-                    None if template.arguments().next().is_some() => Self::Text(template),
-                    None => Self::Literal(text.into()),
+                    Some(placeholder) => Self::Value(placeholder.clone()),
+                    None if template.is_literal() => Self::Literal(text.into()),
+                    None => Self::Text(template),
                 },
                 None => Self::Literal(Value::Null),
             },
@@ -50,16 +51,16 @@ impl Node {
         object.into_iter().map(entry).collect()
     }
 
-    /// The value with the arguments in place. A lone placeholder without an argument is nothing: an object loses the
+    /// The value with the call's values in place. A lone placeholder without a value is nothing: an object loses the
     /// key, an array holds null, so that the other items keep their places.
-    pub(super) fn render(&self, arguments: &JsonObject) -> Option<Value> {
+    pub(super) fn render(&self, values: Values<'_>) -> Option<Value> {
         Some(match self {
             Self::Literal(value) => value.clone(),
-            Self::Argument(name) => arguments.get(name)?.clone(),
-            Self::Text(template) => template.render(arguments, plain_text).into(),
-            Self::Array(items) => items.iter().map(|item| item.render(arguments).unwrap_or_default()).collect(),
+            Self::Value(placeholder) => values.get(placeholder)?.clone(),
+            Self::Text(template) => template.render(values, plain_text).into(),
+            Self::Array(items) => items.iter().map(|item| item.render(values).unwrap_or_default()).collect(),
             Self::Object(entries) => {
-                let filled = entries.iter().filter_map(|(key, node)| Some((key.clone(), node.render(arguments)?)));
+                let filled = entries.iter().filter_map(|(key, node)| Some((key.clone(), node.render(values)?)));
                 Value::Object(filled.collect())
             }
         })
@@ -67,15 +68,15 @@ impl Node {
 }
 
 /// Entries as name and text, for queries and forms: null is left out, an array is its name several times.
-pub(super) fn pairs<'n>(entries: &'n [(String, Node)], arguments: &JsonObject) -> Vec<(&'n str, String)> {
+pub(super) fn pairs<'n>(entries: &'n [(String, Node)], values: Values<'_>) -> Vec<(&'n str, String)> {
     let mut pairs = Vec::new();
     for (name, node) in entries {
-        let values = match node.render(arguments) {
+        let rendered = match node.render(values) {
             Some(Value::Array(items)) => items,
             Some(value) => vec![value],
             None => continue,
         };
-        pairs.extend(values.iter().filter(|value| !value.is_null()).map(|value| (name.as_str(), plain_text(value))));
+        pairs.extend(rendered.iter().filter(|value| !value.is_null()).map(|value| (name.as_str(), plain_text(value))));
     }
     pairs
 }
@@ -94,6 +95,7 @@ mod tests {
         let context = BuildContext {
             base,
             input_schema: &input_schema,
+            fields: &["tenant".to_owned()],
             effect: Effect::Read,
             trusted: true,
             clients: &Clients::default(),
@@ -103,6 +105,10 @@ mod tests {
         let node = Node::parse(value, &["request", "json"], &mut notes);
         assert_eq!(notes.faults, []);
         node
+    }
+
+    fn values<'a>(arguments: &'a JsonObject, context: &'a JsonObject) -> Values<'a> {
+        Values { arguments, context }
     }
 
     fn arguments() -> JsonObject {
@@ -115,7 +121,16 @@ mod tests {
             "ids": "{{ a }}", "text": "b is {{ b }}", "{": 1, "none": "{{ gone }}", "nested": [{"x": "{{ gone }}"}, "{{ gone }}"]
         }));
         let expected = json!({"ids": [1, null, "x"], "text": "b is {{ a }}", "{": 1, "nested": [{}, null]});
-        assert_eq!(node.render(&arguments()), Some(expected));
+        assert_eq!(node.render(values(&arguments(), &JsonObject::new())), Some(expected));
+    }
+
+    #[test]
+    fn fields_of_the_context_are_values_like_arguments() {
+        let node = node(json!({"tenant": "{{ context.tenant }}", "text": "of {{ context.tenant }}"}));
+        let context = json!({"tenant": {"id": 7}}).as_object().unwrap().clone();
+        let expected = json!({"tenant": {"id": 7}, "text": "of {\"id\":7}"});
+        assert_eq!(node.render(values(&arguments(), &context)), Some(expected));
+        assert_eq!(node.render(values(&arguments(), &JsonObject::new())), Some(json!({"text": "of "})));
     }
 
     #[test]
@@ -125,6 +140,9 @@ mod tests {
             panic!("an object")
         };
         let expected = [("a", "1"), ("a", "x"), ("b", "{{ a }}"), ("d", "true"), ("d", "2")];
-        assert_eq!(pairs(&entries, &arguments()), expected.map(|(name, text)| (name, text.to_owned())));
+        assert_eq!(
+            pairs(&entries, values(&arguments(), &JsonObject::new())),
+            expected.map(|(name, text)| (name, text.to_owned()))
+        );
     }
 }

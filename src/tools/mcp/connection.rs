@@ -29,6 +29,8 @@ use crate::call::{Effect, ToolContext, ToolResult};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Where the call's own id goes: the same for every try, so that a server can tell a repetition.
 const IDEMPOTENCY_KEY: &str = "toolcrib/idempotencyKey";
+/// Where those fields of the caller's context go that the tool takes.
+const CONTEXT: &str = "toolcrib/context";
 
 /// A connection. Dropped, it ends, with the server if that was started for it.
 pub(super) struct Connection {
@@ -223,12 +225,15 @@ impl Drop for Asked<'_> {
 }
 
 fn options(context: &ToolContext) -> PeerRequestOptions {
-    if context.effect() == Effect::Read && context.trace().is_none() {
+    if context.effect() == Effect::Read && context.trace().is_none() && context.context.is_empty() {
         return PeerRequestOptions::no_options();
     }
     let mut meta = RequestMetaObject::new();
     if context.effect() != Effect::Read {
         meta.0.0.insert(IDEMPOTENCY_KEY.into(), Value::from(context.invocation_id.to_string()));
+    }
+    if !context.context.is_empty() {
+        meta.0.0.insert(CONTEXT.into(), Value::Object(JsonObject::clone(&context.context)));
     }
     if let Some(trace) = context.trace() {
         meta.0.0.insert("traceparent".into(), trace.traceparent().into());

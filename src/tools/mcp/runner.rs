@@ -69,6 +69,10 @@ impl Runner for ToolRunner {
         }
     }
 
+    fn takes_fields(&self) -> bool {
+        true
+    }
+
     fn is_available(&self) -> bool {
         match &self.way {
             Way::Persistent(keeper) => !keeper.is_down(),

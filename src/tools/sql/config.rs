@@ -18,7 +18,7 @@ use crate::call::Effect;
 use crate::call::units::Size;
 use crate::similar::{HINT, closest};
 use crate::tools::kinds::Built;
-use crate::tools::{BuildContext, ConfigFault};
+use crate::tools::{BuildContext, ConfigFault, Placeholder};
 
 /// Rows of an answer when the entry does not say.
 const DEFAULT_ROWS: usize = 1000;
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub struct Config {
     /// `sqlite://FILE`, relative to the manifest, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`.
     pub database: String,
-    /// One statement; `:name` stands for the argument of that name.
+    /// One statement; `:name` stands for the argument of that name, `:context.field` for that field of the caller's context.
     pub statement: String,
     /// Most rows of an answer; with more it is cut, and says so.
     #[serde(default = "default_max_rows")]
@@ -70,7 +70,10 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
     let address = context.databases.address(&config.database, context.base);
     let address = address.map_err(|message| faults.push(ConfigFault::error(&["database"], message))).ok();
     let statement = address.as_ref().and_then(|address| {
-        let statement = Statement::parse(&config.statement, address.dialect());
+        // To PostgreSQL, `.x` behind a parameter is a part of its value.
+        let has_parameter = context.parameter("context").is_some();
+        let is_field = |field: &str| context.takes(field) || !has_parameter;
+        let statement = Statement::parse(&config.statement, address.dialect(), is_field);
         statement.map_err(|message| faults.push(ConfigFault::error(&["statement"], message))).ok()
     });
     faults.extend(statement.iter().flat_map(|statement| placeholder_faults(statement, context)));
@@ -107,12 +110,21 @@ fn placeholder_faults(statement: &Statement, context: &BuildContext<'_>) -> Vec<
     let properties = context.input_schema.get("properties").and_then(Value::as_object);
     let names = || properties.into_iter().flat_map(|properties| properties.keys()).map(String::as_str);
     let used = statement.placeholders();
-    let unknown = used.iter().filter(|one| context.parameter(&one.name).is_none()).map(|one| {
-        let meant = closest(&one.name, names(), HINT).map(|meant| format!(", did you mean `:{meant}`?"));
-        let message = format!("{}: the tool has no parameter `{}`{}", one.place, one.name, meant.unwrap_or_default());
-        ConfigFault::error(&["statement"], message)
+    let unknown = used.iter().filter_map(|one| {
+        let why = match &one.name {
+            Placeholder::Argument(name) if context.parameter(name).is_none() => {
+                let meant = closest(name, names(), HINT).map(|meant| format!(", did you mean `:{meant}`?"));
+                format!("the tool has no parameter `{name}`{}", meant.unwrap_or_default())
+            }
+            Placeholder::Context(field) if !context.takes(field) => {
+                format!("`:{}`: {}", one.name, context.undeclared(field))
+            }
+            Placeholder::Argument(_) | Placeholder::Context(_) => return None,
+        };
+        Some(ConfigFault::error(&["statement"], format!("{}: {why}", one.place)))
     });
-    let unused = names().filter(|name| !used.iter().any(|one| one.name == *name)).map(|name| {
+    let is_used = |name: &str| used.iter().any(|one| matches!(&one.name, Placeholder::Argument(used) if used == name));
+    let unused = names().filter(|name| !is_used(name)).map(|name| {
         ConfigFault::warning(
             &["statement"],
             format!("the parameter `{name}` is not used; write :{name} where it belongs"),

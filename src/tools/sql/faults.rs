@@ -1,7 +1,6 @@
 //! Words for what goes wrong, the same for both databases.
 
-use crate::call::Violation;
-use crate::call::json::pointer_token;
+use crate::tools::{Fault, Placeholder};
 
 /// What is wrong with a statement, found when it was held against its database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,13 +27,10 @@ impl Finding {
 pub(super) const WRITES: &str = "the statement changes the database and the tool only reads: declare effect: write \
                                  (idempotent, if twice is as good as once), or write a statement that only asks";
 
-/// An argument that the statement cannot take.
-pub(super) fn misfit(name: &str, message: impl Into<String>) -> Violation {
-    let token = pointer_token(name);
-    Violation {
-        pointer: format!("/{token}"),
-        keyword: "type".into(),
-        message: message.into(),
-        schema_pointer: format!("/properties/{token}"),
+/// A value that the statement cannot take. The message quotes no value: that of a context is on no record.
+pub(super) fn misfit(name: &Placeholder, message: impl Into<String>) -> Fault {
+    match name {
+        Placeholder::Argument(_) => name.fault("type", message),
+        Placeholder::Context(_) => name.fault("type", format!("`{name}`: {}.", message.into())),
     }
 }

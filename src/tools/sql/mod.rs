@@ -21,7 +21,7 @@ use async_trait::async_trait;
 pub use self::config::{Config, build};
 pub use self::database::Databases;
 use self::faults::Finding;
-use super::Runner;
+use super::{Runner, Values};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
 /// A statement, ready to run.
@@ -49,10 +49,15 @@ impl Prepared {
 #[async_trait]
 impl Runner for SqlTool {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+        let values = Values { arguments: &arguments, context: &context.context };
         match &self.statement {
-            Prepared::Sqlite(statement) => statement.call(&arguments, &context).await,
-            Prepared::Postgres(statement) => statement.call(&arguments, &context).await,
+            Prepared::Sqlite(statement) => statement.call(values, &context).await,
+            Prepared::Postgres(statement) => statement.call(values, &context).await,
         }
+    }
+
+    fn takes_fields(&self) -> bool {
+        true
     }
 
     fn max_output(&self) -> Option<usize> {

@@ -134,6 +134,17 @@ impl<'a> Reader<'a> {
         format!("{}: {what} that begins here does not end", self.place(from))
     }
 
+    /// Behind a placeholder `:context`: goes past the `.field` that follows, if `is_field` holds of it.
+    pub(super) fn field(&mut self, is_field: impl Fn(&str) -> bool) -> Option<&'a str> {
+        let at = self.at;
+        let begins = |c: char| c.is_alphabetic() || c == '_';
+        let field = self.rest().strip_prefix('.').filter(|rest| rest.starts_with(begins)).map(|_| self.word(at + 1))?;
+        is_field(field).then(|| {
+            self.at += 1 + field.len();
+            field
+        })
+    }
+
     /// Goes past the next token.
     pub(super) fn token(&mut self) -> Result<Token<'a>, String> {
         let (rest, from) = (self.rest(), self.at);

@@ -1,9 +1,13 @@
-//! A statement with `:name` placeholders, read once when the tool is built.
+//! A statement with `:name` and `:context.field` placeholders, read once when the tool is built.
 //!
 //! What the statement means is for the database to say.
 
 pub(super) use super::reader::Dialect;
 use super::reader::{Place, Reader, Token};
+use crate::tools;
+
+/// Begins a placeholder that is a field of the caller's context: `:context.tenant`.
+const CONTEXT: &str = "context";
 
 /// Words that begin what is no question or change but a command to the connection, which tools share and which has a
 /// transaction of its own for each call. (`copy` has a protocol of its own.)
@@ -59,8 +63,8 @@ pub(super) struct Statement {
 /// A placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Placeholder {
-    /// Without its colon.
-    pub(super) name: String,
+    /// What it stands for.
+    pub(super) name: tools::Placeholder,
     /// Where it is first.
     pub(super) place: Place,
 }
@@ -73,11 +77,12 @@ enum Part {
 }
 
 impl Statement {
-    /// Reads a statement.
+    /// Reads a statement. `is_field`: whether `:context.NAME` is that field of the context; where it is not, it is the parameter
+    /// `context` and whatever `.NAME` means to the database.
     ///
     /// # Errors
     /// A sentence that says what is wrong and where.
-    pub(super) fn parse(text: &str, dialect: Dialect) -> Result<Self, String> {
+    pub(super) fn parse(text: &str, dialect: Dialect, is_field: impl Fn(&str) -> bool) -> Result<Self, String> {
         let mut reader = Reader::new(text, dialect);
         if let Some(at) = text.find('\0') {
             // SQLite would read no further.
@@ -104,7 +109,12 @@ impl Statement {
                 Token::Other => {}
                 Token::Placeholder(name) => {
                     statement.text(&text[begun..from]);
+                    let field = (name == CONTEXT).then(|| reader.field(&is_field)).flatten();
                     begun = reader.at();
+                    let name = match field {
+                        Some(field) => tools::Placeholder::Context(field.to_owned()),
+                        None => tools::Placeholder::Argument(name.to_owned()),
+                    };
                     statement.placeholder(name, reader.place(from));
                 }
                 Token::Foreign(written) => {
@@ -127,10 +137,10 @@ impl Statement {
         }
     }
 
-    fn placeholder(&mut self, name: &str, place: Place) {
+    fn placeholder(&mut self, name: tools::Placeholder, place: Place) {
         let known = self.names.iter().position(|known| known.name == name);
         let index = known.unwrap_or_else(|| {
-            self.names.push(Placeholder { name: name.to_owned(), place });
+            self.names.push(Placeholder { name, place });
             self.names.len() - 1
         });
         self.parts.push(Part::Placeholder(index));
@@ -159,8 +169,13 @@ mod tests {
     use super::Dialect::{Postgres, Sqlite};
     use super::*;
 
+    /// With the fields `tenant` and `user`.
+    fn parse(text: &str, dialect: Dialect) -> Result<Statement, String> {
+        Statement::parse(text, dialect, |field| ["tenant", "user"].contains(&field))
+    }
+
     fn rendered(text: &str, dialect: Dialect) -> Result<String, String> {
-        Statement::parse(text, dialect).map(|statement| statement.render(|index| format!("?{}", index + 1)))
+        parse(text, dialect).map(|statement| statement.render(|index| format!("?{}", index + 1)))
     }
 
     #[test]
@@ -168,9 +183,35 @@ mod tests {
         for dialect in [Sqlite, Postgres] {
             let text = "select :a, :b from t where x = :a and y in (:städte, :_c9)";
             assert_eq!(rendered(text, dialect).unwrap(), "select ?1, ?2 from t where x = ?1 and y in (?3, ?4)");
-            let names = Statement::parse(text, dialect).unwrap();
-            let names: Vec<&str> = names.placeholders().iter().map(|one| one.name.as_str()).collect();
-            assert_eq!(names, ["a", "b", "städte", "_c9"]);
+            assert_eq!(names(text, dialect), ["a", "b", "städte", "_c9"]);
+        }
+    }
+
+    fn names(text: &str, dialect: Dialect) -> Vec<String> {
+        parse(text, dialect).unwrap().placeholders().iter().map(|one| one.name.to_string()).collect()
+    }
+
+    #[test]
+    fn fields_of_the_context_are_placeholders_of_their_own() {
+        for dialect in [Sqlite, Postgres] {
+            let text =
+                "select :tenant from t where a = :context.tenant and b = (:context.user) or c=:context.tenant--x";
+            let wanted = "select ?1 from t where a = ?2 and b = (?3) or c=?2--x";
+            assert_eq!(rendered(text, dialect).unwrap(), wanted);
+            assert_eq!(names(text, dialect), ["tenant", "context.tenant", "context.user"]);
+            for (text, name, wanted) in [
+                ("select :context.other", "context", "select ?1.other"),
+                ("select :context", "context", "select ?1"),
+                ("select :context .tenant", "context", "select ?1 .tenant"),
+                ("select :contexts.tenant", "contexts", "select ?1.tenant"),
+                ("select :context.tenants", "context", "select ?1.tenants"),
+            ] {
+                assert_eq!(
+                    (rendered(text, dialect).unwrap(), names(text, dialect)),
+                    (wanted.into(), vec![name.into()])
+                );
+            }
+            assert_eq!(names("select ':context.tenant', x -- :context.tenant", dialect), [""; 0]);
         }
     }
 
@@ -267,7 +308,7 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused(text in "[ -~\n:'\"$/*;?é-]{0,60}") {
             for dialect in [Sqlite, Postgres] {
-                if let Ok(statement) = Statement::parse(&text, dialect) {
+                if let Ok(statement) = parse(&text, dialect) {
                     let again = statement.render(|index| format!(":{}", statement.placeholders()[index].name));
                     proptest::prop_assert!(text.starts_with(&again));
                 }

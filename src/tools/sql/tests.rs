@@ -47,8 +47,16 @@ pub(super) type Built = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFa
 
 pub(super) fn build_in(base: &Path, config: Value, effect: Effect, databases: &Databases) -> Built {
     let schema = schema(config["statement"].as_str().unwrap());
-    let context =
-        BuildContext { base, input_schema: &schema, effect, trusted: true, clients: &Clients::default(), databases };
+    let (fields, clients) = (["tenant".to_owned()], Clients::default());
+    let context = BuildContext {
+        base,
+        input_schema: &schema,
+        fields: &fields,
+        effect,
+        trusted: true,
+        clients: &clients,
+        databases,
+    };
     build(serde_json::from_value(config).unwrap(), &context)
 }
 
@@ -281,6 +289,7 @@ async fn what_is_wrong_with_a_statement_is_said_at_the_start() {
     let context = BuildContext {
         base: shop.folder.path(),
         input_schema: &schema,
+        fields: &[],
         effect: Effect::Read,
         trusted: true,
         clients: &clients,

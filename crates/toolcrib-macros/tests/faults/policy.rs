@@ -22,4 +22,12 @@ fn cached_for_how_long() {}
 #[tool(effect = "read", cache_ttl = "5m")]
 fn cached_by_what(context: ToolContext) {}
 
+/// Answers.
+#[tool(context = ["tenant"])]
+fn takes_no_context() {}
+
+/// Answers.
+#[tool(context = ["user.id"])]
+fn takes_a_path(context: ToolContext) {}
+
 fn main() {}

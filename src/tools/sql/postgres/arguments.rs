@@ -1,4 +1,4 @@
-//! Arguments for PostgreSQL: each goes there as a text, bound, and the statement casts it to the type that the database has
+//! Values for PostgreSQL: each goes there as a text, bound, and the statement casts it to the type that the database has
 //! found for it. So whatever type that is, the database itself reads the value, by its own rules.
 
 use base64::Engine as _;
@@ -6,13 +6,14 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Number, Value};
 use sqlx::postgres::{PgTypeInfo, PgTypeKind};
 
-use crate::call::{JsonObject, ToolError};
+use crate::call::ToolError;
 use crate::tools::sql::faults::misfit;
+use crate::tools::{Placeholder, Values};
 
 /// A placeholder.
 #[derive(Debug, Clone)]
 pub(super) struct Parameter {
-    pub(super) name: String,
+    pub(super) name: Placeholder,
     /// As SQL writes it.
     pub(super) type_name: String,
     pub(super) wants: Wants,
@@ -54,17 +55,17 @@ impl Wants {
 }
 
 /// The texts to bind. What is absent is NULL.
-pub(super) fn bind(parameters: &[Parameter], arguments: &JsonObject) -> Result<Vec<Option<String>>, ToolError> {
+pub(super) fn bind(parameters: &[Parameter], values: Values<'_>) -> Result<Vec<Option<String>>, ToolError> {
     let mut faults = Vec::new();
     let bound = parameters.iter().map(|parameter| {
-        let value = arguments.get(&parameter.name).unwrap_or(&Value::Null);
+        let value = values.get(&parameter.name).unwrap_or(&Value::Null);
         text(value, &parameter.wants).unwrap_or_else(|wrong| {
             faults.push(misfit(&parameter.name, format!("{wrong}: the statement wants {}", parameter.type_name)));
             None
         })
     });
     let bound = bound.collect();
-    if faults.is_empty() { Ok(bound) } else { Err(ToolError::InvalidArguments(faults)) }
+    if faults.is_empty() { Ok(bound) } else { Err(faults.into()) }
 }
 
 fn text(value: &Value, wants: &Wants) -> Result<Option<String>, &'static str> {

@@ -14,11 +14,12 @@ use tokio::time::{Instant, timeout};
 use super::plan::{NoPlan, Plan};
 use super::session::Session;
 use super::{Database, arguments, decode, faults};
-use crate::call::{JsonObject, ToolContext, ToolError, ToolResult, Violation};
+use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::sql::faults::{Finding, misfit};
 use crate::tools::sql::pool;
 use crate::tools::sql::rows::{self, Limits, Longest, Odd, Rows, affected};
 use crate::tools::sql::statement::Statement;
+use crate::tools::{Fault, Placeholder, Values};
 
 /// The server stops a statement by itself this long after its call is over, if it could not be told to before.
 const GRACE: Duration = Duration::from_secs(1);
@@ -91,7 +92,7 @@ impl Prepared {
 
     pub(in crate::tools::sql) async fn call(
         &self,
-        arguments: &JsonObject,
+        values: Values<'_>,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolError> {
         let turn = self.database.pool.place().await?;
@@ -99,7 +100,7 @@ impl Prepared {
         loop {
             tries += 1;
             let (mut session, plan) = self.begin(&turn, context).await?;
-            let tried = self.attempt(&mut session, &plan, arguments, context).await;
+            let tried = self.attempt(&mut session, &plan, values, context).await;
             let error = match tried {
                 Ok(result) => {
                     if !session.is_busy() {
@@ -133,16 +134,22 @@ impl Prepared {
                 (Err(error), _) => error,
                 (Ok(_), Some(advice)) => self.too_long(&advice),
                 (Ok(error), None) if is_over && faults::is_of_a_value(&error) => {
-                    let misfits = misfits(&mut session.connection, &plan, arguments).await;
+                    let misfits = misfits(&mut session.connection, &plan, values).await;
                     match misfits.is_empty() {
                         true => faults::failure(&error, &self.database.server),
-                        false => ToolError::InvalidArguments(misfits),
+                        false => misfits.into(),
                     }
                 }
                 (Ok(error), None) => faults::failure(&error, &self.database.server),
             };
             let is_answer = is_refused
-                || matches!(error, ToolError::Said(_) | ToolError::InvalidArguments(_) | ToolError::BadOutput(_));
+                || matches!(
+                    error,
+                    ToolError::Said(_)
+                        | ToolError::InvalidArguments(_)
+                        | ToolError::InvalidContext(_)
+                        | ToolError::BadOutput(_)
+                );
             if is_answer && is_over {
                 turn.keep_after(session.in_order(self.writes));
             } else {
@@ -201,11 +208,11 @@ impl Prepared {
         &self,
         session: &mut Session,
         plan: &Plan,
-        arguments: &JsonObject,
+        values: Values<'_>,
         context: &ToolContext,
     ) -> Result<ToolResult, Trouble> {
         let mut bound = PgArguments::default();
-        for text in arguments::bind(&plan.parameters, arguments)? {
+        for text in arguments::bind(&plan.parameters, values)? {
             bound.add(text).map_err(|error| ToolError::upstream_final(error.to_string()).before_anything())?;
         }
         session.busy();
@@ -279,15 +286,20 @@ impl Prepared {
     }
 }
 
-/// Which arguments the database cannot read: each is cast once more, alone.
-async fn misfits(connection: &mut PgConnection, plan: &Plan, arguments: &JsonObject) -> Vec<Violation> {
-    let Ok(texts) = arguments::bind(&plan.parameters, arguments) else { return Vec::new() };
+/// Which values the database cannot read: each is cast once more, alone.
+async fn misfits(connection: &mut PgConnection, plan: &Plan, values: Values<'_>) -> Vec<Fault> {
+    let Ok(texts) = arguments::bind(&plan.parameters, values) else { return Vec::new() };
     let mut misfits = Vec::new();
     for (parameter, text) in plan.parameters.iter().zip(texts).filter(|(_, text)| text.is_some()) {
         let cast = AssertSqlSafe(format!("select ($1::text::{}) is null", parameter.type_name));
         let read = sqlx::query(cast).bind(text).persistent(false).execute(&mut *connection).await;
         if let Err(error) = read {
-            misfits.push(misfit(&parameter.name, faults::words(&error)));
+            let words = match &parameter.name {
+                Placeholder::Argument(_) => faults::words(&error),
+                // The database's own words quote the value.
+                Placeholder::Context(_) => format!("the statement wants {}", parameter.type_name),
+            };
+            misfits.push(misfit(&parameter.name, words));
         }
     }
     misfits

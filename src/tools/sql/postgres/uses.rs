@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, Either, Executor, PgConnection, SqlSafeStr, Statement 
 
 use super::arguments::{Parameter, Wants};
 use super::faults;
+use crate::tools::Placeholder;
 use crate::tools::sql::statement::Statement;
 
 /// What was found.
@@ -20,7 +21,7 @@ pub(super) struct Uses {
 
 /// One place in the statement.
 struct Use<'s> {
-    name: &'s str,
+    name: &'s Placeholder,
     type_name: String,
     /// `None`: any type would do, as in `:name is null`.
     wants: Option<Wants>,
@@ -30,7 +31,7 @@ impl Uses {
     /// Asks the database. As a rule a name has one type. Where it cannot be found so (`:name is null or name = :name` is
     /// too much for PostgreSQL, which wants to know at the first place already), each place is asked for by itself.
     pub(super) async fn find(connection: &mut PgConnection, statement: &Statement) -> Result<Self, sqlx::Error> {
-        let names: Vec<&str> = statement.placeholders().iter().map(|one| one.name.as_str()).collect();
+        let names: Vec<&Placeholder> = statement.placeholders().iter().map(|one| &one.name).collect();
         let plain = statement.render(|index| format!("${}", index + 1));
         match describe(connection, &plain).await {
             Ok(described) => {
@@ -48,7 +49,7 @@ impl Uses {
     async fn of_places(
         connection: &mut PgConnection,
         statement: &Statement,
-        names: &[&str],
+        names: &[&Placeholder],
         first: sqlx::Error,
     ) -> Result<Self, sqlx::Error> {
         let mut places = Vec::new();
@@ -80,7 +81,8 @@ impl Uses {
         for (one, _) in uses.iter_mut().zip(&free).filter(|(_, is_free)| **is_free) {
             one.wants = None;
         }
-        let elsewhere = |name: &str| uses.iter().filter(|one| one.name == name).find_map(|one| one.wants.clone());
+        let elsewhere =
+            |name: &Placeholder| uses.iter().filter(|one| one.name == name).find_map(|one| one.wants.clone());
         let wanted = uses.iter().map(|one| one.wants.clone().or_else(|| elsewhere(one.name)).unwrap_or(Wants::One));
         let wanted: Vec<Wants> = wanted.collect();
         // A value is bound once for each way in which it is written.
@@ -89,7 +91,7 @@ impl Uses {
         let typed = statement.render(|_| {
             let (one, wants) = (&uses[at], &wanted[at]);
             at += 1;
-            let known = parameters.iter().position(|known| known.name == one.name && known.wants == *wants);
+            let known = parameters.iter().position(|known| known.name == *one.name && known.wants == *wants);
             let number = known.unwrap_or_else(|| {
                 let determined =
                     uses.iter().find(|other| other.name == one.name && other.wants.as_ref() == Some(wants));
@@ -103,13 +105,13 @@ impl Uses {
 }
 
 impl<'s> Use<'s> {
-    fn of(name: &'s str, (type_name, wants): (String, Wants)) -> Self {
+    fn of(name: &'s Placeholder, (type_name, wants): (String, Wants)) -> Self {
         Self { name, type_name, wants: Some(wants) }
     }
 
     fn parameter(&self, otherwise: &Wants) -> Parameter {
         let wants = self.wants.as_ref().unwrap_or(otherwise).clone();
-        Parameter { name: self.name.to_owned(), type_name: self.type_name.clone(), wants }
+        Parameter { name: self.name.clone(), type_name: self.type_name.clone(), wants }
     }
 }
 

@@ -11,10 +11,11 @@ use tokio::time::{Instant, sleep};
 use super::faults::{self, Trouble};
 use super::session::{Link, Place, Session};
 use super::{Database, values};
-use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use crate::call::{ToolContext, ToolError, ToolResult};
 use crate::tools::sql::faults::{Finding, WRITES};
 use crate::tools::sql::rows::{self, Limits, Rows, affected};
 use crate::tools::sql::statement::Statement;
+use crate::tools::{Placeholder, Values};
 
 /// Between two looks whether another process has let go of its lock: at first, and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
@@ -27,7 +28,7 @@ const WRITES_ROWS: usize = 16 << 20;
 pub(in crate::tools::sql) struct Prepared {
     database: Arc<Database>,
     work: Arc<Work>,
-    names: Vec<String>,
+    names: Vec<Placeholder>,
 }
 
 /// What the connection's thread does for a call.
@@ -82,10 +83,10 @@ impl Prepared {
 
     pub(in crate::tools::sql) async fn call(
         &self,
-        arguments: &JsonObject,
+        values: Values<'_>,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolError> {
-        let bound = Arc::new(values::bind(&self.names, arguments)?);
+        let bound = Arc::new(values::bind(&self.names, values)?);
         let place = &self.database.place;
         let turn = self.database.pool.place().await?;
         let (mut session, mut pause) = (None, PAUSES.0);

@@ -6,24 +6,25 @@ use rusqlite::Row;
 use rusqlite::types::{Value as Stored, ValueRef};
 use serde_json::Value;
 
-use crate::call::{JsonObject, ToolError, Violation};
+use crate::call::{JsonObject, ToolError};
 use crate::tools::sql::faults::misfit;
 use crate::tools::sql::rows::{self, Longest, Odd, float};
+use crate::tools::{Fault, Placeholder, Values};
 
-/// The arguments in the order of the placeholders. What is absent is NULL.
-pub(super) fn bind(names: &[String], arguments: &JsonObject) -> Result<Vec<Stored>, ToolError> {
+/// The values in the order of the placeholders. What is absent is NULL.
+pub(super) fn bind(names: &[Placeholder], values: Values<'_>) -> Result<Vec<Stored>, ToolError> {
     let mut faults = Vec::new();
     let bound = names.iter().map(|name| {
-        stored(name, arguments.get(name).unwrap_or(&Value::Null)).unwrap_or_else(|fault| {
+        stored(name, values.get(name).unwrap_or(&Value::Null)).unwrap_or_else(|fault| {
             faults.push(fault);
             Stored::Null
         })
     });
     let bound = bound.collect();
-    if faults.is_empty() { Ok(bound) } else { Err(ToolError::InvalidArguments(faults)) }
+    if faults.is_empty() { Ok(bound) } else { Err(faults.into()) }
 }
 
-fn stored(name: &str, value: &Value) -> Result<Stored, Violation> {
+fn stored(name: &Placeholder, value: &Value) -> Result<Stored, Fault> {
     Ok(match value {
         Value::Null => Stored::Null,
         // SQLite has no truth values: its own `true` is 1.

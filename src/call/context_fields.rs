@@ -1,0 +1,165 @@
+//! Which fields of a caller's `context` a tool takes.
+
+use std::sync::Arc;
+
+use super::json::JsonObject;
+
+/// Most fields that one tool declares.
+const MOST_FIELDS: usize = 32;
+/// Longest name of a declared field, in characters.
+const LONGEST_NAME: usize = 64;
+/// Names that one warning quotes; the others are counted.
+const MOST_QUOTED: usize = 5;
+
+/// The fields of the caller's `context` that reach a tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ContextFields {
+    /// All of them, whatever they are.
+    #[default]
+    All,
+    /// These alone.
+    Named(Arc<[String]>),
+}
+
+impl ContextFields {
+    /// No field.
+    pub fn none() -> Self {
+        Self::Named(Arc::default())
+    }
+
+    /// Checks the names that a tool declares.
+    ///
+    /// # Errors
+    /// The position of the first name that cannot be used, and what would be right.
+    pub fn check(names: &[String]) -> Result<(), (usize, String)> {
+        if names.len() > MOST_FIELDS {
+            return Err((MOST_FIELDS, format!("a tool takes at most {MOST_FIELDS} fields of the context")));
+        }
+        for (at, name) in names.iter().enumerate() {
+            if !is_field_name(name) {
+                let message = format!(
+                    "the name of a context field has 1 to {LONGEST_NAME} characters of A-Z a-z 0-9 _ - and begins with a \
+                     letter or _"
+                );
+                return Err((at, message));
+            }
+            if names[..at].contains(name) {
+                return Err((at, format!("the context field `{name}` is there twice")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The context without the fields that the tool does not take.
+    pub fn narrow(&self, context: &Arc<JsonObject>) -> Arc<JsonObject> {
+        match self {
+            Self::Named(names) if context.keys().any(|key| !names.contains(key)) => Arc::new(picked(names, context)),
+            Self::All | Self::Named(_) => context.clone(),
+        }
+    }
+
+    /// The declared fields as far as the context has them. `None`: the tool declares none, or it has none of them.
+    pub fn declared(&self, context: &JsonObject) -> Option<JsonObject> {
+        match self {
+            Self::Named(names) if !names.is_empty() && !context.is_empty() => {
+                Some(picked(names, context)).filter(|picked| !picked.is_empty())
+            }
+            Self::All | Self::Named(_) => None,
+        }
+    }
+
+    /// A sentence about the fields of a request's context that the tool does not take. `keyed` fields tell cached results
+    /// apart, so they are not ignored.
+    pub fn ignored(&self, context: &JsonObject, keyed: &[String]) -> Option<String> {
+        let Self::Named(names) = self else { return None };
+        let mut ignored = context.keys().filter(|key| !names.contains(key) && !keyed.contains(key)).peekable();
+        ignored.peek()?;
+        let mut quoted: Vec<String> = ignored.by_ref().take(MOST_QUOTED).map(|name| quote(name)).collect();
+        match ignored.count() {
+            0 => {}
+            more => quoted.push(format!("{more} more")),
+        }
+        let takes = match names.is_empty() {
+            true => "this tool takes no context".to_owned(),
+            false => format!("of the context this tool takes {}", names.join(", ")),
+        };
+        Some(format!("{takes}; not passed on: {}", quoted.join(", ")))
+    }
+}
+
+/// Whether a tool can declare a field of this name.
+pub fn is_field_name(name: &str) -> bool {
+    name.len() <= LONGEST_NAME
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
+
+fn picked(names: &[String], context: &JsonObject) -> JsonObject {
+    let field = |name: &String| context.get(name).map(|value| (name.clone(), value.clone()));
+    names.iter().filter_map(field).collect()
+}
+
+/// A name that a request chose: short, and without what a reader cannot see.
+fn quote(name: &str) -> String {
+    let shown: String = name.chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect();
+    format!("`{shown}`")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn named(names: &[&str]) -> ContextFields {
+        ContextFields::Named(names.iter().map(|&name| name.to_owned()).collect())
+    }
+
+    fn context(value: serde_json::Value) -> Arc<JsonObject> {
+        Arc::new(value.as_object().unwrap().clone())
+    }
+
+    #[test]
+    fn narrowing_keeps_declared_fields_alone() {
+        let whole = context(json!({"tenant": "acme", "user": 7}));
+        assert_eq!(*named(&["tenant", "region"]).narrow(&whole), *context(json!({"tenant": "acme"})));
+        assert!(ContextFields::none().narrow(&whole).is_empty());
+        assert!(Arc::ptr_eq(&ContextFields::All.narrow(&whole), &whole));
+        assert!(Arc::ptr_eq(&named(&["user", "tenant"]).narrow(&whole), &whole), "nothing is copied");
+    }
+
+    #[test]
+    fn only_declared_fields_that_are_there_count() {
+        let whole = context(json!({"tenant": "acme", "user": 7}));
+        assert_eq!(named(&["tenant"]).declared(&whole), Some(JsonObject::clone(&context(json!({"tenant": "acme"})))));
+        for fields in [named(&["region"]), ContextFields::none(), ContextFields::All] {
+            assert_eq!(fields.declared(&whole), None, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn ignored_fields_are_named_in_bounds() {
+        let fields = named(&["tenant"]);
+        assert_eq!(fields.ignored(&context(json!({"tenant": 1})), &[]), None);
+        assert_eq!(fields.ignored(&context(json!({"tenant": 1, "user": 1})), &["user".to_owned()]), None);
+        assert_eq!(ContextFields::All.ignored(&context(json!({"user": 1})), &[]), None);
+        let says = fields.ignored(&context(json!({"a\nb": 1})), &[]).unwrap();
+        assert_eq!(says, "of the context this tool takes tenant; not passed on: `ab`");
+        let many: JsonObject = (0..9).map(|n| (format!("{n}{}", "x".repeat(1000)), json!(n))).collect();
+        let says = ContextFields::none().ignored(&many, &[]).unwrap();
+        assert!(says.starts_with("this tool takes no context; not passed on: `0xxx"), "{says}");
+        assert!(says.ends_with("x`, 4 more") && says.len() < 500, "{says}");
+    }
+
+    #[test]
+    fn names_fit_every_place_that_they_are_written_in() {
+        let check = |names: &[&str]| ContextFields::check(&names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>());
+        assert_eq!(check(&["tenant", "user-id", "_x9"]), Ok(()));
+        for bad in ["", "user.id", "a b", "größe", "9x", "-x", "${env:KEY}", &"x".repeat(65)] {
+            assert_eq!(check(&["fine", bad]).unwrap_err().0, 1, "{bad}");
+        }
+        assert!(check(&["a", "b", "a"]).unwrap_err().1.contains("twice"));
+        let many: Vec<String> = (0..33).map(|n| format!("f{n}")).collect();
+        assert_eq!(ContextFields::check(&many).unwrap_err().0, 32);
+    }
+}

@@ -1,0 +1,128 @@
+//! `context:` of a tool or a source: the fields of the caller's context that it takes.
+
+use super::node::Node;
+use super::sections::PolicyEntry;
+use super::tool::ToolReader;
+use crate::call::{ContextFields, Policy};
+use crate::tools::Tool;
+
+impl ToolReader<'_> {
+    /// The declared fields, if their names can be used.
+    pub(super) fn context_fields(
+        &mut self,
+        said: Option<Vec<String>>,
+        node: &Node,
+        under: &str,
+    ) -> Option<Vec<String>> {
+        let fields = said?;
+        match ContextFields::check(&fields) {
+            Ok(()) => Some(fields),
+            Err((at, message)) => {
+                self.findings.error(node, &["context".into(), at.to_string()], under, message);
+                None
+            }
+        }
+    }
+
+    /// Says where the declared fields of a finished tool cannot work.
+    pub(super) fn check_context(&mut self, tool: &Tool, node: &Node, under: &str) {
+        let key = ["context".to_owned()];
+        let fields = tool.definition.context.as_deref().unwrap_or_default();
+        let parameters = tool.definition.input_schema.get("properties");
+        for field in fields {
+            let parameter = format!("context.{field}");
+            if parameters.is_some_and(|parameters| parameters.get(&parameter).is_some()) {
+                let message = format!(
+                    "a parameter has the name `{parameter}`, which stands for the context field `{field}`: rename one of them"
+                );
+                self.findings.error(node, &key, under, message);
+            }
+        }
+        if !fields.is_empty() && !tool.runner.takes_fields() {
+            self.findings.warning(node, &key, under, "has no effect: this tool takes no context");
+        }
+    }
+}
+
+/// Adds declared fields to those that tell cached results apart, where the manifest's defaults or the program say which: they
+/// were chosen without a look at what this tool takes.
+pub(super) fn keep_apart(policy: &mut Policy, said: &PolicyEntry, fields: Option<&[String]>) {
+    if said.cache.is_none()
+        && let Some(keyed) = policy.cache.as_mut().and_then(|cache| cache.context.as_mut())
+    {
+        let missing = fields.unwrap_or_default().iter().filter(|field| !keyed.contains(field)).cloned();
+        let missing: Vec<String> = missing.collect();
+        keyed.extend(missing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::manifest::testing::{findings, read};
+
+    fn errors(entry: &str) -> Vec<String> {
+        read(&format!("tools:\n  t: {entry}\n")).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn fields_that_cannot_be_taken_are_errors() {
+        let http = |keys: &str, url: &str| {
+            format!("{{kind: http, description: d{keys}, request: {{url: 'https://a.example/{url}'}}}}")
+        };
+        for (entry, says) in [
+            (
+                http("", "{{ context.tenant }}"),
+                "tools.t.request.url: `{{ context.tenant }}`: the tool does not take this field",
+            ),
+            (http(", context: [user]", "{{ context.tenant }}"), "write `context: [user, tenant]`"),
+            (http(", context: [tenants]", "{{ context.tenant }}"), "did you mean `context.tenants`?"),
+            (http(", context: [user.id]", "x"), "tools.t.context.0: the name of a context field has"),
+            (http(", context: [a, a]", "x"), "tools.t.context.1: the context field `a` is there twice"),
+            (http(", context: ['${env:KEY}']", "x"), "tools.t.context.0: callers see this"),
+            (http(", context: tenant", "x"), "tools.t.context: invalid type"),
+            (
+                http(
+                    ", context: [tenant], parameters: {context.tenant: {type: string, default: x}}",
+                    "{{ context.tenant }}",
+                ),
+                "tools.t.context: a parameter has the name `context.tenant`",
+            ),
+            (
+                "{kind: sql, description: d, database: 'sqlite://x.db', statement: 'select :context.tenant'}".into(),
+                "`:context.tenant`: the tool does not take this field of the context; write `context: [tenant]`",
+            ),
+            (
+                "{kind: command, description: d, command: [x, '{{ context.tenant }}']}".into(),
+                "write `context: [tenant]`",
+            ),
+        ] {
+            let errors = errors(&entry);
+            assert!(errors.iter().any(|error| error.contains(says)), "{entry}: {errors:?}");
+        }
+        let parameter = http(", parameters: {context.tenant: {type: string}}", "{{ context.tenant }}");
+        assert_eq!(errors(&parameter), [""; 0], "a parameter that has the name already keeps it");
+        let module = "python_modules: {m: {module: tools/m.py, context: [a.b], tools: {f: {context: [c.d]}}}}\n";
+        let errors = read(module).err().unwrap();
+        for place in ["python_modules.m.context.0", "python_modules.m.tools.f.context.0"] {
+            assert!(errors.iter().any(|error| error.contains(place)), "{place}: {errors:?}");
+        }
+        let server = "mcp_servers: {s: {command: [x], context: ['${env:KEY}']}}\n";
+        assert!(read(server).err().unwrap()[0].contains("mcp_servers.s.context.0"), "no reference is looked up there");
+    }
+
+    #[test]
+    fn fields_of_a_source_hold_for_its_tools() {
+        let text = "mcp_servers:\n  s: {command: [x], context: [tenant], tools: {own: {context: [user]}, none: {context: []}, other: {timeout: 2s}}}\n";
+        let source = read(text).unwrap().sources.remove(0);
+        let of = |name: &str| source.rules.tools[name].context.clone().unwrap();
+        assert_eq!(source.rules.context, Some(vec!["tenant".to_owned()]));
+        assert_eq!([of("own"), of("none"), of("other")], [vec!["user".to_owned()], vec![], vec!["tenant".to_owned()]]);
+    }
+
+    #[test]
+    fn a_tool_without_use_for_fields_is_warned_of() {
+        let found = findings("tools:\n  calculator: {kind: native, context: [tenant]}\n");
+        let said: Vec<(&str, &str)> = found.iter().map(|one| (&*one.path, &*one.message)).collect();
+        assert!(said.contains(&("tools.calculator.context", "has no effect: this tool takes no context")), "{found:?}");
+    }
+}

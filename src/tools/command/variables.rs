@@ -1,0 +1,75 @@
+//! Fields of the caller's context as variables of the program: never in its command line by themselves, and never through a
+//! shell.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::call::JsonObject;
+use crate::tools::template::plain_text;
+use crate::tools::{BuildContext, ConfigFault, Fault};
+
+/// Begins the names of these variables.
+const PREFIX: &str = "TOOLCRIB_CONTEXT_";
+/// Longest `NAME=value` that Linux takes (`MAX_ARG_STRLEN`, 32 pages), without its final NUL.
+const LONGEST: usize = 32 * 4096 - 1;
+
+/// The declared fields, and the variable of each.
+pub(super) struct ContextVariables(Vec<(String, String)>);
+
+impl ContextVariables {
+    /// Names a variable for each field that the tool declares, and says which names are taken.
+    pub(super) fn build(
+        context: &BuildContext<'_>,
+        environment: &BTreeMap<String, String>,
+    ) -> (Self, Vec<ConfigFault>) {
+        let (mut variables, mut faults): (Vec<(String, String)>, _) = (Vec::new(), Vec::new());
+        for (at, field) in context.fields.iter().enumerate() {
+            let name = variable(field);
+            if let Some((other, _)) = variables.iter().find(|(_, known)| *known == name) {
+                let message = format!("`{field}` and `{other}` would both be the variable {name}: rename one of them");
+                faults.push(ConfigFault::error(&["context", &at.to_string()], message));
+            }
+            if environment.contains_key(&name) {
+                let message = format!("this variable holds the context field `{field}`: give it another name here");
+                faults.push(ConfigFault::error(&["environment", &name], message));
+            }
+            variables.push((field.clone(), name));
+        }
+        (Self(variables), faults)
+    }
+
+    /// The variables of a call. A field that it does not have, or that is null, is no variable.
+    pub(super) fn of<'a>(&'a self, context: &'a JsonObject) -> impl Iterator<Item = (&'a str, String)> {
+        let present = |field: &str| context.get(field).filter(|value| !value.is_null());
+        self.0.iter().filter_map(move |(field, name)| Some((name.as_str(), plain_text(present(field)?))))
+    }
+
+    /// Why these values cannot be variables.
+    pub(super) fn faults(&self, context: &JsonObject) -> Vec<Fault> {
+        let fault = |(field, name): &(String, String)| {
+            let value = context.get(field)?;
+            let length = || name.len() + 1 + length_of(value);
+            let why = match value {
+                Value::String(text) if text.contains('\0') => "must not hold a NUL character".to_owned(),
+                _ if length() > LONGEST => format!("is too long: a variable has at most {LONGEST} bytes with its name"),
+                _ => return None,
+            };
+            Some(Fault::Context(format!("`context.{field}` is the variable {name} and {why}.")))
+        };
+        self.0.iter().filter_map(fault).collect()
+    }
+}
+
+/// The variable of a field: upper case, and `_` for what no name of a variable has.
+fn variable(field: &str) -> String {
+    let name = field.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
+    PREFIX.chars().chain(name).collect()
+}
+
+fn length_of(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        other => plain_text(other).len(),
+    }
+}
