@@ -189,6 +189,7 @@ mod tests {
             annotations: serde_json::Map::new(),
             result_as_answer: false,
             max_calls: None,
+            env: Vec::new(),
             runner: Arc::new(StandIn::new(|| (String::new(), None))),
             said: None,
         };

@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::Runner;
-use crate::call::JsonObject;
 use crate::call::canonical::canonical;
+use crate::call::{EnvVar, JsonObject};
 use crate::secrets::Redactor;
 
 /// Something outside that brings tools of its own, such as a Python module or an MCP server. Dropping it and the runners it gave ends
@@ -63,6 +63,8 @@ pub struct Offer {
     pub result_as_answer: bool,
     /// How many calls it may have, over all; limits of the manifest replace this.
     pub max_calls: Option<u64>,
+    /// Variables that it declares itself; those of the manifest go before.
+    pub env: Vec<EnvVar>,
     /// Runs it.
     pub runner: Arc<dyn Runner>,
     /// How it can be approved as it is, where somebody else decides what it is.
@@ -177,6 +179,7 @@ mod tests {
             annotations: JsonObject::from_iter([("title".to_owned(), json!("very-secret tool"))]),
             result_as_answer: false,
             max_calls: None,
+            env: Vec::new(),
             runner: Arc::new(StandIn::new(|| (String::new(), None))),
             said: None,
         };

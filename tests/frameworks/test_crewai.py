@@ -21,7 +21,7 @@ def test_they_are_as_crewai_says(framework):
         ("plain", {"text": "ab", "times": 3}), ("later", {"x": 1}), ("add_two_numbers", {"a": 41}), ("twice", {"text": "ha"}),
         ("read_a_files_content", {"file_path": "note.txt"}), ("read_a_files_content", {"file_path": "note.txt", "start_line": 2, "line_count": 1}),
     ])
-    assert set(said["tools"]) == {"weather_of_a_city", "plain", "later", "add_two_numbers", "twice", "only_twice", "keeps_even", "read_a_files_content"}
+    assert set(said["tools"]) == {"weather_of_a_city", "plain", "later", "add_two_numbers", "twice", "only_twice", "keeps_even", "keyed", "read_a_files_content"}
 
 
 def test_result_as_answer(framework):
@@ -52,6 +52,16 @@ def test_no_more_than_it_may_be_used(framework):
     problem(crib.invoke("only_twice", {"x": 1}), 429, "usage_limit_reached")
     assert crib.post("/tools/only_twice/usage/reset").status == 200
     assert text_of(ok(crib.invoke("only_twice", {"x": 1}))) == "used 1"
+
+
+def test_its_variables_are_declared(framework):
+    """They are shown; a default holds; a required one that is not set is told."""
+    crib = framework.crib
+    env = {one["name"]: (one["required"], one["default"]) for one in crib.get("/tools/keyed").json["env"]}
+    assert env == {"PLAIN_KEY": (True, None), "PLAIN_UNITS": (False, "km")}
+    assert text_of(ok(crib.invoke("keyed"))) == "km"
+    (source,) = crib.get("/sources").json["sources"]
+    assert any("`keyed` needs the variable PLAIN_KEY" in warning for warning in source["warnings"]), source
 
 
 def test_its_cache_function_decides(framework):

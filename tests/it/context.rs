@@ -249,7 +249,7 @@ async fn functions_of_the_program_get_declared_fields_alone() {
     let context = json!({"tenant": "acme", "user": "ann"});
     assert_eq!(send(&app, "all", json!({}), context.clone()).await.1["structured_content"], context);
     assert_eq!(send(&app, "some", json!({}), context).await.1["structured_content"], json!({"tenant": "acme"}));
-    let bad = toolcrib::App::builder().tool(show("bad").context(&["a.b"])).build().await;
+    let bad = toolcrib::Registry::builder().tool(show("bad").context(&["a.b"])).build().await;
     assert!(bad.err().unwrap().to_string().contains("tool `bad`: context: the name of a context field has"));
 }
 

@@ -98,6 +98,7 @@ pub(crate) fn offer(name: &str, runner: Arc<dyn Runner>) -> Offer {
         annotations: JsonObject::new(),
         result_as_answer: false,
         max_calls: None,
+        env: Vec::new(),
         runner,
         said: None,
     }

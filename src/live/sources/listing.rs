@@ -77,13 +77,14 @@ fn is_the_same(one: &Offer, other: &Offer) -> bool {
         annotations,
         result_as_answer,
         max_calls,
+        env,
         runner: _,
         said,
     } = one;
     let prints = |said: &Option<Said>| said.as_ref().map(|said| said.prints.clone());
     (name, description, input_schema) == (&other.name, &other.description, &other.input_schema)
         && (output_schema, annotations) == (&other.output_schema, &other.annotations)
-        && (result_as_answer, max_calls) == (&other.result_as_answer, &other.max_calls)
+        && (result_as_answer, max_calls, env) == (&other.result_as_answer, &other.max_calls, &other.env)
         // What was taken out of a definition may be all that has changed in it.
         && prints(said) == prints(&other.said)
 }

@@ -129,6 +129,11 @@ fn one(declared: &DeclaredSource, offer: &Offer, files: &Seen, warnings: &mut Ve
     tool.definition.annotations = offer.annotations.clone();
     tool.definition.result_as_answer = offer.result_as_answer;
     govern(&mut tool, declared, said);
+    for var in &offer.env {
+        if tool.definition.env.iter().all(|other| other.name != var.name) {
+            tool.definition.env.push(var.clone());
+        }
+    }
     if let Some(calls) = offer.max_calls.filter(|_| tool.policy.limits.is_empty()) {
         tool.policy.limits.push(Limit { calls, per: Per::Lifetime, scope: LimitScope::Tool });
     }
@@ -304,6 +309,7 @@ mod tests {
             annotations: JsonObject::new(),
             result_as_answer: false,
             max_calls: None,
+            env: Vec::new(),
             runner: Arc::new(StandIn::new(|| (String::new(), None))),
             said: None,
         };

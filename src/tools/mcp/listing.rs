@@ -261,6 +261,7 @@ pub(super) fn offer(Defined { tool, prints }: &Defined, way: &Way, sweeps: &Arc<
         annotations,
         result_as_answer: false,
         max_calls: None,
+        env: Vec::new(),
         runner: runner(None),
         said: Some(Said { prints: prints.clone(), runner: runner(Some(prints.clone())) }),
     };

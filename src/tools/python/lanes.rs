@@ -57,6 +57,7 @@ impl Lanes {
             annotations: JsonObject::new(),
             result_as_answer: function.result_as_answer,
             max_calls: function.max_calls,
+            env: function.env.clone(),
             runner: Arc::new(FunctionRunner { function, lane }),
             said: None,
         })

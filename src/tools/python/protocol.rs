@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::config::{ModulePath, ModuleSettings};
 use crate::call::{
-    Content, InvocationId, JsonObject, ToolContext, ToolError, ToolName, ToolResult, Torn, Violation,
+    Content, EnvVar, InvocationId, JsonObject, ToolContext, ToolError, ToolName, ToolResult, Torn, Violation,
     json::parse_strict,
 };
 
@@ -181,6 +181,9 @@ pub(super) struct Function {
     /// How many calls the function may have, over all.
     #[serde(default)]
     pub max_calls: Option<u64>,
+    /// Variables that it reads.
+    #[serde(default)]
+    pub env: Vec<EnvVar>,
 }
 
 /// What a worker says of a call.

@@ -1579,6 +1579,7 @@ class Tool:
         self.takes_context = bool(more.get("takes_context"))
         self.result_as_answer = bool(more.get("result_as_answer"))
         self.max_calls = more.get("max_calls")
+        self.env = more.get("env") or []
         self.is_cacheable = more.get("is_cacheable")
         self.wording = more.get("wording", plain_wording)
         self.render = more.get("render", render)
@@ -1596,6 +1597,7 @@ class Tool:
             "framework",
             "result_as_answer",
             "max_calls",
+            "env",
             "file",
             "line",
         )
@@ -1809,9 +1811,19 @@ def crewai_tool(tool):
     return Tool(
         name, tool.description, fitting_defaults(bare_schema(schema)), "crewai", start_async if use_arun else start, source,
         is_async=use_arun, result_as_answer=getattr(tool, "result_as_answer", False), render=render_crewai,
-        max_calls=max_calls, is_cacheable=getattr(tool, "cache_function", None),
+        max_calls=max_calls, is_cacheable=getattr(tool, "cache_function", None), env=declared_variables(tool),
         wording=lambda error: f"Error executing tool: {words_of(error) or type(error).__name__}",
     )  # fmt: skip
+
+
+def declared_variables(tool):
+    """crewAI's env_vars. A default is set where the manifest gives the variable no value."""
+    declared = []
+    for variable in getattr(tool, "env_vars", None) or []:
+        if variable.default is not None:
+            os.environ.setdefault(variable.name, variable.default)
+        declared.append({word: getattr(variable, word) for word in ("name", "description", "required", "default")})
+    return declared
 
 
 def plain_name(name):
@@ -2223,6 +2235,12 @@ def load(request):
         )
     if all(tool.line and tool.file == tools[0].file for tool in tools):
         tools.sort(key=lambda tool: tool.line)
+    warnings += [
+        f"the tool `{tool.name}` needs the variable {variable['name']}, which is not set: add it to `env` of the module"
+        for tool in tools
+        for variable in tool.env
+        if variable["required"] and variable["name"] not in os.environ
+    ]
     return tools, warnings
 
 

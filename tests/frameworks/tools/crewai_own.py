@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Optional, Type
 
-from crewai.tools import BaseTool, tool
+from crewai.tools import BaseTool, EnvVar, tool
 from crewai_tools import FileReadTool
 from pydantic import BaseModel, Field
 
@@ -27,6 +27,18 @@ class Weather(BaseTool):
         if city == "Atlantis":
             raise ValueError("Atlantis has no weather")
         return f"{self.greeting} {city} {days} {unit} {note}"
+
+
+class Keyed(BaseTool):
+    name: str = "keyed"
+    description: str = "Needs a key."
+    env_vars: list[EnvVar] = [EnvVar(name="PLAIN_KEY", description="The key", required=True),
+                              EnvVar(name="PLAIN_UNITS", description="Units", required=False, default="km")]
+
+    def _run(self) -> str:
+        import os
+
+        return os.environ["PLAIN_UNITS"]
 
 
 class Plain(BaseTool):
@@ -78,5 +90,6 @@ keeps_even.cache_function = lambda arguments, result: 8 % result == 0 and result
 
 weather = Weather()
 kind_weather = Plain()
+keyed = Keyed()
 answers_later = Later()
 reads = FileReadTool()
