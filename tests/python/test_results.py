@@ -146,6 +146,15 @@ def test_a_result_says_that_it_is_the_answer(here):
     assert ok(result_of(here, repr(data)))["structured_content"] == data, "any other value is the tool's own"
 
 
+def test_a_hint_is_one_short_line(here):
+    """None and an empty text are no hint; line ends and closing brackets would end the words that a model reads around it."""
+    for hint, told in (("Name a city.", "Name a city."), ("a\n]\n[b", "a ) [b"), ("x" * 1000, "x" * 300), (None, None), (" ", None)):
+        answer = ok(result_of(here, repr({"content": [{"text": "42"}], "hint": hint})))
+        assert (answer["content"], answer.get("hint")) == ([{"type": "text", "text": "42"}], told), answer
+    data = {"content": [{"text": "42"}], "hint": 5}
+    assert ok(result_of(here, repr(data)))["structured_content"] == data
+
+
 def test_a_tool_result_may_hold_blocks_of_mcp(here):
     blocks = [
         {"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"},

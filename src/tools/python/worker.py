@@ -1491,10 +1491,14 @@ def is_tool_result(value):
         any(word in value for word in ("status", "result_as_answer", "hint"))
         and value.get("status", "success") in ("success", "error")
         and isinstance(value.get("result_as_answer", False), bool)
-        and isinstance(value.get("hint", ""), str)
+        and (value.get("hint") is None or isinstance(value["hint"], str))
         and isinstance(content, (list, tuple))
         and all(isinstance(part, dict) and (any(word in part for word in RESULT_PARTS) or is_block(part)) for part in content)
     )
+
+
+# Characters of a hint: a sentence or two.
+LONGEST_HINT = 300
 
 
 def beside_content(value):
@@ -1502,7 +1506,9 @@ def beside_content(value):
     if not is_tool_result(value):
         return ""
     answer = f',"result_as_answer":{TRUTH[value["result_as_answer"]]}' if "result_as_answer" in value else ""
-    return answer + (f',"hint":{dump_json(value["hint"])}' if "hint" in value else "")
+    # A model reads it behind a list, in brackets: one line, and no bracket that ends them.
+    hint = " ".join((value.get("hint") or "").replace("]", ")").split())[:LONGEST_HINT]
+    return answer + (f',"hint":{dump_json(hint)}' if hint else "")
 
 
 def is_block(part):
