@@ -223,7 +223,11 @@ impl Answer {
                 }
             }
         };
-        let words = format!("[Only {shown} of {total} {unit} are shown.{rest}]");
+        let words = match for_model {
+            Rest::End if *shown == 0 => format!("[Behind the end: there are {total} {unit}.]"),
+            Rest::End => format!("[This is the last page: {shown} of {total} {unit}.]"),
+            _ => format!("[Only {shown} of {total} {unit} are shown.{rest}]"),
+        };
         let ToolResult { content, structured_content, .. } = &*self.result;
         // Beside words, data that no words say would be left out.
         let is_said = content.iter().any(|block| matches!(block, Content::Text { .. }));
