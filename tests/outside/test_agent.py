@@ -513,7 +513,8 @@ def test_work_is_delegated_and_questions_are_asked(start, model):
     short = {"task": {"type": "string", "description": "The task"}}
     crib = start({"callers": [{"name": "ann", "key": "${env:ANN}", "deny": ["private_eye"]}, *CALLERS[1:]], "tools": {
         "calculator": CALC, "math_whiz": agent(model, "whiz", tools=["calculator"]), "poet": agent(model, "poet", parameters=short),
-        "private_eye": agent(model, "eye"), "delegate_work": {"kind": "native"},
+        "private_eye": agent(model, "eye"), "taskless": agent(model, "none", prompt="Add {{ sum }}.", parameters={"sum": {"type": "string", "description": "A sum"}}),
+        "delegate_work": {"kind": "native"},
         "ask": {"kind": "native", "use": "ask_question", "with": {"coworkers": ["poet"]}}}}, env=ENV)
     ann = {"key": KEYS["ANN"]}
     model.script("whiz", ADD, "42").script("poet", "roses")

@@ -122,7 +122,7 @@ impl<'a> Coworkers<'a> {
     /// Those that are there now and may be used.
     pub(super) fn here(&self, context: &ToolContext) -> Vec<Offered> {
         let mut offers = self.others.offers(context, &|tool| self.is_named(tool));
-        offers.retain(|offer| offer.kind == Kind::Agent);
+        offers.retain(|offer| offer.kind == Kind::Agent && takes_task(&offer.definition));
         offers
     }
 
@@ -176,18 +176,28 @@ pub(crate) fn introduce(tools: &mut [Tool], covers: impl Fn(&Definition, &Defini
     let agents: Vec<Definition> =
         tools.iter().filter(|tool| tool.kind == Kind::Agent).map(|tool| tool.definition.clone()).collect();
     for tool in tools {
-        let known: Vec<&Definition> =
-            agents.iter().filter(|agent| tool.runner.hands_work_to(agent) && covers(agent, &tool.definition)).collect();
+        let known: Vec<&Definition> = agents
+            .iter()
+            .filter(|agent| takes_task(agent) && tool.runner.hands_work_to(agent) && covers(agent, &tool.definition))
+            .collect();
         if !known.is_empty() {
             tool.definition.description.push_str(&listed(known));
         }
     }
 }
 
-/// Names of agents, each with its description.
+/// Names of agents, each with its description in one line.
 pub(super) fn listed<'a>(agents: impl IntoIterator<Item = &'a Definition>) -> String {
-    let lines = agents.into_iter().map(|agent| format!("\n- {}: {}", agent.name, agent.description));
+    let lines = agents.into_iter().map(|agent| {
+        let purpose = agent.description.split_whitespace().collect::<Vec<_>>().join(" ");
+        if purpose.is_empty() { format!("\n- {}", agent.name) } else { format!("\n- {}: {purpose}", agent.name) }
+    });
     format!(" Coworkers:{}", lines.collect::<String>())
+}
+
+/// Whether an agent has the parameter in which work is handed over.
+fn takes_task(agent: &Definition) -> bool {
+    agent.input_schema.get("properties").is_some_and(|fields| fields.get("task").is_some())
 }
 
 /// Names of a manifest that can be no agent's: where in the list, and what is wrong.
