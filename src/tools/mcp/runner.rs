@@ -104,8 +104,9 @@ async fn on_demand(
         Ok(connection) => connection?,
         Err(_) => {
             let message = format!(
-                "the MCP server {name} was not ready within {most:.1?}, which leaves a tenth of the call's time for the tool: if \
-                 it takes so long to start, raise the tool's `timeout`"
+                "the MCP server {name} was not ready within {:.1} s, which leaves a tenth of the call's time for the tool: if \
+                 it takes so long to start, raise the tool's `timeout`",
+                most.as_secs_f64()
             );
             return Err(ToolError::unavailable_before(message, None));
         }
