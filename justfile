@@ -1,7 +1,37 @@
 # Tasks for developers: `just --list`. The program is `rust-just` on PyPI.
 
-# Puts small faults into the code, one at a time, and lists those that no test notices. Takes hours; ARGS go to cargo-mutants:
-# `just mutants --shard 0/20`, `just mutants --file src/names.rs`, `just mutants --in-diff FILE`.
+# The quick loop: types, formatting, lints, unit tests.
+check:
+    cargo fmt --all --check
+    cargo clippy --quiet --workspace --all-targets -- -D warnings
+    cargo test --quiet --workspace --lib
+
+# Every test. ARGS go to tests/run, such as `just test --quick`.
+test *ARGS:
+    ./tests/run {{ARGS}}
+
+# Kills, full disks and the like, done to the release binary. `just faults --long` takes hours.
+faults *ARGS:
+    ./tests/run --faults {{ARGS}}
+
+# Benchmarks, as ratios to a bare handler in the same run. `just bench --help` lists them.
+bench *ARGS:
+    benches/run {{ARGS}}
+
+# The reference pages that are made from code, then the book in target/book.
+docs:
+    cargo build
+    cargo run --quiet -- openapi > openapi/openapi.json
+    python3 tests/docs/manifest_reference.py target/debug/toolcrib
+    command -v mdbook >/dev/null || cargo install --locked mdbook
+    mdbook build docs
+
+# What CI runs.
+ci:
+    .ci/run
+
+# ARGS go to cargo-mutants, such as `--shard 0/20`, `--file src/names.rs` or `--in-diff FILE`. Takes hours.
+# Puts small faults into the code and lists those that no test notices.
 mutants *ARGS:
     command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
     cargo mutants --output target {{ARGS}}

@@ -165,3 +165,10 @@ pub use tools::{Agent, Tool};
 
 #[doc(hidden)]
 pub use tools::attribute as __private;
+
+/// Compiles the Rust code of these pages.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../docs/tools/library.md")]
+    struct Library;
+}

@@ -3,34 +3,38 @@
 use serde::{Deserialize, Serialize};
 
 /// Which names a tool answers to besides its own and its aliases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NameMatching {
-    /// None.
+    /// No others.
     Exact,
-    /// Other spellings of them, if only one tool can be meant.
+    /// Other spellings, such as `getWeather` for `get_weather`, if they match exactly one tool.
     #[default]
     Normalized,
-    /// These, and the name most like it, with a ratio above 0.85 (the first seed's rule). Never a tool with `effect: write`.
+    /// These, and the most similar name with a ratio above 0.85. Never a tool with `effect: write`.
     Similar,
 }
 
 /// `calls:` of the manifest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CallSettings {
-    /// Tool calls of one message that run at once; at least one.
+    /// Tool calls of one message that run at once, at least one.
+    #[schemars(extend("examples" = [5]))]
     pub parallel: usize,
-    /// Which names are understood.
+    /// Which names a tool answers to besides its own and its aliases.
+    #[schemars(extend("examples" = ["similar"]))]
     pub name_matching: NameMatching,
-    /// Answers in a row, within a run, that cannot be read before the model is told to stop trying; at least one.
+    /// Malformed messages in a row, within a run, until the answer tells the model to stop; at least one.
+    #[schemars(extend("examples" = [3]))]
     pub max_parse_attempts: u32,
-    /// Uses of tools in a text dialect, within a run, between two reminders of its format; 0 is never.
+    /// Tool calls in a text dialect, within a run, between two reminders of the format. 0 means never.
+    #[schemars(extend("examples" = [3]))]
     pub format_reminder_every: u32,
 }
 
 impl Default for CallSettings {
-    /// The first seed's numbers.
+    /// Five calls at once, three malformed messages, a reminder every three calls.
     fn default() -> Self {
         Self { parallel: 5, name_matching: NameMatching::default(), max_parse_attempts: 3, format_reminder_every: 3 }
     }

@@ -20,13 +20,15 @@ use super::result::ToolResult;
 use super::truncated;
 
 /// What the ledger keeps of arguments and results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Capture {
-    /// Themselves.
+    /// Arguments and results in full.
     #[default]
     Full,
-    /// A digest of each.
+    /// A keyed digest of each.
     Digest,
 }
 

@@ -115,19 +115,23 @@ impl Kind {
 }
 
 /// An environment variable that a tool needs. Its value never leaves the process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnvVar {
-    /// The variable's name.
+    /// Name of the variable.
+    #[schemars(extend("examples" = ["WEATHER_KEY"]))]
     pub name: String,
-    /// What it is for.
+    /// Purpose of the variable.
     #[serde(default)]
+    #[schemars(extend("examples" = ["Key for the weather API"]))]
     pub description: String,
-    /// Whether the service refuses to start without it. A variable with a default is optional, whatever stands here.
+    /// Whether the service refuses to start without it. A variable with a default is always optional.
     #[serde(default = "yes")]
+    #[schemars(extend("examples" = [false]))]
     pub required: bool,
-    /// Used when the variable is not set. Not a place for secrets: it is shown.
+    /// Value when the variable is not set. It is shown, so it must not be a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("examples" = ["celsius"]))]
     pub default: Option<String>,
 }
 

@@ -17,12 +17,14 @@ pub const KEY_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 const LONGEST: usize = 255;
 
 /// Whether calls of a tool may or must carry a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Idempotency {
-    /// A key is not looked at.
+    /// A key is ignored.
     Off,
-    /// They may.
+    /// A call may carry a key.
     #[default]
     Optional,
     /// A call without one is refused.

@@ -53,7 +53,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Every kind, in the order of the README's table.
+    /// Every kind, in the order of the table in docs/reference/errors.md.
     pub const ALL: [Self; 22] = [
         Self::InvalidRequest,
         Self::Unauthenticated,

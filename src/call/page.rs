@@ -22,14 +22,16 @@ pub struct Page {
     pub limit: Option<usize>,
 }
 
-/// Who asks for the parts of a tool's long results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
+/// Which side requests further pages of a tool's long results.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Paging {
-    /// The program that makes the call, with `page`.
+    /// The client, with `page`.
     #[default]
     Caller,
-    /// The model, too: the schema that it sees has `detail_level`, `offset` and `limit`.
+    /// The model, too. The schema that a model sees has `detail_level`, `offset` and `limit`.
     Model,
     /// The model, and every answer is one of several pages: for tools that read what is there already.
     #[serde(rename(serialize = "model"), skip_deserializing)]

@@ -14,15 +14,17 @@ use super::json::JsonObject;
 use super::result::ToolResult;
 use super::units::LONGEST_TIME;
 
-/// What may safely be repeated, cached or replayed. The default is the careful one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+/// What a call changes. It decides what may be repeated, cached or replayed.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
     /// Changes nothing: may be cached, retried, cancelled.
     Read,
-    /// Changes something, but twice is as good as once: may be retried.
+    /// Changes something, and a second run changes nothing more: may be retried.
     Idempotent,
-    /// Changes something each time: never repeated by us.
+    /// Changes something each time: never repeated by the service.
     #[default]
     Write,
 }
@@ -44,7 +46,7 @@ impl Effect {
 }
 
 /// The span a usage limit counts in. Windows are fixed and start at UTC boundaries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Per {
     /// Sixty seconds.
@@ -57,7 +59,7 @@ pub enum Per {
     Month,
     /// One `run_id` of one caller. A guard against loops: the caller chooses the id.
     Run,
-    /// For ever, until an admin resets it.
+    /// No end, until an admin resets the count.
     Lifetime,
 }
 
@@ -106,31 +108,38 @@ impl Per {
 }
 
 /// Whose calls a limit counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum LimitScope {
-    /// Everybody's calls of the tool together.
+    /// The calls of all callers together.
     #[default]
     Tool,
-    /// Each caller's on its own.
+    /// The calls of each caller separately.
     Caller,
 }
 
 /// At most `calls` calls per window.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
-    /// How many.
+    /// Number of calls in one window.
+    #[schemars(extend("examples" = [100]))]
     pub calls: u64,
-    /// In what span.
+    /// The window. Windows are fixed and start at UTC boundaries.
+    #[schemars(extend("examples" = ["day"]))]
     pub per: Per,
-    /// Counted for whom.
+    /// Whose calls are counted together.
     #[serde(default)]
+    #[schemars(extend("examples" = ["caller"]))]
     pub scope: LimitScope,
 }
 
 /// Who shares a cached result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheScope {
     /// Each caller has its own entries.
@@ -252,12 +261,12 @@ impl Default for RetryPolicy {
 }
 
 /// What happens to a running call when its caller leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDisconnect {
-    /// It is stopped.
+    /// The call is cancelled.
     Cancel,
-    /// It runs to its end; the ledger has the result.
+    /// The call finishes, and the ledger has the result.
     Finish,
 }
 

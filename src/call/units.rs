@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 /// A duration such as `250ms`, `30s`, `5m`, `24h`, `30d`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Time(pub Duration);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(rename = "Duration", extend("pattern" = r"^\s*[0-9].*[a-zA-Z]\s*$"))]
+pub struct Time(#[schemars(with = "String")] pub Duration);
 
-/// A size such as `64KiB`, `1MiB`, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size(pub u64);
+/// A size in bytes such as `64KiB`, `1MiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(extend("pattern" = r"^\s*[0-9].*[a-zA-Z]\s*$"))]
+pub struct Size(#[schemars(with = "String")] pub u64);
 
 /// Longer than anything waits; clocks would overflow far beyond it.
 pub const LONGEST_TIME: Duration = Duration::from_secs(10 * 366 * 86_400);

@@ -67,6 +67,8 @@ pub(super) enum Command {
         #[arg(long, short)]
         manifest: Option<PathBuf>,
     },
+    /// Print the JSON Schema of the manifest, for editors.
+    Schema,
     /// Exit 0 when the service is ready: for images without a shell.
     Healthcheck {
         /// The server to ask.
@@ -88,9 +90,12 @@ impl Command {
             Self::Serve { .. } | Self::Tools { .. } | Self::Pin(_) => true,
             Self::Call(args) => args.runs_here(),
             Self::Openapi { manifest } => manifest.is_some(),
-            Self::Check(_) | Self::Usage { .. } | Self::Invocations(_) | Self::Backup(_) | Self::Healthcheck { .. } => {
-                false
-            }
+            Self::Check(_)
+            | Self::Usage { .. }
+            | Self::Invocations(_)
+            | Self::Backup(_)
+            | Self::Schema
+            | Self::Healthcheck { .. } => false,
         }
     }
 }

@@ -67,6 +67,10 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Env
         Command::Backup(args) => backup::backup(args, &environment).await,
         Command::Pin(args) => pin::pin(args, &environment).await,
         Command::Openapi { manifest } => openapi(manifest.as_deref(), &environment).await,
+        Command::Schema => {
+            print_json(&crate::manifest::schema());
+            Ok(())
+        }
         Command::Healthcheck { server, listen, live } => client::healthcheck(server, listen, live).await,
     };
     log.flush().await;

@@ -10,13 +10,13 @@ use super::{Ledger, Watch, sqlite};
 use crate::call::InvocationId;
 
 /// When an answer may leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// Charged and effectful calls after their commit, all others at once.
+    /// Answers of charged calls and of calls with an effect wait for their commit; other answers leave at once.
     #[default]
     Tiered,
-    /// Every call after its commit.
+    /// Every answer waits for its commit.
     Strict,
 }
 

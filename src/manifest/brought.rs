@@ -22,7 +22,8 @@ use crate::call::{EnvVar, Kind, NameError, Policy, ToolName};
 use crate::tools::{StandIn, Tool};
 
 /// Of the keys of a tool, those that a source's tool has beside its policy: the rest comes with the source.
-const OF_TOOLS: [&str; 7] = ["description", "aliases", "tags", "annotations", "result_as_answer", "paging", "context"];
+pub(super) const OF_TOOLS: [&str; 7] =
+    ["description", "aliases", "tags", "annotations", "result_as_answer", "paging", "context"];
 
 /// `context:` and `env:` of a source.
 #[derive(Default, Deserialize)]

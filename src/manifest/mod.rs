@@ -22,6 +22,7 @@ mod parameters;
 mod references;
 pub(crate) mod registered;
 mod rule;
+mod schema;
 mod sections;
 mod servers;
 mod source;
@@ -42,6 +43,7 @@ pub use references::{Process, Source};
 pub(crate) use references::{matching, read_file};
 pub use registered::{Defaults, read_registered};
 pub use rule::Rule;
+pub use schema::schema;
 pub use source::{DeclaredSource, SourceRules, ToolRules};
 pub(crate) use tool_lists::{Knowledge, ListEntry};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::brought::{Checks, Given, absolute};
@@ -16,7 +17,7 @@ use super::sections::PolicyEntry;
 use super::source::{DeclaredSource, SourceRules};
 use super::tool::ToolReader;
 use crate::call::units::Time;
-use crate::call::{JsonObject, Kind, NameError, ToolName};
+use crate::call::{EnvVar, JsonObject, Kind, NameError, ToolName};
 use crate::tools::SourceSettings;
 use crate::tools::python::{Interpreter, ModulePath, ModuleSettings};
 
@@ -28,24 +29,53 @@ const RUNS: [&str; 7] = ["module", "interpreter", "requirements", "object", "sha
 /// Keys that are read by themselves.
 const APART: [&str; 3] = ["tools", "context", "env"];
 
-#[derive(Default, Deserialize)]
+/// One entry of `python_modules:`: a Python file or module with tools.
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct ModuleEntry {
+pub(super) struct ModuleEntry {
+    /// A file (ends in `.py` or contains `/`), relative to the manifest, or a module to import.
+    #[schemars(extend("examples" = ["./trips.py"]))]
     module: Option<String>,
+    /// The Python program, 3.9 or newer. Either `interpreter` or `requirements`.
+    #[schemars(extend("examples" = ["./venv/bin/python"]), extend("default" = "python3"))]
     interpreter: Option<String>,
+    /// A requirements file. The service builds a virtual environment from it once.
+    #[schemars(extend("examples" = ["./requirements.txt"]))]
     requirements: Option<String>,
+    /// Worker processes for functions that are not `async`.
+    #[schemars(extend("examples" = [2]), extend("default" = 1))]
     workers: Option<usize>,
+    /// Text before the name of every tool.
+    #[schemars(extend("examples" = ["travel_"]))]
     prefix: String,
+    /// Names of the functions that become tools. Default: every decorated tool. Plain typed functions need this list.
+    #[schemars(extend("examples" = [["find_flights"]]))]
     functions: Option<Vec<String>>,
+    /// A class. Its methods are the tools, and each worker has one instance.
+    #[schemars(extend("examples" = ["DatabaseTools"]))]
     object: Option<String>,
+    /// Runs blocking and async methods of `object` in one process, on one instance.
+    #[schemars(extend("examples" = [true]))]
     share: bool,
+    /// Keyword arguments for the constructor of `object`.
+    #[schemars(extend("examples" = [serde_json::json!({"connection_string": "${env:DB_URL}"})]))]
     init: Option<JsonObject>,
+    /// Environment variables of the workers. They inherit no other.
+    #[schemars(extend("examples" = [serde_json::json!({"LANG": "C.UTF-8"})]))]
     environment: BTreeMap<String, String>,
+    /// Time for a worker to load the module.
+    #[schemars(extend("examples" = ["60s"]), extend("default" = "60s"))]
     start_timeout: Option<Time>,
-    /// Read tool by tool.
+    /// Policy of single tools, by the module's own name of a tool.
+    // Read tool by tool.
+    #[schemars(with = "BTreeMap<String, JsonObject>")]
     tools: Option<serde_json::Value>,
-    /// Read before references are replaced.
+    /// Fields of the request's `context` that the module's tools take.
+    // Read before references are replaced.
+    #[schemars(with = "Option<Vec<String>>", extend("examples" = [["tenant"]]))]
     context: Option<serde_json::Value>,
+    /// Environment variables that the module needs. The workers are given them.
+    #[schemars(with = "Vec<EnvVar>", extend("examples" = [serde_json::json!([{"name": "API_KEY"}])]))]
     env: Option<serde_json::Value>,
 }
 

@@ -1,132 +1,263 @@
 //! Everything in a manifest but its tools, as the file says it.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::call::units::{Size, Time};
 use crate::call::{CacheScope, Capture, Effect, EnvVar, Idempotency, Limit, OnDisconnect, Paging};
 use crate::ledger::Durability;
 
-/// `server:`
-#[derive(Debug, Default, Deserialize)]
+/// `server:`: the HTTP service.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Server {
+    /// Address and port to listen on. Port 0 takes a free port. `--listen` and `TOOLCRIB_LISTEN` take precedence.
+    #[schemars(extend("examples" = ["127.0.0.1:7411"]), extend("default" = "127.0.0.1:7411"))]
     pub(super) listen: Option<String>,
+    /// Largest request body.
+    #[schemars(extend("examples" = ["4MiB"]), extend("default" = "1MiB"))]
     pub(super) max_body: Option<Size>,
+    /// Calls of all tools that run at once.
+    #[schemars(extend("examples" = [256]), extend("default" = 256))]
     pub(super) max_in_flight: Option<usize>,
+    /// After SIGTERM, time in which new calls are still served, for a load balancer that learns late of the end.
+    #[schemars(extend("examples" = ["5s"]), extend("default" = "0s"))]
     pub(super) linger: Option<Time>,
+    /// After `linger`, time in which running calls may finish.
+    #[schemars(extend("examples" = ["20s"]), extend("default" = "20s"))]
     pub(super) drain: Option<Time>,
+    /// Values of the `Host` header that are accepted besides the listen address and loopback names.
+    #[schemars(extend("examples" = [["toolcrib"]]))]
     pub(super) allowed_hosts: Vec<String>,
+    /// Values of the `Origin` header that are accepted.
+    #[schemars(extend("examples" = [["https://app.example.com"]]))]
     pub(super) allowed_origins: Vec<String>,
+    /// Allows an address beyond loopback without `callers`: every client that reaches the port may use every tool.
+    #[schemars(extend("examples" = [true]))]
     pub(super) allow_open: bool,
 }
 
-/// `ledger:`
-#[derive(Default, Deserialize)]
+/// `ledger:`: the record of calls.
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Ledger {
+    /// The database file, relative to the manifest; without this key, a file in the working folder. `--ledger` and
+    /// `TOOLCRIB_LEDGER` take precedence.
+    #[schemars(extend("examples" = ["sqlite://toolcrib.db"]), extend("default" = "sqlite://toolcrib.db"))]
     pub(super) url: Option<String>,
+    /// When an answer may leave.
+    #[schemars(extend("examples" = ["tiered"]))]
     pub(super) durability: Durability,
+    /// What the ledger keeps of arguments and results.
+    #[schemars(extend("examples" = ["full"]), extend("default" = "full"))]
     pub(super) capture: Option<Capture>,
+    /// Secret of at least 16 bytes for the digests of `capture: digest`. Without it, digests differ after each start.
+    #[schemars(extend("examples" = ["${env:DIGEST_KEY}"]))]
     pub(super) digest_key: Option<String>,
+    /// Deletes calls that are older. Without it, all calls are kept.
+    #[schemars(extend("examples" = ["30d"]))]
     pub(super) retention: Option<Time>,
+    /// Upper bound of the file's size, at least 16 MiB. Without it, the file has no bound.
+    #[schemars(extend("examples" = ["2GiB"]))]
     pub(super) max_bytes: Option<Size>,
 }
 
-/// `cache:`
-#[derive(Debug, Default, Deserialize)]
+/// `cache:`: results in memory.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Cache {
+    /// Memory for cached results. The ledger holds those that do not fit.
+    #[schemars(extend("examples" = ["64MiB"]), extend("default" = "64MiB"))]
     pub(super) max_bytes: Option<Size>,
 }
 
-/// One of `callers:`
-#[derive(Deserialize)]
+/// One entry of `callers:`.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Caller {
+    /// Name of the caller in the ledger, in logs and in metrics.
+    #[schemars(extend("examples" = ["research-agent"]))]
     pub(super) name: String,
+    /// The caller's key, sent as `Authorization: Bearer KEY`. Either `key` or `key_sha256`.
+    #[schemars(extend("examples" = ["${env:RESEARCH_KEY}"]))]
     pub(super) key: Option<String>,
+    /// SHA-256 of the key in hexadecimal digits, so that the manifest does not hold the key.
+    #[schemars(extend("examples" = ["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]))]
     pub(super) key_sha256: Option<String>,
+    /// Tools that the caller may use; `*` stands for any characters. Without it, all tools.
     #[serde(default, deserialize_with = "said")]
+    #[schemars(extend("examples" = [["get_*", "word_count"]]))]
     pub(super) allow: Option<Vec<String>>,
+    /// Tools that the caller may not use. Takes precedence over `allow`.
     #[serde(default)]
+    #[schemars(extend("examples" = [["delete_*"]]))]
     pub(super) deny: Vec<String>,
+    /// Limits on all calls of this caller together.
     #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!([{"calls": 1000, "per": "day"}])]))]
     pub(super) limits: Vec<Limit>,
+    /// May see the calls of all callers and change tools while the service runs.
     #[serde(default)]
+    #[schemars(extend("examples" = [true]))]
     pub(super) admin: bool,
+    /// May read `GET /metrics`. An admin always may.
     #[serde(default)]
+    #[schemars(extend("examples" = [true]))]
     pub(super) metrics: bool,
 }
 
-/// Policy keys, in `defaults:` and in every tool.
-#[derive(Debug, Clone, Default, Deserialize)]
+/// Policy keys: in `defaults:`, in every tool, and below `tools:` of a source.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PolicyEntry {
+    /// What a call changes. It decides on retries, caching and cancellation.
+    #[schemars(extend("examples" = ["read"]), extend("default" = "write"))]
     pub(super) effect: Option<Effect>,
+    /// Time for one attempt.
+    #[schemars(extend("examples" = ["10s"]), extend("default" = "30s"))]
     pub(super) timeout: Option<Time>,
+    /// Time for the whole call, with waiting and all attempts. Without it, only `timeout` bounds a call.
+    #[schemars(extend("examples" = ["25s"]))]
     pub(super) deadline: Option<Time>,
+    /// Repeats failed attempts of tools whose `effect` is `read` or `idempotent`.
+    #[schemars(extend("examples" = [serde_json::json!({"attempts": 3})]))]
     pub(super) retry: Option<Retry>,
+    /// Usage limits. A call needs room in each of them.
+    #[schemars(extend("examples" = [serde_json::json!([{"calls": 100, "per": "day", "scope": "caller"}])]))]
     pub(super) limits: Option<Vec<Limit>>,
+    /// Keeps results of `effect: read`. Without it, nothing is cached.
+    #[schemars(extend("examples" = [serde_json::json!({"ttl": "5m"})]))]
     pub(super) cache: Option<CacheEntry>,
+    /// How many calls of the tool run and wait at once.
+    #[schemars(extend("examples" = [serde_json::json!({"max": 8})]))]
     pub(super) concurrency: Option<ConcurrencyEntry>,
+    /// What happens to a running call when its client disconnects. Default: a started write finishes, any other call is
+    /// cancelled.
+    #[schemars(extend("examples" = ["finish"]))]
     pub(super) on_disconnect: Option<OnDisconnect>,
+    /// Whether a call may or must carry an `Idempotency-Key`.
+    #[schemars(extend("examples" = ["required"]), extend("default" = "optional"))]
     pub(super) idempotency: Option<Idempotency>,
+    /// Allows the same call twice in a row within a run.
+    #[schemars(extend("examples" = [true]), extend("default" = false))]
     pub(super) repeatable: Option<bool>,
+    /// Refuses arguments of the wrong type instead of converting them, such as `"5"` for a number.
+    #[schemars(extend("examples" = [true]), extend("default" = false))]
     pub(super) strict: Option<bool>,
+    /// Whether the tool can be called. An admin's switch at run time takes precedence.
+    #[schemars(extend("examples" = [false]), extend("default" = true))]
     pub(super) enabled: Option<bool>,
+    /// What the ledger keeps of this tool's calls. Default: `ledger.capture`.
+    #[schemars(extend("examples" = ["digest"]))]
     pub(super) capture: Option<Capture>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// `retry:`
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Retry {
+    /// Attempts in all: 3 means at most two retries.
+    #[schemars(extend("examples" = [3]))]
     pub(super) attempts: u32,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+/// `cache:` of a tool.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CacheEntry {
+    /// How long a result may be served.
+    #[schemars(extend("examples" = ["5m"]))]
     pub(super) ttl: Time,
+    /// Which callers share a result.
     #[serde(default)]
+    #[schemars(extend("examples" = ["shared"]))]
     pub(super) scope: CacheScope,
+    /// Fields of the request's `context` that are part of the cache key. Default: the fields that the tool takes.
+    #[schemars(extend("examples" = [["tenant"]]))]
     pub(super) context: Option<Vec<String>>,
+    /// Expression over `args` and `result`. A result is kept only if the expression is true.
+    #[schemars(extend("examples" = ["result.temperature is defined"]))]
     pub(super) when: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+/// `concurrency:` of a tool.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ConcurrencyEntry {
+    /// Calls that run at once.
+    #[schemars(extend("examples" = [8]), extend("default" = 16))]
     pub(super) max: Option<usize>,
+    /// Calls that wait at once. A further call is refused.
+    #[schemars(extend("examples" = [32]), extend("default" = 64))]
     pub(super) queue: Option<usize>,
+    /// Longest time that a call waits.
+    #[schemars(extend("examples" = ["500ms"]), extend("default" = "1s"))]
     pub(super) wait: Option<Time>,
+    /// Of `max`, the calls of one caller. Without it, one caller may use all.
+    #[schemars(extend("examples" = [4]))]
     pub(super) per_caller: Option<usize>,
 }
 
 /// Definition keys of every tool.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DefinitionEntry {
+    /// What runs the tool: `native`, `command`, `http`, `sql` or `agent`.
+    #[schemars(extend("examples" = ["http"]))]
     pub(super) kind: Option<String>,
+    /// What the tool does and when a model should use it.
+    #[schemars(extend("examples" = ["Current weather for a city. Use for questions about weather now, not for forecasts."]))]
     pub(super) description: Option<String>,
+    /// Parameters in short form: each name with its JSON Schema. `required: false` makes a parameter optional. Either
+    /// `parameters` or `input_schema`.
+    #[schemars(
+        with = "Option<std::collections::BTreeMap<String, serde_json::Value>>",
+        extend("examples" = [serde_json::json!({"city": {"type": "string", "description": "City and country"}})]))]
     pub(super) parameters: Option<serde_json::Value>,
+    /// JSON Schema of the arguments, draft 2020-12 unless `$schema` names another draft. The root has `type: object`.
+    #[schemars(
+        with = "Option<crate::call::JsonObject>",
+        extend("examples" = [serde_json::json!({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})]))]
     pub(super) input_schema: Option<serde_json::Value>,
+    /// JSON Schema of `structured_content`. A result that does not match is a `bad_output` error.
+    #[schemars(with = "Option<crate::call::JsonObject>", extend("examples" = [serde_json::json!({"type": "object"})]))]
     pub(super) output_schema: Option<serde_json::Value>,
+    /// MCP annotations, such as `title`.
+    #[schemars(extend("examples" = [serde_json::json!({"title": "Weather"})]))]
     pub(super) annotations: Option<crate::call::JsonObject>,
+    /// Further names that the tool answers to.
+    #[schemars(extend("examples" = [["weather"]]))]
     pub(super) aliases: Vec<String>,
+    /// Words to filter `GET /tools` by.
+    #[schemars(extend("examples" = [["demo"]]))]
     pub(super) tags: Vec<String>,
+    /// Environment variables that the tool needs.
+    #[schemars(extend("examples" = [serde_json::json!([{"name": "WEATHER_KEY", "description": "Key for the weather API"}])]))]
     pub(super) env: Vec<EnvVar>,
+    /// Fields of the request's `context` that the tool takes.
+    #[schemars(extend("examples" = [["tenant"]]))]
     pub(super) context: Option<Vec<String>>,
+    /// Tells the agent to return the result as its answer.
+    #[schemars(extend("examples" = [true]), extend("default" = false))]
     pub(super) result_as_answer: Option<bool>,
+    /// Which side requests further pages of a long result.
+    #[schemars(extend("examples" = ["model"]), extend("default" = "caller"))]
     pub(super) paging: Option<Paging>,
 }
 
 /// A native tool's own keys.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct NativeEntry {
+    /// Name of the built-in or of the program's own function. Default: the tool's name.
     #[serde(rename = "use")]
+    #[schemars(extend("examples" = ["read_file"]))]
     pub(super) which: Option<String>,
+    /// Settings of the built-in.
+    #[schemars(extend("examples" = [serde_json::json!({"root": "./notes"})]))]
     pub(super) with: crate::call::JsonObject,
+    /// Working folder that the function is given, relative to the manifest.
+    #[schemars(extend("examples" = ["./notes"]))]
     pub(super) workdir: Option<std::path::PathBuf>,
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use reqwest::header::{HeaderName, HeaderValue};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
@@ -19,7 +20,7 @@ use super::sections::PolicyEntry;
 use super::source::{DeclaredSource, SourceRules};
 use super::tool::ToolReader;
 use crate::call::units::Time;
-use crate::call::{Kind, ToolName};
+use crate::call::{EnvVar, JsonObject, Kind, ToolName};
 use crate::similar;
 use crate::tools::SourceSettings;
 use crate::tools::mcp::{Mode, Reach, ServerSettings};
@@ -38,23 +39,58 @@ const OF_PROTOCOL: &str = "mcp-";
 /// Keys that are read by themselves.
 const APART: [&str; 3] = ["tools", "context", "env"];
 
-#[derive(Default, Deserialize)]
+/// One entry of `mcp_servers:`. Its tools are called `{server}_{tool}`.
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct ServerEntry {
+pub(super) struct ServerEntry {
+    /// Program and arguments of a server that speaks MCP on standard input and output. There is no shell. Either
+    /// `command` or `url`.
+    #[schemars(extend("examples" = [["npx", "-y", "some-mcp-server"]]))]
     command: Option<Vec<String>>,
+    /// Environment variables of the program, beside path, home, language, proxies and certificates of the service.
+    #[schemars(extend("examples" = [serde_json::json!({"TOKEN": "${env:TOKEN}"})]))]
     environment: Option<BTreeMap<String, String>>,
+    /// Address of a server that speaks MCP over streamable HTTP.
+    #[schemars(extend("examples" = ["https://mcp.example.com/mcp"]))]
     url: Option<String>,
+    /// Header fields of each request to `url`.
+    #[schemars(extend("examples" = [serde_json::json!({"authorization": "Bearer ${env:DOCS_TOKEN}"})]))]
     headers: Option<BTreeMap<String, String>>,
+    /// `persistent`: one connection for all calls. `on_demand`: one connection for each call.
+    #[schemars(with = "Option<ModeWord>", extend("examples" = ["on_demand"]), extend("default" = "persistent"))]
     mode: Option<String>,
+    /// The server's tools that are mounted; `*` stands for any characters. Default: all.
+    #[schemars(extend("examples" = [["get_*"]]))]
     include: Option<Vec<String>>,
+    /// The server's tools that are left out. Takes precedence over `include`.
+    #[schemars(extend("examples" = [["delete_*"]]))]
     exclude: Option<Vec<String>>,
+    /// Time for one attempt of each tool that has no `timeout` of its own.
+    #[schemars(extend("examples" = ["30s"]), extend("default" = "30s"))]
     timeout: Option<Time>,
+    /// Time to start, to connect and to list tools.
+    #[schemars(extend("examples" = ["60s"]), extend("default" = "60s"))]
     start_timeout: Option<Time>,
-    /// Read tool by tool.
+    /// Policy of single tools, by the server's own name of a tool.
+    // Read tool by tool.
+    #[schemars(with = "BTreeMap<String, JsonObject>")]
     tools: Option<serde_json::Value>,
-    /// Read before references are replaced.
+    /// Fields of the request's `context` that the server's tools take.
+    // Read before references are replaced.
+    #[schemars(with = "Option<Vec<String>>", extend("examples" = [["tenant"]]))]
     context: Option<serde_json::Value>,
+    /// Environment variables that the server needs. Its program is given them.
+    #[schemars(with = "Vec<EnvVar>", extend("examples" = [serde_json::json!([{"name": "TOKEN"}])]))]
     env: Option<serde_json::Value>,
+}
+
+/// The words of `mode:`, for the manifest's schema.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case", inline)]
+#[expect(dead_code, reason = "only its schema is used: `Checks::mode` reads the word and suggests the nearest one")]
+enum ModeWord {
+    Persistent,
+    OnDemand,
 }
 
 impl ToolReader<'_> {

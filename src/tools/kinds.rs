@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde_aux::serde_introspection::serde_introspect;
 use serde_json::Value;
@@ -41,6 +42,17 @@ pub fn keys(kind: Kind) -> &'static [&'static str] {
         Kind::Sql => serde_introspect::<sql::Config>(),
         Kind::Agent => serde_introspect::<agent::Config>(),
         Kind::Python | Kind::Mcp => &[],
+    }
+}
+
+/// The JSON Schema of the keys that an entry of this kind has beside those of every tool.
+pub fn schema(kind: Kind, generator: &mut SchemaGenerator) -> schemars::Schema {
+    match kind {
+        Kind::Command => command::Config::json_schema(generator),
+        Kind::Http => http::Config::json_schema(generator),
+        Kind::Sql => sql::Config::json_schema(generator),
+        Kind::Agent => agent::Config::json_schema(generator),
+        Kind::Native | Kind::Python | Kind::Mcp => schemars::Schema::default(),
     }
 }
 

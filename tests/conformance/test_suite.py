@@ -49,16 +49,16 @@ def test_over_standard_input_and_output(stdio, score, release, version):
     assert set(ends) == {0}
 
 
-def test_nothing_is_listed_that_the_suite_does_not_ask_for_and_the_scores_are_those_of_the_readme(scores):
+def test_nothing_is_listed_that_the_suite_does_not_ask_for_and_the_scores_are_those_of_the_page(scores):
     if len(scores) < len(HTTP) + len(STDIO):
         pytest.skip("only with all runs of the suite")
     missed = {transport: set().union(*(run.missed for other, run in scores if other == transport)) for transport in ("HTTP", "stdio")}
     assert NOT_MET.keys() - missed["HTTP"] == set()
     assert {check for check in NOT_MET_OVER_STDIO if not is_of_http(check)} - missed["stdio"] == set()
-    readme = (harness.REPO / "README.md").read_text()
+    page = (harness.REPO / "docs" / "explain" / "mcp-conformance.md").read_text()
     for transport, run in scores:
         met, scenarios, passed, checks = run.score()
         told = f"{met} of {scenarios} scenarios, {passed} of {checks} checks"
         if run.suite == HTTP[-1][0]:
-            assert [line for line in readme.splitlines() if line.startswith(f"| {run.version} |") and told in line], f"{run.version}: {told}"
+            assert [line for line in page.splitlines() if line.startswith(f"| {run.version} |") and told in line], f"{run.version}: {told}"
     assert all(reason.strip() for reason in NOT_MET_OVER_STDIO.values())

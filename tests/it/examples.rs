@@ -36,7 +36,6 @@ fn the_examples_leave_check_nothing_to_say() {
     let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
     let block = readme.split("```yaml\n").find(|block| block.starts_with("tools:")).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    std::fs::create_dir(folder.path().join("notes")).unwrap();
     let file = folder.path().join("toolcrib.yaml");
     std::fs::write(&file, block.split("```").next().unwrap()).unwrap();
     assert_eq!(said(&file), [""; 0]);

@@ -32,7 +32,7 @@ mod names; // which names find which tool
 mod openapi; // the committed document, and what is served to whom
 mod order; // members of objects stand as their author wrote them
 mod pages; // parts of long results, and what tools say as text
-mod problems; // every kind of failure, in README and over the wire
+mod problems; // every kind of failure, in the reference and over the wire
 mod refusals; // what is kept of refused calls
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs
@@ -42,6 +42,6 @@ mod servers; // MCP servers of the manifest: names, policies, hints, pins
 mod shares; // what one caller takes of a tool's concurrency
 mod sources; // tools that come out of something else, which may be late, down or different
 mod subcalls; // calls that tools make of other tools
-mod tidy; // ARCHITECTURE.md's invariants
+mod tidy; // the invariants of docs/dev/architecture.md
 mod trace; // whose trace goes on to whom
 mod variables; // what tools and sources declare that they read from the environment

@@ -175,7 +175,7 @@ async fn with_callers_only_who_may_reads_them_and_a_probe_still_needs_no_key() {
     assert_eq!(status(None).await, StatusCode::UNAUTHORIZED);
     assert_eq!(status(Some("agent-key-0123456789")).await, StatusCode::FORBIDDEN);
     assert_eq!(status(Some("scrape-key-0123456789")).await, StatusCode::OK);
-    // What README advises: a key that reads metrics and runs nothing.
+    // As docs/operate/metrics.md advises: a key that reads metrics and runs nothing.
     let (refused, _) = app.post_as("scrape-key-0123456789", "/tools/t/invoke", json!({"arguments": {}})).await;
     assert_eq!(refused, StatusCode::FORBIDDEN);
     let (refused, _) = app.post_as("scrape-key-0123456789", "/tools/t/disable", json!({})).await;
@@ -195,14 +195,14 @@ async fn with_callers_only_who_may_reads_them_and_a_probe_still_needs_no_key() {
 }
 
 #[tokio::test]
-async fn readmes_table_has_every_family() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+async fn the_page_lists_every_family() {
+    let page = include_str!("../../docs/operate/metrics.md");
     let app = TestApp::new([read("t").call(|_, _| async { Ok("yes") })]).await;
     app.invoke("t", json!({})).await;
     // The request before is counted by now.
     app.samples("").await;
     for line in app.samples("# TYPE toolcrib_").await {
         let family = line.split(' ').nth(2).unwrap();
-        assert!(readme.contains(&format!("`{family}`")), "README does not know {family}");
+        assert!(page.contains(&format!("`{family}`")), "the page lacks {family}");
     }
 }

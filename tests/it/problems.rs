@@ -7,10 +7,10 @@ use toolcrib::{Effect, Tool};
 use crate::support::{TestApp, request};
 
 #[test]
-fn every_kind_has_a_row_in_the_readme() {
-    let readme = include_str!("../../README.md");
+fn every_kind_has_a_row_in_the_reference() {
+    let page = include_str!("../../docs/reference/errors.md");
     for kind in ErrorKind::ALL {
-        assert!(readme.contains(&format!("| `{}` |", kind.as_str())), "{}", kind.as_str());
+        assert!(page.contains(&format!("| `{}` |", kind.as_str())), "{}", kind.as_str());
     }
 }
 

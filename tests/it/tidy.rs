@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md's invariants, held against the source.
+//! The invariants of docs/dev/architecture.md, held against the source.
 
 use std::path::{Path, PathBuf};
 

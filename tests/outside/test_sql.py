@@ -94,7 +94,7 @@ def serve(start, tmp_path):
 
 
 def test_the_manifest_of_the_documentation(serve, shop):
-    """One tool as the README shows it: rows, their JSON as text, the row in the ledger, the definition."""
+    """One tool as docs/tools/sql.md shows it: rows, their JSON as text, the row in the ledger, the definition."""
     crib = serve({"top_customers": sql(
         shop.url, "select name, year from customers where year = :year order by revenue desc limit 10",
         parameters={"year": {"type": "integer", "minimum": 2000, "description": "Year of the revenue"}}, effect="read")})

@@ -16,72 +16,89 @@ const MOST_TURNS: u32 = 100;
 const MOST_LEVELS: u32 = 8;
 
 /// The keys of the kind.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Which model, and where.
+    /// The model and its endpoint.
     pub model: ModelConfig,
     /// The system prompt.
     #[serde(default)]
+    #[schemars(extend("examples" = ["You are a careful mathematician."]))]
     pub system: Option<String>,
     /// The user's message, with `{{ name }}` placeholders. Default: `task` and `context`, else the arguments as JSON.
     #[serde(default)]
+    #[schemars(extend("examples" = ["Translate into {{ language }}: {{ text }}"]))]
     pub prompt: Option<String>,
-    /// Tools that it may use, by name; `*` stands for any characters. None unless named.
+    /// Tools of this service that the agent may use; `*` stands for any characters. Default: no tools.
     #[serde(default)]
+    #[schemars(extend("examples" = [["calculator"]]))]
     pub tools: Vec<String>,
-    /// Agents that its model may delegate work to and ask, by name.
+    /// Agents to which the model may delegate work, by name.
     #[serde(default)]
+    #[schemars(extend("examples" = [["researcher"]]))]
     pub coworkers: Vec<String>,
-    /// Requests to the model in one call. Default 8.
+    /// Requests to the model in one call, at most 100.
     #[serde(default)]
+    #[schemars(extend("examples" = [4]), extend("default" = 8))]
     pub max_turns: Option<u32>,
-    /// Levels of calls below this one. Default 3; an agent below another has no more than that one leaves it.
+    /// Levels of calls below a call of the agent, at most 8. An agent below another has at most what that one has left.
     #[serde(default)]
+    #[schemars(extend("examples" = [2]), extend("default" = 3))]
     pub depth: Option<u32>,
-    /// What one call may cost.
+    /// Bounds of what one call may cost.
     #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"tokens": 20000, "time": "60s"})]))]
     pub budget: Budget,
-    /// The tool's own key, which the model is told of.
+    /// The tool's own `output_schema`, which the model receives.
     #[serde(default)]
     pub output_schema: Option<Value>,
 }
 
 /// `model:`: an endpoint that speaks OpenAI Chat Completions.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// What `/chat/completions` is put behind. The operator's word: no address is out of reach.
+    /// Address of the API; the service appends `/chat/completions`. Private addresses are allowed here.
+    #[schemars(extend("examples" = ["http://127.0.0.1:11434/v1"]))]
     pub base_url: String,
-    /// The model's name there.
+    /// Name of the model.
+    #[schemars(extend("examples" = ["some-model"]))]
     pub name: String,
-    /// Sent as a bearer token.
+    /// Key of the API, sent as a bearer token.
     #[serde(default)]
+    #[schemars(extend("examples" = ["${env:MODEL_KEY}"]))]
     pub key: Option<String>,
-    /// Have the answer streamed.
+    /// Requests a streamed response, so that progress events carry its text.
     #[serde(default)]
+    #[schemars(extend("examples" = [true]))]
     pub stream: bool,
-    /// As in the API.
+    /// The API's `temperature`.
     #[serde(default)]
+    #[schemars(extend("examples" = [0]))]
     pub temperature: Option<f64>,
-    /// As in the API; where that wants `max_completion_tokens`, say so in `options`.
+    /// The API's `max_tokens`. For an API with `max_completion_tokens`, use `options`.
     #[serde(default)]
+    #[schemars(extend("examples" = [2000]))]
     pub max_tokens: Option<u64>,
-    /// Further header fields.
+    /// Further header fields of each request.
     #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"x-team": "support"})]))]
     pub headers: BTreeMap<String, String>,
-    /// Further fields of the request's body, as they are.
+    /// Further fields of each request's body.
     #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"max_completion_tokens": 2000})]))]
     pub options: JsonObject,
 }
 
 /// `budget:`.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Budget {
-    /// Tokens read and written, those of agents that it calls included. Counted after each answer of the model.
+    /// Input and output tokens, with those of agents that the agent calls. Counted after each response of the model.
+    #[schemars(extend("examples" = [20000]))]
     pub tokens: Option<u64>,
-    /// Time, before the call's own timeout and deadline.
+    /// Time for all turns together.
+    #[schemars(extend("examples" = ["60s"]))]
     pub time: Option<Time>,
 }
 

@@ -27,20 +27,24 @@ const DEFAULT_MOST: u64 = 5 << 20;
 const MOST: u64 = 20 << 20;
 
 /// `with:`.
-#[derive(serde::Deserialize)]
+#[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
-    /// The folder of files, seen from the manifest's. Without it no file is read.
+    /// Folder of the image files, relative to the manifest. Without it, no file is read.
     #[serde(default)]
+    #[schemars(extend("examples" = ["./notes"]))]
     root: Option<PathBuf>,
-    /// If there are any, the only hosts that may be asked.
+    /// The only hosts that may be reached. Default: all public hosts.
     #[serde(default)]
+    #[schemars(extend("examples" = [["example.com"]]))]
     allow_hosts: Vec<String>,
-    /// Private and loopback addresses may be reached; metadata addresses never.
+    /// Allows private and loopback addresses. Metadata addresses are never allowed.
     #[serde(default)]
+    #[schemars(extend("examples" = [true]))]
     allow_private: bool,
-    /// Largest picture. Default 5MiB, at most 20MiB.
+    /// Largest image, at most 20MiB.
     #[serde(default = "default_max_bytes")]
+    #[schemars(extend("examples" = ["2MiB"]), extend("default" = "5MiB"))]
     max_bytes: Size,
 }
 

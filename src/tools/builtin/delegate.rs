@@ -15,11 +15,12 @@ use crate::tools::{ConfigFault, Runner, Tool};
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// `with:`.
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
-    /// Agents that may be turned to, by name. Default: all that the caller may use.
+    /// Agents to which work may be delegated, by name. Default: all agents that the caller may use.
     #[serde(default)]
+    #[schemars(extend("examples" = [["researcher"]]))]
     coworkers: Option<Vec<String>>,
 }
 

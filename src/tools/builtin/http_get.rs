@@ -18,17 +18,20 @@ const DESCRIPTION: &str = "Fetches one http or https URL with a GET request and 
      networks, and long texts are cut.";
 
 /// `with:`.
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
-    /// If there are any, the only hosts that may be asked.
+    /// The only hosts that may be reached. Default: all public hosts.
     #[serde(default)]
+    #[schemars(extend("examples" = [["example.com"]]))]
     allow_hosts: Vec<String>,
-    /// Private and loopback addresses may be reached; metadata addresses never.
+    /// Allows private and loopback addresses. Metadata addresses are never allowed.
     #[serde(default)]
+    #[schemars(extend("examples" = [true]))]
     allow_private: bool,
-    /// Longest answer. Default 256KiB, at most 4MiB.
+    /// Longest response that is read, at most 4MiB.
     #[serde(default)]
+    #[schemars(extend("examples" = ["64KiB"]), extend("default" = "256KiB"))]
     max_bytes: Option<Size>,
 }
 

@@ -14,6 +14,7 @@ mod web;
 
 use std::path::Path;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -55,6 +56,16 @@ pub fn build(
         "read_result" => Some(settings(with).map(|none: NoSettings| read_result::tool(name, none))),
         _ => None,
     }
+}
+
+/// The JSON Schema of each built-in's settings (`with:`), for those that have any.
+pub fn settings_schemas(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 4] {
+    [
+        ("AddImageSettings", add_image::Config::json_schema(generator)),
+        ("DelegateSettings", delegate::Config::json_schema(generator)),
+        ("HttpGetSettings", http_get::Config::json_schema(generator)),
+        ("ReadFileSettings", read_file::Config::json_schema(generator)),
+    ]
 }
 
 /// For built-ins without settings.

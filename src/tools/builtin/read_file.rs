@@ -18,16 +18,19 @@ use crate::tools::{ConfigFault, Runner, Tool, media};
 const MOST: u64 = 4 << 20;
 
 /// The settings (`with:`).
-#[derive(serde::Deserialize)]
+#[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
-    /// The folder, seen from the manifest's.
+    /// Folder of the files, relative to the manifest.
+    #[schemars(extend("examples" = ["./notes"]))]
     root: PathBuf,
-    /// Most that one call answers.
+    /// Longest part of a file that one call returns, at most 4MiB.
     #[serde(default = "default_max_bytes")]
+    #[schemars(extend("examples" = ["64KiB"]), extend("default" = "256KiB"))]
     max_bytes: Size,
-    /// Patterns of files that are not read, in place of the default.
+    /// Patterns of files that are not read. Replaces the default list, which the tool's description shows.
     #[serde(default)]
+    #[schemars(extend("examples" = [["*.key", "private"]]))]
     deny: Option<Vec<String>>,
 }
 

@@ -24,28 +24,35 @@ const PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr
 const MOST_OUTPUT: u64 = 4 << 20;
 
 /// The keys of a `kind: command` tool that no other kind has.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Program and arguments; `{{ name }}` may stand as one whole argument.
+    /// Program and arguments. `{{ name }}` may stand as one whole item. There is no shell.
+    #[schemars(extend("examples" = [["/usr/bin/wc", "-w"]]))]
     pub command: Vec<String>,
-    /// Text for standard input; omitted: the arguments object as JSON.
+    /// Text for standard input. Default: the arguments as a JSON object.
     #[serde(default)]
+    #[schemars(extend("examples" = ["{{ text }}"]))]
     pub stdin: Option<String>,
-    /// What standard output holds.
+    /// Format of standard output.
     #[serde(default)]
+    #[schemars(extend("examples" = ["text"]), extend("default" = "auto"))]
     pub output: Output,
-    /// Folder to run in; omitted: the manifest's.
+    /// Working folder, relative to the manifest. Default: the manifest's folder.
     #[serde(default)]
+    #[schemars(extend("examples" = ["./notes"]))]
     pub workdir: Option<PathBuf>,
-    /// The environment of the program, beside declared fields of the caller's context.
+    /// Environment variables of the program. It inherits no other.
     #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"LANG": "C.UTF-8"})]))]
     pub environment: BTreeMap<String, String>,
-    /// Most that is kept of standard output.
+    /// Longest standard output that is kept, at most 4MiB.
+    #[schemars(extend("examples" = ["64KiB"]), extend("default" = "256KiB"))]
     #[serde(default = "default_max_output")]
     pub max_output: Size,
-    /// Not there yet; refused rather than ignored.
+    /// Reserved; refused rather than ignored.
     #[serde(default)]
+    #[schemars(skip)]
     pub sandbox: Option<Value>,
 }
 
@@ -57,10 +64,10 @@ fn default_max_output() -> Size {
 }
 
 /// What standard output holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Output {
-    /// JSON if it parses, else text.
+    /// JSON if the output parses as JSON, else text.
     #[default]
     Auto,
     /// JSON; anything else is a failure.

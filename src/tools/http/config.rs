@@ -11,60 +11,73 @@ use crate::tools::template::Template;
 use crate::tools::{BuildContext, ConfigFault, Placeholder};
 
 /// The keys of the kind.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// What is asked.
+    /// The request that a call sends.
     pub request: RequestConfig,
-    /// What becomes of the answer.
+    /// How the response becomes the result.
     #[serde(default)]
     pub response: ResponseConfig,
-    /// Longest answer that is read. Default 256KiB, at most 4MiB.
+    /// Longest response that is read, at most 4MiB.
     #[serde(default)]
+    #[schemars(extend("examples" = ["64KiB"]), extend("default" = "256KiB"))]
     pub max_output: Option<Size>,
 }
 
 /// `request:`. Texts may hold `{{ name }}` placeholders; at most one of `json`, `body` and `form` is there.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RequestConfig {
-    /// GET if nothing is said.
+    /// HTTP method.
     #[serde(default)]
+    #[schemars(extend("examples" = ["POST"]), extend("default" = "GET"))]
     pub method: Option<String>,
-    /// http or https. Placeholders in path and query; in the host only with `allow_hosts`.
+    /// URL, http or https. Placeholders may stand in path and query; in the host only with `allow_hosts`.
+    #[schemars(extend("examples" = ["https://api.example.com/v1/cities/{{ city }}/weather"]))]
     pub url: String,
     /// Query parameters. A lone placeholder without a value is left out, an array is repeated.
     #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"units": "{{ units }}"})]))]
     pub query: JsonObject,
     /// Header fields.
     #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"authorization": "Bearer ${env:WEATHER_KEY}"})]))]
     pub headers: BTreeMap<String, String>,
-    /// JSON body. A lone placeholder keeps its type.
+    /// JSON body. A lone placeholder keeps its type. At most one of `json`, `body` and `form`.
     #[serde(default, deserialize_with = "present")]
+    #[schemars(extend("examples" = [serde_json::json!({"ids": "{{ ids }}"})]))]
     pub json: Option<Value>,
     /// Text body.
     #[serde(default)]
+    #[schemars(extend("examples" = ["{{ text }}"]))]
     pub body: Option<String>,
     /// Form body (`application/x-www-form-urlencoded`), like `query`.
     #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"q": "{{ query }}"})]))]
     pub form: Option<JsonObject>,
-    /// The hosts that a host with a placeholder may turn out to be.
+    /// The hosts that a placeholder in the host may lead to.
     #[serde(default)]
+    #[schemars(extend("examples" = [["eu.example.com", "us.example.com"]]))]
     pub allow_hosts: Vec<String>,
-    /// Private and loopback addresses may be reached; metadata addresses never.
+    /// Allows private and loopback addresses. Metadata addresses are never allowed.
     #[serde(default)]
+    #[schemars(extend("examples" = [true]))]
     pub allow_private: bool,
 }
 
 /// `response:`.
-#[derive(Clone, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResponseConfig {
-    /// JSON Pointer to the part of the answer that is the result.
+    /// JSON Pointer to the part of the response that is the result. Default: the whole response.
     #[serde(default)]
+    #[schemars(extend("examples" = ["/current"]))]
     pub pick: Option<String>,
-    /// JSON Pointer to what, when it is there and not null, false or empty text, makes the answer a "no".
+    /// JSON Pointer to a value that marks an error. The result has `is_error: true` unless the value is absent, null, false or
+    /// an empty text.
     #[serde(default)]
+    #[schemars(extend("examples" = ["/error"]))]
     pub error_when: Option<String>,
 }
 

@@ -32,17 +32,21 @@ const MOST_OUTPUT: u64 = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The keys of a `kind: sql` tool that no other kind has.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// `sqlite://FILE`, relative to the manifest, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`.
+    #[schemars(extend("examples" = ["sqlite://shop.sqlite"]))]
     pub database: String,
-    /// One statement; `:name` stands for the argument of that name, `:context.field` for that field of the caller's context.
+    /// One statement. `:name` stands for the argument of that name, `:context.field` for that field of the request's context.
+    #[schemars(extend("examples" = ["select name from customers where id = :id"]))]
     pub statement: String,
-    /// Most rows of an answer; with more it is cut, and says so.
+    /// Most rows of a result, at most 100,000. A longer result is cut, and `meta.overflow` has the counts.
+    #[schemars(extend("examples" = [100]), extend("default" = 1000))]
     #[serde(default = "default_max_rows")]
     pub max_rows: usize,
-    /// Longest answer, in bytes of its rows as JSON; what is longer is cut, and says so.
+    /// Longest result, in bytes of its rows as JSON, at most 4MiB. A longer result is cut.
+    #[schemars(extend("examples" = ["64KiB"]), extend("default" = "256KiB"))]
     #[serde(default = "default_max_output")]
     pub max_output: Size,
 }

@@ -1,0 +1,242 @@
+//! The JSON Schema of a manifest, made from the types that decode one: editors complete keys with it, and the reference
+//! page is made from it.
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::brought::OF_TOOLS;
+use super::modules::ModuleEntry;
+use super::sections::{Cache, Caller, DefinitionEntry, Ledger, NativeEntry, PolicyEntry, Server};
+use super::servers::ServerEntry;
+use crate::call::{CallSettings, Kind};
+use crate::tools::{builtin, kinds};
+
+/// The schema, in JSON Schema 2020-12. `toolcrib check` finds more: a schema cannot know files, references and other tools.
+pub fn schema() -> Value {
+    let mut generator = SchemaSettings::draft2020_12().into_generator();
+    let policy = keys::<PolicyEntry>(&mut generator);
+    let definition = keys::<DefinitionEntry>(&mut generator);
+    let of_source = definition.only(&OF_TOOLS).and(&policy);
+    let mut of_kinds = Map::new();
+    for kind in kinds::OF_ENTRIES {
+        let own = match kind {
+            Kind::Native => keys::<NativeEntry>(&mut generator),
+            _ => Keys::of(kinds::schema(kind, &mut generator)),
+        };
+        let mut tool = definition.and(&policy).and(&own).object(&format!("A tool of kind `{}`.", kind.as_str()));
+        tool["properties"]["kind"] = json!({"description": "What runs the tool.", "const": kind.as_str()});
+        tool["required"] = own.required.iter().map(String::as_str).chain(["kind"]).collect();
+        of_kinds.insert(format!("{}Tool", capitalized(kind.as_str())), tool);
+    }
+    let tool = json!({"oneOf": of_kinds.keys().map(|name| reference(name)).collect::<Vec<_>>()});
+    let mut properties = Map::new();
+    let mut section = |name: &str, mut schema: Value, description: &str| {
+        schema["description"] = description.into();
+        properties.insert(name.into(), schema);
+    };
+    section("server", generator.subschema_for::<Server>().to_value(), "The HTTP service.");
+    section("ledger", generator.subschema_for::<Ledger>().to_value(), "The record of calls.");
+    section("cache", generator.subschema_for::<Cache>().to_value(), "Results in memory.");
+    section("calls", generator.subschema_for::<CallSettings>().to_value(), "`POST /calls`, and how names are matched.");
+    let callers = generator.subschema_for::<Vec<Caller>>().to_value();
+    section(
+        "callers",
+        callers,
+        "Clients with keys. Without callers, only loopback clients are served, and all are trusted.",
+    );
+    let include = generator.subschema_for::<Vec<String>>().to_value();
+    section(
+        "include",
+        include,
+        "Further files with `tools`, `python_modules` and `mcp_servers`; `*` stands for any characters.",
+    );
+    section("defaults", policy.object(""), "Policy of every tool that has no such key of its own.");
+    section("tools", json!({"type": "object", "additionalProperties": tool}), "Tools by name.");
+    let modules = generator.subschema_for::<ModuleEntry>().to_value();
+    section(
+        "python_modules",
+        json!({"type": "object", "additionalProperties": modules}),
+        "Python files and modules by name.",
+    );
+    let servers = generator.subschema_for::<ServerEntry>().to_value();
+    section("mcp_servers", json!({"type": "object", "additionalProperties": servers}), "MCP servers by name.");
+
+    let mut definitions = Map::new();
+    for (name, schema) in builtin::settings_schemas(&mut generator) {
+        definitions.insert(name.into(), schema.to_value());
+    }
+    definitions.extend(generator.take_definitions(true));
+    for source in ["ModuleEntry", "ServerEntry"] {
+        definitions[source]["properties"]["tools"]["additionalProperties"] = reference("SourceTool");
+    }
+    definitions.extend(of_kinds);
+    definitions.insert("SourceTool".into(), of_source.object("Policy and description of a tool that a source brings."));
+    let mut schema = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Toolcrib manifest",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+        "$defs": definitions,
+    });
+    drop_empty_defaults(&mut schema);
+    schema
+}
+
+/// The keys of one settings type.
+#[derive(Default)]
+struct Keys {
+    properties: Map<String, Value>,
+    required: Vec<String>,
+}
+
+fn keys<T: JsonSchema>(generator: &mut SchemaGenerator) -> Keys {
+    Keys::of(T::json_schema(generator))
+}
+
+impl Keys {
+    fn of(schema: schemars::Schema) -> Self {
+        let mut schema = schema.to_value();
+        let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        let required = required.collect();
+        let properties = match schema["properties"].take() {
+            Value::Object(properties) => properties,
+            _ => Map::new(),
+        };
+        Self { properties, required }
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        let properties = self.properties.iter().chain(&other.properties);
+        Self {
+            properties: properties.map(|(key, schema)| (key.clone(), schema.clone())).collect(),
+            required: [self.required.as_slice(), &other.required].concat(),
+        }
+    }
+
+    fn only(&self, names: &[&str]) -> Self {
+        let mut properties = self.properties.clone();
+        properties.retain(|key, _| names.contains(&key.as_str()));
+        Self { properties, required: Vec::new() }
+    }
+
+    fn object(&self, description: &str) -> Value {
+        let mut schema = json!({"type": "object", "properties": self.properties, "additionalProperties": false});
+        if !description.is_empty() {
+            schema["description"] = description.into();
+        }
+        schema
+    }
+}
+
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/$defs/{name}")})
+}
+
+fn capitalized(word: &str) -> String {
+    let (first, rest) = word.split_at(1);
+    format!("{}{rest}", first.to_ascii_uppercase())
+}
+
+/// An absent list is an empty one, so its default tells the reader nothing.
+fn drop_empty_defaults(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            let is_empty = |value: &Value| match value {
+                Value::Null => true,
+                Value::String(text) => text.is_empty(),
+                Value::Array(items) => items.is_empty(),
+                Value::Object(fields) => fields.is_empty() || fields.values().all(Value::is_null),
+                Value::Bool(_) | Value::Number(_) => false,
+            };
+            if map.get("default").is_some_and(is_empty) {
+                map.shift_remove("default");
+            }
+            map.values_mut().for_each(drop_empty_defaults);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_empty_defaults),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_valid(manifest: &str) -> Result<(), String> {
+        let node = crate::manifest::node::Node::parse(std::path::Path::new("test.yaml"), manifest).expect("YAML");
+        let validator = jsonschema::validator_for(&schema()).expect("a schema");
+        validator.validate(&node.to_json()).map_err(|error| format!("{}: {error}", error.instance_path()))
+    }
+
+    #[test]
+    fn takes_the_example_with_every_key() {
+        assert_eq!(is_valid(include_str!("../../examples/toolcrib.yaml")), Ok(()));
+    }
+
+    #[test]
+    fn refuses_unknown_keys() {
+        for manifest in [
+            "serve: {}",
+            "server: {listn: x}",
+            "tools: {a: {kind: http, descripton: x, request: {url: 'https://example.com'}}}",
+            "tools: {a: {kind: htp}}",
+            "mcp_servers: {a: {url: 'https://example.com', tools: {b: {kind: http}}}}",
+        ] {
+            assert!(is_valid(manifest).is_err(), "{manifest}");
+        }
+    }
+
+    /// The default of each key that has one, as a manifest has them.
+    fn defaults(properties: &Value) -> Value {
+        let defaults = properties.as_object().into_iter().flatten();
+        defaults.filter_map(|(key, property)| Some((key.clone(), property.get("default")?.clone()))).collect()
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_code() {
+        let schema = schema();
+        let of = |name: &str| defaults(&schema["$defs"][name]["properties"]);
+        let mut policy = defaults(&schema["properties"]["defaults"]["properties"]);
+        policy["concurrency"] = of("ConcurrencyEntry");
+        let tool = json!({"kind": "native", "use": "calculator"});
+        // Written out, these two also set the folder of the file and the policy of each tool.
+        let written = json!({"url": crate::manifest::DEFAULT_LEDGER, "capture": "full"});
+        let absent = json!({"ledger": written, "tools": {"a": tool}});
+        let mut all = json!({"defaults": policy, "tools": {"a": tool}});
+        for (section, name) in
+            [("server", "Server"), ("ledger", "Ledger"), ("cache", "Cache"), ("calls", "CallSettings")]
+        {
+            all[section] = of(name);
+        }
+        let [absent, all] = [absent, all].map(|manifest| {
+            let read = crate::manifest::testing::read(&manifest.to_string()).expect("a manifest");
+            let policy = read.tools.iter().map(|tool| tool.policy.clone()).collect::<Vec<_>>();
+            format!("{:?}", (read.server, read.listen, read.ledger, read.capture, read.cache_bytes, read.calls, policy))
+        });
+        assert_eq!(all, absent);
+    }
+
+    /// Each key's own example stands in a place where it is decoded.
+    #[test]
+    fn examples_fit_their_keys() {
+        let schema = schema();
+        let mut count = 0;
+        let mut check = |at: &str, property: &Value| {
+            let mut property = property.clone();
+            property["$defs"] = schema["$defs"].clone();
+            let validator = jsonschema::validator_for(&property).expect("a schema");
+            for example in property["examples"].as_array().into_iter().flatten() {
+                assert!(validator.is_valid(example), "{at}: {example}");
+                count += 1;
+            }
+        };
+        for (name, definition) in schema["$defs"].as_object().expect("definitions") {
+            for (key, property) in definition["properties"].as_object().into_iter().flatten() {
+                check(&format!("{name}.{key}"), property);
+            }
+        }
+        assert!(count > 100, "{count}");
+    }
+}

@@ -1,0 +1,178 @@
+"""Runs the blocks of README and the book as a reader would: from top to bottom, in one folder for each page.
+
+The first word of a block's info string is its language; options follow after commas. CONTRIBUTING.md has the table of options.
+A block that is not run has `norun=REASON`.
+"""
+
+import ast
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+import yaml
+
+from answers import differences, short, text_matches
+from pages import BINARY, REPO, blocks, markdown_pages
+
+PAGES = [page for page in markdown_pages() if any(blocks(page))]
+PORT = "7411"
+# For text only: error messages, diagrams, and files that other programs read.
+TEXT = {"", "text", "sql", "toml", "html", "dockerfile", "http", "ini"}
+
+
+class Page:
+    """A page's folder, its service and what its last command printed."""
+
+    def __init__(self, folder, scratch):
+        self.folder, self.scratch = folder, scratch
+        self.service, self.port, self.printed = None, PORT, None
+        programs = scratch / "bin"
+        programs.mkdir()
+        (programs / "toolcrib").symlink_to(BINARY)
+        (programs / "python").symlink_to(sys.executable)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TOOLCRIB_")}
+        self.environment = {**kept, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(scratch), "PYTHONDONTWRITEBYTECODE": "1",
+                            "TOOLCRIB_LISTEN": "127.0.0.1:0", "RUST_BACKTRACE": "0"}
+
+    def here(self, text):
+        """The text with this page's own port, and with the program for the command that builds it first."""
+        return text.replace(f":{PORT}", f":{self.port}").replace("cargo run --release -- ", "toolcrib ")
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def run(self, block, command):
+        done = subprocess.run(command, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=120)
+        expected = int(block.options.get("exit", 0))
+        assert done.returncode == expected, f"{block.where}: exit {done.returncode}, expected {expected}\n{done.stdout}\n{done.stderr}"
+        self.printed = done.stdout.replace(f":{self.port}", f":{PORT}")
+
+    def serve(self, block):
+        self.stop()
+        text = block.text.replace(f":{PORT}", ":0").replace("cargo run --release -- ", "toolcrib ")
+        with open(self.scratch / "service.log", "ab") as log:
+            self.service = subprocess.Popen(["bash", "-euo", "pipefail", "-c", text], cwd=self.folder, env=self.environment,
+                                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+        for line in self.service.stdout:
+            if found := re.search(r"listening on http://\S+:(\d+)", line):
+                self.port = found.group(1)
+                return
+        pytest.fail(f"{block.where}: the service did not start\n{(self.scratch / 'service.log').read_text()}")
+
+    def stop(self):
+        if self.service:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.service.pid, signal.SIGTERM)
+            self.service.wait(40)
+            self.service.stdout.close()
+            self.service, self.port = None, PORT
+
+    # ---- manifests ----
+
+    def check(self, block, text):
+        """`toolcrib check` of a manifest, in a copy of the page's folder."""
+        references = set(re.findall(r"\$\{env:([A-Za-z_]\w*)", text))
+        environment = {**self.environment, **{name: example_value(name) for name in references}}
+        with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
+            folder = pathlib.Path(folder) / "page"
+            shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("*.db*"))
+            for at, path in enumerate(sorted(set(re.findall(r"\$\{file:(/[^}]+)\}", text)))):
+                (folder / f"secret-{at}").write_text("a-secret-of-the-test\n")
+                text = text.replace(f"${{file:{path}}}", f"${{file:{folder}/secret-{at}}}")
+            (folder / "checked.yaml").write_text(text, encoding="utf-8")
+            done = subprocess.run([BINARY, "check", "--manifest", "checked.yaml"], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, f"{block.where}: toolcrib check: exit {done.returncode}\n{done.stdout}{done.stderr}"
+
+    # ---- answers ----
+
+    def compare_json(self, block):
+        try:
+            shown = json.loads(block.text)
+        except ValueError as error:
+            pytest.fail(f"{block.where}: not JSON: {error}")
+        if self.printed is None:
+            return
+        try:
+            seen = json.loads(self.printed)
+        except ValueError:
+            pytest.fail(f"{block.where}: the command before it printed no JSON: {short(self.printed)}")
+        found = list(differences(shown, seen))
+        assert not found, f"{block.where}: differs from the answer:\n" + "\n".join(found) + f"\n{self.printed}"
+
+    def compare_text(self, block):
+        assert self.printed is not None, f"{block.where}: no command before it"
+        assert text_matches(block.text, self.printed), f"{block.where}: the page shows\n{block.text}\nthe command printed\n{self.printed}"
+
+
+def example_value(name):
+    """A value that `check` takes for a variable of this name."""
+    if re.search(r"DATABASE|POSTGRES|PG", name):
+        return "postgres://reader:example@127.0.0.1/example"
+    return "http://127.0.0.1:9/example" if name.endswith("URL") else f"example-value-of-{name.lower()}"
+
+
+def play(page, block):
+    language, options = block.language, block.options
+    printed, page.printed = page.printed, None  # an answer follows its command directly
+    if "norun" in options:
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", options["norun"]), f"{block.where}: norun needs a reason, such as norun=needs-docker"
+        if language == "yaml":
+            list(yaml.safe_load_all(block.text))
+    elif language == "yaml":
+        text = block.text
+        if "tool" in options:
+            text = "tools:\n  example:\n" + "".join(f"    {line}\n" if line else "\n" for line in text.splitlines())
+        page.check(block, text)
+        if "file" in options:
+            page.write(options["file"], page.here(block.text))
+    elif language == "json":
+        page.printed = printed
+        page.compare_json(block)
+        if "file" in options:
+            page.write(options["file"], block.text)
+    elif language == "sh":
+        page.serve(block) if "serve" in options else page.run(block, ["bash", "-euo", "pipefail", "-c", page.here(block.text)])
+    elif language == "python":
+        compile(block.text, block.where, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        if "file" in options:
+            page.write(options["file"], page.here(block.text))
+        if "run" in options:
+            page.run(block, [sys.executable, "-c", page.here(block.text)])
+    elif language == "javascript":
+        name = options.get("file") or "block.mjs"
+        page.write(name, page.here(block.text))
+        if shutil.which("node"):
+            page.run(block, ["node", "--check", name])
+            page.printed = None
+    elif language == "text" and "output" in options:
+        page.printed = printed
+        page.compare_text(block)
+    elif language in TEXT:
+        if "file" in options:
+            page.write(options["file"], page.here(block.text))
+    elif language != "rust":  # rustdoc compiles these: see test_pages.py
+        pytest.fail(f"{block.where}: no test knows the language {language!r}")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO)))
+def test_blocks_run_as_shown(path, tmp_path):
+    folder = tmp_path / "page"
+    folder.mkdir()
+    page = Page(folder, tmp_path)
+    try:
+        for block in blocks(path):
+            play(page, block)
+    finally:
+        page.stop()
