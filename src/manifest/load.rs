@@ -294,7 +294,7 @@ impl Loader<'_> {
     fn resolve(&mut self, node: &mut Node, under: &str, base: &Path) {
         let secrets = std::mem::take(&mut self.secrets);
         let mut references = References::new(self.source, base, secrets);
-        references.resolve(node, under, &mut self.findings, false);
+        references.resolve(node, under, &mut self.findings);
         self.secrets = references.secrets;
     }
 

@@ -11,6 +11,7 @@ use super::decode::{Findings, fields, join};
 use super::finding::Finding;
 use super::node::Node;
 use super::parameters;
+use super::reference_places::Owner;
 use super::references::{Source, explain, refuse};
 use super::rule::Rule;
 use super::sections::{DefinitionEntry, NativeEntry, PolicyEntry};
@@ -23,7 +24,7 @@ use crate::call::{
 };
 use crate::expression;
 use crate::schema::{PageFields, Schema, SchemaFault};
-use crate::tools::{BuildContext, Clients, ConfigFault, Databases, Tool, builtin, kinds};
+use crate::tools::{BuildContext, Clients, ConfigFault, Databases, Tool, builtin, kinds, literal};
 
 /// Reads tools of one file.
 pub(super) struct ToolReader<'a> {
@@ -81,7 +82,7 @@ impl ToolReader<'_> {
             }
             Origin::Manifest | Origin::Program => {
                 let Variables { values, declared } = self.variables(&said.env, written, &under);
-                (values, self.resolve(&mut node, &under, true, declared))
+                (values, self.resolve(&mut node, &under, Owner::Tool, declared))
             }
         };
         let tool = self.make(Entry { name, kind, said, policy, env, written, node, under: &under });
@@ -109,7 +110,8 @@ impl ToolReader<'_> {
         tool.origin = self.origin;
         tool.settings.env = env;
         tool.settings.implementation = Some(written.filtered(|key| kinds::keys(kind).contains(&key)).to_json());
-        let replaced = node.filtered(|key| kinds::keys(kind).contains(&key)).to_json();
+        let mut replaced = node.filtered(|key| kinds::keys(kind).contains(&key)).to_json();
+        literal::plain_json(&mut replaced);
         let env: BTreeMap<&String, &String> = tool.settings.env.iter().collect();
         tool.settings.generation =
             digest([canonical(&replaced).as_slice(), &serde_json::to_vec(&env).unwrap_or_default()]);

@@ -10,6 +10,7 @@ mod config;
 mod health;
 pub mod http;
 pub mod kinds;
+pub(crate) mod literal;
 pub mod mcp;
 mod media;
 pub mod native;

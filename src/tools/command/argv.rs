@@ -88,7 +88,7 @@ fn item(text: &str, dashes: bool, context: &BuildContext<'_>, path: &[&str]) -> 
                 Err(ConfigFault::error(path, message))
             }
             None if text.contains('\0') => Err(ConfigFault::error(path, "an argument holds no NUL character")),
-            None => Ok(Item::Literal(text.to_owned())),
+            None => Ok(Item::Literal(template.literal().unwrap_or_default().to_owned())),
         };
     };
     if let Placeholder::Argument(name) = placeholder

@@ -203,7 +203,9 @@ fn headers(config: BTreeMap<String, String>, notes: &mut Notebook<'_>) -> Vec<(H
         if template.parts().iter().any(plain) {
             // Not shown: it may be a secret.
             notes.error(&path, "the value holds something else than visible ASCII, perhaps a line end");
-        } else if !template.is_literal() {
+        } else if let Some(text) = template.literal() {
+            headers.extend(header_value(text).map(|value| (name, Field::Fixed(value))));
+        } else {
             headers.push((name, Field::Filled(template)));
         } else if let Some(value) = header_value(&text) {
             headers.push((name, Field::Fixed(value)));

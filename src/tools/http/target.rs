@@ -179,7 +179,7 @@ impl Base {
             Err(error) => Err(error.to_string()),
         };
         let template = notes.part(host)?;
-        if template.is_literal() {
+        if let Some(host) = template.literal() {
             if !config.allow_hosts.is_empty() {
                 notes.warning(&["request", "allow_hosts"], "has no effect: the URL's host holds no placeholder");
             }
