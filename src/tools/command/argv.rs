@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 
+use super::variables::text_bytes;
 use crate::tools::template::plain_text;
 use crate::tools::{BuildContext, ConfigFault, Fault, Placeholder, Values};
 
@@ -58,6 +59,42 @@ impl Argv {
             Item::Value { placeholder, .. } => values.get(placeholder).map(plain_text).unwrap_or_default(),
         };
         self.0.iter().map(render).collect()
+    }
+
+    /// Bytes of the items that are the same in each call, and `each` for every item of the command line.
+    pub(super) fn fixed_bytes(&self, each: usize) -> usize {
+        let bytes = |item: &Item| match item {
+            Item::Literal(text) => text.len() + each,
+            Item::Value { .. } => each,
+        };
+        // The program is an item too.
+        self.0.iter().map(bytes).sum::<usize>() + each
+    }
+
+    /// Bytes of the items that are arguments, and of those that are fields of the context.
+    pub(super) fn value_bytes(&self, values: Values<'_>) -> (usize, usize) {
+        let (mut arguments, mut fields) = (0, 0);
+        for placeholder in self.placeholders() {
+            let bytes = values.get(placeholder).map_or(0, text_bytes);
+            match placeholder {
+                Placeholder::Argument(_) => arguments += bytes,
+                Placeholder::Context(_) => fields += bytes,
+            }
+        }
+        (arguments, fields)
+    }
+
+    /// The argument whose item is the longest.
+    pub(super) fn longest_argument(&self, values: Values<'_>) -> Option<&Placeholder> {
+        let arguments = self.placeholders().filter(|placeholder| matches!(placeholder, Placeholder::Argument(_)));
+        arguments.max_by_key(|placeholder| values.get(placeholder).map_or(0, text_bytes))
+    }
+
+    fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
+        self.0.iter().filter_map(|item| match item {
+            Item::Value { placeholder, .. } => Some(placeholder),
+            Item::Literal(_) => None,
+        })
     }
 
     /// Why these values cannot stand in argv.
