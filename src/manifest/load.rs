@@ -304,6 +304,10 @@ impl Loader<'_> {
             let message = "a key that cannot be guessed is needed: 16 bytes or more";
             self.findings.error(root, &key("digest_key"), "", message);
         }
+        if section.url.as_deref().is_some_and(ledger::is_in_memory) {
+            let message = "there is no ledger in memory: name a file, sqlite://FILE, or leave the key out";
+            self.findings.error(root, &key("url"), "", message);
+        }
         if section.retention.is_some_and(|keep| keep.0.is_zero()) {
             self.findings.error(root, &key("retention"), "", "at least some time is needed: leave it out to keep all");
         }
