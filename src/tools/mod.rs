@@ -78,6 +78,11 @@ pub trait Runner: Send + Sync + 'static {
         false
     }
 
+    /// Whether it is told which agent makes a call, so that its results may depend on that.
+    fn sees_agent(&self) -> bool {
+        self.takes_context()
+    }
+
     /// Whether fields of the caller's `context` that the tool declares can reach it.
     fn takes_fields(&self) -> bool {
         self.takes_context()
