@@ -34,7 +34,7 @@ mod variables;
 
 use std::net::SocketAddr;
 
-pub use check::{Checked, check};
+pub use check::{Checked, DeclaredVariable, check};
 pub use finding::{Finding, Place, Severity};
 pub(crate) use itself::mounted;
 pub use load::load;
