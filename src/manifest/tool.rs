@@ -23,6 +23,7 @@ use crate::call::{
     ToolName,
 };
 use crate::expression;
+use crate::printable;
 use crate::schema::{PageFields, Schema, SchemaFault};
 use crate::tools::{BuildContext, Clients, ConfigFault, Databases, Tool, builtin, kinds, literal};
 
@@ -337,12 +338,18 @@ impl ToolReader<'_> {
         if node.get("output_schema").is_some() {
             definition.output_schema = self.output_schema(node, under);
         }
-        if let Some(Value::String(text)) = node.get("description").map(Node::to_json) {
-            if text.trim().is_empty() {
+        let described = node.get("description").map(Node::to_json);
+        let text = match &described {
+            Some(Value::String(text)) => Some(text.as_str()),
+            Some(Value::Null) => Some(""),
+            _ => None,
+        };
+        if let Some(text) = text {
+            if printable::is_blank(text) {
                 let message = "the description is empty: say what the tool does and when to use it";
                 self.findings.error(node, &["description".into()], under, message);
             }
-            definition.description = text;
+            text.clone_into(&mut definition.description);
         } else if definition.description.is_empty() {
             let message =
                 "no description: a model cannot know when to use this tool; say what it does and when to use it";

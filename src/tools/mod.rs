@@ -9,6 +9,7 @@ pub mod command;
 mod config;
 mod health;
 pub mod http;
+pub(crate) mod introductions;
 pub mod kinds;
 pub(crate) mod literal;
 pub mod mcp;
