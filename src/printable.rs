@@ -56,6 +56,14 @@ fn is_invisible(character: char) -> bool {
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
+/// Whether a reader sees nothing of the text: it is empty, or all of it is white space, control characters and characters without
+/// a shape.
+pub fn is_blank(text: &str) -> bool {
+    // The fillers and the empty Braille pattern count as letters and signs, and show nothing.
+    let filler = |c| matches!(c, '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}');
+    text.chars().all(|c| c.is_whitespace() || c.is_control() || is_invisible(c) || filler(c))
+}
+
 /// Cleans a text in its place.
 pub fn string(words: &mut String) {
     if let Cow::Owned(clean) = text(words) {

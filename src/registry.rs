@@ -27,7 +27,7 @@ pub use crate::seats::{Group, LeftOut, Seated};
 use crate::stack::Shared;
 use crate::stored::Shelves;
 use crate::subcalls::Others;
-use crate::tools::agent::coworkers::introduce;
+use crate::tools::introductions::Introductions;
 use crate::tools::{BuildError, Tool};
 
 /// The tools of one service.
@@ -37,12 +37,21 @@ pub struct Registry {
     /// The variables that tools which are added later may name.
     environment: Environment,
     current: Arc<ArcSwap<Catalog>>,
-    /// Tools that the program added after the start; held while the current catalog is replaced.
-    added: Mutex<Vec<Tool>>,
+    /// What the program added after the start; held while the current catalog is replaced.
+    added: Mutex<Added>,
     /// So that ledger and memory say the same of switches and registered tools.
     deciding: tokio::sync::Mutex<()>,
     /// Told whenever what can be called may have changed.
     changes: watch::Sender<()>,
+}
+
+/// See [`Registry::register`].
+#[derive(Default)]
+struct Added {
+    /// Tools that the program added after the start.
+    tools: Vec<Tool>,
+    /// Who can be named in descriptions of tools that hand work on.
+    introductions: Introductions,
 }
 
 /// Tools that may be registered at run time. Each is built anew at every start and reload.
@@ -146,7 +155,7 @@ impl Registry {
         self.changes.send_replace(());
     }
 
-    fn added(&self) -> MutexGuard<'_, Vec<Tool>> {
+    fn added(&self) -> MutexGuard<'_, Added> {
         self.added.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,7 +168,8 @@ impl Registry {
         Ok(switches.into_iter().map(|Switch { tool, enabled }| (tool, enabled)).collect())
     }
 
-    /// Adds a tool of the program: compiles its schemas, builds its stack.
+    /// Adds a tool of the program: compiles its schemas, builds its stack. If it is an agent, the tools that hand work to agents name
+    /// it in their descriptions from then on.
     ///
     /// # Errors
     /// [`BuildError`]: a name that is taken, a schema that cannot be used, a variable that is missing.
@@ -167,10 +177,21 @@ impl Registry {
         let tool = tool.with_variables(&self.environment)?;
         self.shared.redactor.learn(tool.secrets());
         let mut added = self.added();
-        let mut next = Catalog::clone(&self.current.load());
-        let entry = next.build(tool.clone(), &self.bench(&self.current.load(), &HashMap::new()))?;
+        let current = self.catalog();
+        let mut next = Catalog::clone(&current);
+        let mut introductions = added.introductions.clone();
+        let (described, others) = introductions.add(&tool, |agent, to| current.covers(agent, to));
+        let entry = next.build(described, &self.bench(&current, &HashMap::new()))?;
         next.insert(entry)?;
-        added.push(tool);
+        for tool in others {
+            // What an admin switched stays switched.
+            let switches = current.get(tool.name()).map(|entry| (tool.name().to_owned(), entry.is_enabled()));
+            next.remove(tool.name());
+            let entry = next.build(tool, &self.bench(&current, &switches.into_iter().collect()))?;
+            next.insert(entry)?;
+        }
+        added.tools.push(tool);
+        added.introductions = introductions;
         self.serve(next);
         Ok(())
     }
@@ -187,14 +208,15 @@ impl Registry {
         let registry = self.clone();
         let work = move || -> Result<Replaced, ChangeError> {
             let World { callers, calls, tools, groups, registered } = world;
-            let added = registry.added();
+            let mut added = registry.added();
             let before = registry.catalog();
             let bench = registry.bench(&before, &switches);
             let mut next = Catalog::new(callers, calls);
             let brought = groups.iter().flat_map(|group| group.choices.iter().flatten().chain(&group.otherwise));
-            next.announce(tools.iter().chain(added.iter()).chain(brought).chain(&registered));
-            let mut tools: Vec<Tool> = tools.into_iter().chain(added.iter().cloned()).collect();
-            introduce(&mut tools, |agent, to| next.covers(agent, to));
+            next.announce(tools.iter().chain(&added.tools).chain(brought).chain(&registered));
+            let mut tools: Vec<Tool> = tools.into_iter().chain(added.tools.iter().cloned()).collect();
+            let introductions = Introductions::of(&tools);
+            introductions.introduce(&mut tools, |agent, to| next.covers(agent, to));
             for tool in tools {
                 let entry = next.build(tool, &bench)?;
                 next.insert(entry)?;
@@ -212,6 +234,7 @@ impl Registry {
             }
             seats.seat_last(&mut seated, &mut next, &bench);
             registry.serve(next);
+            added.introductions = introductions;
             Ok(Replaced { seated, aside })
         };
         // Compiling the schemas of many tools takes a while; calls go on meanwhile.

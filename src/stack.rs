@@ -114,13 +114,14 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
     let secret = (withholds || rules.schema.has_write_only()).then(|| digest_key.clone());
     // What must not be on record must not be in the ledger's stored results either, nor as a plain hash in their keys.
     let cache = if withholds || rules.schema.has_write_only() { &cache.in_memory() } else { cache };
+    let sees_agent = runner.sees_agent();
     let shelf = Shelf::of(cache, &policy, &*runner, &name, generation);
     let metrics = metrics.tool(&name, policy.cache.is_some());
     let told = Told { log: call_log.clone(), metrics: metrics.clone() };
     let output = output_schema.map(|schema| OutputCheck::new(schema, validations.clone()));
 
     let view = ViewLayer::new(paging, &rules, output.clone(), !withholds);
-    let pages = || PageShelf::new(cache, &name, generation, view.longest());
+    let pages = || PageShelf::new(cache, &name, generation, view.longest(), sees_agent);
 
     let stack = ServiceBuilder::new()
         // The part of a long result that was asked for; everything below knows only whole ones.

@@ -43,6 +43,6 @@ impl StoredResults for Shelves {
             Err(CallError::InvalidArguments(violations)) => return Err(NotStored::Unfit(violations)),
             Err(_) => return Err(NotStored::Nothing),
         };
-        shelf.find(caller, &fitting.arguments, &asking.context).await.ok_or(NotStored::Nothing)
+        shelf.find(caller, asking.agent(), &fitting.arguments, &asking.context).await.ok_or(NotStored::Nothing)
     }
 }

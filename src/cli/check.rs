@@ -7,9 +7,11 @@ use serde::Serialize;
 
 use super::arguments::{MANIFEST, ManifestArg};
 use super::{Failure, print};
-use crate::call::{EnvVar, Kind};
+use crate::call::Kind;
 use crate::environment::Environment;
-use crate::manifest::{self, Checked, Finding, Manifest, Place, Process, Rule, Severity, Source as _};
+use crate::manifest::{
+    self, Checked, DeclaredVariable, Finding, Manifest, Place, Process, Rule, Severity, Source as _,
+};
 
 /// How findings are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -88,6 +90,8 @@ enum VariableState {
     Default,
     /// Nowhere: it is optional, and absent.
     Unset,
+    /// Nowhere, and the service does not start without it.
+    Missing,
 }
 
 impl VariableState {
@@ -96,6 +100,7 @@ impl VariableState {
             Self::Set => "set",
             Self::Default => "not set, has a default",
             Self::Unset => "not set, optional",
+            Self::Missing => "not set, required",
         }
     }
 }
@@ -115,7 +120,7 @@ pub(super) fn check(args: &CheckArgs, environment: &Environment) -> Result<(), F
     let path = path.as_deref().unwrap_or(Path::new(MANIFEST));
     let worst = if args.strict { Severity::Warning } else { Severity::Error };
     let ok = checked.findings.iter().all(|finding| finding.severity > worst);
-    let variables = variables(&checked.manifest, &Process::new(environment));
+    let variables = variables(&checked.variables, &Process::new(environment));
     match args.format {
         CheckFormat::Json => {
             let document = document(path, &checked, variables, ok);
@@ -139,18 +144,16 @@ fn no_manifest() -> Checked {
     let place = Place { file: Path::new(MANIFEST).into(), line: 1, column: 1 };
     let message = format!("there is no manifest to check: name one with --manifest, or write {MANIFEST}");
     let findings = vec![Finding::error(place, "", message).rule(Rule::Unreadable)];
-    Checked { findings, manifest: Manifest::default() }
+    Checked { findings, manifest: Manifest::default(), variables: Vec::new() }
 }
 
 fn text(path: &Path, checked: &Checked, variables: &[Variable<'_>], ok: bool) -> String {
     let plural = |many: usize, one: &str| format!("{many} {one}{}", if many == 1 { "" } else { "s" });
     let count = |severity, one: &str| plural(checked.count(severity), one);
     let mut lines: Vec<String> = checked.findings.iter().map(ToString::to_string).collect();
-    if ok {
-        for Variable { tool, source, name, state, .. } in variables {
-            let whose = tool.or(*source).unwrap_or_default();
-            lines.push(format!("{whose}: environment variable {name}: {}", state.words()));
-        }
+    for Variable { tool, source, name, state, .. } in variables {
+        let whose = tool.or(*source).unwrap_or_default();
+        lines.push(format!("{whose}: environment variable {name}: {}", state.words()));
     }
     let found = format!("{}, {}", count(Severity::Warning, "warning"), count(Severity::Hint, "hint"));
     lines.push(if ok {
@@ -201,22 +204,17 @@ fn sources_of(manifest: &Manifest, kind: Kind) -> usize {
     manifest.sources.iter().filter(|source| source.settings.kind() == kind).count()
 }
 
-fn variables<'a>(manifest: &'a Manifest, environment: &Process) -> Vec<Variable<'a>> {
-    let variable = |tool, source, var: &'a EnvVar| {
-        let state = match (environment.env(&var.name), &var.default) {
-            (Some(_), _) => VariableState::Set,
-            (None, Some(_)) => VariableState::Default,
-            (None, None) => VariableState::Unset,
+fn variables<'a>(declared: &'a [DeclaredVariable], environment: &Process) -> Vec<Variable<'a>> {
+    let view = |declared: &'a DeclaredVariable| {
+        let DeclaredVariable { tool, source, variable } = declared;
+        let state = match environment.env(&variable.name) {
+            Some(_) => VariableState::Set,
+            None if variable.default.is_some() => VariableState::Default,
+            None if variable.required => VariableState::Missing,
+            None => VariableState::Unset,
         };
-        Variable { tool, source, name: &var.name, set: matches!(state, VariableState::Set), state }
+        let set = matches!(state, VariableState::Set);
+        Variable { tool: tool.as_deref(), source: source.as_deref(), name: &variable.name, set, state }
     };
-    let of_tools = manifest.tools.iter().flat_map(|tool| {
-        let vars = tool.definition.env.iter();
-        vars.map(move |var| variable(Some(tool.name()), None, var))
-    });
-    let of_sources = manifest.sources.iter().flat_map(|source| {
-        let vars = source.rules.env.iter();
-        vars.map(move |var| variable(None, Some(source.name()), var))
-    });
-    of_tools.chain(of_sources).collect()
+    declared.iter().map(view).collect()
 }

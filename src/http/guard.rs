@@ -30,7 +30,12 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// The local end of a connection, put on each request by the accept loop.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LocalAddress(pub SocketAddr);
+pub(super) struct LocalAddress {
+    /// Where the connection arrived.
+    pub at: SocketAddr,
+    /// The service listens on all addresses (`0.0.0.0` or `[::]`).
+    pub is_everywhere: bool,
+}
 
 /// Names that are answered.
 #[derive(Clone)]
@@ -48,7 +53,7 @@ impl Guard {
     }
 
     /// Whether `Host` names this service: a name of loopback, its own address and port, or an allowed name.
-    fn knows_host(&self, authority: &Authority, local: Option<SocketAddr>) -> bool {
+    fn knows_host(&self, authority: &Authority, local: Option<LocalAddress>) -> bool {
         let host = authority.host().to_lowercase();
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let whole = authority.as_str().to_lowercase();
@@ -60,6 +65,12 @@ impl Guard {
         if matches!(bare, "localhost" | "127.0.0.1" | "::1") {
             return true;
         }
+        // Who reads the listen address may well type it, and systems connect that to this machine. A page's own name is never an
+        // address, so this lets no page in that 127.0.0.1 would not: a page that was loaded from elsewhere has another `Origin`.
+        if local.is_some_and(|local| local.is_everywhere) && matches!(bare, "0.0.0.0" | "::") {
+            return true;
+        }
+        let local = local.map(|local| local.at);
         let port_fits = match (authority.port_u16(), local) {
             (Some(port), Some(local)) => port == local.port(),
             (None, Some(local)) => local.port() == 80,
@@ -78,7 +89,7 @@ impl Guard {
             return Err(ApiError::LargeHeader(HEADER_BYTES));
         }
         let refuse = |what: &str| Err(ApiError::Forbidden(what.to_owned()));
-        let local = request.extensions().get::<LocalAddress>().map(|local| local.0);
+        let local = request.extensions().get::<LocalAddress>().copied();
         let headers = request.headers();
         let mut hosts = headers.get_all(HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else { return refuse("exactly one Host is needed") };
@@ -147,15 +158,34 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
 mod tests {
     use super::*;
 
+    fn local(address: &str) -> Option<LocalAddress> {
+        address.parse().ok().map(|at| LocalAddress { at, is_everywhere: false })
+    }
+
+    #[test]
+    fn unspecified_address_passes_where_it_listens() {
+        let guard = Guard::new(&ServerSettings::default());
+        let knows = |host: &str, is_everywhere| {
+            let at = "127.0.0.1:7411".parse().unwrap();
+            guard.knows_host(&host.parse().unwrap(), Some(LocalAddress { at, is_everywhere }))
+        };
+        for host in ["0.0.0.0:7411", "0.0.0.0", "0.0.0.0:8080", "[::]:7411"] {
+            assert!(knows(host, true) && !knows(host, false), "{host}");
+        }
+        for other in ["0.0.0.0.x.test", "0.0.0.1", "0", "[::2]"] {
+            assert!(!knows(other, true), "{other}");
+        }
+    }
+
     #[test]
     fn loopback_names_pass_with_any_port() {
         let guard = Guard::new(&ServerSettings::default());
         for local in ["127.0.0.1:7411", "[::1]:7411", "10.0.0.7:7411", "[fd00::7]:7411"] {
             for host in ["localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:8080", "[::1]", "[::1]:1"] {
-                assert!(guard.knows_host(&host.parse().unwrap(), local.parse().ok()), "{host} at {local}");
+                assert!(guard.knows_host(&host.parse().unwrap(), self::local(local)), "{host} at {local}");
             }
             for other in ["localhost.x.test", "x.localhost", "127.0.0.1.x.test:7411", "x.test:7411", "0.0.0.0:7411"] {
-                assert!(!guard.knows_host(&other.parse().unwrap(), local.parse().ok()), "{other} at {local}");
+                assert!(!guard.knows_host(&other.parse().unwrap(), self::local(local)), "{other} at {local}");
             }
         }
     }
@@ -164,7 +194,7 @@ mod tests {
     #[test]
     fn its_address_needs_its_port() {
         let guard = Guard::new(&ServerSettings::default());
-        let knows = |host: &str, local: &str| guard.knows_host(&host.parse().unwrap(), local.parse().ok());
+        let knows = |host: &str, local: &str| guard.knows_host(&host.parse().unwrap(), self::local(local));
         assert!(knows("10.0.0.7:7411", "10.0.0.7:7411") && knows("127.0.0.2:7411", "127.0.0.2:7411"));
         for other in ["10.0.0.7:7412", "10.0.0.7", "10.0.0.8:7411", "127.0.0.2:7411"] {
             assert!(!knows(other, "10.0.0.7:7411"), "{other}");

@@ -277,7 +277,12 @@ pub(super) async fn validate(
     let entry = resolve_allowed(&catalog, &name, &caller)?;
     let request = reserved.read(|| InvokeRequest::read(body)).await?;
     match entry.rules.fit_shown(request.arguments, &request.context, None).await {
-        Ok(fitting) => Ok(Json(Validated { valid: true, arguments: fitting.arguments, coercions: fitting.coercions })),
+        Ok(fitting) => Ok(Json(Validated {
+            valid: true,
+            arguments: fitting.arguments,
+            coercions: fitting.coercions,
+            page: fitting.page,
+        })),
         Err(error) => Err(ApiError::Call { failure: Failure::from(&error), invocation: None }),
     }
 }

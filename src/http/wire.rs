@@ -418,6 +418,9 @@ pub(super) struct Validated {
     pub arguments: JsonObject,
     /// What would be converted.
     pub coercions: Vec<Coercion>,
+    /// The page that the arguments of a tool with `paging: model` ask for; such arguments never reach the tool.
+    #[schema(required)]
+    pub page: Option<Page>,
 }
 
 /// One call in the ledger.

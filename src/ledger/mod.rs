@@ -18,7 +18,9 @@ mod watch;
 
 pub use end::{End, Unreadable};
 pub use engine::{Held, Ledger};
-pub use open::{Durability, Error, SMALLEST, Settings, folder, open, open_temporary, open_to_read, open_watched};
+pub use open::{
+    Durability, Error, SMALLEST, Settings, folder, is_in_memory, open, open_temporary, open_to_read, open_watched,
+};
 pub use record::{
     AttemptRow, Found, LISTED_ARGUMENTS, Query, Registered, Reservation, ReserveError, Row, State, StoredResult,
     Switch, UsageRow,

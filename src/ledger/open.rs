@@ -46,6 +46,11 @@ pub enum Error {
     /// Not a URL that we can open.
     #[error("ledger {0}: write sqlite://FILE")]
     Url(String),
+    /// In memory.
+    #[error(
+        "ledger {0}: there is no ledger in memory; name a file, sqlite://FILE, such as one in a temporary folder, or leave the URL out"
+    )]
+    InMemory(String),
     /// An engine of a later release.
     #[error("ledger {0}: postgres is not built yet; write sqlite://FILE")]
     NotBuilt(String),
@@ -163,10 +168,22 @@ fn sqlite_file(settings: &Settings) -> Result<PathBuf, Error> {
         // Not shown in full: it may hold a password.
         return Err(Error::NotBuilt("postgres://…".into()));
     }
+    if is_in_memory(&settings.url) {
+        return Err(Error::InMemory(settings.url.clone()));
+    }
     match settings.url.strip_prefix("sqlite://").filter(|file| !file.is_empty()) {
         Some(file) => Ok(settings.base.join(file)),
         None => Err(Error::Url(settings.url.clone())),
     }
+}
+
+/// Whether a URL means SQLite's database in memory, as SQLite and its clients write it
+/// (<https://www.sqlite.org/inmemorydb.html>). As a file's name it would only surprise.
+pub fn is_in_memory(url: &str) -> bool {
+    let name = url.strip_prefix("sqlite:").unwrap_or(url).trim_start_matches('/');
+    let name = name.strip_prefix("file:").unwrap_or(name);
+    let (file, query) = name.split_once('?').unwrap_or((name, ""));
+    file == ":memory:" || query.split('&').any(|part| part == "mode=memory" || part == "vfs=memdb")
 }
 
 #[cfg(test)]
@@ -181,5 +198,22 @@ mod tests {
         assert_eq!(of("sqlite:///var/test.db", "/data"), Some("/var".into()));
         assert_eq!(of("sqlite://test.db", ""), std::env::current_dir().ok());
         assert_eq!(of("mysql://test.db", "/data"), None);
+    }
+
+    #[test]
+    fn a_ledger_in_memory_is_refused() {
+        for url in [
+            "sqlite://:memory:",
+            "sqlite::memory:",
+            "sqlite:///:memory:",
+            "sqlite://file::memory:?cache=shared",
+            "sqlite://x?mode=memory",
+        ] {
+            let found = sqlite_file(&Settings { url: url.into(), ..settings() });
+            assert!(matches!(found, Err(Error::InMemory(_))), "{url}: {found:?}");
+        }
+        for url in ["sqlite://memory.db", "sqlite://x/memory?", "sqlite://:memory:x"] {
+            assert!(!is_in_memory(url), "{url}");
+        }
     }
 }

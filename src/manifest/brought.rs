@@ -11,6 +11,7 @@ use super::context::keep_apart;
 use super::decode::{Findings, fields, join};
 use super::load::WrittenTool;
 use super::node::{Key, Node};
+use super::reference_places::Owner;
 use super::references::{Declared, LeftOut, References};
 use super::sections::{DefinitionEntry, PolicyEntry};
 use super::source::{SourceRules, ToolRules};
@@ -40,12 +41,12 @@ impl ToolReader<'_> {
         &mut self,
         node: &mut Node,
         under: &str,
-        tool: bool,
+        owner: Owner,
         declared: HashMap<String, Declared>,
     ) -> Vec<LeftOut> {
         let secrets = std::mem::take(self.secrets);
-        let mut references = References { declared, ..References::new(self.source, self.base, secrets) };
-        references.resolve(node, under, self.findings, tool);
+        let mut references = References { declared, owner, ..References::new(self.source, self.base, secrets) };
+        references.resolve(node, under, self.findings);
         *self.secrets = references.secrets;
         references.left_out
     }
@@ -105,7 +106,7 @@ impl ToolReader<'_> {
         let known: Vec<&str> = [fields::<PolicyEntry>(), &OF_TOOLS].concat();
         self.findings.unknown_keys(written, under, &known);
         let mut node = written.filtered(|key| known.contains(&key));
-        self.resolve(&mut node, under, true, HashMap::new());
+        self.resolve(&mut node, under, Owner::Tool, HashMap::new());
         let mut said: DefinitionEntry = self.part(&node, under, &OF_TOOLS).unwrap_or_default();
         let context = self.context_fields(said.context.take(), &node, under).or_else(|| context.cloned());
         let policy: PolicyEntry = self.part(&node, under, fields::<PolicyEntry>()).unwrap_or_default();
@@ -150,6 +151,20 @@ impl ToolReader<'_> {
         let context = self.context_fields(said.context, written, under);
         let variables = self.variables(&said.env, written, under);
         Given { context, env: said.env, variables }
+    }
+}
+
+impl ToolReader<'_> {
+    /// Warns where `environment:` of a source sets a variable that its `env:` declares, unless to that variable's own value.
+    pub(super) fn warn_of_overridden(&mut self, env: &[EnvVar], written: &Node, under: &str) {
+        let Some(environment) = written.get("environment") else { return };
+        for EnvVar { name, .. } in env {
+            let is_copy = |value: &Node| value.to_json() == format!("${{env:{name}}}");
+            if environment.get(name).is_some_and(|value| !is_copy(value)) {
+                let message = "goes before the variable of this name that `env` declares, which is not used: leave one of them out";
+                self.findings.warning(written, &["environment".to_owned(), name.clone()], under, message);
+            }
+        }
     }
 }
 

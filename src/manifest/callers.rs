@@ -56,7 +56,7 @@ pub(super) fn read(
         let mut item = written.clone();
         let before = findings.0.len();
         let mut references = References::new(source, base, std::mem::take(secrets));
-        references.resolve(&mut item, &under, findings, false);
+        references.resolve(&mut item, &under, findings);
         *secrets = references.secrets;
         let Some(said) = findings.decode::<Caller>(&item, &under) else { continue };
         // A reference that leads nowhere has been reported, and stands in the place of the key.

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::finding::{Finding, Severity};
-use super::load::{self, Host, Loaded};
+use super::load::{self, Host, Loaded, Written};
+use super::node::{Data, Node};
 use super::references::Source;
 use super::{Manifest, lint};
+use crate::call::EnvVar;
 use crate::tools::Tool;
 
 /// A manifest, looked at closely.
@@ -15,6 +17,18 @@ pub struct Checked {
     pub findings: Vec<Finding>,
     /// What the manifest comes to, as far as it could be read.
     pub manifest: Manifest,
+    /// The variables that tools and sources declare, those that cannot be used included.
+    pub variables: Vec<DeclaredVariable>,
+}
+
+/// A variable that a tool or a source of tools declares.
+pub struct DeclaredVariable {
+    /// The tool; `None` if a source declares it.
+    pub tool: Option<String>,
+    /// The Python module or MCP server; `None` if a tool declares it.
+    pub source: Option<String>,
+    /// What is declared.
+    pub variable: EnvVar,
 }
 
 impl Checked {
@@ -39,5 +53,34 @@ pub fn check(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) 
         let odd = (finding.severity != Severity::Error).then(|| (place.file.clone(), place.line, place.column));
         (finding.severity, odd)
     });
-    Checked { findings, manifest }
+    Checked { findings, manifest, variables: variables(&written) }
+}
+
+fn variables(written: &Written) -> Vec<DeclaredVariable> {
+    let of_tools = written.tools.iter().flat_map(|written| {
+        let variables = match &written.tool {
+            Some(tool) => tool.definition.env.clone(),
+            None => declared(&written.entry),
+        };
+        let tool = Some(written.key.text.clone());
+        variables.into_iter().map(move |variable| DeclaredVariable { tool: tool.clone(), source: None, variable })
+    });
+    let of_sources = written.sources.iter().flat_map(|written| {
+        let source = Some(written.name.clone());
+        let variables = declared(&written.entry);
+        variables.into_iter().map(move |variable| DeclaredVariable { tool: None, source: source.clone(), variable })
+    });
+    of_tools.chain(of_sources).collect()
+}
+
+/// `env:` of an entry, as far as it can be read. Its faults are among the findings.
+fn declared(entry: &Node) -> Vec<EnvVar> {
+    let Some(Node { data: Data::List(items), .. }) = entry.get("env") else { return Vec::new() };
+    let mut variables: Vec<EnvVar> = Vec::new();
+    for variable in items.iter().filter_map(|item| serde_json::from_value::<EnvVar>(item.to_json()).ok()) {
+        if !variable.name.is_empty() && variables.iter().all(|other| other.name != variable.name) {
+            variables.push(variable);
+        }
+    }
+    variables
 }

@@ -294,7 +294,7 @@ impl Loader<'_> {
     fn resolve(&mut self, node: &mut Node, under: &str, base: &Path) {
         let secrets = std::mem::take(&mut self.secrets);
         let mut references = References::new(self.source, base, secrets);
-        references.resolve(node, under, &mut self.findings, false);
+        references.resolve(node, under, &mut self.findings);
         self.secrets = references.secrets;
     }
 
@@ -303,6 +303,10 @@ impl Loader<'_> {
         if section.digest_key.as_deref().is_some_and(|secret| DigestKey::from_secret(secret).is_none()) {
             let message = "a key that cannot be guessed is needed: 16 bytes or more";
             self.findings.error(root, &key("digest_key"), "", message);
+        }
+        if section.url.as_deref().is_some_and(ledger::is_in_memory) {
+            let message = "there is no ledger in memory: name a file, sqlite://FILE, or leave the key out";
+            self.findings.error(root, &key("url"), "", message);
         }
         if section.retention.is_some_and(|keep| keep.0.is_zero()) {
             self.findings.error(root, &key("retention"), "", "at least some time is needed: leave it out to keep all");

@@ -1,6 +1,6 @@
 //! The YAML file that declares tools, callers and settings.
 //!
-//! `node.rs` reads YAML with places, `references.rs` brings in secrets, `decode.rs` holds what is written against the
+//! `node.rs` reads YAML with places, `references.rs` brings in secrets (`reference_places.rs`: where their text would be read as a template), `decode.rs` holds what is written against the
 //! types in `sections.rs`, `tool.rs` makes tools of entries, `modules.rs` and `servers.rs` sources of tools (`brought.rs`: what both say of these; `lock.rs`: what was approved of servers; `clashes.rs`: names that they could both have; `itself.rs`: a server that is the service), `callers.rs` who may call, `tool_lists.rs` lists of tools that name none, `variables.rs` and `context.rs` what tools and sources declare that they are given. As many faults as possible are found in one go, each
 //! with its place and what would be right. `lint/` looks at what can be used for what is hardly meant so.
 
@@ -19,6 +19,7 @@ mod lock;
 mod modules;
 mod node;
 mod parameters;
+mod reference_places;
 mod references;
 pub(crate) mod registered;
 mod rule;
@@ -34,7 +35,7 @@ mod variables;
 
 use std::net::SocketAddr;
 
-pub use check::{Checked, check};
+pub use check::{Checked, DeclaredVariable, check};
 pub use finding::{Finding, Place, Severity};
 pub(crate) use itself::mounted;
 pub use load::load;

@@ -12,6 +12,7 @@ use super::context::keep_apart;
 use super::decode::{fields, join};
 use super::load::WrittenTool;
 use super::node::Node;
+use super::reference_places::Owner;
 use super::references::explain;
 use super::sections::PolicyEntry;
 use super::source::{DeclaredSource, SourceRules};
@@ -96,8 +97,9 @@ impl ToolReader<'_> {
         let known = fields::<ModuleEntry>();
         self.findings.unknown_keys(written, &under, known);
         let given = self.given(written, &under);
+        self.warn_of_overridden(&given.env, written, &under);
         let mut node = written.filtered(|key| known.contains(&key) && !APART.contains(&key));
-        let left_out = self.resolve(&mut node, &under, false, given.variables.declared.clone());
+        let left_out = self.resolve(&mut node, &under, Owner::Source, given.variables.declared.clone());
         let said: ModuleEntry = self.findings.decode_keys(&node, &under).unwrap_or_default();
 
         let (prefix, context, env) = (said.prefix.clone(), given.context.clone(), given.env.clone());

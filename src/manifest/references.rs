@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::decode::{Findings, join};
 use super::finding::{Finding, Place, Severity};
 use super::node::{Data, Node};
+use super::reference_places::{AbsentItem, Owner, Reading};
 use super::rule::Rule;
 use crate::environment::Environment;
 
@@ -107,6 +108,8 @@ pub(super) enum Declared {
     Default(String),
     /// Nothing, and what refers to it is left out.
     Absent,
+    /// Nothing, which is an error that was reported where the variable is declared.
+    Missing,
 }
 
 /// A value that was left out.
@@ -121,6 +124,8 @@ pub(super) struct References<'a> {
     pub(super) source: &'a dyn Source,
     /// Relative file references start here.
     pub(super) base: &'a Path,
+    /// Whose entry they stand in.
+    pub(super) owner: Owner,
     /// Variables that are declared and not set.
     pub(super) declared: HashMap<String, Declared>,
     /// Every value that came in by reference.
@@ -155,52 +160,83 @@ pub(super) fn explain(left_out: Vec<LeftOut>, before: usize, findings: &mut Find
 impl<'a> References<'a> {
     /// References among which no variable is declared.
     pub(super) fn new(source: &'a dyn Source, base: &'a Path, secrets: BTreeSet<String>) -> Self {
-        Self { source, base, declared: HashMap::new(), secrets, left_out: Vec::new() }
+        Self { source, base, owner: Owner::Settings, declared: HashMap::new(), secrets, left_out: Vec::new() }
     }
 
-    /// Replaces every reference below `node`, whose path is `under`. In a tool, not in what callers see. False: the node itself
-    /// refers to a variable that is absent, so it is to be left out.
-    pub(super) fn resolve(&mut self, node: &mut Node, under: &str, findings: &mut Findings, tool: bool) -> bool {
+    /// Replaces every reference below an entry, whose path is `under`. In a tool, not in what callers see.
+    pub(super) fn resolve(&mut self, entry: &mut Node, under: &str, findings: &mut Findings) {
+        self.resolve_below(entry, under, "", findings);
+    }
+
+    /// Replaces every reference below `node`; `own` is its path below the entry. False: the node itself refers to a variable that is
+    /// absent, so it is to be left out.
+    fn resolve_below(&mut self, node: &mut Node, under: &str, own: &str, findings: &mut Findings) -> bool {
         match &mut node.data {
-            Data::Scalar(Value::String(text)) if text.contains("${") => match self.expand(text) {
-                Ok(Expanded::Text(expanded, warning)) => {
-                    *text = expanded;
-                    if let Some(message) = warning {
-                        findings.warning(node, &[], under, message);
+            Data::Scalar(Value::String(text)) if text.contains("${") => {
+                match self.expand(text, self.owner.reading(own)) {
+                    Ok(Expanded::Text(expanded, warning)) => {
+                        *text = expanded;
+                        if let Some(message) = warning {
+                            findings.warning(node, &[], under, message);
+                        }
                     }
+                    Ok(Expanded::Absent(variable)) => {
+                        self.left_out.push(LeftOut { place: node.place.clone(), path: under.to_owned(), variable });
+                        return false;
+                    }
+                    Err((rule, message)) => findings.error_of(rule, node, &[], under, message),
                 }
-                Ok(Expanded::Absent(variable)) => {
-                    self.left_out.push(LeftOut { place: node.place.clone(), path: under.to_owned(), variable });
-                    return false;
-                }
-                Err((rule, message)) => findings.error_of(rule, node, &[], under, message),
-            },
+            }
             Data::Scalar(_) => {}
             Data::List(items) => {
                 let mut at = 0;
                 items.retain_mut(|item| {
-                    let path = join(under, &[at.to_string()]);
+                    let token = [at.to_string()];
+                    let (path, own) = (join(under, &token), join(own, &token));
                     at += 1;
-                    self.resolve(item, &path, findings, false)
+                    self.resolve_below(item, &path, &own, findings) || self.keeps_place(item, &path, &own, findings)
                 });
             }
             Data::Map(entries) => entries.retain_mut(|(key, value)| {
-                let path = join(under, std::slice::from_ref(&key.text));
-                if tool && PUBLIC.contains(&key.text.as_str()) {
+                let token = std::slice::from_ref(&key.text);
+                let (path, below) = (join(under, token), join(own, token));
+                if self.owner == Owner::Tool && own.is_empty() && PUBLIC.contains(&key.text.as_str()) {
                     let message = "callers see this; a reference to a secret cannot stand here";
                     refuse(value, &path, &["${env:", "${file:"], message, findings);
                     return true;
                 }
-                self.resolve(value, &path, findings, false)
+                self.resolve_below(value, &path, &below, findings)
             }),
         }
         true
     }
 
-    /// The text with its references replaced.
-    fn expand(&mut self, text: &str) -> Result<Expanded, (Rule, String)> {
+    /// Whether an item that refers to an absent variable stays in its list all the same.
+    fn keeps_place(&mut self, item: &mut Node, path: &str, own: &str, findings: &mut Findings) -> bool {
+        match self.owner.absent_item(own) {
+            AbsentItem::LeftOut => false,
+            AbsentItem::Null => {
+                item.data = Data::Scalar(Value::Null);
+                true
+            }
+            AbsentItem::Refused => {
+                // One sentence is enough.
+                let variable = self.left_out.pop().map(|left_out| left_out.variable).unwrap_or_default();
+                let message = format!(
+                    "{variable} is optional and not set, so the items behind this one would take its place: give {variable} a \
+                     default, or declare it with `required: true`"
+                );
+                findings.error_of(Rule::MissingSecret, item, &[], path, message);
+                false
+            }
+        }
+    }
+
+    /// The text with its references replaced, for a place where it is read so.
+    fn expand(&mut self, text: &str, reading: Reading) -> Result<Expanded, (Rule, String)> {
         let (mut out, mut rest, mut warning, mut missing) = (String::new(), text, None, Vec::new());
-        let mut absent = None;
+        let (mut absent, mut is_reported) = (None, false);
+        let invalid = |message: &str| (Rule::Invalid, message.to_owned());
         while let Some(at) = rest.find("${") {
             // `$${` is a literal `${`.
             if at > 0 && rest.as_bytes()[at - 1] == b'$' {
@@ -217,11 +253,16 @@ impl<'a> References<'a> {
             match inside.split_once(':') {
                 Some(("env", name)) => match (self.source.env(name), self.declared.get(name)) {
                     (Some(value), _) => {
-                        out.push_str(&value);
+                        let literal = reading.literal(&out, &value).map_err(invalid)?;
+                        out.push_str(&literal);
                         self.secrets.insert(value);
                     }
-                    (None, Some(Declared::Default(default))) => out.push_str(default),
+                    (None, Some(Declared::Default(default))) => {
+                        let literal = reading.literal(&out, default).map_err(invalid)?;
+                        out.push_str(&literal);
+                    }
                     (None, Some(Declared::Absent)) => absent = Some(name.to_owned()),
+                    (None, Some(Declared::Missing)) => is_reported = true,
                     (None, None) => missing.push(format!("environment variable {name} is not set")),
                 },
                 Some(("file", path)) => match self.source.file(&self.base.join(path)) {
@@ -232,7 +273,7 @@ impl<'a> References<'a> {
                         // Files made by editors and by `echo` end in a line end that is no part of the secret.
                         let value = value.trim_end_matches(['\r', '\n']);
                         self.secrets.insert(value.to_owned());
-                        out.push_str(value);
+                        out.push_str(&reading.literal(&out, value).map_err(invalid)?);
                     }
                     Err(error) => missing.push(format!("file {path}: {error}")),
                 },
@@ -249,6 +290,9 @@ impl<'a> References<'a> {
         out.push_str(rest);
         if !missing.is_empty() {
             return Err((Rule::MissingSecret, missing.join("; ")));
+        }
+        if is_reported {
+            return Ok(Expanded::Text(text.to_owned(), warning));
         }
         Ok(absent.map_or(Expanded::Text(out, warning), Expanded::Absent))
     }

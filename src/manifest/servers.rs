@@ -15,6 +15,7 @@ use super::decode::{fields, join};
 use super::load::WrittenTool;
 use super::lock;
 use super::node::{Data, Node};
+use super::reference_places::Owner;
 use super::references::explain;
 use super::sections::PolicyEntry;
 use super::source::{DeclaredSource, SourceRules};
@@ -111,8 +112,9 @@ impl ToolReader<'_> {
         let known = fields::<ServerEntry>();
         self.findings.unknown_keys(written, &under, known);
         let given = self.given(written, &under);
+        self.warn_of_overridden(&given.env, written, &under);
         let mut node = written.filtered(|key| known.contains(&key) && !APART.contains(&key));
-        let left_out = self.resolve(&mut node, &under, false, given.variables.declared.clone());
+        let left_out = self.resolve(&mut node, &under, Owner::Source, given.variables.declared.clone());
         if let Some(Node { data: Data::Scalar(serde_json::Value::String(line)), .. }) = node.get("command") {
             // Said here since serde's word, "a sequence", tells nobody what to write.
             let words: Vec<&str> = line.split_whitespace().take(3).collect();

@@ -11,6 +11,7 @@ use super::decode::{Findings, fields, join};
 use super::finding::Finding;
 use super::node::Node;
 use super::parameters;
+use super::reference_places::Owner;
 use super::references::{Source, explain, refuse};
 use super::rule::Rule;
 use super::sections::{DefinitionEntry, NativeEntry, PolicyEntry};
@@ -22,8 +23,9 @@ use crate::call::{
     ToolName,
 };
 use crate::expression;
+use crate::printable;
 use crate::schema::{PageFields, Schema, SchemaFault};
-use crate::tools::{BuildContext, Clients, ConfigFault, Databases, Tool, builtin, kinds};
+use crate::tools::{BuildContext, Clients, ConfigFault, Databases, Tool, builtin, kinds, literal};
 
 /// Reads tools of one file.
 pub(super) struct ToolReader<'a> {
@@ -81,7 +83,7 @@ impl ToolReader<'_> {
             }
             Origin::Manifest | Origin::Program => {
                 let Variables { values, declared } = self.variables(&said.env, written, &under);
-                (values, self.resolve(&mut node, &under, true, declared))
+                (values, self.resolve(&mut node, &under, Owner::Tool, declared))
             }
         };
         let tool = self.make(Entry { name, kind, said, policy, env, written, node, under: &under });
@@ -109,7 +111,8 @@ impl ToolReader<'_> {
         tool.origin = self.origin;
         tool.settings.env = env;
         tool.settings.implementation = Some(written.filtered(|key| kinds::keys(kind).contains(&key)).to_json());
-        let replaced = node.filtered(|key| kinds::keys(kind).contains(&key)).to_json();
+        let mut replaced = node.filtered(|key| kinds::keys(kind).contains(&key)).to_json();
+        literal::plain_json(&mut replaced);
         let env: BTreeMap<&String, &String> = tool.settings.env.iter().collect();
         tool.settings.generation =
             digest([canonical(&replaced).as_slice(), &serde_json::to_vec(&env).unwrap_or_default()]);
@@ -335,12 +338,18 @@ impl ToolReader<'_> {
         if node.get("output_schema").is_some() {
             definition.output_schema = self.output_schema(node, under);
         }
-        if let Some(Value::String(text)) = node.get("description").map(Node::to_json) {
-            if text.trim().is_empty() {
+        let described = node.get("description").map(Node::to_json);
+        let text = match &described {
+            Some(Value::String(text)) => Some(text.as_str()),
+            Some(Value::Null) => Some(""),
+            _ => None,
+        };
+        if let Some(text) = text {
+            if printable::is_blank(text) {
                 let message = "the description is empty: say what the tool does and when to use it";
                 self.findings.error(node, &["description".into()], under, message);
             }
-            definition.description = text;
+            text.clone_into(&mut definition.description);
         } else if definition.description.is_empty() {
             let message =
                 "no description: a model cannot know when to use this tool; say what it does and when to use it";

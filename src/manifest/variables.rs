@@ -50,6 +50,7 @@ impl ToolReader<'_> {
             } else if var.required {
                 let message = format!("environment variable {} is not set", var.name);
                 self.findings.error_of(Rule::MissingSecret, node, &path(), under, message);
+                variables.declared.insert(var.name.clone(), Declared::Missing);
             } else {
                 variables.declared.insert(var.name.clone(), Declared::Absent);
             }
@@ -90,6 +91,75 @@ mod tests {
         assert!(of("", "${env:NOT_THERE}")[0].contains("environment variable NOT_THERE is not set"), "not declared");
         assert!(of("{name: A=B, required: false}", "x")[0].contains("a variable's name"));
         assert!(of("{name: KEY}, {name: KEY}", "x")[0].contains("tools.t.env.1: variable KEY is declared twice"));
+    }
+
+    #[test]
+    fn a_missing_variable_is_reported_once() {
+        let entry = |url: &str| {
+            format!(
+                "{{kind: http, description: d, env: [{{name: NOT_THERE}}], request: {{url: '{url}', headers: {{a: '${{env:NOT_THERE}}'}}}}}}"
+            )
+        };
+        assert_eq!(
+            errors(&entry("https://a.example/")),
+            ["2:41: tools.t.env.0: environment variable NOT_THERE is not set"]
+        );
+        let both = errors(&entry("https://a.example/{{ nope }}"));
+        assert_eq!(both.len(), 2, "other faults are told with it: {both:?}");
+    }
+
+    #[test]
+    fn items_of_a_command_keep_their_places() {
+        let command = |items: &str| {
+            errors(&format!(
+                "{{kind: command, description: d, env: [{{name: NOT_THERE, required: false}}], command: [/bin/true, {items}]}}"
+            ))
+        };
+        for (items, place) in
+            [("--token, '${env:NOT_THERE}', file", "tools.t.command.2"), ("'a=${env:NOT_THERE}'", "tools.t.command.1")]
+        {
+            let found = command(items);
+            assert_eq!(found.len(), 1, "{found:?}");
+            let says = "NOT_THERE is optional and not set, so the items behind this one would take its place: give NOT_THERE a \
+                        default, or declare it with `required: true`";
+            assert!(found[0].contains(&format!("{place}: {says}")), "{found:?}");
+        }
+        let server = read(
+            "mcp_servers: {s: {command: [x, --token, '${env:NOT_THERE}', y], env: [{name: NOT_THERE, required: false}]}}\n",
+        );
+        let found = server.err().unwrap();
+        assert!(found.len() == 1 && found[0].contains("mcp_servers.s.command.2: NOT_THERE is optional"), "{found:?}");
+    }
+
+    #[test]
+    fn items_of_data_are_null_without_a_value() {
+        let text = "python_modules: {m: {module: tools/m.py, object: C, env: [{name: NOT_THERE, required: false}], \
+                    init: {list: [a, '${env:NOT_THERE}', b], gone: '${env:NOT_THERE}'}, functions: [f, '${env:NOT_THERE}']}}\n";
+        let source = read(text).unwrap().sources.remove(0);
+        let crate::tools::SourceSettings::Python(settings) = source.settings else { panic!("a module") };
+        assert_eq!(serde_json::Value::Object(settings.init), serde_json::json!({"list": ["a", null, "b"]}));
+        assert_eq!(settings.functions, Some(vec!["f".to_owned()]));
+    }
+
+    #[test]
+    fn references_name_no_placeholder() {
+        let found = errors(
+            "{kind: http, description: d, parameters: {x: {type: string}}, request: {url: 'https://a.example/', body: '{{ ${env:KEY} }}'}}",
+        );
+        assert!(found[0].contains("tools.t.request.body: a reference stands between `{{` and `}}`"), "{found:?}");
+    }
+
+    #[test]
+    fn environment_over_a_declared_variable_is_told() {
+        for (section, entry) in [("python_modules", "module: tools/m.py"), ("mcp_servers", "command: [x]")] {
+            let of = |environment: &str| {
+                let text =
+                    format!("{section}:\n  s: {{{entry}, env: [{{name: KEY}}], environment: {{{environment}}}}}\n");
+                let found = crate::manifest::testing::findings(&text);
+                found.into_iter().filter(|one| one.path.ends_with(".environment.KEY")).count()
+            };
+            assert_eq!((of("KEY: other"), of("KEY: '${env:KEY}'"), of("OTHER: x")), (1, 0, 0), "{section}");
+        }
     }
 
     #[test]

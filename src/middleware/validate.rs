@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use super::validation::{NotValidated, ValidationPool, is_small_object};
-use crate::call::{CallError, Coercion, ContextFields, Invocation, JsonObject, PageArguments, Unreadable};
+use crate::call::{CallError, Coercion, ContextFields, Invocation, JsonObject, Page, PageArguments, Unreadable};
 use crate::schema::{self, INLINE_STEPS, Meter, PageFields, Schema, Unfit};
 use crate::tools::{Runner, Values};
 
@@ -46,6 +46,8 @@ pub struct Fitting {
     pub arguments: JsonObject,
     /// What was converted.
     pub coercions: Vec<Coercion>,
+    /// The part of the result that the arguments ask for, if they do.
+    pub page: Option<Page>,
 }
 
 impl ArgumentRules {
@@ -85,13 +87,13 @@ impl ArgumentRules {
         if is_small_object(&arguments)
             && let Some(fitted) = self.fit_within(&mut arguments, context, &Meter::new(INLINE_STEPS, None))
         {
-            return fitted.map(|coercions| Fitting { arguments, coercions });
+            return fitted.map(|coercions| Fitting { arguments, coercions, page: None });
         }
         let (began, rules, context) = (Instant::now(), self.clone(), context.clone());
         let until = deadline.unwrap_or(began + self.timeout);
         let fitted = self.validations.run(until, move |meter| {
             let fitted = rules.fit_within(&mut arguments, &context, meter)?;
-            Some(fitted.map(|coercions| Fitting { arguments, coercions }))
+            Some(fitted.map(|coercions| Fitting { arguments, coercions, page: None }))
         });
         match fitted.await {
             Ok(Some(fitted)) => fitted,
@@ -129,6 +131,7 @@ fn with_page(fitted: Result<Fitting, CallError>, page: &PageArguments) -> Result
     match fitted {
         Ok(mut fitting) if page.faults.is_empty() => {
             fitting.coercions.extend(page.coercions.iter().cloned());
+            fitting.page = Some(page.page);
             Ok(fitting)
         }
         Ok(_) => Err(CallError::InvalidArguments(page.faults.clone())),

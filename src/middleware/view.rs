@@ -141,7 +141,7 @@ impl View {
         if is_last(cut, page) {
             return Some(end(cut));
         }
-        let detail = if self.paging == Paging::Pages { "" } else { "\"detail_level\": \"full\", " };
+        let detail = if fields.has_detail() { "\"detail_level\": \"full\", " } else { "" };
         let limit = page.limit.filter(|_| fields.has_limit());
         let limit = limit.map_or_else(String::new, |limit| format!(", \"limit\": {limit}"));
         let what = match page.detail {

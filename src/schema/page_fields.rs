@@ -10,6 +10,9 @@ use crate::call::{Coercion, Detail, JsonObject, Page, PageArguments, Paging, Vio
 const DETAIL: &str = "detail_level";
 const OFFSET: &str = "offset";
 const LIMIT: &str = "limit";
+/// The values of `detail_level`.
+const EXPLORING: &str = "exploring";
+const FULL: &str = "full";
 /// The largest `limit`, as in `page` of a request.
 const MAX_LIMIT: u64 = 100_000;
 /// The longest text that is read as a number: the digits of the largest one.
@@ -28,9 +31,11 @@ pub struct PageFields {
 
 impl PageFields {
     /// The parameters for a tool with this input schema; `None` where the model asks for no parts.
+    /// A parameter of the tool's own is taken for the same one where it means the same: `detail_level` if it takes the same two words,
+    /// the others if they take whole numbers.
     ///
     /// # Errors
-    /// The tool has a parameter of the same name and another type.
+    /// The tool has a parameter of the same name and another meaning.
     pub fn of(paging: Paging, schema: &Value) -> Result<Option<Self>, SchemaFault> {
         if paging == Paging::Caller {
             return Ok(None);
@@ -46,17 +51,28 @@ impl PageFields {
                 ),
             )),
         };
-        Ok(Some(Self {
-            paging,
-            own_detail: own(DETAIL, "string")?,
-            own_offset: own(OFFSET, "integer")?,
-            own_limit: own(LIMIT, "integer")?,
-        }))
+        let own_detail = paging != Paging::Pages && own(DETAIL, "string")?;
+        if own_detail && !declared(schema, schema, DETAIL, DEEPEST).is_some_and(|one| takes_words(schema, one)) {
+            return Err(SchemaFault::new(
+                format!("/properties/{DETAIL}"),
+                format!(
+                    "paging: model adds the parameter `{DETAIL}` (exploring or full), and the tool has one of that name with other \
+                     values: rename the tool's own, give it `enum: [exploring, full]`, or leave paging out"
+                ),
+            ));
+        }
+        Ok(Some(Self { paging, own_detail, own_offset: own(OFFSET, "integer")?, own_limit: own(LIMIT, "integer")? }))
     }
 
     /// Whether the model can ask for a page after the first: not where `offset` is the tool's own.
     pub fn has_offset(&self) -> bool {
         !self.own_offset
+    }
+
+    /// Whether the model names the level of detail for a further page. Where that is a parameter of the tool's own it would be another
+    /// call; the offset alone says enough.
+    pub fn has_detail(&self) -> bool {
+        self.paging != Paging::Pages && !self.own_detail
     }
 
     /// Whether the model can say how much a page holds.
@@ -78,7 +94,7 @@ impl PageFields {
             add(
                 DETAIL,
                 json!({
-                    "type": "string", "enum": ["exploring", "full"],
+                    "type": "string", "enum": [EXPLORING, FULL],
                     "description": "How much to show: exploring, the default, shows the beginning; full shows everything, page by page",
                 }),
             );
@@ -121,9 +137,10 @@ impl PageFields {
             };
             found |= detail.is_some();
             match detail {
-                // Any other word is exploring, as in `page`.
-                Some(Value::String(word)) if word == "full" => asked.page.detail = Detail::Full,
+                Some(Value::String(word)) if word == FULL => asked.page.detail = Detail::Full,
+                // Any other word means the beginning, whose last words say how to read on.
                 Some(Value::String(_) | Value::Null) | None => {}
+                // The tool's own schema judges it.
                 Some(_) if self.own_detail => {}
                 Some(_) => asked.faults.push(fault(DETAIL, "type", "must be \"exploring\" or \"full\"")),
             }
@@ -229,6 +246,44 @@ fn may_be(root: &Value, at: &Value, wanted: &str, depth: usize) -> bool {
     own && any("anyOf") && any("oneOf") && target.is_none_or(|target| may_be(root, target, wanted, depth))
 }
 
+/// Whether a schema takes the two words of `detail_level` and no other text, as far as its lists of values say.
+fn takes_words(root: &Value, at: &Value) -> bool {
+    let mut words = listed(root, at, DEEPEST).unwrap_or_default();
+    words.sort_unstable();
+    words.dedup();
+    words == [EXPLORING, FULL]
+}
+
+/// The texts that a schema lists; `None` where it takes others too.
+fn listed<'s>(root: &'s Value, at: &'s Value, depth: usize) -> Option<Vec<&'s str>> {
+    let depth = depth.checked_sub(1)?;
+    let object = at.as_object()?;
+    let texts = |values: &'s [Value]| values.iter().filter_map(Value::as_str).collect();
+    if let Some(values) = object.get("enum").and_then(Value::as_array) {
+        return Some(texts(values));
+    }
+    if let Some(value) = object.get("const") {
+        return Some(texts(std::slice::from_ref(value)));
+    }
+    if object.get("type").is_some_and(|kind| kind == "null") {
+        return Some(Vec::new());
+    }
+    let target = object.get("$ref").and_then(Value::as_str).and_then(|target| target.strip_prefix('#'));
+    if let Some(words) = target.and_then(|pointer| root.pointer(pointer)).and_then(|at| listed(root, at, depth)) {
+        return Some(words);
+    }
+    if let Some(words) = object
+        .get("allOf")
+        .and_then(Value::as_array)
+        .and_then(|all| all.iter().find_map(|one| listed(root, one, depth)))
+    {
+        return Some(words);
+    }
+    let branches = ["anyOf", "oneOf"].into_iter().find_map(|word| object.get(word)?.as_array())?;
+    let words: Option<Vec<Vec<&str>>> = branches.iter().map(|branch| listed(root, branch, depth)).collect();
+    Some(words?.concat())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,10 +353,40 @@ mod tests {
             assert_eq!(asked.unwrap().page, Page { detail: Detail::Full, offset: 10, limit: None });
             assert_eq!(fields(&schema).shown(&schema)["properties"]["limit"], limit);
         }
-        let schema = json!({"type": "object", "allOf": [{"properties": {"detail_level": {"type": "string"}}}]});
-        let (left, asked) = taken(&schema, json!({"detail_level": "full", "limit": 3}));
-        assert_eq!(left, json!({"detail_level": "full"}), "the tool and the page both see it");
-        assert_eq!(asked.unwrap().page, Page { detail: Detail::Full, offset: 0, limit: Some(3) });
+        let words = json!({"type": "string", "enum": ["full", "exploring"]});
+        for detail in [
+            words.clone(),
+            json!({"anyOf": [words, {"type": "null"}], "default": null}),
+            json!({"oneOf": [{"const": "exploring"}, {"const": "full"}]}),
+            json!({"$ref": "#/$defs/words"}),
+            json!({"type": ["string", "null"], "enum": ["exploring", "full", null]}),
+        ] {
+            let schema = json!({
+                "type": "object", "allOf": [{"properties": {"detail_level": detail}}], "$defs": {"words": words}
+            });
+            let (left, asked) = taken(&schema, json!({"detail_level": "full", "limit": 3}));
+            assert_eq!(left, json!({"detail_level": "full"}), "the tool and the page both see it");
+            assert_eq!(asked.unwrap().page, Page { detail: Detail::Full, offset: 0, limit: Some(3) });
+            assert!(!fields(&schema).has_detail() && fields(&plain()).has_detail());
+        }
+    }
+
+    #[test]
+    fn other_words_are_a_clash() {
+        for detail in [
+            json!({"type": "string"}),
+            json!({}),
+            json!({"type": "string", "enum": ["brief", "full"]}),
+            json!({"type": "string", "enum": ["exploring", "full", "FULL"]}),
+            json!({"const": "full"}),
+            json!({"anyOf": [{"enum": ["exploring", "full"]}, {"type": "string"}]}),
+        ] {
+            let schema = json!({"type": "object", "properties": {"detail_level": detail}});
+            let fault = PageFields::of(Paging::Model, &schema).unwrap_err();
+            assert_eq!(fault.pointer, "/properties/detail_level");
+            assert!(fault.message.contains("with other values: rename"), "{}", fault.message);
+            assert!(PageFields::of(Paging::Pages, &schema).is_ok(), "it has no such parameter");
+        }
     }
 
     #[test]
@@ -311,7 +396,8 @@ mod tests {
             (json!({"q": "x", "detail_level": "full"}), full(0, None)),
             (json!({"q": "x", "offset": 50}), full(50, None)),
             (json!({"q": "x", "detail_level": "full", "offset": "100", "limit": 5.0}), full(100, Some(5))),
-            (json!({"q": "x", "detail_level": "brief", "limit": 9}), Page { limit: Some(9), ..Page::default() }),
+            (json!({"q": "x", "detail_level": "exploring", "limit": 9}), Page { limit: Some(9), ..Page::default() }),
+            (json!({"q": "x", "detail_level": "FULL"}), Page::default()),
             (json!({"q": "x", "detail_level": null, "offset": null, "limit": null}), Page::default()),
         ] {
             let (left, asked) = taken(&plain(), arguments.clone());

@@ -9,7 +9,9 @@ pub mod command;
 mod config;
 mod health;
 pub mod http;
+pub(crate) mod introductions;
 pub mod kinds;
+pub(crate) mod literal;
 pub mod mcp;
 mod media;
 pub mod native;
@@ -75,6 +77,11 @@ pub trait Runner: Send + Sync + 'static {
     /// depend on anything in it, so they are cached only by named fields.
     fn takes_context(&self) -> bool {
         false
+    }
+
+    /// Whether it is told which agent makes a call, so that its results may depend on that.
+    fn sees_agent(&self) -> bool {
+        self.takes_context()
     }
 
     /// Whether fields of the caller's `context` that the tool declares can reach it.

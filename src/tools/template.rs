@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 
+use super::literal::plain;
 use super::placeholder::{Placeholder, Values};
 
 /// A parsed text.
@@ -21,7 +22,8 @@ pub enum Part {
 }
 
 impl Template {
-    /// Reads a text; `meant` says what the name in a placeholder stands for.
+    /// Reads a text; `meant` says what the name in a placeholder stands for. What came by reference is text, whatever it holds
+    /// ([`literal`](super::literal)).
     ///
     /// # Errors
     /// A sentence, when a placeholder is not closed or holds no plain name.
@@ -30,7 +32,7 @@ impl Template {
         let mut rest = text;
         while let Some(open) = rest.find("{{") {
             if open > 0 {
-                parts.push(Part::Text(rest[..open].to_owned()));
+                parts.push(Part::Text(plain(&rest[..open]).into_owned()));
             }
             let after = &rest[open + 2..];
             let Some(close) = after.find("}}") else {
@@ -47,7 +49,7 @@ impl Template {
             rest = &after[close + 2..];
         }
         if !rest.is_empty() {
-            parts.push(Part::Text(rest.to_owned()));
+            parts.push(Part::Text(plain(rest).into_owned()));
         }
         Ok(Self(parts))
     }
@@ -76,6 +78,15 @@ impl Template {
     /// Whether it holds no placeholder.
     pub fn is_literal(&self) -> bool {
         self.placeholders().next().is_none()
+    }
+
+    /// The text, if it holds no placeholder.
+    pub fn literal(&self) -> Option<&str> {
+        match self.0.as_slice() {
+            [] => Some(""),
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
     }
 
     /// The same template with other literal texts.
@@ -153,6 +164,16 @@ mod tests {
     fn values_are_never_read_as_templates() {
         assert_eq!(filled("{{ x }}", &json!({"x": "{{ y }}", "y": "secret"})), "{{ y }}");
         assert_eq!(filled("{{ x }}", &json!({"x": "{{ context.tenant }}"})), "{{ context.tenant }}");
+    }
+
+    #[test]
+    fn values_by_reference_stay_text() {
+        use crate::tools::literal::in_template;
+        let text = format!("{} {{{{ x }}}} {{{}", in_template("{{ x }}"), in_template("{ x }}"));
+        assert_eq!(filled(&text, &json!({"x": "7"})), "{{ x }} 7 {{ x }}");
+        assert_eq!(parse(&in_template("{{ x }}")).unwrap().literal(), Some("{{ x }}"));
+        assert_eq!(parse("{{ x }}").unwrap().literal(), None);
+        assert_eq!(parse("").unwrap().literal(), Some(""));
     }
 
     #[test]

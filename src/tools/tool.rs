@@ -14,6 +14,7 @@ use crate::call::{
     ToolResult, ToolSettings,
 };
 use crate::environment::Environment;
+use crate::printable;
 use crate::schema::PageFields;
 
 /// A named thing that a model may call: definition, policy and runner.
@@ -182,7 +183,7 @@ impl Tool {
     pub(crate) fn checked(self) -> Result<Self, BuildError> {
         match self.fault {
             Some(fault) => Err(fault),
-            None if self.origin == Origin::Program && self.definition.description.trim().is_empty() => {
+            None if self.origin == Origin::Program && printable::is_blank(&self.definition.description) => {
                 Err(BuildError::Description(self.name().to_owned()))
             }
             None => Ok(self),

@@ -58,7 +58,9 @@ async fn requests_hold_declared_fields_encoded() {
 async fn values_that_cannot_be_used_are_the_callers_fault() {
     let app = http_app("").await;
     for (context, says) in [
-        (json!({}), "`context.tenant` stands in the path of a URL and must not be empty."),
+        (json!({}), "`context.tenant` stands in the path of a URL, so `context` must have `tenant`."),
+        (json!({"tenant": null}), "`context.tenant` stands in the path of a URL, so `context` must have `tenant`."),
+        (json!({"tenant": ""}), "`context.tenant` stands in the path of a URL and must not be empty."),
         (json!({"tenant": ".."}), "where `.` and `..` lead elsewhere"),
         (json!({"tenant": "x".repeat(10_000)}), "at most 8192 bytes"),
         (json!({"tenant": "a", "trace": "b\r\nx: y"}), "`context.trace` stands in the header `x-trace`"),
@@ -79,6 +81,56 @@ async fn values_that_cannot_be_used_are_the_callers_fault() {
     assert!(reply["error"]["message"].as_str().unwrap().starts_with(says), "{reply}");
     let spoofed = send(&app, "orders", json!({"context.tenant": "other", "tenant": "other"}), json!({})).await;
     assert_eq!(spoofed.0, 422, "an argument is no context: {}", spoofed.1);
+}
+
+#[tokio::test]
+async fn headers_without_their_value_are_left_out() {
+    let url = upstream().await;
+    let manifest = format!(
+        "tools:\n  show:\n    kind: http\n    description: d\n    context: [token, trace]\n    \
+         parameters: {{user: {{type: string, required: false}}}}\n    request:\n      url: \"{url}/\"\n      \
+         headers: {{x-tenant: \"Bearer {{{{ context.token }}}}\", x-trace: \"{{{{ user }}}} {{{{ context.trace }}}}\"}}\n      \
+         allow_private: true\n"
+    );
+    let app = TestApp::with_manifest(&manifest, []).await;
+    for (arguments, context, tenant, trace) in [
+        (json!({"user": "ann"}), json!({"token": "t", "trace": 7}), json!("Bearer t"), json!("ann 7")),
+        (json!({"user": "ann"}), json!({}), json!(null), json!(null)),
+        (json!({}), json!({"token": null, "trace": 7}), json!(null), json!(null)),
+    ] {
+        let (_, got) = send(&app, "show", arguments, context.clone()).await;
+        let got = &got["structured_content"];
+        assert_eq!((&got["tenant"], &got["trace"]), (&tenant, &trace), "{context}");
+    }
+}
+
+#[tokio::test]
+async fn values_too_long_together_are_refused() {
+    let names: Vec<String> = (0..30).map(|n| format!("f{n}")).collect();
+    let parameters: Vec<String> = names.iter().map(|name| format!("{name}: {{type: string}}")).collect();
+    let items: Vec<String> = names.iter().map(|name| format!("\"{{{{ {name} }}}}\"")).collect();
+    let manifest = format!(
+        "server: {{max_body: 8MiB}}\ntools:\n  fields: {{kind: command, description: d, command: [/bin/true], context: [{}]}}\n  \
+         arguments: {{kind: command, description: d, command: [/bin/true, {}], parameters: {{{}}}}}\n",
+        names.join(", "),
+        items.join(", "),
+        parameters.join(", ")
+    );
+    let app = TestApp::with_manifest(&manifest, []).await;
+    let long: Value = names.iter().map(|name| (name.clone(), json!("x".repeat(120_000)))).collect();
+    for route in ["invoke", "validate"] {
+        let (status, problem) =
+            app.post(&format!("/tools/fields/{route}"), json!({"arguments": {}, "context": long})).await;
+        assert_eq!((status.as_u16(), &problem["kind"]), (400, &json!("invalid_request")), "{problem}");
+        let says = "The fields of `context` that this tool takes have 36";
+        assert!(problem["detail"].as_str().unwrap().starts_with(says), "{problem}");
+        let (status, problem) = app.post(&format!("/tools/arguments/{route}"), json!({"arguments": long})).await;
+        assert_eq!((status.as_u16(), &problem["kind"]), (422, &json!("invalid_arguments")), "{problem}");
+        assert!(problem["violations"][0]["message"].as_str().unwrap().contains("is too long"), "{problem}");
+    }
+    let short: Value = names.iter().map(|name| (name.clone(), json!("x".repeat(2_000)))).collect();
+    assert_eq!(send(&app, "fields", json!({}), short.clone()).await.0, 200);
+    assert_eq!(send(&app, "arguments", short, json!({})).await.0, 200);
 }
 
 #[tokio::test]

@@ -209,6 +209,47 @@ async fn agent_may_be_registered_later() {
 }
 
 #[tokio::test]
+async fn later_agents_are_named_as_coworkers() {
+    let (url, _) = model().await;
+    let manifest = "tools:\n  delegate_work: {kind: native}\n  ask: {kind: native, use: ask_question, with: {coworkers: [poet]}}\n";
+    let app = TestApp::with_manifest(manifest, [add::tool()]).await;
+    let described = async |tool: &str| app.get(&format!("/tools/{tool}")).await.1["description"].to_string();
+    let (before, ask) = (described("delegate_work").await, described("ask").await);
+    assert!(!before.contains("mathematician"), "{before}");
+    assert_eq!(app.post("/tools/delegate_work/disable", json!({})).await.0, 200);
+    app.registry().register(mathematician(&url).build().unwrap()).unwrap();
+    let after = described("delegate_work").await;
+    assert!(after.contains("Coworkers:\\n- mathematician: Solves a problem step by step."), "{after}");
+    assert_eq!(described("ask").await, ask, "it hands nothing to this agent");
+    assert_eq!(app.get("/tools/delegate_work").await.1["available"], false, "what is off stays off");
+    assert_eq!(app.reload().await, None);
+    assert_eq!(described("delegate_work").await, after);
+    let twice = app.registry().register(mathematician(&url).build().unwrap()).unwrap_err();
+    assert!(twice.to_string().contains("`mathematician` is there twice"), "{twice}");
+    assert_eq!(described("delegate_work").await, after);
+}
+
+#[tokio::test]
+async fn ledgers_in_memory_are_refused() {
+    for builder in [App::builder().ledger("sqlite://:memory:"), App::builder().ledger("sqlite::memory:")] {
+        let error = builder.tool(add::tool()).build().await.err().unwrap().to_string();
+        assert!(error.contains("there is no ledger in memory; name a file, sqlite://FILE"), "{error}");
+    }
+    let error = Registry::builder().tool(add::tool()).ledger("sqlite://:memory:").build().await.err().unwrap();
+    assert!(error.to_string().contains("leave the URL out"), "{error}");
+    assert!(!std::path::Path::new(":memory:").exists());
+}
+
+#[tokio::test]
+async fn blank_descriptions_are_refused() {
+    for blank in ["", " \n", "\u{200b}\u{2060}\u{feff}", "\u{3164}"] {
+        let tool = Tool::new("t", blank).call(|_, _| async { Ok("x") });
+        let error = Registry::builder().tool(tool).build().await.err().unwrap().to_string();
+        assert!(error.contains("tool `t`: the description is empty"), "{blank:?}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn faults_of_an_agent_are_told_at_once() {
     let agent = Agent::new("not a url", "").max_turns(0).as_tool("lost", "Does nothing.");
     let error = App::builder().agent(agent).build().await.err().unwrap().to_string();

@@ -20,6 +20,7 @@ mod grants; // schemas in the shapes of model APIs
 mod idempotency; // asking again is not asking twice
 mod library; // programs that call tools without a service
 mod limits; // usage limits under a clock that we move
+mod literals; // values that come by reference are text, also where a template stands
 mod log; // the event of each call, and the ids of requests
 mod long_work; // streams of events, calls that are looked up
 mod mcp; // MCP without sessions: 2026-07-28

@@ -156,6 +156,80 @@ async fn every_fault_of_arguments_is_told_at_once() {
 }
 
 #[tokio::test]
+async fn unknown_detail_level_shows_the_beginning() {
+    let runs = Arc::default();
+    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model)]).await;
+    let beginning = told(&app, None, "/calls", "paged", json!({"n": 430, "detail_level": "exploring"})).await;
+    for word in ["FULL", "zzz", ""] {
+        let arguments = json!({"n": 430, "detail_level": word});
+        assert_eq!(told(&app, None, "/calls", "paged", arguments.clone()).await, beginning);
+        let (_, answer) = app.post("/tools/paged/validate", json!({"arguments": arguments})).await;
+        assert_eq!(answer["page"]["detail"], "exploring", "{answer}");
+    }
+    for path in ["/tools/paged/invoke", "/tools/paged/validate"] {
+        let (status, problem) = app.post(path, json!({"arguments": {"n": 1, "detail_level": 5}})).await;
+        assert_eq!(status, 422, "{path}: {problem}");
+        assert_eq!(problem["violations"][0]["pointer"], "/detail_level");
+    }
+}
+
+#[tokio::test]
+async fn validate_tells_the_page() {
+    let runs = Arc::default();
+    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model)]).await;
+    let (_, answer) = app.post("/tools/paged/validate", json!({"arguments": {"n": 1, "offset": "20"}})).await;
+    assert_eq!(answer["arguments"], json!({"n": 1}));
+    assert_eq!(answer["page"], json!({"detail": "full", "offset": 20, "limit": null}));
+    assert_eq!(answer["coercions"][0]["pointer"], "/offset");
+    let (_, answer) = app.post("/tools/paged/validate", json!({"arguments": {"n": 1}})).await;
+    assert_eq!(answer["page"], Value::Null);
+}
+
+/// A tool with a `detail_level` of its own, which takes these words.
+fn own_detail(words: &Value, runs: &Arc<AtomicUsize>) -> Tool {
+    let runs = runs.clone();
+    let detail = json!({"type": "string", "enum": words});
+    let schema = json!({"type": "object", "properties": {"detail_level": detail}, "additionalProperties": false});
+    Tool::new("own", "Lists rows").input_schema(schema).paging(Paging::Model).call(move |_, _| {
+        runs.fetch_add(1, Ordering::SeqCst);
+        let rows: Value = (0..430).map(|id| json!({"id": id})).collect();
+        async move { Ok(rows) }
+    })
+}
+
+#[tokio::test]
+async fn own_detail_level_is_not_asked_for() {
+    let runs = Arc::default();
+    let app = TestApp::new([own_detail(&json!(["full", "exploring"]), &runs)]).await;
+    let said = told(&app, None, "/calls", "own", json!({"detail_level": "exploring"})).await;
+    let next = named(words(&said));
+    assert_eq!(next, json!({"offset": 200}), "{said}");
+    // The same arguments for the tool, so the stored result answers.
+    let said = told(&app, None, "/calls", "own", with(json!({"detail_level": "exploring"}), &next)).await;
+    assert_eq!(ids(&said).first(), Some(&200));
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn detail_level_of_another_meaning_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = format!("sqlite://{}", folder.path().join("l.db").display());
+    let tool = own_detail(&json!(["brief", "full"]), &Arc::default());
+    let error = App::builder().tool(tool).ledger(ledger).build().await.err().unwrap().to_string();
+    for part in ["`own`", "`detail_level`", "with other values: rename"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let app = TestApp::with_manifest("tools: {}\n", []).await;
+    let clash = json!({
+        "kind": "http", "description": "d", "paging": "model", "request": {"url": "https://api.example.com/"},
+        "parameters": {"detail_level": {"type": "string", "required": false}}
+    });
+    let (status, problem) = app.put("/tools/clash", clash).await;
+    assert_eq!(status, 400, "{problem}");
+    assert!(problem.to_string().contains("rename the tool's own"), "{problem}");
+}
+
+#[tokio::test]
 async fn further_pages_are_of_the_same_run() {
     let runs = Arc::default();
     let app = TestApp::new([listing("paged", &runs).paging(Paging::Model)]).await;

@@ -84,7 +84,7 @@ for line in sys.stdin:
 #[tokio::test]
 async fn a_server_has_the_variables_it_declares() {
     let manifest = format!(
-        "mcp_servers:\n  s:\n    command: [python3, server.py, \"${{env:{UNSET}}}\"]\n    \
+        "mcp_servers:\n  s:\n    command: [python3, server.py]\n    \
          env: [{{name: {UNSET}, required: false}}, {{name: {UNSET}_2, default: two}}]\n    environment: {{NONE: \"${{env:{UNSET}}}\"}}\n"
     );
     let app = TestApp::with_files(&manifest, &[("server.py", SERVER)]).await.loaded().await;

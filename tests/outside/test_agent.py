@@ -552,6 +552,24 @@ def test_a_python_tool_sees_the_agent_that_called(start, model, tmp_path):
     assert text_of(ok(crib.invoke("who"))) == "anonymous for anonymous"
 
 
+def test_agents_do_not_share_cached_answers(start, model, tmp_path):
+    (tmp_path / "who.py").write_text("from toolcrib import tool\n\n\n@tool(context=True)\ndef who(tool_context) -> str:\n"
+                                     "    'Says its name.'\n    return tool_context.agent.name\n\n\n"
+                                     "@tool\ndef plain() -> str:\n    'Says nothing of who asks.'\n    return 'plain'\n")
+    kept = {"effect": "read", "cache": {"ttl": "1h", "scope": "shared", "context": []}}
+    module = {"module": str(tmp_path / "who.py"), "tools": {"who": kept, "plain": kept}}
+    crib = start({"python_modules": {"who": module}, "tools": {name: agent(model, name, tools=["who", "plain"]) for name in ("boss", "chief")}},
+                 env=ENV).ready()
+    asks = calls(("who", {}), ("plain", {}))
+    for name in ("boss", "chief", "boss"):
+        model.script(name, asks, "done")
+        ok(crib.invoke(name, {"task": "Ask."}))
+        assert model.told(name)["call_0"] == name
+    assert text_of(ok(crib.invoke("who"))) == "anonymous"
+    cached = {tool: [row["cache"] for row in reversed(crib.rows()) if row["tool"] == tool] for tool in ("who", "plain")}
+    assert cached == {"who": ["miss", "miss", "hit", "miss"], "plain": ["miss", "hit", "hit"]}, cached
+
+
 def test_an_agent_has_coworkers(start, model):
     crib = start({"tools": {"calculator": CALC, "whiz": agent(model, "whiz", tools=["calculator"]), "poet": agent(model, "poet"), "loner": agent(model, "x"),
                             "boss": agent(model, "boss", tools=["calculator"], coworkers=["whiz", "poet"])}}, env=ENV)

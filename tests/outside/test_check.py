@@ -154,8 +154,9 @@ def test_an_unreadable_manifest_is_json_too(tmp_path, text, rule):
     assert said["findings"][0]["file"] == "toolcrib.yaml", said
 
 
-def test_an_empty_description_is_an_error(tmp_path):
-    text = "tools:\n  x:\n    kind: command\n    description: ' '\n    command: [/bin/true]\n"
+@pytest.mark.parametrize("written", ["' '", "", "~", r'"\u200b\u2060\ufeff"', r'"\u2800"'])
+def test_an_empty_description_is_an_error(tmp_path, written):
+    text = f"tools:\n  x:\n    kind: command\n    description: {written}\n    command: [/bin/true]\n"
     (finding,) = [one for one in findings(tmp_path, text, code=64)["findings"] if one["severity"] == "error"]
     assert (finding["line"], "the description is empty" in finding["message"]) == (4, True), finding
 

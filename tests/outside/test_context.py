@@ -126,6 +126,13 @@ def test_check_tells_set_default_and_unset(tmp_path):
                       "NONE": ("show", None, "unset", False), "FAR": (None, "far", "unset", False)}
     done = cli("check", cwd=tmp_path, env={})
     assert done.returncode == 64 and "tools.show.env.0: environment variable GIVEN is not set" in done.stderr, done
+    assert done.stderr.count("environment variable GIVEN is not set") == 1, done.stderr
+    for line in ("show: environment variable GIVEN: not set, required", "show: environment variable UNITS: not set, has a default",
+                 "show: environment variable NONE: not set, optional", "far: environment variable FAR: not set, optional"):
+        assert line in done.stderr, done.stderr
+    said = json.loads(cli("check", "--format", "json", cwd=tmp_path, env={}).stdout)
+    assert {var["name"]: var["state"] for var in said["environment"]} == {
+        "GIVEN": "missing", "UNITS": "default", "NONE": "unset", "FAR": "unset"}
 
 
 def test_what_names_an_absent_variable_is_left_out(tmp_path):

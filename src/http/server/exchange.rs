@@ -31,16 +31,23 @@ const PROBES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 #[error("closed to make room for another connection")]
 struct MadeRoom;
 
-/// Serves a connection until either side ends it.
-pub(super) async fn serve(stream: TcpStream, router: Router, connections: Connections, place: Place) {
-    let Ok(local) = stream.local_addr() else { return };
+/// Serves a connection until either side ends it. `is_everywhere`: the service listens on all addresses.
+pub(super) async fn serve(
+    stream: TcpStream,
+    router: Router,
+    connections: Connections,
+    place: Place,
+    is_everywhere: bool,
+) {
+    let Ok(at) = stream.local_addr() else { return };
+    let local = LocalAddress { at, is_everywhere };
     // Answers are small and complete; waiting to fill a packet only adds latency.
     let _ = stream.set_nodelay(true);
     let connection = place.connection.clone();
     let crowded = place.crowded;
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
         let begun = connection.begin(request.is_end_stream());
-        request.extensions_mut().insert(LocalAddress(local));
+        request.extensions_mut().insert(local);
         let refused = crowded && !PROBES.contains(&request.uri().path());
         let request = request.map(|body| RequestBody { body, connection: connection.clone() });
         let (answer, connections, connection) =

@@ -47,7 +47,8 @@ pub async fn serve(
 ) {
     let connections = Connections::new(connections());
     let _sweep = AbortOnDropHandle::new(tokio::spawn(connections.clone().sweep()));
-    let mut server = Server { door: Door::new(listener), router, connections, crowds: Tally::default() };
+    let is_everywhere = listener.local_addr().is_ok_and(|address| address.ip().is_unspecified());
+    let mut server = Server { is_everywhere, door: Door::new(listener), router, connections, crowds: Tally::default() };
     tokio::select! {
         () = server.take_in() => {}
         () = stop => {}
@@ -62,6 +63,8 @@ pub async fn serve(
 }
 
 struct Server {
+    /// It listens on all addresses.
+    is_everywhere: bool,
     door: Door,
     router: Router,
     connections: Connections,
@@ -86,7 +89,7 @@ impl Server {
         }
         // Without even an extra place it is closed without a word.
         let Some(place) = place else { return };
-        tokio::spawn(exchange::serve(stream, self.router.clone(), self.connections.clone(), place));
+        tokio::spawn(exchange::serve(stream, self.router.clone(), self.connections.clone(), place, self.is_everywhere));
     }
 
     /// Takes in who waits already, answers what still comes for a moment, then closes.

@@ -1,6 +1,7 @@
 //! Starts a source, again and again until it was listed.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -75,6 +76,9 @@ impl Bring {
                 }
             };
             board.is_doing(*number, "starting");
+            // From here on: what is asked for while the listing is judged counts.
+            let mut asked = pin!(now.notified());
+            asked.as_mut().enable();
             let listing = AssertUnwindSafe(source.list(&told)).catch_unwind().await;
             let listing = listing.unwrap_or_else(|_| Err(SourceFault("it panicked".into())));
             let Some(live) = live.upgrade() else { return };
@@ -82,12 +86,19 @@ impl Bring {
                 Ok(listed) => live.listed(&board.name, *number, source.clone(), listed).await,
                 Err(fault) => Came::Refused(fault.to_string()),
             };
-            let Came::Refused(why) = came else { return };
+            let (why, is_lasting) = match came {
+                Came::Refused(why) => (why, false),
+                Came::Unusable(why) => (why, true),
+                Came::Served | Came::Stale => return,
+            };
             failed = failed.saturating_add(1);
-            let pause = backoff(failed, random());
+            let pause = (!is_lasting).then(|| backoff(failed, random()));
             live.failed(board, *number, &why, pause);
             drop(live);
-            wait(&now, pause).await;
+            match pause {
+                Some(pause) => wait(&now, pause).await,
+                None => asked.await,
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::bring::Start;
+use super::tools::NotOffered;
 use super::{Board, Draft, Kept, Listing, Serving, SourceView, Sources, Stopped, Watching};
 use crate::blocking;
 use crate::live::reload::warn_of;
@@ -25,6 +26,8 @@ pub(super) enum Came {
     Stale,
     /// Why not.
     Refused(String),
+    /// Why not, and that another start would come to the same.
+    Unusable(String),
 }
 
 /// A source that is started anew because somebody asked for it.
@@ -245,7 +248,8 @@ impl Live {
         let Some(kept) = state.sources.get(name) else { return Came::Stale };
         let fresh = match Serving::new(&declared, &files, source, listing.clone(), &kept.listed) {
             Ok(fresh) => fresh,
-            Err(why) => return Came::Refused(why),
+            Err(NotOffered { why, is_lasting: true }) => return Came::Unusable(why),
+            Err(NotOffered { why, .. }) => return Came::Refused(why),
         };
         let mut drafts: Vec<Draft> = state.sources.0.iter().map(Draft::of).collect();
         for draft in drafts.iter_mut().filter(|draft| &*draft.board.name == name) {
@@ -281,12 +285,21 @@ impl Live {
         }
     }
 
-    /// A start has failed; it is tried again after `pause`.
-    pub(super) fn failed(&self, board: &Board, number: u64, why: &str, pause: Duration) {
+    /// A start has failed; it is tried again after `pause`. `None`: not before something has changed or somebody asks.
+    pub(super) fn failed(&self, board: &Board, number: u64, why: &str, pause: Option<Duration>) {
         let why = self.clean(why);
-        let wait_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-        tracing::error!(source = &*board.name, why, wait_ms, "a source failed; it is tried again");
-        board.end(number, Some((why, self.now())), Some(pause));
+        match pause {
+            Some(pause) => {
+                let wait_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+                tracing::error!(source = &*board.name, why, wait_ms, "a source failed; it is tried again");
+            }
+            None => tracing::error!(
+                source = &*board.name,
+                why,
+                "a source cannot be used; it is tried again when its file or the manifest has changed, or when it is restarted"
+            ),
+        }
+        board.end(number, Some((why, self.now())), pause);
         self.told.send_replace(());
         self.judge_lists();
     }

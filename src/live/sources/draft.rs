@@ -40,7 +40,7 @@ impl Draft {
             if serving.is_of(&declared, &files) && says(&serving.declared) != says(&declared) {
                 match Serving::new(&declared, &files, serving.source.clone(), serving.listing.clone(), &listed) {
                     Ok(serving) => candidates.push(serving),
-                    Err(why) => fault = Some(why),
+                    Err(refused) => fault = Some(refused.why),
                 }
             }
             candidates.push(serving.clone());

@@ -27,7 +27,7 @@ pub(crate) use once::{Brought, once};
 use self::bring::Start;
 use self::draft::Draft;
 use self::listing::Listing;
-use self::tools::Offered;
+use self::tools::{NotOffered, Offered};
 use self::watching::Watching;
 use super::seen::Seen;
 use crate::call::ToolName;
@@ -96,7 +96,7 @@ impl Serving {
         source: Arc<dyn Source>,
         listing: Arc<Listing>,
         before: &[String],
-    ) -> Result<Self, String> {
+    ) -> Result<Self, NotOffered> {
         let Offered { tools, warnings: odd, stopped } = tools::offered(declared, &listing, files, before)?;
         let warnings = listing.warnings.iter().cloned().chain(odd).collect();
         Ok(Self { declared: declared.clone(), files: files.clone(), source, listing, tools, warnings, stopped })

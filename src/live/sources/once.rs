@@ -33,7 +33,8 @@ pub(crate) async fn once(
         let name = Arc::<str>::from(declared.name());
         let listed = source.list(&move |what: String| told(&name, &what)).await.map_err(|fault| fault.to_string())?;
         let listing = Arc::new(Listing::of(declared, listed));
-        Serving::new(declared, files, source, listing, &[]).map(|serving| serving.tools)
+        let serving = Serving::new(declared, files, source, listing, &[]);
+        serving.map(|serving| serving.tools).map_err(|fault| fault.why)
     }))
     .await;
     let mut names: HashSet<String> = taken.iter().flat_map(names_of).collect();

@@ -28,6 +28,21 @@ pub(super) struct Offered {
     pub(super) stopped: Vec<Stopped>,
 }
 
+/// Why nothing of a listing can be served.
+#[derive(Debug)]
+pub(super) struct NotOffered {
+    /// Why, for the operator.
+    pub(super) why: String,
+    /// It stands in the source and the manifest, so listing the source again would change nothing.
+    pub(super) is_lasting: bool,
+}
+
+impl From<String> for NotOffered {
+    fn from(why: String) -> Self {
+        Self { why, is_lasting: false }
+    }
+}
+
 /// The tools of a listing, or the one reason why nothing of it can be served. A key that names no tool is such a reason: a
 /// limit that silently governs nothing would be worse than no tool. `before` are tools that it once had.
 pub(super) fn offered(
@@ -35,7 +50,7 @@ pub(super) fn offered(
     listing: &Listing,
     files: &Seen,
     before: &[String],
-) -> Result<Offered, String> {
+) -> Result<Offered, NotOffered> {
     let own: Vec<&str> = listing.offers.iter().map(|offer| offer.name.as_str()).collect();
     let mut offered = Offered { tools: Vec::new(), warnings: Vec::new(), stopped: Vec::new() };
     for key in declared.rules.tools.keys().filter(|key| !own.contains(&key.as_str())) {
@@ -48,12 +63,12 @@ pub(super) fn offered(
                 .warnings
                 .push(format!("tools.{key}: the server has this tool no more, so nothing is governed by this"));
         } else {
-            return Err(unknown_key(declared, key, &own));
+            return Err(unknown_key(declared, key, &own).into());
         }
     }
     let mut seen = HashSet::new();
     if let Some(twice) = own.iter().find(|name| !seen.insert(**name)) {
-        return Err(format!("it has two tools called `{twice}`"));
+        return Err(format!("it has two tools called `{twice}`").into());
     }
     if declared.settings.is_foreign() && declared.rules.pins.is_none() {
         let message =
@@ -70,7 +85,7 @@ pub(super) fn offered(
         if let Some(fault) = stopped.is_none().then(|| page_fault(declared, offer)).flatten() {
             let name = &offer.name;
             if !declared.settings.is_foreign() {
-                return Err(format!("tools.{name}: {fault}"));
+                return Err(NotOffered { why: format!("tools.{name}: {fault}"), is_lasting: true });
             }
             // What its server changes must take no other tool with it.
             offered.warnings.push(format!("the tool `{name}` is left out: {fault}"));
@@ -295,8 +310,11 @@ mod tests {
 
     /// The server `s` of a manifest, with these further keys.
     fn server(keys: &str) -> Arc<DeclaredSource> {
-        let text = Text(format!("mcp_servers:\n  s: {{command: [server]{keys}}}\n"));
-        let manifest = load(Path::new("t.yaml"), &text, &std::collections::HashMap::new());
+        the_source(&format!("mcp_servers:\n  s: {{command: [server]{keys}}}\n"))
+    }
+
+    fn the_source(text: &str) -> Arc<DeclaredSource> {
+        let manifest = load(Path::new("t.yaml"), &Text(text.to_owned()), &std::collections::HashMap::new());
         Arc::new(manifest.unwrap_or_else(|findings| panic!("{findings:?}")).sources.remove(0))
     }
 
@@ -326,7 +344,8 @@ mod tests {
 
     fn of(declared: &Arc<DeclaredSource>, tools: Vec<Offer>) -> Result<Offered, String> {
         let listing = Listing::of(declared, Listed { tools, left_out: vec!["odd".into()], ..Listed::default() });
-        let mut offered = offered(declared, &listing, &Seen::default(), &[])?;
+        let offered = offered(declared, &listing, &Seen::default(), &[]);
+        let mut offered = offered.map_err(|refused| refused.why)?;
         offered.warnings.splice(0..0, listing.warnings);
         offered.warnings.retain(|warning| !warning.contains("is not pinned"));
         Ok(offered)
@@ -375,6 +394,23 @@ mod tests {
             "the operator vouches for it"
         );
         assert_eq!(sure.tools[0].definition.annotations["readOnlyHint"], true);
+    }
+
+    #[test]
+    fn clash_of_page_parameters_lasts() {
+        let rules = ", tools: {t: {paging: model}}";
+        let clash =
+            || offer("t", |offer| offer.input_schema = json!({"properties": {"detail_level": {"type": "string"}}}));
+        let declared = the_source(&format!("python_modules:\n  m: {{module: a.b{rules}}}\n"));
+        let refused = |tools: Vec<Offer>| {
+            let listing = Listing::of(&declared, Listed { tools, ..Listed::default() });
+            offered(&declared, &listing, &Seen::default(), &[]).err().unwrap()
+        };
+        let NotOffered { why, is_lasting } = refused(vec![clash()]);
+        assert!(is_lasting && why.starts_with("tools.t: /properties/detail_level: paging: model adds"), "{why}");
+        assert!(!refused(Vec::new()).is_lasting, "another listing may have the tool");
+        let offered = of(&server(rules), vec![clash()]).unwrap_or_else(|why| panic!("{why}"));
+        assert!(offered.tools.is_empty() && offered.warnings[0].contains("left out"), "{:?}", offered.warnings);
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Watch {
             let why = match came {
                 Came::Served => return true,
                 Came::Stale => return false,
-                Came::Refused(why) => why,
+                Came::Refused(why) | Came::Unusable(why) => why,
             };
             failed = failed.saturating_add(1);
             let pause = backoff(failed, random());

@@ -148,7 +148,7 @@ pub(super) fn resolved(node: &Node, base: &Path, source: &dyn Source) -> Option<
     let mut node = node.clone();
     let mut unheard = Findings::default();
     let mut references = References::new(source, base, BTreeSet::new());
-    references.resolve(&mut node, "", &mut unheard, false);
+    references.resolve(&mut node, "", &mut unheard);
     match node.data {
         Data::Scalar(Value::String(text)) if unheard.0.is_empty() => Some(text),
         _ => None,

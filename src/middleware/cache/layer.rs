@@ -60,7 +60,12 @@ impl Cached {
     }
 
     fn key(&self, invocation: &Invocation) -> [u8; 32] {
-        let key = self.shelf.key(&invocation.caller, &invocation.arguments, &invocation.context);
+        let key = self.shelf.key(
+            &invocation.caller,
+            invocation.lineage.agent.as_ref(),
+            &invocation.arguments,
+            &invocation.context,
+        );
         // A tool that may call fewer others below it may answer otherwise.
         match invocation.lineage.levels.filter(|_| self.shelf.calls_tools()) {
             Some(levels) => digest([key.as_slice(), &levels.to_le_bytes()]),

@@ -15,6 +15,7 @@ pub struct Shelf {
     pub(super) tool: ToolName,
     generation: [u8; 32],
     calls_tools: bool,
+    sees_agent: bool,
 }
 
 impl Shelf {
@@ -37,13 +38,21 @@ impl Shelf {
                 json::digest([&generation, text.as_bytes(), &[cache.is_in_memory().into()]])
             }
         };
-        let (cache, tool, calls_tools) = (cache.clone(), tool.clone(), runner.calls_tools());
-        complete.then(|| Arc::new(Self { cache, policy: said, tool, generation, calls_tools }))
+        let (cache, tool) = (cache.clone(), tool.clone());
+        let (calls_tools, sees_agent) = (runner.calls_tools(), runner.sees_agent());
+        complete.then(|| Arc::new(Self { cache, policy: said, tool, generation, calls_tools, sees_agent }))
     }
 
-    /// What makes two calls equal: tool and generation, canonical arguments, whose they are, and the named fields of
-    /// the context. The arguments are those that the tool gets, defaults filled in.
-    pub(super) fn key(&self, caller: &Caller, arguments: &JsonObject, context: &JsonObject) -> [u8; 32] {
+    /// What makes two calls equal: tool and generation, canonical arguments, whose they are, the named fields of
+    /// the context, and the agent that calls, if there is one and the tool sees its name. The arguments are those that the tool gets,
+    /// defaults filled in.
+    pub(super) fn key(
+        &self,
+        caller: &Caller,
+        agent: Option<&ToolName>,
+        arguments: &JsonObject,
+        context: &JsonObject,
+    ) -> [u8; 32] {
         let whose = match self.policy.scope {
             CacheScope::Caller => caller.name.as_bytes(),
             CacheScope::Shared => b"",
@@ -51,19 +60,26 @@ impl Shelf {
         let fields = self.policy.context.iter().flatten();
         let context: JsonObject =
             fields.filter_map(|field| context.get(field).map(|value| (field.clone(), value.clone()))).collect();
-        json::digest([
+        let key = json::digest([
             self.tool.as_str().as_bytes(),
             &self.generation,
             &canonical(arguments),
             &[self.policy.scope as u8],
             whose,
             &canonical(&context),
-        ])
+        ]);
+        apart_by_agent(key, agent.filter(|_| self.sees_agent))
     }
 
     /// What a call would be answered that does not run.
-    pub async fn find(&self, caller: &Caller, arguments: &JsonObject, context: &JsonObject) -> Option<Arc<ToolResult>> {
-        self.look(&self.key(caller, arguments, context)).await.map(|hit| hit.result)
+    pub async fn find(
+        &self,
+        caller: &Caller,
+        agent: Option<&ToolName>,
+        arguments: &JsonObject,
+        context: &JsonObject,
+    ) -> Option<Arc<ToolResult>> {
+        self.look(&self.key(caller, agent, arguments, context)).await.map(|hit| hit.result)
     }
 
     /// In memory, then in the ledger: it may have been stored before a restart.
@@ -88,6 +104,12 @@ impl Shelf {
     pub(super) fn ttl(&self) -> Duration {
         self.policy.ttl
     }
+}
+
+/// The key of a result that may depend on the agent that calls. Without an agent it is as it was before agents were told apart, so that
+/// stored results are found again.
+pub(super) fn apart_by_agent(key: [u8; 32], agent: Option<&ToolName>) -> [u8; 32] {
+    agent.map_or(key, |agent| json::digest([key.as_slice(), b"agent", agent.as_str().as_bytes()]))
 }
 
 #[cfg(test)]

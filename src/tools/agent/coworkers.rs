@@ -11,7 +11,6 @@ use crate::call::{
     Definition, JsonObject, Kind, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, ToolContext, ToolName, ToolResult,
 };
 use crate::tool_pattern::{ToolPattern, any_grants};
-use crate::tools::Tool;
 
 /// How one agent turns to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,24 +169,8 @@ impl<'a> Coworkers<'a> {
     }
 }
 
-/// Says in the descriptions of tools that hand work to agents which agents there are, and what each is for. An agent that not all
-/// callers of such a tool may use is not named: the description is the same for all of them.
-pub(crate) fn introduce(tools: &mut [Tool], covers: impl Fn(&Definition, &Definition) -> bool) {
-    let agents: Vec<Definition> =
-        tools.iter().filter(|tool| tool.kind == Kind::Agent).map(|tool| tool.definition.clone()).collect();
-    for tool in tools {
-        let known: Vec<&Definition> = agents
-            .iter()
-            .filter(|agent| takes_task(agent) && tool.runner.hands_work_to(agent) && covers(agent, &tool.definition))
-            .collect();
-        if !known.is_empty() {
-            tool.definition.description.push_str(&listed(known));
-        }
-    }
-}
-
 /// Names of agents, each with its description in one line.
-pub(super) fn listed<'a>(agents: impl IntoIterator<Item = &'a Definition>) -> String {
+pub(in crate::tools) fn listed<'a>(agents: impl IntoIterator<Item = &'a Definition>) -> String {
     let lines = agents.into_iter().map(|agent| {
         let purpose = agent.description.split_whitespace().collect::<Vec<_>>().join(" ");
         if purpose.is_empty() { format!("\n- {}", agent.name) } else { format!("\n- {}: {purpose}", agent.name) }
@@ -196,7 +179,7 @@ pub(super) fn listed<'a>(agents: impl IntoIterator<Item = &'a Definition>) -> St
 }
 
 /// Whether an agent has the parameter in which work is handed over.
-fn takes_task(agent: &Definition) -> bool {
+pub(in crate::tools) fn takes_task(agent: &Definition) -> bool {
     agent.input_schema.get("properties").is_some_and(|fields| fields.get("task").is_some())
 }
 

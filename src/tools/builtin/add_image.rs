@@ -13,6 +13,7 @@ use data_url::forgiving_base64::DecodeError;
 use serde_json::Value;
 use url::Url;
 
+use super::denied_files::DeniedFiles;
 use super::folder::Folder;
 use super::web::Web;
 use crate::call::units::Size;
@@ -34,6 +35,10 @@ pub(super) struct Config {
     #[serde(default)]
     #[schemars(extend("examples" = ["./notes"]))]
     root: Option<PathBuf>,
+    /// Patterns of files that are not read. Replaces the default list, which the tool's description shows.
+    #[serde(default)]
+    #[schemars(extend("examples" = [["*.key", "private"]]))]
+    deny: Option<Vec<String>>,
     /// The only hosts that may be reached. Default: all public hosts.
     #[serde(default)]
     #[schemars(extend("examples" = [["example.com"]]))]
@@ -58,6 +63,13 @@ pub(super) fn tool(name: &str, config: Config, base: &Path, clients: &Clients) -
         return Err(ConfigFault::error(&["with", "max_bytes"], "from 1B to 20MiB"));
     }
     let folder = config.root.as_deref().map(|root| Folder::open(root, base)).transpose()?;
+    if folder.is_none() && config.deny.is_some() {
+        return Err(ConfigFault::error(
+            &["with", "deny"],
+            "without `root` no file is read: name a folder, or leave deny out",
+        ));
+    }
+    let denied = DeniedFiles::new(config.deny)?;
     let web = Web::new(&config.allow_hosts, config.allow_private, clients)?;
     let most = config.max_bytes.as_usize();
     let from = match folder {
@@ -66,8 +78,10 @@ pub(super) fn tool(name: &str, config: Config, base: &Path, clients: &Clients) -
     };
     let description = format!(
         "Adds a picture to the conversation, so that you can see it. Takes PNG, JPEG, GIF and WebP, from {from}. Use it \
-         when you have to look at a picture to answer."
+         when you have to look at a picture to answer.{}",
+        folder.as_ref().map(|_| denied.described()).unwrap_or_default()
     );
+    let folder = folder.map(|folder| (folder, Arc::new(denied)));
     let tool = Tool::new(name, description)
         .param("source", "string", &format!("Where the picture is: {from}"))
         .effect(Effect::Read);
@@ -75,7 +89,7 @@ pub(super) fn tool(name: &str, config: Config, base: &Path, clients: &Clients) -
 }
 
 struct AddImage {
-    folder: Option<Folder>,
+    folder: Option<(Folder, Arc<DeniedFiles>)>,
     web: Web,
     most: usize,
     reading: Reading,
@@ -88,7 +102,7 @@ enum Source<'a> {
     /// At this address.
     Web(Url),
     /// In this file.
-    File(&'a Folder, &'a str),
+    File(&'a (Folder, Arc<DeniedFiles>), &'a str),
 }
 
 impl AddImage {
@@ -142,9 +156,10 @@ impl Runner for AddImage {
                 shown(&name, self.reading.bytes(response, &context).await?)
             }
             Source::File(folder, path) => {
-                let (folder, path, most) = (folder.clone(), path.to_owned(), self.most);
+                let ((folder, denied), path, most) = (folder.clone(), path.to_owned(), self.most);
                 on_a_thread(move || {
-                    let bytes = folder.file(&path, &context)?.whole(Vec::new(), most)?;
+                    let file = folder.file_unless(&path, |path| denied.deny(path), &context)?;
+                    let bytes = file.whole(Vec::new(), most)?;
                     shown(&path, bytes)
                 })
                 .await
@@ -287,6 +302,29 @@ mod tests {
             without.fault("a.png").unwrap(),
             "`source` must be an http or https URL or a data: URI: this tool reads no files."
         );
+    }
+
+    #[tokio::test]
+    async fn denied_files_are_not_read() {
+        let images = fixture(json!({"root": "pictures"}));
+        images.write(".env.png", PNG);
+        images.write("a.png", PNG);
+        std::os::unix::fs::symlink(".env.png", images.folder.path().join("pictures/link.png")).unwrap();
+        for path in [".env.png", ".ENV.png", "link.png", ".git/nope.png"] {
+            let said = images.add(path).await.unwrap_err();
+            assert!(said.contains("the operator has denied files of this kind"), "{path}: {said}");
+        }
+        assert!(images.add("a.png").await.is_ok());
+        let description = &images.tool.definition.description;
+        assert!(description.contains("are not read: .env*, "), "{description}");
+        let open = fixture(json!({"root": "pictures", "deny": ["a.*"]}));
+        open.write(".env.png", PNG);
+        open.write("a.png", PNG);
+        assert!(open.add(".env.png").await.is_ok() && open.add("a.png").await.is_err());
+        assert!(!fixture(json!({})).tool.definition.description.contains("not read"), "it reads no files");
+        let config = serde_json::from_value(json!({"deny": ["*.key"]})).unwrap();
+        let fault = tool("t", config, Path::new("."), &Clients::default()).err().unwrap();
+        assert_eq!(fault.path, ["with", "deny"]);
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use glob::{MatchOptions, Pattern};
 use crate::tools::ConfigFault;
 
 /// What is denied where the manifest does not say: variables with secrets, private keys, and what programs keep for themselves.
-const DEFAULT: [&str; 17] = [
+const DEFAULT: [&str; 32] = [
     ".env*",
     "*.pem",
     "*.key",
@@ -20,9 +20,24 @@ const DEFAULT: [&str; 17] = [
     ".ssh",
     ".gnupg",
     ".aws",
+    ".azure",
+    ".kube",
+    "**/.docker/config.json",
+    "**/.config/gcloud",
+    "**/.config/gh",
     ".netrc",
+    "_netrc",
     ".pgpass",
+    ".my.cnf",
+    ".npmrc",
+    ".pypirc",
+    ".htpasswd",
+    ".vault-token",
+    "credentials.json",
+    "**/.cargo/credentials*",
+    "*.ppk",
     ".git",
+    ".git-credentials",
 ];
 /// A list that is longer is a list of files.
 const MOST: usize = 256;
@@ -99,12 +114,33 @@ mod tests {
             "home/.ssh/config",
             "keys/id_ed25519.bak",
             "./a//.env",
+            ".npmrc",
+            "home/.netrc",
+            ".pypirc",
+            "google/credentials.json",
+            ".aws/credentials",
+            ".docker/config.json",
+            "home/.docker/config.json",
+            ".kube/config",
+            ".ssh/known_hosts",
+            ".git-credentials",
+            "home/.config/gcloud/access_tokens.db",
+            ".cargo/credentials.toml",
         ] {
             assert!(files.deny(path), "{path}");
         }
-        for path in
-            ["env", "a.txt", "keys.txt", "pem/readme", "github/x", "id_list.csv", "environment", "a.pem.txt/.gitignore"]
-        {
+        for path in [
+            "env",
+            "a.txt",
+            "keys.txt",
+            "pem/readme",
+            "github/x",
+            "id_list.csv",
+            "environment",
+            "a.pem.txt/.gitignore",
+            ".docker/Dockerfile",
+            ".config/app.toml",
+        ] {
             assert!(!files.deny(path), "{path}");
         }
     }

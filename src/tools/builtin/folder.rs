@@ -69,7 +69,7 @@ impl Folder {
     }
 
     /// Opens the regular file at `path`.
-    pub(super) fn file<'a>(&self, path: &'a str, context: &'a ToolContext) -> Result<Opened<'a>, ToolError> {
+    fn file<'a>(&self, path: &'a str, context: &'a ToolContext) -> Result<Opened<'a>, ToolError> {
         let refuse = |is_dir| said(path, if is_dir { "is a folder, not a file" } else { "is not a regular file" });
         let failed = |error| failed(path, &error);
         let seen = self.0.metadata(path).map_err(failed)?;

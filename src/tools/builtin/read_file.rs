@@ -319,7 +319,10 @@ mod tests {
         }
         assert_eq!(files.text(json!({"path": "a.txt"})).await, "one\ntwo\nthree\n");
         let description = &files.tool.definition.description;
-        assert!(description.contains(".env*, *.pem") && description.ends_with(".git."), "{description}");
+        assert!(
+            description.contains(".env*, *.pem") && description.ends_with(".git, .git-credentials."),
+            "{description}"
+        );
         let own = json!({"root": "root", "deny": ["a.*"]});
         let own = tool("read", serde_json::from_value(own).unwrap(), files.folder.path());
         let own = Fixture { folder: files.folder, tool: own.unwrap_or_else(|fault| panic!("{fault:?}")) };

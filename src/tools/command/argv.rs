@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 
+use super::variables::text_bytes;
 use crate::tools::template::plain_text;
 use crate::tools::{BuildContext, ConfigFault, Fault, Placeholder, Values};
 
@@ -60,6 +61,42 @@ impl Argv {
         self.0.iter().map(render).collect()
     }
 
+    /// Bytes of the items that are the same in each call, and `each` for every item of the command line.
+    pub(super) fn fixed_bytes(&self, each: usize) -> usize {
+        let bytes = |item: &Item| match item {
+            Item::Literal(text) => text.len() + each,
+            Item::Value { .. } => each,
+        };
+        // The program is an item too.
+        self.0.iter().map(bytes).sum::<usize>() + each
+    }
+
+    /// Bytes of the items that are arguments, and of those that are fields of the context.
+    pub(super) fn value_bytes(&self, values: Values<'_>) -> (usize, usize) {
+        let (mut arguments, mut fields) = (0, 0);
+        for placeholder in self.placeholders() {
+            let bytes = values.get(placeholder).map_or(0, text_bytes);
+            match placeholder {
+                Placeholder::Argument(_) => arguments += bytes,
+                Placeholder::Context(_) => fields += bytes,
+            }
+        }
+        (arguments, fields)
+    }
+
+    /// The argument whose item is the longest.
+    pub(super) fn longest_argument(&self, values: Values<'_>) -> Option<&Placeholder> {
+        let arguments = self.placeholders().filter(|placeholder| matches!(placeholder, Placeholder::Argument(_)));
+        arguments.max_by_key(|placeholder| values.get(placeholder).map_or(0, text_bytes))
+    }
+
+    fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
+        self.0.iter().filter_map(|item| match item {
+            Item::Value { placeholder, .. } => Some(placeholder),
+            Item::Literal(_) => None,
+        })
+    }
+
     /// Why these values cannot stand in argv.
     pub(super) fn faults(&self, values: Values<'_>) -> Vec<Fault> {
         let faults = self.0.iter().filter_map(|item| match item {
@@ -88,7 +125,7 @@ fn item(text: &str, dashes: bool, context: &BuildContext<'_>, path: &[&str]) -> 
                 Err(ConfigFault::error(path, message))
             }
             None if text.contains('\0') => Err(ConfigFault::error(path, "an argument holds no NUL character")),
-            None => Ok(Item::Literal(text.to_owned())),
+            None => Ok(Item::Literal(template.literal().unwrap_or_default().to_owned())),
         };
     };
     if let Placeholder::Argument(name) = placeholder

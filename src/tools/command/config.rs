@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::argv::Argv;
+use super::room::Room;
 use super::run::Limits;
 use super::variables::ContextVariables;
 use super::{ATTEMPT_VARIABLE, CommandRunner, INVOCATION_VARIABLE};
@@ -115,6 +116,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Result<Built, Vec<Co
     if faults.iter().any(|fault| !fault.warning) {
         return Err(faults);
     }
+    let room = Room::new(&argv, &config.environment);
     let runner = CommandRunner {
         program,
         path,
@@ -124,6 +126,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Result<Built, Vec<Co
         workdir,
         environment: config.environment,
         variables,
+        room,
         limits: Limits { max_output: config.max_output.as_usize(), stop_on_overflow: context.effect.may_repeat() },
         sweeps: Sweeps::new(),
     };

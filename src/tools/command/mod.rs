@@ -2,12 +2,13 @@
 //! or a field of the caller's context becomes one whole item of it or goes to standard input, so there is nothing to quote and nothing to
 //! break out of. The environment is the declared one and nothing else. When a try ends, for whatever reason, so does all that it started.
 //!
-//! `config` checks the manifest's part, `argv` turns values into argv items, `variables` declared fields into variables, `run` holds the pipes and
+//! `config` checks the manifest's part, `argv` turns values into argv items, `variables` declared fields into variables, `room` bounds both, `run` holds the pipes and
 //! tells what comes out of them on the way, `output` makes a result of the rest; `tools/process` ends processes.
 
 mod argv;
 mod config;
 mod output;
+mod room;
 mod run;
 mod start_error;
 mod variables;
@@ -22,8 +23,8 @@ use tokio::process::Command;
 
 use self::argv::Argv;
 pub use self::config::{Config, Output, build};
+use self::room::Room;
 use self::run::Limits;
-use self::start_error::start_error;
 use self::variables::ContextVariables;
 use super::process::{Mark, ProcessTree, Sweeps};
 use super::template::{Template, plain_text};
@@ -48,6 +49,7 @@ struct CommandRunner {
     workdir: PathBuf,
     environment: BTreeMap<String, String>,
     variables: ContextVariables,
+    room: Room,
     limits: Limits,
     sweeps: Sweeps,
 }
@@ -91,7 +93,7 @@ impl Runner for CommandRunner {
         ]);
         let values = Values { arguments: &arguments, context: &context.context };
         let tree = ProcessTree::spawn(&mut self.command(path, values), mark, &self.sweeps)
-            .map_err(|error| start_error(&self.program, &self.workdir, &error))?;
+            .map_err(|error| self.start_error(&error, values))?;
         let run = run::run(tree, self.input(values), &self.limits, &context).await?;
         output::answer(&run, self.output, &self.limits, &context)
     }
@@ -99,6 +101,9 @@ impl Runner for CommandRunner {
     fn faults(&self, values: Values<'_>) -> Vec<Fault> {
         let mut faults = self.argv.faults(values);
         faults.extend(self.variables.faults(values.context));
+        if faults.is_empty() {
+            faults = self.room.faults(&self.argv, &self.variables, values);
+        }
         faults
     }
 

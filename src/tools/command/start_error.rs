@@ -3,10 +3,23 @@
 use std::io::{Error, ErrorKind};
 use std::path::Path;
 
+use super::CommandRunner;
 use crate::call::ToolError;
+use crate::tools::Values;
+
+impl CommandRunner {
+    /// The failure of a try whose program did not start. Values that are too long together are the fault of who chose them.
+    pub(super) fn start_error(&self, error: &Error, values: Values<'_>) -> ToolError {
+        let too_long = error.kind() == ErrorKind::ArgumentListTooLong;
+        match too_long.then(|| self.room.refused(&self.argv, &self.variables, values)) {
+            Some(faults) if !faults.is_empty() => faults.into(),
+            _ => start_error(&self.program, &self.workdir, error),
+        }
+    }
+}
 
 /// The failure of a try, and whether another try may start the program.
-pub(super) fn start_error(program: &str, workdir: &Path, error: &Error) -> ToolError {
+fn start_error(program: &str, workdir: &Path, error: &Error) -> ToolError {
     let reason = match error.kind() {
         ErrorKind::NotFound if !workdir.is_dir() => "its working folder is not there".to_owned(),
         _ => error.to_string(),

@@ -45,11 +45,20 @@ impl ContextVariables {
         self.0.iter().filter_map(move |(field, name)| Some((name.as_str(), plain_text(present(field)?))))
     }
 
+    /// Bytes of the variables of a call, and `each` for every one.
+    pub(super) fn bytes(&self, context: &JsonObject, each: usize) -> usize {
+        let bytes = |(field, name): &(String, String)| {
+            let value = context.get(field).filter(|value| !value.is_null())?;
+            Some(name.len() + 1 + text_bytes(value) + each)
+        };
+        self.0.iter().filter_map(bytes).sum()
+    }
+
     /// Why these values cannot be variables.
     pub(super) fn faults(&self, context: &JsonObject) -> Vec<Fault> {
         let fault = |(field, name): &(String, String)| {
             let value = context.get(field)?;
-            let length = || name.len() + 1 + length_of(value);
+            let length = || name.len() + 1 + text_bytes(value);
             let why = match value {
                 Value::String(text) if text.contains('\0') => "must not hold a NUL character".to_owned(),
                 _ if length() > LONGEST => format!("is too long: a variable has at most {LONGEST} bytes with its name"),
@@ -67,9 +76,11 @@ fn variable(field: &str) -> String {
     PREFIX.chars().chain(name).collect()
 }
 
-fn length_of(value: &Value) -> usize {
+/// Bytes of a value as plain text.
+pub(super) fn text_bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
+        Value::Null => 0,
         other => plain_text(other).len(),
     }
 }

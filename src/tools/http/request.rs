@@ -143,13 +143,13 @@ impl RequestTemplate {
 }
 
 impl Field {
-    /// The value; `None` if it is a lone placeholder without a value.
+    /// The value; `None` if a placeholder in it has no value: half a header, such as `Bearer ` without a token, means nothing.
     fn render(&self, values: Values<'_>) -> Option<HeaderValue> {
         match self {
             Self::Fixed(value) => Some(value.clone()),
             Self::Filled(template) => {
                 let absent = |placeholder| values.get(placeholder).is_none_or(serde_json::Value::is_null);
-                if template.lone().is_some_and(absent) {
+                if template.placeholders().any(absent) {
                     return None;
                 }
                 header_value(&template.render(values, plain_text))
@@ -203,10 +203,10 @@ fn headers(config: BTreeMap<String, String>, notes: &mut Notebook<'_>) -> Vec<(H
         if template.parts().iter().any(plain) {
             // Not shown: it may be a secret.
             notes.error(&path, "the value holds something else than visible ASCII, perhaps a line end");
-        } else if !template.is_literal() {
+        } else if let Some(text) = template.literal() {
+            headers.extend(header_value(text).map(|value| (name, Field::Fixed(value))));
+        } else {
             headers.push((name, Field::Filled(template)));
-        } else if let Some(value) = header_value(&text) {
-            headers.push((name, Field::Fixed(value)));
         }
     }
     headers

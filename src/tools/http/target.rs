@@ -118,7 +118,10 @@ impl Target {
                 Some(Value::String(text)) => Cow::Borrowed(text.as_str()),
                 other => Cow::Owned(other.map(plain_text).unwrap_or_default()),
             };
-            if text.is_empty() {
+            if let (Placeholder::Context(field), None | Some(Value::Null)) = (name, values.get(name)) {
+                let message = format!("`{name}` stands in the path of a URL, so `context` must have `{field}`.");
+                faults.push(name.fault("format", message));
+            } else if text.is_empty() {
                 let message = format!("`{name}` stands in the path of a URL and must not be empty.");
                 faults.push(name.fault("format", message));
             } else if let Err(misfit) = path_value::check(&text) {
@@ -179,7 +182,7 @@ impl Base {
             Err(error) => Err(error.to_string()),
         };
         let template = notes.part(host)?;
-        if template.is_literal() {
+        if let Some(host) = template.literal() {
             if !config.allow_hosts.is_empty() {
                 notes.warning(&["request", "allow_hosts"], "has no effect: the URL's host holds no placeholder");
             }
@@ -389,7 +392,10 @@ mod tests {
         let url = at(json!({"region": "EU", "tenant": "a/b?c&d"}));
         assert_eq!(url, Ok("https://eu.example.com/t/a%2Fb%3Fc%26d?t=a%2Fb%3Fc%26d".into()));
         for (context, said) in [
-            (json!({"region": "eu"}), "Context(\"`context.tenant` stands in the path of a URL and must not be empty"),
+            (
+                json!({"region": "eu"}),
+                "Context(\"`context.tenant` stands in the path of a URL, so `context` must have `tenant`",
+            ),
             (json!({"region": "eu", "tenant": ".."}), "`context.tenant` stands in the path of a URL, where `.`"),
             (
                 json!({"region": "eu", "tenant": "x".repeat(LONGEST + 1)}),

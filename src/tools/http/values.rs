@@ -26,8 +26,10 @@ impl Node {
             Value::String(text) => match notes.template(&text, path) {
                 Some(template) => match template.lone() {
                     Some(placeholder) => Self::Value(placeholder.clone()),
-                    None if template.is_literal() => Self::Literal(text.into()),
-                    None => Self::Text(template),
+                    None => match template.literal() {
+                        Some(text) => Self::Literal(text.into()),
+                        None => Self::Text(template),
+                    },
                 },
                 None => Self::Literal(Value::Null),
             },

@@ -1,6 +1,8 @@
 //! Where the tokens of a statement begin and end: strings, quoted names, comments, dollar quotes, placeholders. More is not
 //! understood here.
 
+use crate::tools::literal::{COLON, EDGE};
+
 /// Whose quoting holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Dialect {
@@ -172,6 +174,12 @@ impl<'a> Reader<'a> {
                 }
                 self.at += 1;
             }
+            // Of a value that came by reference: `::` and `:=` are no placeholders.
+            COLON if rest[COLON.len_utf8()..].starts_with([COLON, '=']) => {
+                self.skip_char();
+                self.skip_char();
+            }
+            COLON | EDGE if begins_name(&rest[c.len_utf8()..]) => return Err(self.by_reference(from)),
             '?' | '@' | '$' if !is_postgres => return Ok(self.foreign(from)),
             '$' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => return Ok(self.foreign(from)),
             c if is_of_a_name(c) => {
@@ -182,6 +190,13 @@ impl<'a> Reader<'a> {
             c => self.at += c.len_utf8(),
         }
         Ok(Token::Other)
+    }
+
+    fn by_reference(&self, from: usize) -> String {
+        let place = self.place(from);
+        format!(
+            "{place}: a value that came by reference would be a part of a parameter; write :name in the statement itself"
+        )
     }
 
     fn foreign(&mut self, from: usize) -> Token<'a> {
@@ -211,6 +226,11 @@ fn dollar_tag(text: &str) -> Option<&str> {
     let tag = &text[1..end - 1];
     let fits = tag.chars().all(is_of_a_name) && !tag.starts_with(|c: char| c.is_ascii_digit());
     fits.then(|| &text[..end])
+}
+
+/// Whether what the database would take for the rest of a parameter stands here.
+fn begins_name(text: &str) -> bool {
+    text.trim_start_matches(EDGE).starts_with(is_of_a_name)
 }
 
 fn is_of_a_name(c: char) -> bool {

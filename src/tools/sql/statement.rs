@@ -5,6 +5,7 @@
 pub(super) use super::reader::Dialect;
 use super::reader::{Place, Reader, Token};
 use crate::tools;
+use crate::tools::literal::plain;
 
 /// Begins a placeholder that is a field of the caller's context: `:context.tenant`.
 const CONTEXT: &str = "context";
@@ -133,7 +134,7 @@ impl Statement {
 
     fn text(&mut self, text: &str) {
         if !text.is_empty() {
-            self.parts.push(Part::Text(text.to_owned()));
+            self.parts.push(Part::Text(plain(text).into_owned()));
         }
     }
 
@@ -184,6 +185,32 @@ mod tests {
             let text = "select :a, :b from t where x = :a and y in (:städte, :_c9)";
             assert_eq!(rendered(text, dialect).unwrap(), "select ?1, ?2 from t where x = ?1 and y in (?3, ?4)");
             assert_eq!(names(text, dialect), ["a", "b", "städte", "_c9"]);
+        }
+    }
+
+    #[test]
+    fn values_by_reference_name_no_parameter() {
+        use crate::tools::literal::in_statement;
+        for dialect in [Sqlite, Postgres] {
+            let with = |before: &str, value: &str, behind: &str| {
+                rendered(&format!("{before}{}{behind}", in_statement(before, value)), dialect)
+            };
+            assert_eq!(
+                with("select * from ", "shop.orders", " where x = :a").unwrap(),
+                "select * from shop.orders where x = ?1"
+            );
+            assert_eq!(with("select '", "it is :a", "', :b").unwrap(), "select 'it is :a', ?1");
+            assert_eq!(with("select ", "x::text", ", :b").unwrap(), "select x::text, ?1");
+            for (before, value, behind) in [
+                ("select ", ":a", ""),
+                ("select :", "a", ""),
+                ("select :a", "b", ""),
+                ("select ", "x:", "a"),
+                ("select :", ":a", ""),
+            ] {
+                let error = with(before, value, behind).unwrap_err();
+                assert!(error.contains("a value that came by reference"), "{before}{value}{behind}: {error}");
+            }
         }
     }
 

@@ -1,0 +1,125 @@
+//! How much a program can be handed: Linux bounds its arguments and variables together, and starting it fails beyond that.
+
+use std::collections::BTreeMap;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::argv::Argv;
+use super::variables::ContextVariables;
+use crate::tools::{Fault, Values};
+
+/// What Linux allows whatever the stack may grow to, and at least (`bprm_stack_limits` in `fs/exec.c`: 3/4 of `_STK_LIM`, and `ARG_MAX`).
+const MOST: usize = 6 << 20;
+const LEAST: usize = 128 << 10;
+/// The pointer to each argument and variable, and its final NUL.
+const EACH: usize = size_of::<usize>() + 1;
+/// For what the service and the kernel add: the marks of the call, the program's path, the interpreter of a script.
+const RESERVED: usize = 8 << 10;
+
+/// The bound for one tool's calls.
+pub(super) struct Room {
+    /// Bytes that arguments and variables may have together.
+    most: usize,
+    /// Bytes of those that are the same in each call.
+    fixed: usize,
+}
+
+impl Room {
+    /// The bound for a program with these arguments and variables, as the service's own limits have it.
+    pub(super) fn new(argv: &Argv, environment: &BTreeMap<String, String>) -> Self {
+        // Unlimited is `None`.
+        let stack = getrlimit(Resource::Stack).current.and_then(|bytes| usize::try_from(bytes / 4).ok());
+        Self::of(stack.unwrap_or(MOST).clamp(LEAST, MOST), argv, environment)
+    }
+
+    fn of(most: usize, argv: &Argv, environment: &BTreeMap<String, String>) -> Self {
+        let variables = environment.iter().map(|(name, value)| name.len() + 1 + value.len() + EACH);
+        Self { most: most.saturating_sub(RESERVED), fixed: argv.fixed_bytes(EACH) + variables.sum::<usize>() }
+    }
+
+    /// Why a program cannot be started with these values: all of them together are too long. The caller is told of its context, if
+    /// that alone is too long already, and the model of its longest argument otherwise.
+    pub(super) fn faults(&self, argv: &Argv, variables: &ContextVariables, values: Values<'_>) -> Vec<Fault> {
+        let (arguments, fields) = argv.value_bytes(values);
+        let context = fields + variables.bytes(values.context, EACH);
+        match self.fixed + context + arguments > self.most {
+            true => self.too_long(argv, context, arguments, values),
+            false => Vec::new(),
+        }
+    }
+
+    /// The same for a program that the system would not start, whatever was counted here. Empty: nothing that a call
+    /// chooses is the reason.
+    pub(super) fn refused(&self, argv: &Argv, variables: &ContextVariables, values: Values<'_>) -> Vec<Fault> {
+        let (arguments, fields) = argv.value_bytes(values);
+        self.too_long(argv, fields + variables.bytes(values.context, EACH), arguments, values)
+    }
+
+    fn too_long(&self, argv: &Argv, context: usize, arguments: usize, values: Values<'_>) -> Vec<Fault> {
+        let most = self.most;
+        if context > 0 && (arguments <= context || self.fixed + context > most) {
+            let message = format!(
+                "The fields of `context` that this tool takes have {context} bytes together, and the program can be handed {most} \
+                 bytes of arguments and variables in all."
+            );
+            return vec![Fault::Context(message)];
+        }
+        let longest = argv.longest_argument(values).map(|name| {
+            let message = format!(
+                "`{name}` is too long: the values in the command line have {arguments} bytes together, and the program can be handed \
+                 {most} bytes of arguments and variables in all."
+            );
+            name.fault("argv", message)
+        });
+        longest.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::call::{Effect, JsonObject};
+    use crate::tools::{BuildContext, Clients, Databases};
+
+    fn faults(most: usize, arguments: &Value, context: &Value) -> Vec<Fault> {
+        let schema = json!({"properties": {"a": {}, "b": {}}, "required": ["a", "b"]});
+        let build = BuildContext {
+            base: std::path::Path::new("."),
+            input_schema: &schema,
+            fields: &["tenant".to_owned()],
+            effect: Effect::Read,
+            trusted: true,
+            clients: &Clients::default(),
+            databases: &Databases::default(),
+        };
+        let command = ["x", "fixed", "{{ a }}", "{{ b }}"].map(str::to_owned);
+        let (argv, found) = Argv::parse(&command, &build);
+        assert_eq!(found, []);
+        let environment = BTreeMap::from([("LANG".to_owned(), "C".to_owned())]);
+        let (variables, _) = ContextVariables::build(&build, &environment);
+        let (arguments, context): (&JsonObject, &JsonObject) =
+            (arguments.as_object().unwrap(), context.as_object().unwrap());
+        Room::of(most, &argv, &environment).faults(&argv, &variables, Values { arguments, context })
+    }
+
+    #[test]
+    fn longest_argument_is_named() {
+        let arguments = json!({"a": "x".repeat(100), "b": "y".repeat(1000)});
+        assert_eq!(faults(RESERVED + 1300, &arguments, &json!({})), []);
+        let found = faults(RESERVED + 1000, &arguments, &json!({}));
+        assert_eq!((found.len(), found[0].pointer()), (1, "/b"));
+        assert!(found[0].message().contains("have 1100 bytes together"), "{}", found[0].message());
+    }
+
+    #[test]
+    fn long_context_is_the_callers() {
+        let arguments = json!({"a": "x", "b": "y"});
+        let found = faults(RESERVED + 1000, &arguments, &json!({"tenant": "t".repeat(2000)}));
+        assert!(matches!(&found[..], [Fault::Context(why)] if why.contains("The fields of `context`")), "{found:?}");
+        let arguments = json!({"a": "x".repeat(900), "b": "y"});
+        let found = faults(RESERVED + 1000, &arguments, &json!({"tenant": "t".repeat(200)}));
+        assert_eq!(found[0].pointer(), "/a", "the context alone would fit");
+    }
+}
