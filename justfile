@@ -35,3 +35,10 @@ ci:
 mutants *ARGS:
     command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
     cargo mutants --output target {{ARGS}}
+
+# Writes a list of all packages in the program, target/toolcrib-sbom.json (CycloneDX), from the lock file. Builds nothing.
+sbom:
+    command -v cargo-cyclonedx >/dev/null || cargo install --locked cargo-cyclonedx
+    cargo cyclonedx --format json --override-filename toolcrib-sbom
+    rm crates/toolcrib-macros/toolcrib-sbom.json
+    mkdir -p target && mv toolcrib-sbom.json target/

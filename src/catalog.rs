@@ -469,10 +469,10 @@ impl Catalog {
         like.into_iter().take(MOST_MEANT).map(|(_, real)| real.to_string()).collect()
     }
 
-    /// A tool of manifest or program that a text with this name would be a spelling of: no API may take its place.
-    pub(crate) fn shadowed_by(&self, name: &ToolName) -> Option<&Arc<Entry>> {
-        let declared = |tool: &ToolName| self.by_name.get(tool).is_some_and(|entry| entry.origin != Origin::Registered);
-        self.spellings.of(name.as_str(), declared).first().and_then(|tool| self.by_name.get(*tool))
+    /// A tool other than `own` that has another spelling of this name. Of two such tools a model's spelling would mean neither.
+    pub(crate) fn spelled_like(&self, name: &ToolName, own: &ToolName) -> Option<&Arc<Entry>> {
+        let other = self.spellings.of(name.as_str(), |tool| tool != own).first().copied();
+        other.and_then(|tool| self.by_name.get(tool))
     }
 
     /// How its tools differ from those of the catalog before.

@@ -411,8 +411,8 @@ fn read_arguments(arguments: Value) -> Result<JsonObject, Unreadable> {
     }
 }
 
-/// The catalog with a registered tool in it, in place of one of its name, unless somebody else has one of its names, or
-/// it would take a spelling away from a tool that no API changes.
+/// The catalog with a registered tool in it, in place of one of its name, unless another tool has one of its names or another
+/// spelling of one.
 fn with(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
     let own = &entry.definition.name;
     for name in entry.names() {
@@ -421,7 +421,7 @@ fn with(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
         {
             return Err(ChangeError::Taken { name: name.to_string(), whose: whose(name.as_str(), holder) });
         }
-        if let Some(holder) = catalog.shadowed_by(name) {
+        if let Some(holder) = catalog.spelled_like(name, own) {
             return Err(ChangeError::Taken { name: name.to_string(), whose: whose(name.as_str(), holder) });
         }
     }

@@ -1,5 +1,5 @@
 //! Which of the tools that sources bring get the names they want. A name has one tool, and nobody loses one to what another
-//! server says that it has now.
+//! server says that it has now. A server's tool is also left out where its name differs from another tool's in spelling only.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -57,6 +57,9 @@ pub(crate) struct Seats {
     claims: HashMap<ToolName, Arc<str>>,
     /// What the names of each server's tools begin with.
     prefixes: Vec<(String, Arc<str>)>,
+    /// The one server's tool that keeps its name, of those whose names differ in spelling only: what the operator names goes
+    /// before what is served now.
+    spelled: HashMap<String, ToolName>,
     /// Registered tools that are served, by all that is taken for their names.
     registered: HashMap<String, ToolName>,
     /// Tools that nobody may call, of these groups: they get what nobody else wants.
@@ -84,9 +87,18 @@ impl Seats {
                 .collect()
         };
         let registered = registered.iter().filter(is_served).flat_map(names).collect();
-        let servers = groups.iter().filter(|group| !group.whole);
-        let prefixes = servers.map(|group| (group.prefix.clone(), group.source.clone())).collect();
-        Self { owners: HashMap::new(), claims, prefixes, registered, last: Vec::new() }
+        let servers = || groups.iter().filter(|group| !group.whole);
+        let prefixes = servers().map(|group| (group.prefix.clone(), group.source.clone())).collect();
+        // A name that its server does not list any more keeps no other from being served.
+        let listed = servers().filter_map(|group| group.choices.first()).flatten();
+        let listed: HashSet<&ToolName> = listed.map(|tool| &tool.definition.name).collect();
+        let mut spelled = HashMap::new();
+        for names in [|group: &Group| group.known.clone(), |group: &Group| group.has.clone()] {
+            for name in servers().flat_map(names).filter(|name| listed.contains(name)) {
+                spelled.entry(normal(name.as_str())).or_insert(name);
+            }
+        }
+        Self { owners: HashMap::new(), claims, prefixes, spelled, registered, last: Vec::new() }
     }
 
     /// Gives each group its place, the operator's own before those of which somebody else says what they bring.
@@ -159,7 +171,8 @@ impl Seats {
         let placed = next.build(tool, bench).map_err(|error| error.to_string()).and_then(|entry| {
             let yielded =
                 yields.then(|| self.registered_like(&entry).or_else(|| self.of_another(&name, source))).flatten();
-            if let Some(why) = yielded.or_else(|| self.taken(&entry, source, true, next)) {
+            let why = yielded.or_else(|| self.taken(&entry, source, true, next));
+            if let Some(why) = why.or_else(|| self.spelled_like(&entry, next)) {
                 return Err(format!("{why}; {}", way_out(entry.kind)));
             }
             let names: Vec<ToolName> = entry.names().cloned().collect();
@@ -205,6 +218,18 @@ impl Seats {
                 });
             }
             self.claims.get(name).filter(|owner| foreign && *owner != source).map(of_source)
+        })
+    }
+
+    /// Which tool has another spelling of one of these names, or will have it.
+    fn spelled_like(&self, entry: &Entry, next: &Catalog) -> Option<String> {
+        let own = &entry.definition.name;
+        entry.names().find_map(|name| {
+            let there = next.spelled_like(name, own).map(|other| &other.definition.name);
+            let kept =
+                || self.spelled.get(&normal(name.as_str())).filter(|kept| entry.names().all(|name| name != *kept));
+            let like = there.or_else(kept)?;
+            Some(format!("`{name}` is another spelling of `{like}`, so a model's spelling could mean either"))
         })
     }
 

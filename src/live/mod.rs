@@ -35,13 +35,16 @@ use crate::call::CallSettings;
 use crate::callers::Callers;
 use crate::manifest::Defaults;
 use crate::registry::Registry;
-use crate::tools::{Ends, Surroundings, Tool};
+use crate::tools::{Clients, Ends, Surroundings, Tool};
 
 /// See the module.
 pub struct Live {
     registry: Arc<Registry>,
     plan: Arc<Plan>,
     surroundings: Surroundings,
+    /// The HTTP clients of all registered tools. Each holds the system's certificates, about 100 KB. A manifest that is taken
+    /// replaces them, so that tools which change then trust the certificates of that time.
+    clients: ArcSwap<Clients>,
     /// Held while something changes.
     state: tokio::sync::Mutex<State>,
     status: ArcSwap<Status>,

@@ -41,10 +41,9 @@ impl Live {
             by: by.to_owned(),
             at: self.registry.shared().clock.now(),
         };
-        let (named, defaults, own) = (name.to_owned(), state.world.defaults.clone(), self.plan.own.clone());
+        let (named, defaults, clients) = (name.to_owned(), state.world.defaults.clone(), self.clients.load_full());
         // Making an HTTP client reads the system's certificates.
-        let read =
-            blocking::on_a_thread(move || read_registered(&named, &definition, &defaults, &Clients::new(own))).await;
+        let read = blocking::on_a_thread(move || read_registered(&named, &definition, &defaults, &clients)).await;
         let (tool, warnings) = read.ok_or(ChangeError::Ledger(Error::Closed))?.map_err(PutError::Definition)?;
         let (entry, is_new) = self.registry.put(self.plan.admit(tool), kept).await?;
         tracing::info!(tool = name, by, is_new, "a tool was registered");
@@ -76,9 +75,8 @@ impl Live {
     /// eyes, is left where it is.
     pub(super) async fn registered(&self, defaults: Defaults) -> Result<Vec<Tool>, Error> {
         let kept = self.registry.shared().ledger.registered().await?;
-        let plan = self.plan.clone();
+        let (plan, clients) = (self.plan.clone(), self.clients.load_full());
         let read = move || {
-            let clients = Clients::new(plan.own.clone());
             let read = |one: Registered| match read(&one, &defaults, &clients) {
                 Ok(tool) => Some(plan.admit(tool)),
                 Err(why) => {

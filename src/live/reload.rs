@@ -17,7 +17,7 @@ use crate::ledger;
 use crate::manifest::{Finding, Manifest, Place, Severity};
 use crate::pins;
 use crate::registry::{Aside, Registry};
-use crate::tools::{Surroundings, Tool};
+use crate::tools::{Clients, Surroundings, Tool};
 
 impl Live {
     /// Fills an empty registry: the tools of program and manifest, and those that were registered before the last stop.
@@ -36,6 +36,7 @@ impl Live {
         let live = Arc::new(Self {
             _ends: surroundings.ends(),
             surroundings,
+            clients: ArcSwap::default(),
             registry,
             plan: Arc::new(plan),
             state: State { world, sources, fixed: Fixed::of(&manifest), seen }.into(),
@@ -121,6 +122,7 @@ impl Live {
             .shared()
             .redactor
             .learn(secrets.iter().map(String::as_str).chain(tools.iter().flat_map(Tool::secrets)));
+        self.clients.store(Arc::new(Clients::new(self.plan.own.clone())));
         let world =
             Remembered { callers: Arc::new(Callers::new(callers)), calls, tools, defaults, is_pinned: pins.is_some() };
         let aside = self.put_sources(&mut state.sources, &world, sources).await?;

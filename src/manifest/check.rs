@@ -46,7 +46,7 @@ pub fn check(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) 
     let Loaded { manifest, mut findings, idle, written } = load::read(path, source, &host);
     let manifest = manifest.unwrap_or_default();
     findings.extend(idle);
-    findings.extend(lint::lint(&written, manifest.calls.name_matching, source));
+    findings.extend(lint::lint(&written, manifest.calls.name_matching, &manifest.listen, source));
     // Errors stay in the order in which they were found, as `serve` has them: the first often causes the next.
     findings.sort_by_key(|finding| {
         let place = &finding.place;

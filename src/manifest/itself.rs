@@ -26,7 +26,7 @@ pub(crate) fn mounted<'m>(manifest: &'m Manifest, listen: &'m str) -> impl Itera
 }
 
 /// Whether a URL leads to our route at the address where the service listens, as far as that can be told by looking.
-fn is_at(url: &Url, listen: &str) -> bool {
+pub(super) fn is_at(url: &Url, listen: &str) -> bool {
     let Some((host, port)) = listen.rsplit_once(':') else { return false };
     let is_port = port.parse().is_ok_and(|port: u16| port != 0 && url.port_or_known_default() == Some(port));
     let is_route = url.scheme() == "http" && url.path().trim_end_matches('/') == ROUTE;

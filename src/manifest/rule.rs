@@ -77,6 +77,7 @@ rules! {
     IdleInclude "idle-include" "a pattern that finds no file",
     UnpinnedServer "unpinned-server" "an MCP server that is not pinned, or is reached in another way than when it was",
     UnknownTool "unknown-tool" "a policy of a tool that its server did not have when it was pinned",
+    OwnAddress "own-address" "a URL that leads to this service itself, which answers no request of its tools",
     PlainHttp "plain-http" "an MCP server that is reached without TLS, beyond this machine",
 }
 

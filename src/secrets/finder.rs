@@ -8,9 +8,16 @@ use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
 
+use super::condensed::{Grams, View, condense, locate, windows};
 use super::forms::{Forms, Spill};
 use crate::call::Torn;
 
+/// Bytes of a text for each byte of a form that has something inserted: an invisible character behind each takes four.
+const MOST_INSERTED: usize = 4;
+/// Fewest bytes of a form that a cut may have left with something inserted. Fewer say little, and would be found too often.
+pub(super) const FEWEST: usize = 4;
+/// Bytes of an escape that are left of one when it is cut: two digits of quoted-printable.
+const MOST_OF_ESCAPE: usize = 2;
 /// Bytes of a form that the automaton knows.
 const ANCHOR: usize = 16;
 
@@ -25,6 +32,7 @@ pub(super) struct Finder {
     by_end: Vec<usize>,
     longest: usize,
     has_numbers: bool,
+    grams: Grams,
 }
 
 impl Finder {
@@ -47,7 +55,8 @@ impl Finder {
         let mut by_end: Vec<usize> = (0..forms.len()).collect();
         by_end.sort_unstable_by(|a, b| forms[*a].0.iter().rev().cmp(forms[*b].0.iter().rev()));
         let longest = forms.iter().map(|(form, _)| form.len()).max()?;
-        Some(Self { anchors, groups, forms, by_end, longest, has_numbers })
+        let grams = Grams::of(forms.iter().map(|(form, _)| &**form));
+        Some(Self { anchors, groups, forms, by_end, longest, has_numbers, grams })
     }
 
     /// Whether one of the values is a number, as which JSON may hold it.
@@ -55,18 +64,23 @@ impl Finder {
         self.has_numbers
     }
 
-    /// Bytes that a form may have.
+    /// Bytes of a text that a form may take, with some line breaks in it.
     pub(super) fn longest(&self) -> usize {
-        self.longest
+        MOST_INSERTED * self.longest
     }
 
     /// Whether a form is in these bytes.
     pub(super) fn is_in(&self, bytes: &[u8]) -> bool {
-        self.anchors.is_match(bytes) && self.matches(bytes).next().is_some()
+        self.anchors.is_match(bytes) && self.matches(bytes).next().is_some() || {
+            let mut found = Vec::new();
+            self.find_broken(bytes, Torn::NOWHERE, 0, &mut found);
+            !found.is_empty()
+        }
     }
 
-    /// Adds where forms are, and where a cut has left a part of one. In no order, and they may overlap.
-    pub(super) fn find(&self, bytes: &[u8], torn: Torn, found: &mut Vec<Range<usize>>) {
+    /// Adds where forms are, and where a cut has left a part of one. In no order, and they may overlap. A part with something
+    /// inserted counts if it has `least` bytes.
+    pub(super) fn find(&self, bytes: &[u8], torn: Torn, least: usize, found: &mut Vec<Range<usize>>) {
         if self.anchors.is_match(bytes) {
             found.extend(self.matches(bytes));
         }
@@ -74,7 +88,53 @@ impl Finder {
             found.extend(self.begun(bytes).map(|start| start..bytes.len()));
         }
         if torn.start {
-            found.extend(self.ending(bytes).map(|end| 0..end));
+            found.extend(self.ending_behind_escape(bytes).map(|end| 0..end));
+        }
+        self.find_broken(bytes, torn, least, found);
+    }
+
+    /// The same of forms with line breaks or invisible characters in them.
+    fn find_broken(&self, bytes: &[u8], torn: Torn, least: usize, found: &mut Vec<Range<usize>>) {
+        let reach = MOST_INSERTED * self.longest;
+        for view in [View::Unbroken, View::Unquoted] {
+            for window in windows(bytes, view, torn.end, reach, &self.grams) {
+                self.find_condensed(bytes, window, (view, Torn::NOWHERE, least), found);
+            }
+            if torn.start {
+                self.find_condensed(bytes, 0..bytes.len().min(reach), (view, Torn::START, least), found);
+            }
+            if torn.end {
+                self.find_condensed(
+                    bytes,
+                    bytes.len().saturating_sub(reach)..bytes.len(),
+                    (view, Torn::END, least),
+                    found,
+                );
+            }
+        }
+    }
+
+    /// Searches a part of a text in a view, or where that part is torn.
+    fn find_condensed(
+        &self,
+        bytes: &[u8],
+        window: Range<usize>,
+        (view, torn, least): (View, Torn, usize),
+        found: &mut Vec<Range<usize>>,
+    ) {
+        let part = &bytes[window.clone()];
+        let Some(whole) = condense(part, view, torn.end) else { return };
+        let mut broken: Vec<Range<usize>> = match torn {
+            Torn { start: true, .. } => self.ending_behind_escape(&whole).map(|end| 0..end).into_iter().collect(),
+            Torn { end: true, .. } => self.begun(&whole).map(|start| start..whole.len()).into_iter().collect(),
+            Torn { .. } => self.matches(&whole).collect(),
+        };
+        broken.retain(|range| range.len() >= least);
+        locate(part, view, torn.end, &mut broken);
+        for Range { start, end } in broken {
+            let start = if torn.start { 0 } else { window.start + start };
+            let end = if torn.end { bytes.len() } else { window.start + end };
+            found.push(start..end);
         }
     }
 
@@ -97,6 +157,17 @@ impl Finder {
             let (_, spill) = self.forms.get(at).filter(|(form, _)| form.starts_with(end))?;
             Some(spread(bytes, start..bytes.len(), *spill).start)
         })
+    }
+
+    /// The same as [`Finder::ending`], also behind what a cut may have left of an escape or a line break: two digits,
+    /// one letter, indentation.
+    fn ending_behind_escape(&self, bytes: &[u8]) -> Option<usize> {
+        let is_rest = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b'n' | b'r');
+        let rest = bytes.iter().take(MOST_OF_ESCAPE).take_while(|byte| is_rest(byte)).count();
+        let spaces = bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        let behind = (1..=rest).chain(Some(spaces).filter(|spaces| *spaces > 0));
+        let behind = behind.filter_map(|at| self.ending(&bytes[at..]).filter(|end| *end >= FEWEST).map(|end| at + end));
+        self.ending(bytes).into_iter().chain(behind).max()
     }
 
     /// Where the longest beginning of these bytes ends that a form ends with.

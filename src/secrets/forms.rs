@@ -7,6 +7,8 @@ use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
+use super::condensed;
+
 /// RFC 3986: what need not be encoded is not.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The same for a path, as Python's `urllib.parse.quote` has it.
@@ -40,6 +42,8 @@ impl Forms {
         self.plain(secret);
         // As texts come out of `printable`, which ends lines with `\n`.
         self.plain(&crate::printable::text(secret));
+        // As the finder sees a value that stands there broken.
+        condensed::of_value(secret).for_each(|value| self.plain(&value));
         if secret.len() >= CASELESS {
             self.plain(&secret.to_lowercase());
             self.plain(&secret.to_uppercase());

@@ -4,8 +4,9 @@
 //! remembered here, so that it can be taken out of whatever a tool says: an upstream may echo a header back.
 //!
 //! `forms` lists the encodings of a value. `finder` finds all of them in one pass, and finds the part of one that a cut
-//! leaves behind. `redactor` applies both to results, failures, progress and texts that are cut.
+//! leaves behind. `condensed` is for values with line breaks and invisible characters in them. `redactor` applies both to results, failures, progress and texts that are cut.
 
+mod condensed;
 mod finder;
 mod forms;
 mod redactor;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwapOption;
 use serde_json::Value;
 
-use super::finder::Finder;
+use super::finder::{FEWEST, Finder};
 use super::{REDACTED, SHORTEST};
 use crate::call::{CallError, Content, Redact, ToolResult, Torn, Violation, shorten};
 use crate::printable;
@@ -133,12 +133,12 @@ impl Redactor {
         }
     }
 
-    /// All that must not be seen of a text, in order.
-    fn hidden(&self, text: &str, torn: Torn) -> Vec<Range<usize>> {
+    /// All that must not be seen of a text, in order. `least`: see [`Finder::find`].
+    fn hidden(&self, text: &str, torn: Torn, least: usize) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         for finder in [&self.forms, &self.lines] {
             if let Some(finder) = &*finder.load() {
-                finder.find(text.as_bytes(), torn, &mut found);
+                finder.find(text.as_bytes(), torn, least, &mut found);
             }
         }
         merged(text, found)
@@ -186,7 +186,7 @@ impl Redactor {
 impl Redact for Redactor {
     fn excerpt<'t>(&self, text: &'t str, torn: Torn) -> Cow<'t, str> {
         let text = printable::text(text);
-        let hidden = self.hidden(&text, torn);
+        let hidden = self.hidden(&text, torn, FEWEST);
         if hidden.is_empty() {
             return text;
         }
@@ -203,7 +203,8 @@ impl Redact for Redactor {
     }
 
     fn settled(&self, text: &str, end: usize) -> usize {
-        let hidden = self.hidden(text, Torn::END);
+        // What is shown of a secret's first bytes would keep the rest of it from being found.
+        let hidden = self.hidden(text, Torn::END, 1);
         let across = |range: &&Range<usize>| range.start < end && (end < range.end || range.end == text.len());
         hidden.iter().find(across).map_or(end, |range| range.start)
     }
@@ -212,7 +213,7 @@ impl Redact for Redactor {
 fn replaced<'t>(finder: &ArcSwapOption<Finder>, text: &'t str) -> Cow<'t, str> {
     let mut found = Vec::new();
     if let Some(finder) = &*finder.load() {
-        finder.find(text.as_bytes(), Torn::NOWHERE, &mut found);
+        finder.find(text.as_bytes(), Torn::NOWHERE, FEWEST, &mut found);
     }
     match found.is_empty() {
         true => Cow::Borrowed(text),

@@ -76,15 +76,41 @@ pub(crate) fn encoded(secret: &str, encoding: usize) -> String {
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c.to_string() } else { format!("&#x{:X};", u32::from(c)) })
             .collect(),
-        _ => BASE64_STANDARD.encode(secret.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>()),
+        20 => BASE64_STANDARD.encode(secret.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>()),
+        21 => in_lines(&BASE64_STANDARD.encode(secret), 19, "\n"),
+        22 => in_lines(&BASE64_STANDARD.encode(secret), 19, "\r\n"),
+        23 => in_lines(&BASE64_URL_SAFE.encode(secret), 19, "\\r\\n"),
+        24 => quoted_printable(secret),
+        25 => in_lines(&hex::encode(secret), 10, "\n    "),
+        26 => in_lines(secret, 7, "\u{200b}"),
+        27 => in_lines(secret, 5, "\r"),
+        _ => in_lines(secret, 1, "\u{ad}"),
     }
 }
-pub(crate) const ENCODINGS: usize = 21;
+pub(crate) const ENCODINGS: usize = 29;
+/// Those in which nothing stands within the encoded value.
+const UNBROKEN: usize = 21;
+
+fn in_lines(text: &str, width: usize, end: &str) -> String {
+    let characters: Vec<char> = text.chars().collect();
+    characters.chunks(width).map(|line| line.iter().collect::<String>()).collect::<Vec<_>>().join(end)
+}
+
+/// RFC 2045, section 6.7, with short lines.
+fn quoted_printable(text: &str) -> String {
+    let written = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b' ' => char::from(byte).to_string(),
+        _ => format!("={byte:02X}"),
+    };
+    let written: Vec<String> = text.bytes().map(written).collect();
+    written.chunks(11).map(<[String]>::concat).collect::<Vec<_>>().join("=\r\n")
+}
 
 /// The first run of characters of the secret that is in the text, encoded so. The characters at the two ends of base64 also
 /// depend on what stands around the secret, so they say little.
 pub(crate) fn leak(shown: &str, secret: &str, encoding: usize) -> Option<String> {
     let text = encoded(secret, encoding);
+    let text = crate::printable::text(&text);
     let around: usize = match encoding {
         9..=14 => 4,
         15 => 8,
@@ -160,6 +186,52 @@ fn all_characters_that_depend_on_a_value_go() {
     // The character that holds bits of the text before it is cut off.
     let form = &BASE64_STANDARD.encode(format!("1{secret}"))[2..];
     assert_eq!(redactor.text(&format!(".{form}")), format!(".{REDACTED}"));
+}
+
+#[test]
+fn values_in_broken_lines_are_found() {
+    let (secret, other) = ("c4n4ry-9f8e7d6c5b4a39281706", "p@ss=w0rd/with+signs");
+    let redactor = Redactor::new([secret, other]);
+    for before in 0..100 {
+        let text = format!("{}{secret}{}", "x".repeat(before), "y".repeat(60));
+        for (width, end) in [(76, "\r\n"), (76, "\n"), (64, "\n"), (64, "\\n"), (60, "\\r\\n"), (70, "\n    ")] {
+            let form = in_lines(&BASE64_STANDARD.encode(&text), width, end);
+            let shown = redactor.text(&form);
+            assert_eq!(shown.matches(REDACTED).count(), 1, "{before} {width} {end:?}: {shown}");
+            let unbroken = redactor.text(&BASE64_STANDARD.encode(&text)).len();
+            assert!(shown.len() <= unbroken + shown.matches(end).count() * end.len() + 2, "{shown}");
+            assert!(redactor.is_in(form.as_bytes()).unwrap());
+        }
+    }
+    for form in [
+        "p@ss=3Dw0rd/with+signs",
+        "p=40ss=3dw0rd/w=\r\nith+signs",
+        r"p@ss=w0rd\/with+signs",
+        "p@ss=w0rd/with\r+signs",
+        "p@ss=w0rd/w\u{ad}ith+signs",
+        r"p@ss=w0rd/w\u200bith+signs",
+        "p@ss=\nw0rd/with+signs",
+        "\u{feff}p\u{200d}@ss=w0rd/with+sign\u{2060}s",
+    ] {
+        let shown = redactor.text(form);
+        assert!(shown.contains(REDACTED) && !shown.contains("ss") && !shown.contains("ith"), "{form:?}: {shown:?}");
+    }
+}
+
+#[test]
+fn a_broken_value_of_several_lines_is_found() {
+    let secret = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\nAASCBKcwggSjAgEAAoIBAQ==\n-----END KEY-----";
+    let redactor = Redactor::new([secret]);
+    for end in ["\r\n", "\n  ", "\\n", "\\r\\n", "\r\n\r\n", ""] {
+        assert_eq!(redactor.text(&secret.replace('\n', end)), REDACTED, "{end:?}");
+    }
+}
+
+#[test]
+fn ordinary_text_in_lines_is_left_alone() {
+    let redactor = Redactor::new(["correct-horse-battery", "0123456789abcdef"]);
+    let text = "correct\n-horse\nbattery=3D\n0123\n4567\n89ab\r\ncde=\ng\\nf \u{ad}horse-battery";
+    assert!(matches!(redactor.text(text), std::borrow::Cow::Borrowed(_)));
 }
 
 #[test]
@@ -250,7 +322,7 @@ proptest! {
     #[test]
     fn bytes_of_a_file_with_a_secret_are_not_shown(
         secret in secrets(), before in prop::collection::vec(any::<u8>(), 0..70), after in prop::collection::vec(any::<u8>(), 0..9),
-        encoding in 0..ENCODINGS,
+        encoding in 0..UNBROKEN,
     ) {
         let redactor = Redactor::new([&*secret]);
         let bytes = [before, encoded(&secret, encoding).into_bytes(), after].concat();

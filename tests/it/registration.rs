@@ -272,3 +272,25 @@ async fn names_that_differ_in_case_are_taken() {
     assert_eq!(app.get("/tools?origin=registered").await.1["tools"], json!([]));
     assert_eq!(app.registry().shared().ledger.registered().await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn registered_names_differ_beyond_spelling() {
+    let app = TestApp::new([]).await;
+    assert_eq!(app.put("/tools/r_a", with("aliases", json!(["forecast"]))).await.0, 201);
+    for (name, aliases, like) in [
+        ("R_a", json!([]), "is another spelling of `r_a`"),
+        ("r-a", json!([]), "is another spelling of `r_a`"),
+        ("functions.r_a", json!([]), "is another spelling of `r_a`"),
+        ("Forecast", json!([]), "is another spelling of `r_a`"),
+        ("free", json!(["R.A"]), "is another spelling of `r_a`"),
+    ] {
+        let (status, problem) = app.put(&format!("/tools/{name}"), with("aliases", aliases)).await;
+        assert_eq!((status.as_u16(), &problem["kind"]), (409, &json!("invalid_request")), "{name}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains(like) && detail.contains("registered already"), "{detail}");
+    }
+    // A tool may have other spellings of its own name, and be replaced.
+    assert_eq!(app.put("/tools/r_a", with("aliases", json!(["R-A"]))).await.0, 200);
+    assert_eq!(app.delete("/tools/r_a").await.0, 200);
+    assert_eq!(app.put("/tools/r-a", definition()).await.0, 201);
+}

@@ -359,3 +359,57 @@ async fn schemas_that_stand_for_too_much_are_left_out() {
     assert!(view.contains("the tool `input` is left out: inputSchema/$defs/d1"), "{view}");
     assert!(view.contains("tool `s_output`: it is served without its output schema"), "{view}");
 }
+
+#[tokio::test]
+async fn deep_schemas_cost_their_tools_alone() {
+    let (mut deep, mut shallow) = (tool("deep", "Nested too deep to be read."), tool("shallow", "Nested."));
+    deep["inputSchema"] = nested(400);
+    shallow["inputSchema"] = nested(40);
+    let app = app(MANIFEST, &json!([deep, shallow, tool("plain", "Takes little.")]), &[]).await;
+    assert_eq!(names(&app).await, ["s_plain", "s_shallow"]);
+    let view = source(&app).await;
+    assert_eq!((&view["state"], &view["fault"]), (&json!("up"), &json!(null)), "{view}");
+    let says = "the tool `deep` is left out: its definition is nested more than 128 levels deep";
+    assert!(view["warnings"].to_string().contains(says), "{view}");
+    assert_eq!(said(&app.invoke("s_plain", json!({})).await), "plain {}");
+}
+
+/// A schema of so many properties, each within the one before.
+fn nested(levels: usize) -> Value {
+    let schema = json!({"type": "object"});
+    (0..levels).fold(schema, |inner, _| json!({"type": "object", "properties": {"a": inner}}))
+}
+
+async fn names(app: &TestApp) -> Vec<String> {
+    let (_, list) = app.get("/tools").await;
+    list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn names_alike_leave_one_tool() {
+    let tools = json!([tool("r_a", "First."), tool("R_a", "Second."), tool("r-a", "Third."), tool("r_b", "Other.")]);
+    let app = app(MANIFEST, &tools, &[]).await;
+    assert_eq!(names(&app).await, ["s_r_a", "s_r_b"]);
+    let warnings = source(&app).await["warnings"].to_string();
+    for name in ["s_R_a", "s_r-a"] {
+        let says = format!("the tool `{name}` is left out: `{name}` is another spelling of `s_r_a`");
+        assert!(warnings.contains(&says), "{warnings}");
+    }
+    // The one that is served keeps its name when the order changes. It loses the name when it is gone.
+    app.write("tools.json", &json!([tool("r-a", "Third."), tool("r_a", "First."), tool("new", "…")]).to_string());
+    seated(&app, "s_new").await;
+    assert_eq!(names(&app).await, ["s_new", "s_r_a"]);
+    app.write("tools.json", &json!([tool("r-a", "Third.")]).to_string());
+    seated(&app, "s_r-a").await;
+}
+
+#[tokio::test]
+async fn the_operators_word_chooses_between_names_alike() {
+    let manifest = "tools: {s_sum: {kind: native, use: calculator}}\nmcp_servers:\n  \
+                    s: {command: [python3, mcp_server.py], tools: {r-a: {effect: read}}}\n";
+    let tools = json!([tool("r_a", "First."), tool("r-a", "Second."), tool("Sum", "Spelt like the manifest's.")]);
+    let app = app(manifest, &tools, &[]).await;
+    assert_eq!(names(&app).await, ["s_r-a", "s_sum"]);
+    let warnings = source(&app).await["warnings"].to_string();
+    assert!(warnings.contains("`s_Sum` is another spelling of `s_sum`"), "{warnings}");
+}

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from conftest import MODES, events, handles, served, source
+from conftest import MODES, events, handles, names, served, source
 from harness import cli, later, now, ok, parallel, poll, problem, spent, text_of
 from recipes import CALLERS, KEYS
-from web import ECHO
+from web import ECHO, OBJECT
 
 ERAS = ("session", "sessionless", "modern")
 
@@ -466,3 +466,29 @@ def test_a_subscription_is_taken_up_again_after_an_outage(start, web):
     one.tools.append(dict(ECHO, name="told"))
     opened[1].set()
     poll(lambda: crib.get("/tools/s_told").status == 200, 10, "what is told then")
+
+
+def test_a_deep_schema_costs_its_tool_alone(start, web, era):
+    """JSON is read to a depth of 128 levels. A tool beyond that is left out, whether the list is one answer or a stream."""
+    schema = OBJECT
+    for _ in range(400):
+        schema = {"type": "object", "properties": {"a": schema}}
+    deep = {"name": "deep", "description": "Nested too deep.", "inputSchema": schema}
+    one, other = web(era, tools=(deep, ECHO)), web(era, tools=(ECHO, deep))
+
+    def streamed(exchange, message):
+        more = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"} if era == "modern" else {}
+        exchange.sse()
+        exchange.event({"jsonrpc": "2.0", "id": message["id"], "result": dict({"tools": other.tools}, **more)}, event="message")
+        exchange.end()
+
+    after(other, "tools/list", streamed)
+    crib = served(start, s=entry(one), t=entry(other))
+    assert names(crib) == {"s_echo", "t_echo"}
+    for view in crib.get("/sources").json["sources"]:
+        assert view["state"] == "up" and any("`deep` is left out: its definition is nested" in one for one in view["warnings"]), view
+    # A result that is nested too deep costs its call alone.
+    after(one, "tools/call", lambda exchange, message: exchange.result(message, {"content": [], "structuredContent": schema}))
+    problem(crib.invoke("s_echo"), 502, "bad_output")
+    one.on.clear()
+    assert crib.invoke("s_echo").status == 200

@@ -189,3 +189,26 @@ def test_a_registered_tool_runs_like_any_other(tmp_path):
             crib.stop()
 
     alone_in_a_network(work)
+
+
+def test_registered_tools_take_little_memory(start):
+    """The tools share what an HTTP client holds, such as the system's certificates (about 100 KB)."""
+    crib = start({"tools": {}})
+    for n in range(10):
+        assert put(crib, f"first_{n}", definition()).status == 201
+    before = crib.rss()
+    for n in range(150):
+        assert put(crib, f"tool_{n}", definition()).status == 201
+    each = (crib.rss() - before) / 150
+    assert each < 50 << 10, f"{each:.0f} bytes for each tool"
+
+
+def test_the_machines_own_name_is_refused(start):
+    """As far as the kernel knows it. Nobody asks DNS when a tool is registered."""
+    crib = start({"tools": {}})
+    name = socket.gethostname()
+    for host in (name, name.upper(), f"{name}.") if "." not in name else (name, name.split(".")[0]):
+        said = problem(put(crib, "x", definition(f"http://{host}:{crib.port}/livez")), 400, "invalid_request")
+        assert "this machine (where this service itself listens)" in said["detail"], said
+        assert said["violations"][0]["pointer"] == "/request/url", said
+    assert put(crib, "x", definition(f"http://{name}.example.com:{crib.port}/")).status == 201

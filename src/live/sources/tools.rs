@@ -1,6 +1,7 @@
 //! From what a source offers and what the manifest says of it to tools.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -14,6 +15,7 @@ use crate::call::{
 };
 use crate::live::seen::Seen;
 use crate::manifest::{DeclaredSource, ToolRules};
+use crate::names::normal;
 use crate::registry::Unlisted;
 use crate::schema::{PageFields, Schema, SchemaFault};
 use crate::similar;
@@ -69,6 +71,9 @@ pub(super) fn offered(
     let mut seen = HashSet::new();
     if let Some(twice) = own.iter().find(|name| !seen.insert(**name)) {
         return Err(format!("it has two tools called `{twice}`").into());
+    }
+    if !declared.settings.is_foreign() {
+        offered.warnings.extend(spelled_alike(&own));
     }
     if declared.settings.is_foreign() && declared.rules.pins.is_none() {
         let message =
@@ -249,6 +254,22 @@ pub(super) fn known(declared: &DeclaredSource) -> Vec<ToolName> {
     let rules = &declared.rules;
     let names = rules.known().filter_map(|own| ToolName::parse(&format!("{}{own}", rules.prefix)).ok());
     names.chain(rules.tools.values().flat_map(|said| said.aliases.iter().cloned())).collect()
+}
+
+/// Warnings of names that differ in spelling only. The operator's own tools are served all the same, as those of a manifest.
+fn spelled_alike(names: &[&str]) -> Vec<String> {
+    let mut seen = HashMap::new();
+    let mut warnings = Vec::new();
+    for name in names {
+        match seen.entry(normal(name)) {
+            Entry::Vacant(free) => drop(free.insert(*name)),
+            Entry::Occupied(first) => warnings.push(format!(
+                "`{}` and `{name}` differ in spelling only, so a model's spelling could mean either: rename one",
+                first.get()
+            )),
+        }
+    }
+    warnings
 }
 
 /// What stands for the tools whose names are known, while there is nothing to run them.

@@ -14,6 +14,7 @@ mod descriptions;
 mod limits;
 mod names;
 mod objects;
+mod own_address;
 mod policy;
 mod refused;
 mod secrets;
@@ -33,7 +34,8 @@ use super::rule::Rule;
 use crate::call::NameMatching;
 
 /// Everything that the lints find. `matching` is which names the service will understand.
-pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Source) -> Vec<Finding> {
+/// `listen` is where it will listen, as far as the manifest says that.
+pub(super) fn lint(written: &Written, matching: NameMatching, listen: &str, source: &dyn Source) -> Vec<Finding> {
     let mut lints = Lints::default();
     refused::names(&written.tools, matching, &mut lints);
     for tool in &written.tools {
@@ -52,6 +54,7 @@ pub(super) fn lint(written: &Written, matching: NameMatching, source: &dyn Sourc
         }
     }
     agents::look(&written.tools, &mut lints);
+    own_address::look(written, listen, &mut lints);
     if let Some(root) = &written.root {
         let base = super::load::folder(root.place.file.as_ref() as &Path);
         secrets::short(root, "", &base, source, &mut lints);

@@ -7,6 +7,7 @@ use crate::call::ToolError;
 use crate::tools::ConfigFault;
 use crate::tools::http::client::{Client, Clients};
 use crate::tools::http::gate::Gate;
+use crate::tools::http::listed_host;
 
 /// What may be fetched, by `with.allow_hosts` and `with.allow_private`.
 pub(super) struct Web {
@@ -19,10 +20,7 @@ impl Web {
         let client = clients.get(Gate::new(allow_private, "with.allow_private"));
         let client = client.map_err(|message| ConfigFault::error(&["with"], message))?;
         let host = |(at, name): (usize, &String)| {
-            Host::parse(name).map_err(|error| {
-                let message = format!("`{name}` is not a host: {error}");
-                ConfigFault::error(&["with", "allow_hosts", &at.to_string()], message)
-            })
+            listed_host(name).map_err(|message| ConfigFault::error(&["with", "allow_hosts", &at.to_string()], message))
         };
         let hosts = allow_hosts.iter().enumerate().map(host).collect::<Result<_, _>>()?;
         Ok(Self { client, hosts })

@@ -58,16 +58,31 @@ impl Client {
         self.away.get_or_try_init(async || connecting(self.gate.away()).map(|(inner, _)| inner)).await
     }
 
+    fn is_own_port(&self, url: &Url) -> bool {
+        url.port_or_known_default().is_some_and(|port| self.own.has(port))
+    }
+
+    /// Checks a URL as far as that can be done without DNS.
+    ///
+    /// # Errors
+    /// The host may not be reached.
+    pub(crate) fn check(&self, url: &Url) -> Result<(), Denied> {
+        let gate = if self.is_own_port(url) { self.gate.away() } else { self.gate };
+        gate.check(url)
+    }
+
     /// Sends a request and waits for the head of its answer.
     pub(crate) async fn send(&self, request: Request) -> Result<Response, ToolError> {
-        let is_own = request.url().port_or_known_default().is_some_and(|port| self.own.has(port));
-        let gate = if is_own { self.gate.away() } else { self.gate };
-        gate.check(request.url()).map_err(|denied| ToolError::upstream_final(denied.to_string()))?;
+        self.check(request.url()).map_err(|denied| ToolError::upstream_final(denied.to_string()))?;
         let host = host(request.url());
         if !self.has_roots && request.url().scheme() == "https" {
             return Err(ToolError::upstream_final(format!("`{host}`: {NO_ROOTS}")));
         }
-        let inner = if is_own { self.away().await.map_err(ToolError::upstream_final)? } else { &self.inner };
+        let inner = if self.is_own_port(request.url()) {
+            self.away().await.map_err(ToolError::upstream_final)?
+        } else {
+            &self.inner
+        };
         inner.execute(request).await.map_err(|error| failure(&host, error))
     }
 }

@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-use super::own_ports::is_of_this_machine;
+use super::own_ports::{is_of_this_machine, is_own_name};
 use Reach::{Global, Never, Private};
 
 /// What it takes to reach a range.
@@ -84,6 +84,9 @@ const V6: [Range<Ipv6Addr>; 22] = [
     (Ipv6Addr::UNSPECIFIED, 0, Never, "not global unicast, RFC 4291"),
 ];
 
+/// What is said of addresses of this machine at a port of this service.
+const OWN: &str = "where this service itself listens";
+
 /// Lets addresses pass, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Gate {
@@ -122,6 +125,9 @@ impl Gate {
             Some(Host::Ipv4(v4)) => IpAddr::V4(v4),
             Some(Host::Ipv6(v6)) => IpAddr::V6(v6),
             Some(Host::Domain(name)) if is_localhost(name) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Some(Host::Domain(name)) if self.shuns_this_machine && is_own_name(name) => {
+                return Err(Denied { host: name.to_owned(), address: None, what: OWN, key: None });
+            }
             Some(Host::Domain(_)) | None => return Ok(()),
         };
         let host = url.host_str().unwrap_or_default();
@@ -136,12 +142,12 @@ impl Gate {
         };
         let key = self.key.filter(|_| reach == Private);
         let host = host.to_owned();
-        Err(Denied { host, address, what, key })
+        Err(Denied { host, address: Some(address), what, key })
     }
 
     fn refusal(&self, address: IpAddr) -> Option<(Reach, &'static str)> {
         if self.shuns_this_machine && is_of_this_machine(address) {
-            return Some((Never, "where this service itself listens"));
+            return Some((Never, OWN));
         }
         if self.open {
             return None;
@@ -177,7 +183,7 @@ fn isatap(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     is_isatap.then(|| Ipv4Addr::from_bits(u32::from(a) << 16 | u32::from(b)))
 }
 
-fn is_localhost(name: &str) -> bool {
+pub(super) fn is_localhost(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     name == "localhost" || name.ends_with(".localhost")
 }
@@ -207,7 +213,8 @@ impl Resolve for Gate {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Denied {
     host: String,
-    address: IpAddr,
+    /// `None`: the name says that it is this machine.
+    address: Option<IpAddr>,
     what: &'static str,
     key: Option<&'static str>,
 }
@@ -215,7 +222,11 @@ pub(crate) struct Denied {
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, address, what, key } = self;
-        write!(f, "`{host}` is at {address} ({what}), which this tool may not reach")?;
+        match address {
+            Some(address) => write!(f, "`{host}` is at {address} ({what})")?,
+            None => write!(f, "`{host}` is this machine ({what})")?,
+        }
+        f.write_str(", which this tool may not reach")?;
         key.map_or(Ok(()), |key| write!(f, " unless the manifest says `{key}: true`"))
     }
 }
@@ -451,7 +462,7 @@ mod tests {
     fn one_bad_answer_denies_the_name() {
         let mixed: Vec<SocketAddr> = vec!["93.184.216.34:0".parse().unwrap(), "[::1]:0".parse().unwrap()];
         let denied = SHUT.admit("two-faced.example", mixed.clone()).unwrap_err();
-        assert_eq!((denied.host.as_str(), denied.address.to_string().as_str()), ("two-faced.example", "::1"));
+        assert_eq!((denied.host.as_str(), denied.address), ("two-faced.example", Some("::1".parse().unwrap())));
         assert_eq!(SHUT.admit("plain.example", mixed[..1].to_vec()), Ok(mixed[..1].to_vec()));
     }
 

@@ -28,8 +28,10 @@ pub use self::client::Clients;
 use self::config::Notebook;
 use self::gate::Gate;
 pub use self::own_ports::OwnPorts;
+pub(crate) use self::own_ports::leads_here;
 use self::request::RequestTemplate;
 use self::response::Reading;
+pub(crate) use self::target::listed_host;
 use super::{BuildContext, ConfigFault, Fault, Runner, Values};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
@@ -44,7 +46,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runn
     let reading = Reading::parse(config.response, config.max_output, &mut notes);
     let client = context.clients.get(gate).map_err(|message| notes.error(&["request"], message)).ok();
     if let (Some(request), Some(client)) = (&request, &client) {
-        request.target.check(gate, client.has_roots(), &mut notes);
+        request.target.check(|url| client.check(url), client.has_roots(), &mut notes);
     }
     let runner = match (request, reading, client) {
         (Some(request), Some(reading), Some(client)) if !notes.has_errors() => {

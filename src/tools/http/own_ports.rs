@@ -5,6 +5,9 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use url::{Host, Url};
+
+use super::gate::is_localhost;
 
 /// The ports at which this service listens. All clones are one: the ports are known only when tools are built already.
 ///
@@ -46,6 +49,28 @@ pub(super) fn is_of_this_machine(address: IpAddr) -> bool {
     }
 }
 
+/// Whether a name is what the kernel calls this machine. Asks no DNS server.
+pub(super) fn is_own_name(name: &str) -> bool {
+    is_same_machine(name, &rustix::system::uname().nodename().to_string_lossy())
+}
+
+/// A name without a dot may stand for the first label of a full name.
+fn is_same_machine(name: &str, own: &str) -> bool {
+    let name = name.trim_end_matches('.');
+    let own = if name.contains('.') { own } else { own.split('.').next().unwrap_or_default() };
+    !own.is_empty() && name.eq_ignore_ascii_case(own)
+}
+
+/// Whether a URL leads to this machine, as far as its text and the kernel tell.
+pub(crate) fn leads_here(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => is_localhost(name) || is_own_name(name),
+        Some(Host::Ipv4(address)) => is_of_this_machine(address.into()),
+        Some(Host::Ipv6(address)) => is_of_this_machine(address.into()),
+        None => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +86,22 @@ mod tests {
             assert!(is_of_this_machine(socket.local_addr().unwrap().ip()));
         }
         assert!(!is_of_this_machine("198.51.100.1".parse().unwrap()), "documentation");
+    }
+
+    #[test]
+    fn own_names_are_told_from_others() {
+        for (name, own, is_own) in [
+            ("box", "box", true),
+            ("BOX.", "box", true),
+            ("box", "box.example.com", true),
+            ("box.example.com", "Box.Example.Com", true),
+            ("box.example.com", "box", false),
+            ("box.example.org", "box.example.com", false),
+            ("", "", false),
+            ("example", "box.example.com", false),
+        ] {
+            assert_eq!(is_same_machine(name, own), is_own, "{name} {own}");
+        }
     }
 
     #[test]

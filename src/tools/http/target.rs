@@ -10,7 +10,7 @@ use serde_json::Value;
 use url::{Host, Position, Url};
 
 use super::config::{Notebook, RequestConfig};
-use super::gate::Gate;
+use super::gate::Denied;
 use super::path_value::{self, LAYERS, LONGEST, Misfit};
 use crate::call::ToolError;
 use crate::tools::template::{Part, Template, plain_text};
@@ -90,10 +90,10 @@ impl Target {
         Some(path)
     }
 
-    /// Warns where the target can be seen to be out of reach.
-    pub(super) fn check(&self, gate: Gate, has_roots: bool, notes: &mut Notebook<'_>) {
+    /// Tells where the target can be seen to be out of reach: `admits` is the client's word on a URL.
+    pub(super) fn check(&self, admits: impl Fn(&Url) -> Result<(), Denied>, has_roots: bool, notes: &mut Notebook<'_>) {
         for url in self.base.all() {
-            if let Err(denied) = gate.check(url) {
+            if let Err(denied) = admits(url) {
                 notes.out_of_reach(URL, denied.to_string());
             }
         }
@@ -194,10 +194,17 @@ impl Base {
         let mut hosts = Vec::new();
         for (at, name) in config.allow_hosts.iter().enumerate() {
             let path = ["request", "allow_hosts", &at.to_string()];
-            match bare(name) {
-                Ok(url) if Host::parse(name).is_ok() => hosts.push((name.to_lowercase(), url)),
-                Ok(_) => notes.error(&path, format!("`{name}` is not a host: no scheme, port or path here")),
+            match listed_host(name).and_then(|_| bare(name)) {
+                Ok(url) => hosts.push((name.to_lowercase(), url)),
                 Err(message) => notes.error(&path, message),
+            }
+        }
+        let (fit, other): (Vec<_>, Vec<_>) = hosts.iter().partition(|(name, _)| may_become(&template, name));
+        for (name, _) in &other {
+            let message = format!("`{name}` is never asked: the URL's host `{host}` cannot become that");
+            match fit.is_empty() {
+                true => notes.error(&["request", "allow_hosts"], message),
+                false => notes.warning(&["request", "allow_hosts"], message),
             }
         }
         Some(Self::Listed { host: template, hosts })
@@ -224,6 +231,31 @@ impl Base {
             }
         }
     }
+}
+
+/// Reads an entry of a list of hosts. `url` takes more for a host than a name of DNS may hold: `*` is a character to it.
+///
+/// # Errors
+/// What would be right.
+pub(crate) fn listed_host(name: &str) -> Result<Host, String> {
+    if name.contains('*') {
+        return Err(format!("`{name}` is no host: patterns are not known here; write each host"));
+    }
+    let host = Host::parse(name).ok().filter(|host| match host {
+        Host::Domain(name) => name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)),
+        Host::Ipv4(_) | Host::Ipv6(_) => true,
+    });
+    host.ok_or_else(|| format!("`{name}` is not a host: write a name or an address, without scheme, port and path"))
+}
+
+/// Whether the host of a URL can become this name, by what stands around its placeholders.
+fn may_become(host: &Template, name: &str) -> bool {
+    let text = |part: Option<&Part>| match part {
+        Some(Part::Text(text)) => text.to_lowercase(),
+        Some(Part::Value(_)) | None => String::new(),
+    };
+    let (first, last) = (text(host.parts().first()), text(host.parts().last()));
+    name.len() > first.len() + last.len() && name.starts_with(&first) && name.ends_with(&last)
 }
 
 fn encode(text: &str) -> String {
@@ -419,7 +451,7 @@ mod tests {
         {
             let faults = with_notes(|notes| {
                 let config = serde_json::from_value(json!({"url": url})).unwrap();
-                Target::parse(&config, notes).unwrap().check(Gate::open(), has_roots, notes);
+                Target::parse(&config, notes).unwrap().check(|_| Ok(()), has_roots, notes);
             });
             assert_eq!(faults.len(), warnings, "{url}: {faults:?}");
         }
@@ -473,6 +505,14 @@ mod tests {
             ("https://{{ x }}.example/", &[], "needs `allow_hosts`"),
             ("https://{{ x }}/", &["a.example/x"], "not a host"),
             ("https://{{ x }}/", &["a.example:80"], "port"),
+            ("https://{{ x }}/", &["*"], "`*` is no host: patterns are not known here; write each host"),
+            ("https://{{ x }}/", &["a.example", "*.b.example"], "patterns are not known"),
+            ("https://{{ x }}/", &["https://a.example"], "without scheme"),
+            ("https://{{ x }}/", &[""], "not a host"),
+            ("https://{{ x }}/", &[" a.example"], "not a host"),
+            ("https://{{ x }}/", &["a.example,b.example"], "not a host"),
+            ("https://{{ x }}.example/", &["a.other"], "`a.other` is never asked"),
+            ("https://api.{{ x }}.example/", &["api.example"], "`api.example` is never asked"),
             ("https://{{ x }}/", &["u@a.example"], "not a host"),
             ("https:///path", &[], "empty host"),
             ("https://a.example/{{ nope }}", &[], "no parameter `nope`"),

@@ -6,10 +6,11 @@ use reqwest::Response;
 use rmcp::model::{ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::SseError;
 use rmcp_sse_stream::{Sse, SseStream};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::fault::Spoilt;
 use super::message::{Asked, LONGEST, mark_tasks, spoilt};
+use super::partial_list;
 
 /// Why a stream has ended early.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +85,11 @@ fn in_its_place(spoilt: Spoilt, id: &RequestId) -> String {
 
 /// A list with one tool that cannot be read would be taken for the bare notice that something is complete, and lost.
 fn untyped(data: String) -> String {
-    let Ok(mut message) = serde_json::from_str::<Value>(&data) else { return data };
+    let Ok(mut message) = serde_json::from_str::<Value>(&data) else {
+        let Some((id, mut result)) = partial_list::read(data.as_bytes()) else { return data };
+        mark_tasks(&mut result);
+        return json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
+    };
     let Some(result) = message.get_mut("result").filter(|result| result.is_object()) else { return data };
     let has_marks = mark_tasks(result);
     let kind = result.as_object_mut().and_then(|result| result.shift_remove("resultType"));

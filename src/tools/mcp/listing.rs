@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::config::{ServerSettings, ToolFilter};
 use super::fault::{self, Unlisted};
 use super::message::AS_TASK;
+use super::partial_list;
 use super::runner::{ToolRunner, Way};
 use crate::call::{JsonObject, Redact, Torn};
 use crate::printable;
@@ -115,7 +116,10 @@ fn page(answer: ServerResult) -> Result<Page, String> {
             };
             let tools = tools.into_iter().map(|tool| {
                 let name = tool.get("name").and_then(Value::as_str).unwrap_or("?").to_owned();
-                serde_json::from_value(tool).map_err(|error| (name, error.to_string()))
+                match partial_list::fault_of(&tool) {
+                    Some(why) => Err((name, why.to_owned())),
+                    None => serde_json::from_value(tool).map_err(|error| (name, error.to_string())),
+                }
             });
             Ok(Page { tools: tools.collect(), next })
         }

@@ -6,6 +6,7 @@ use rmcp::model::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::partial_list;
 use crate::json_rpc::Scan;
 
 /// Longest message, in bytes. Results of any kind are read up to as much, and no further.
@@ -21,7 +22,11 @@ pub(super) fn parse(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     struct Answer {
         result: Value,
     }
-    let mut message: ServerJsonRpcMessage = serde_json::from_slice(bytes).ok()?;
+    let Ok(mut message) = serde_json::from_slice::<ServerJsonRpcMessage>(bytes) else {
+        let (id, mut result) = partial_list::read(bytes)?;
+        mark_tasks(&mut result);
+        return Some(JsonRpcMessage::response(ServerResult::CustomResult(CustomResult(result)), id));
+    };
     if let JsonRpcMessage::Response(response) = &mut message
         && matches!(response.result, ServerResult::ListToolsResult(_))
         && let Ok(Answer { mut result }) = serde_json::from_slice::<Answer>(bytes)

@@ -15,6 +15,7 @@ mod fault;
 mod keeper;
 mod listing;
 mod message;
+mod partial_list;
 mod pipes;
 mod remote;
 mod result;

@@ -80,14 +80,14 @@ impl Module {
             sweeps,
         });
         told("loading the module".into());
-        let (worker, Listing { tools, warnings }) =
+        let (worker, Listing { tools, warnings, left_out }) =
             launcher.start(if self.settings.share { Role::Shared } else { Role::Sync }).await?;
         let mut warnings = warnings;
         warnings.extend(self.two_instances(&tools));
         let lanes = Lanes::new(&launcher, worker, &tools);
         let mut tools: Vec<Offer> = tools.into_iter().filter_map(|function| lanes.offer(function)).collect();
         tools.iter_mut().for_each(|offer| offer.clean(&self.surroundings.redactor));
-        Ok((lanes, Listed { tools, warnings, left_out: Vec::new() }))
+        Ok((lanes, Listed { tools, warnings, left_out }))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::call::{
     Content, EnvVar, InvocationId, JsonObject, ToolContext, ToolError, ToolName, ToolResult, Torn, Violation,
     json::parse_strict,
 };
+use crate::json_rpc::why_unreadable;
 
 /// Longest result that a worker writes, in bytes of its JSON.
 const MAX_RESULT: usize = 4 << 20;
@@ -143,8 +144,6 @@ pub(super) fn cancel(id: u64) -> Vec<u8> {
 }
 
 /// A worker's first words.
-#[derive(Deserialize)]
-#[serde(tag = "op", rename_all = "snake_case")]
 pub(super) enum Hello {
     /// It can be called.
     Ready(Listing),
@@ -152,17 +151,63 @@ pub(super) enum Hello {
     Failed {
         /// One sentence that says where.
         message: String,
-        #[serde(default)]
         traceback: Option<String>,
     },
 }
 
+/// Reads a worker's first words. A function whose definition is nested too deep to be read is left out with a warning.
+///
+/// # Errors
+/// They are none.
+pub(super) fn hello(line: &[u8]) -> serde_json::Result<Hello> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Op {
+        Ready,
+        Failed,
+    }
+    #[derive(Deserialize)]
+    struct Words<'a> {
+        op: Op,
+        #[serde(borrow, default)]
+        tools: Vec<&'a RawValue>,
+        #[serde(default)]
+        warnings: Vec<String>,
+        #[serde(default)]
+        message: String,
+        #[serde(default)]
+        traceback: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let Words { op, tools: written, mut warnings, message, traceback } = serde_json::from_slice(line)?;
+    if matches!(op, Op::Failed) {
+        return Ok(Hello::Failed { message, traceback });
+    }
+    let (mut tools, mut left_out) = (Vec::new(), Vec::new());
+    for text in written {
+        match serde_json::from_str(text.get()) {
+            Ok(function) => tools.push(function),
+            Err(error) if error.is_syntax() => {
+                let Named { name } = serde_json::from_str(text.get())?;
+                warnings.push(format!("the tool `{name}` is left out: {}", why_unreadable(&error)));
+                left_out.push(name);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Hello::Ready(Listing { tools, warnings, left_out }))
+}
+
 /// What a module has.
-#[derive(Debug, PartialEq, Deserialize)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Listing {
     pub tools: Vec<Function>,
-    #[serde(default)]
     pub warnings: Vec<String>,
+    /// Names of functions that cannot be used.
+    pub left_out: Vec<String>,
 }
 
 /// One function of a module.
@@ -340,6 +385,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn deep_definitions_are_left_out() {
+        let deep = format!("{}{}{}", r#"{"a":"#.repeat(400), 1, "}".repeat(400));
+        let function = |name: &str, schema: &str| {
+            format!(r#"{{"input_schema":{schema},"name":"{name}","description":"…","mode":"sync"}}"#)
+        };
+        let words = |tools: &[String]| {
+            format!(r#"{{"op":"ready","python":"3","tools":[{}],"warnings":["w"]}}"#, tools.join(","))
+        };
+        let Ok(Hello::Ready(listing)) = hello(words(&[function("deep", &deep), function("plain", "{}")]).as_bytes())
+        else {
+            panic!("no listing");
+        };
+        let names: Vec<&str> = listing.tools.iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!((names, listing.left_out), (vec!["plain"], vec!["deep".to_owned()]));
+        let says = "the tool `deep` is left out: its definition is nested more than 128 levels deep";
+        assert_eq!(listing.warnings, ["w", says]);
+        assert!(hello(words(&["{}".into()]).as_bytes()).is_err(), "what is no definition");
+    }
     use crate::call::{Caller, Invocation, ToolName, ToolSettings};
 
     #[test]

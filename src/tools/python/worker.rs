@@ -129,7 +129,7 @@ impl Launcher {
         // One that ends while it is told has its reasons: they are asked for below.
         let _ = worker.write(&first).await;
         match worker.next().await {
-            Next::Line => match serde_json::from_slice(worker.from.line()) {
+            Next::Line => match protocol::hello(worker.from.line()) {
                 Ok(Hello::Ready(listing)) => Ok((worker, listing)),
                 Ok(Hello::Failed { message, traceback }) => {
                     self.log(traceback.as_deref().unwrap_or_default());

@@ -115,13 +115,20 @@ def call(name, arguments, id, meta):
     raise LookupError(-32602)
 
 
+def deep_tool():
+    schema = {}
+    for _ in range(400):
+        schema = {"properties": {"a": schema}}
+    return dict(tool("deep"), inputSchema=dict(schema, type="object"))
+
+
 def tools(cursor):
     if "endless" in QUIRKS or os.path.exists("endless"):
         return {"tools": [tool("a")], "nextCursor": "again"}
     if "spoiled" in QUIRKS:
         return {"tools": [tool("good"), {"name": "no_schema", "inputSchema": 7}, tool("good"), {
             "name": "odd_root", "inputSchema": {"type": "string"}}, tool("bad_pattern", {"a": {"pattern": "("}}), tool(""), tool(" "),
-            tool("also_good")]}
+            deep_tool(), tool("also_good")]}
     if "wordy" in QUIRKS:
         return {"tools": [{"name": "n" * 1_000_000, "inputSchema": 7}], "nextCursor": str(int(cursor or 0) + 1)}
     if "windy" in QUIRKS:

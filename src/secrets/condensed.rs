@@ -1,0 +1,368 @@
+//! A text without what writers put inside of a value: line breaks, characters that nobody sees, escapes of quoted-printable.
+//!
+//! A text is condensed and searched only around places where that may find a form: see [`Grams`]. So ordinary text, which is
+//! broken into lines too, costs one look at each break.
+
+use std::ops::Range;
+
+/// Bytes in a row that are looked up around a break.
+const GRAM: usize = 4;
+/// Backslashes in a row before what they escape: a text that was escaped three times has seven.
+const MOST_SLASHES: usize = 8;
+/// Bytes that are looked at together.
+const CHUNK: usize = 32;
+/// Bits for each gram of a form: one gram in 1,000 of other text is taken for one of a form.
+const BITS: usize = 64;
+/// Most bits.
+const MOST_BITS: usize = 1 << 24;
+
+/// What counts as inserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    /// Line breaks with the indentation behind them, also as escapes of JSON, and invisible characters. MIME (RFC 2045, section 6.8)
+    /// and PEM (RFC 7468) break base64 into lines. `\/` is `/`: some writers of JSON escape it.
+    Unbroken,
+    /// The same, and the escapes and soft line breaks of quoted-printable (RFC 2045, section 6.7).
+    Unquoted,
+}
+
+/// Bytes of a text that stand for nothing, or for one other byte.
+#[derive(Debug, PartialEq, Eq)]
+struct Token {
+    range: Range<usize>,
+    byte: Option<u8>,
+}
+
+/// The value in each view in which it differs from what it is.
+pub(super) fn of_value(value: &str) -> impl Iterator<Item = String> + '_ {
+    let views = [View::Unbroken, View::Unquoted].into_iter();
+    views.filter_map(|view| Some(String::from_utf8_lossy(&condense(value.as_bytes(), view, false)?).into_owned()))
+}
+
+/// Where a form may stand with something inserted in it, each place with `reach` bytes on either side. In order, and apart from each
+/// other.
+pub(super) fn windows(text: &[u8], view: View, is_torn: bool, reach: usize, grams: &Grams) -> Vec<Range<usize>> {
+    let mut windows: Vec<Range<usize>> = Vec::new();
+    let mut following = match view {
+        View::Unquoted if !has_escape(text, is_torn) => None,
+        View::Unbroken | View::Unquoted => next(text, 0, view, is_torn),
+    };
+    // The last bytes of the condensed text, the last one lowest.
+    let (mut last, mut from) = (0_u32, 0);
+    while let Some(token) = following {
+        let Range { start, end } = token.range.clone();
+        let tail = &text[from.max(start.saturating_sub(GRAM))..start];
+        last = tail.iter().fold(last, |last, byte| last << 8 | u32::from(*byte));
+        let mut may_hold = false;
+        if let Some(byte) = token.byte {
+            last = last << 8 | u32::from(byte);
+            may_hold |= grams.has(last);
+        }
+        following = next(text, end, view, is_torn);
+        let stop = following.as_ref().map_or(text.len(), |token| token.range.start);
+        // All grams across the token, as far as the next one; those beyond are across that, too.
+        let mut across = last;
+        for byte in &text[end..stop.min(end + GRAM - 1)] {
+            across = across << 8 | u32::from(*byte);
+            may_hold |= grams.has(across);
+        }
+        from = end;
+        if may_hold {
+            let window = start.saturating_sub(reach)..(end + reach).min(text.len());
+            match windows.last_mut() {
+                Some(before) if window.start <= before.end => before.end = window.end,
+                _ => windows.push(window),
+            }
+        }
+    }
+    windows
+}
+
+/// Whether there is an escape or a soft line break of quoted-printable.
+fn has_escape(text: &[u8], is_torn: bool) -> bool {
+    let mut at = 0;
+    while let Some(found) = text[at..].iter().position(|byte| *byte == b'=') {
+        at += found + 1;
+        if quoted(&text[at..], is_torn).is_some() {
+            return true;
+        }
+    }
+    false
+}
+
+/// The text in this view, if it differs. `is_torn`: more would follow, so an escape that is cut off at the end is left out.
+pub(super) fn condense(text: &[u8], view: View, is_torn: bool) -> Option<Vec<u8>> {
+    let mut token = next(text, 0, view, is_torn)?;
+    let mut condensed = Vec::with_capacity(text.len());
+    condensed.extend_from_slice(&text[..token.range.start]);
+    loop {
+        condensed.extend(token.byte);
+        let from = token.range.end;
+        let following = next(text, from, view, is_torn);
+        let end = following.as_ref().map_or(text.len(), |token| token.range.start);
+        condensed.extend_from_slice(&text[from..end]);
+        match following {
+            Some(following) => token = following,
+            None => return Some(condensed),
+        }
+    }
+}
+
+/// Where ranges of the condensed text are in the text.
+pub(super) fn locate(text: &[u8], view: View, is_torn: bool, ranges: &mut [Range<usize>]) {
+    // Positions in the condensed text, in order, each with the range it belongs to.
+    let mut wanted: Vec<(usize, usize, bool)> = Vec::with_capacity(2 * ranges.len());
+    for (at, range) in ranges.iter().enumerate() {
+        wanted.push((range.start, at, true));
+        // The last byte that belongs to it.
+        wanted.push((range.end.saturating_sub(1), at, false));
+    }
+    wanted.sort_unstable();
+    let mut wanted = wanted.into_iter().peekable();
+    let (mut from, mut position) = (0, 0);
+    loop {
+        let token = next(text, from, view, is_torn);
+        let end = token.as_ref().map_or(text.len(), |token| token.range.start);
+        let stretch = position..position + (end - from);
+        while let Some((at, range, is_start)) = wanted.next_if(|(at, ..)| *at < stretch.end) {
+            let place = from + (at - stretch.start);
+            if is_start { ranges[range].start = place } else { ranges[range].end = place + 1 }
+        }
+        let Some(Token { range: token, byte }) = token else { break };
+        position = stretch.end;
+        if byte.is_some() {
+            while let Some((_, range, is_start)) = wanted.next_if(|(at, ..)| *at == position) {
+                if is_start { ranges[range].start = token.start } else { ranges[range].end = token.end }
+            }
+            position += 1;
+        }
+        from = token.end;
+    }
+    for (_, range, is_start) in wanted {
+        if is_start { ranges[range].start = text.len() } else { ranges[range].end = text.len() }
+    }
+}
+
+/// The first token at this place or behind it.
+fn next(text: &[u8], from: usize, view: View, is_torn: bool) -> Option<Token> {
+    let is_quoted = view == View::Unquoted;
+    // Without branches, so that the compiler makes vector instructions of it.
+    let is_plain = |chunk: &[u8]| {
+        let starts = |byte: u8| (byte < 14) | (byte == b'\\') | (byte >= 0x80) | (is_quoted & (byte == b'='));
+        !chunk.iter().fold(false, |any, byte| any | starts(*byte))
+    };
+    let mut at = from;
+    loop {
+        while text.get(at..at + CHUNK).is_some_and(is_plain) {
+            at += CHUNK;
+        }
+        at += text[at..].iter().position(|byte| STARTS[usize::from(*byte)])?;
+        if let Some((length, byte)) = token(&text[at..], view, is_torn) {
+            return Some(Token { range: at..at + length, byte });
+        }
+        at += 1;
+    }
+}
+
+/// Bytes that a token may begin with.
+const STARTS: [bool; 256] = {
+    let mut starts = [false; 256];
+    let bytes = b"\r\n\\=\xc2\xcd\xd8\xe1\xe2\xef\xf3";
+    let mut at = 0;
+    while at < bytes.len() {
+        starts[bytes[at] as usize] = true;
+        at += 1;
+    }
+    starts
+};
+
+/// Length and meaning of the token that a text begins with.
+fn token(text: &[u8], view: View, is_torn: bool) -> Option<(usize, Option<u8>)> {
+    match text[0] {
+        b'=' if view == View::Unquoted => quoted(&text[1..], is_torn).map(|(length, byte)| (length + 1, byte)),
+        b'=' => None,
+        b'\\' if is_torn && text.len() < MOST_SLASHES && text.iter().all(|byte| *byte == b'\\') => {
+            Some((text.len(), None))
+        }
+        b'\\' => match escape(text) {
+            Some((length, Some(b'/'))) => Some((length, Some(b'/'))),
+            Some((length, _)) => Some((length + indentation_of_line(&text[length..], is_torn), None)),
+            None => None,
+        },
+        b'\r' | b'\n' => {
+            let length = text.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+            Some((length + indentation_of_line(&text[length..], is_torn), None))
+        }
+        _ => {
+            // No character has more bytes.
+            let character = text[..text.len().min(4)].utf8_chunks().next()?.valid().chars().next()?;
+            is_inserted(character).then(|| (character.len_utf8(), None))
+        }
+    }
+}
+
+/// What follows a `=` of quoted-printable.
+fn quoted(rest: &[u8], is_torn: bool) -> Option<(usize, Option<u8>)> {
+    let spaces = indentation(rest);
+    let digit = |at: usize| rest.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+    match rest.get(spaces) {
+        None => is_torn.then_some((spaces, None)),
+        Some(b'\r') if rest.get(spaces + 1) == Some(&b'\n') => Some((spaces + 2, None)),
+        Some(b'\r' | b'\n') => Some((spaces + 1, None)),
+        Some(b'\\') => {
+            let (first, byte) = escape(&rest[spaces..]).filter(|(_, byte)| byte.is_none())?;
+            let second = rest[spaces + first..].strip_prefix(b"\\n").map_or(0, |_| 2);
+            Some((spaces + first + second, byte))
+        }
+        Some(_) => match (digit(0)?, digit(1)) {
+            (_, None) => (is_torn && rest.len() == 1).then_some((1, None)),
+            (high, Some(low)) => Some((2, u8::try_from(high * 16 + low).ok())),
+        },
+    }
+}
+
+/// An escape of JSON, also one within a text that was escaped again, and what it stands for: nothing, or a slash.
+fn escape(text: &[u8]) -> Option<(usize, Option<u8>)> {
+    let slashes = text.iter().take(MOST_SLASHES).take_while(|byte| **byte == b'\\').count();
+    match text.get(slashes)? {
+        b'n' | b'r' => Some((slashes + 1, None)),
+        b'/' => Some((slashes + 1, Some(b'/'))),
+        b'u' => {
+            let digits = std::str::from_utf8(text.get(slashes + 1..slashes + 5)?).ok()?;
+            let character = char::from_u32(u32::from_str_radix(digits, 16).ok()?)?;
+            (is_inserted(character) || matches!(character, '\r' | '\n')).then_some((slashes + 5, None))
+        }
+        _ => None,
+    }
+}
+
+fn is_inserted(character: char) -> bool {
+    !character.is_ascii() && crate::printable::is_invisible(character)
+}
+
+/// A single space may be the value's own, unless more of it would follow.
+fn indentation_of_line(text: &[u8], is_torn: bool) -> usize {
+    match indentation(text) {
+        1 if text[0] == b' ' && !(is_torn && text.len() == 1) => 0,
+        length => length,
+    }
+}
+
+fn indentation(text: &[u8]) -> usize {
+    text.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count()
+}
+
+/// All that four bytes in a row of a form may be, as a set that may hold a few more (a Bloom filter of two hashes).
+pub(super) struct Grams {
+    bits: Box<[u64]>,
+    shift: u32,
+}
+
+impl Grams {
+    /// Those of these forms.
+    pub(super) fn of<'a>(forms: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
+        let count: usize = forms.clone().map(|form| form.len().saturating_sub(GRAM - 1)).sum();
+        let size = (count * BITS).clamp(1 << 10, MOST_BITS).next_power_of_two();
+        let mut grams = Self { bits: vec![0; size / 64].into(), shift: 64 - size.ilog2() };
+        for gram in forms.flat_map(|form| form.windows(GRAM)) {
+            let gram = gram.iter().fold(0, |gram, byte| gram << 8 | u32::from(*byte));
+            for bit in grams.places(gram) {
+                grams.bits[bit / 64] |= 1 << (bit % 64);
+            }
+        }
+        grams
+    }
+
+    /// Whether a form may hold these bytes, the last one lowest.
+    fn has(&self, gram: u32) -> bool {
+        self.places(gram).iter().all(|bit| self.bits[bit / 64] & (1 << (bit % 64)) != 0)
+    }
+
+    fn places(&self, gram: u32) -> [usize; 2] {
+        // Multiplicative hashing: the upper bits of products with odd numbers (2^64 divided by the golden ratio, and a prime).
+        [0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F]
+            .map(|factor: u64| usize::try_from(u64::from(gram).wrapping_mul(factor) >> self.shift).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condensed(text: &str, view: View) -> String {
+        condense(text.as_bytes(), view, false)
+            .map_or_else(|| text.to_owned(), |bytes| String::from_utf8(bytes).unwrap())
+    }
+
+    #[test]
+    fn breaks_and_invisible_characters_go() {
+        for (text, unbroken) in [
+            ("plain words, æøå 日本 ’quoted’", None),
+            ("ab\ncd\r\n  ef\rgh", Some("abcdefgh")),
+            ("ab\n cd\n\tef", Some("ab cdef")),
+            (r"ab\ncd\r\n  ef\\ngh\u000aij", Some("abcdefghij")),
+            (r"a\/b\\/c", Some("a/b/c")),
+            ("a\u{ad}b\u{200b}c\u{feff}d\u{2060}e", Some("abcde")),
+            (r"a\u00adb\u200Bc", Some("abc")),
+            (r"a\tb\u0041\xe2 C:\dir", None),
+            ("a=3Db =\tc", None),
+        ] {
+            assert_eq!(condensed(text, View::Unbroken), unbroken.unwrap_or(text), "{text:?}");
+        }
+        for (text, unquoted) in [
+            ("a=3Db=c3=B8 =\r\n c= \t\nd=\\r\\ne", "a=bø c de".replace(" c d", "  cd")),
+            ("a==b=x=1", "a==b=x=1".to_owned()),
+        ] {
+            assert_eq!(condensed(text, View::Unquoted), unquoted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_found_in_the_text() {
+        let text = "..a\r\nb\u{ad}c=3Dd..";
+        let whole = condense(text.as_bytes(), View::Unquoted, false).unwrap();
+        assert_eq!(whole, b"..abc=d..");
+        for (range, says) in
+            [(2..3, "a"), (2..4, "a\r\nb"), (3..5, "b\u{ad}c"), (5..6, "=3D"), (4..7, "c=3Dd"), (0..9, text)]
+        {
+            let mut ranges = vec![range.clone()];
+            locate(text.as_bytes(), View::Unquoted, false, &mut ranges);
+            assert_eq!(&text[ranges[0].clone()], says, "{range:?}");
+        }
+    }
+
+    #[test]
+    fn windows_are_around_what_may_be_a_form() {
+        let grams = Grams::of([&b"abcd"[..]].into_iter());
+        let around = |text: &str, view| windows(text.as_bytes(), view, false, 10, &grams);
+        let dots = ".".repeat(50);
+        for middle in ["ab\ncd", "abc\n\nd", "a\r\nbcd", "a\nb\nc\nd", "ab\u{200b}cd", r"ab\ncd"] {
+            let text = format!("{dots}{middle}{}{dots}", ".\n".repeat(50));
+            let found = around(&text, View::Unbroken);
+            assert!(found.len() == 1 && found[0].start < 50 && found[0].end >= 60, "{middle:?}: {found:?}");
+        }
+        assert_eq!(around(&format!("{dots}ab\nxd{dots}abcd{dots}"), View::Unbroken), []);
+        assert_eq!(around(&format!("{dots}ab=63d{dots}"), View::Unquoted), vec![42..65]);
+        assert_eq!(around(&format!("{dots}ab\ncd=x{dots}"), View::Unquoted), [], "the other view finds it");
+        assert_eq!(around(&"ab\ncd".repeat(50), View::Unbroken).len(), 1, "no byte is searched twice");
+    }
+
+    #[test]
+    fn escapes_that_are_cut_off_go_too() {
+        for (text, left) in [("ab=", "ab"), ("ab=3", "ab"), ("ab\\", "ab"), ("ab\\\\", "ab"), ("ab= ", "ab")] {
+            assert_eq!(condense(text.as_bytes(), View::Unquoted, true).unwrap(), left.as_bytes(), "{text}");
+        }
+    }
+
+    #[test]
+    fn repetitive_texts_take_one_pass() {
+        for part in ["\\", "=", "= ", "\n", "a\n", "\u{2019}", "\\u00", "=\\", "\u{200b}"] {
+            let text = part.repeat((1 << 20) / part.len());
+            for view in [View::Unbroken, View::Unquoted] {
+                let grams = Grams::of([&b"aaaa"[..]].into_iter());
+                assert!(windows(text.as_bytes(), view, true, 100, &grams).len() <= 1);
+                assert!(condense(text.as_bytes(), view, true).is_none_or(|bytes| bytes.len() <= text.len()));
+            }
+        }
+    }
+}

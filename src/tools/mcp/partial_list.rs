@@ -1,0 +1,100 @@
+//! Lists of tools of which a part cannot be read.
+//!
+//! A JSON text is read to a depth of 128 levels, and some texts that look like JSON hold no value (`1e999`, half of a surrogate
+//! pair). One such tool must not hide the others. So a list that cannot be read as a whole is taken apart without
+//! recursion, and each tool is read by itself.
+
+use rmcp::model::RequestId;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::json_rpc::why_unreadable;
+
+/// In `_meta` of what stands in the place of a tool that cannot be read: why.
+const UNREADABLE: &str = "toolcrib/unreadable";
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    id: RequestId,
+    #[serde(borrow)]
+    result: List<'a>,
+}
+
+#[derive(Deserialize)]
+struct List<'a> {
+    #[serde(borrow)]
+    tools: Vec<&'a RawValue>,
+    #[serde(borrow, default, rename = "nextCursor")]
+    next_cursor: Option<&'a RawValue>,
+}
+
+/// The id and the result of an answer that lists tools. Each tool that cannot be read is replaced by its name and the reason;
+/// of the rest of the result only the cursor is kept. `None` for any other message.
+pub(super) fn read(message: &[u8]) -> Option<(RequestId, Value)> {
+    let Answer { id, result } = serde_json::from_slice(message).ok()?;
+    let tools: Vec<Value> = result.tools.into_iter().map(tool).collect();
+    let mut list = json!({"tools": tools});
+    if let Some(next) = result.next_cursor.and_then(|next| serde_json::from_str::<String>(next.get()).ok()) {
+        list["nextCursor"] = next.into();
+    }
+    Some((id, list))
+}
+
+/// Why this entry of a list stands for a tool that cannot be read.
+pub(super) fn fault_of(tool: &Value) -> Option<&str> {
+    tool.get("_meta")?.get(UNREADABLE)?.as_str()
+}
+
+fn tool(text: &RawValue) -> Value {
+    serde_json::from_str(text.get()).unwrap_or_else(|error| {
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        let name = serde_json::from_str(text.get()).map_or_else(|_| "?".to_owned(), |Named { name }| name);
+        json!({"name": name, "_meta": {UNREADABLE: why_unreadable(&error)}})
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A schema of so many nested properties.
+    fn nested(levels: usize) -> String {
+        format!("{}{}", r#"{"properties":{"a":"#.repeat(levels) + "{}", "}}".repeat(levels))
+    }
+
+    #[test]
+    fn deep_tools_leave_the_others_readable() {
+        for levels in [100, 400, 100_000] {
+            let message = format!(
+                r#"{{"jsonrpc":"2.0","result":{{"x":{deep},"tools":[{{"name":"one"}},{{"inputSchema":{deep},"name":"d\u00e9ep"}},
+                    {{"name":"big","n":1e999}},{{"name":"\ud800"}},3],"nextCursor":"n"}},"id":7}}"#,
+                deep = nested(levels),
+            );
+            let (id, list) = read(message.as_bytes()).unwrap();
+            assert_eq!((id, &list["nextCursor"]), (RequestId::Number(7), &json!("n")));
+            let names: Vec<&Value> = list["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+            assert_eq!(names, [&json!("one"), &json!("déep"), &json!("big"), &json!("?"), &Value::Null]);
+            let why: Vec<Option<&str>> = list["tools"].as_array().unwrap().iter().map(fault_of).collect();
+            assert_eq!(why[0], None);
+            assert_eq!(why[1], Some("its definition is nested more than 128 levels deep"));
+            assert!(why[2].unwrap().starts_with("its definition is no JSON: number out of range"), "{why:?}");
+        }
+    }
+
+    #[test]
+    fn other_messages_are_no_lists() {
+        for other in [
+            r#"{"id":7,"result":{"content":[]}}"#,
+            r#"{"id":7,"result":{"tools":{}}}"#,
+            r#"{"result":{"tools":[]}}"#,
+            r#"{"id":7,"result":{"tools":[}}"#,
+            "words",
+        ] {
+            assert!(read(other.as_bytes()).is_none(), "{other}");
+        }
+    }
+}
