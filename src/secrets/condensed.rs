@@ -341,9 +341,9 @@ mod tests {
             let found = around(&text, View::Unbroken);
             assert!(found.len() == 1 && found[0].start < 50 && found[0].end >= 60, "{middle:?}: {found:?}");
         }
-        assert_eq!(around(&format!("{dots}ab\nxd{dots}abcd{dots}"), View::Unbroken), []);
+        assert!(around(&format!("{dots}ab\nxd{dots}abcd{dots}"), View::Unbroken).is_empty());
         assert_eq!(around(&format!("{dots}ab=63d{dots}"), View::Unquoted), vec![42..65]);
-        assert_eq!(around(&format!("{dots}ab\ncd=x{dots}"), View::Unquoted), [], "the other view finds it");
+        assert!(around(&format!("{dots}ab\ncd=x{dots}"), View::Unquoted).is_empty(), "the other view finds it");
         assert_eq!(around(&"ab\ncd".repeat(50), View::Unbroken).len(), 1, "no byte is searched twice");
     }
 
