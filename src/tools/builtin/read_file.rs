@@ -396,12 +396,12 @@ mod tests {
     #[test]
     fn settings_are_checked() {
         for (config, place) in [
-            (json!({"root": "no/such"}), "root"),
+            (json!({"root": "./no/such"}), "root"),
             (json!({"root": ".", "max_bytes": "5MiB"}), "max_bytes"),
             (json!({"root": ".", "deny": [""]}), "deny"),
         ] {
             let config = serde_json::from_value(config).unwrap();
-            let Err(fault) = tool("t", config, Path::new("/tmp")) else { panic!("{place}") };
+            let Err(fault) = tool("t", config, Path::new("/tmp/.")) else { panic!("{place}") };
             assert_eq!(fault.path, ["with", place]);
         }
         assert!(serde_json::from_value::<Config>(json!({"root": ".", "rot": 1})).is_err());
@@ -435,3 +435,4 @@ mod tests {
         }
     }
 }
+            assert!(place != "root" || fault.message.starts_with("cannot open the folder /tmp/no/such: "), "{fault:?}");
