@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::page::{Detail, Overflow, Page, Rest, Unit};
 use super::result::{Content, ToolResult};
+use super::units::Count;
 
 /// Items that exploring shows of a list, and that a page of all its items has (the contract's numbers).
 const EXPLORED: usize = 200;
@@ -216,7 +217,7 @@ fn characters_of(result: &ToolResult, page: Page, longest: usize) -> Option<Cut>
         }
         Detail::Exploring => (most, 0..most.div_ceil(2), total - most / 2..total),
     };
-    let gap = format!("\n[… {} characters left out …]\n", total - shown);
+    let gap = format!("\n[… {} left out …]\n", Count((total - shown) as u64, "character"));
     let mut at = 0;
     let mut content = Vec::new();
     for block in &result.content {
