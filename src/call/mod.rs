@@ -49,6 +49,7 @@ pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
 pub use progress::{Clean, Event, Listener, Progress, ProgressSink, Reporter};
+pub(crate) use redact::Between;
 pub(crate) use redact::decode;
 pub use redact::{Redact, Torn, shorten};
 pub use result::{Answer, Content, FAILED_SILENTLY, RESULT_AS_ANSWER, Resource, ToolResult};
