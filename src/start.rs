@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use bytesize::ByteSize;
 
+use crate::call::units::Count;
 use crate::call::{Caller, Kind, Origin};
 use crate::http::ServerSettings;
 use crate::live::{SourceState, SourceView};
@@ -67,8 +68,8 @@ impl Start {
             hosts: joined(settings.allowed_hosts.iter().cloned(), "this address only"),
             origins: joined(settings.allowed_origins.iter().cloned(), "this service's own only"),
             limits: format!(
-                "{} calls at once, bodies up to {}, {} to drain",
-                settings.max_in_flight,
+                "{} at once, bodies up to {}, {} to drain",
+                Count(settings.max_in_flight as u64, "call"),
                 ByteSize(settings.max_body as u64),
                 humantime::format_duration(settings.drain)
             ),

@@ -17,7 +17,7 @@ use super::json::JsonObject;
 use super::notes::{ModelUsage, Notes};
 use super::policy::Effect;
 use super::progress::{ProgressSink, Reporter};
-use super::redact::{Redact, Torn, decode, shorten};
+use super::redact::{Between, Redact, Torn, decode, shorten};
 use super::subcalls::Lineage;
 use super::trace::TraceContext;
 
@@ -236,6 +236,16 @@ impl ToolContext {
             Some(redactor) => redactor.excerpt(&text, torn).into_owned(),
             None => text.into_owned(),
         }
+    }
+
+    /// The part as text, as [`ToolContext::excerpt`] gives it; what stands beside the part tells what lies across its ends.
+    pub(crate) fn excerpt_between(&self, bytes: Between<'_>) -> String {
+        bytes.excerpt(self.redactor.as_deref())
+    }
+
+    /// Bytes beside a part that [`ToolContext::excerpt_between`] needs to know.
+    pub(crate) fn reach(&self) -> usize {
+        self.redactor.as_ref().map_or(0, |redactor| redactor.reach())
     }
 
     /// The text without secrets, then cut after `most` bytes with a word about the rest.

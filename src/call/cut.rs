@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::page::{Detail, Overflow, Page, Rest, Unit};
 use super::result::{Content, ToolResult};
+use super::units::Count;
 
 /// Items that exploring shows of a list, and that a page of all its items has (the contract's numbers).
 const EXPLORED: usize = 200;
@@ -116,14 +117,17 @@ impl Place {
         .map(Vec::as_slice)
     }
 
-    /// The value with these items alone.
+    /// The value with these items alone, and the keys of an object in their order.
     fn with(&self, value: &Value, items: &[Value]) -> Value {
         let items = Value::Array(items.to_vec());
         match (self, value) {
             (Self::Member(list), Value::Object(object)) => {
-                let others = object.iter().filter(|(name, _)| *name != list);
-                let others = others.map(|(name, value)| (name.clone(), value.clone()));
-                Value::Object(others.chain([(list.clone(), items)]).collect())
+                let mut items = Some(items);
+                let member = |(name, value): (&String, &Value)| {
+                    let items = items.take_if(|_| name == list);
+                    (name.clone(), items.unwrap_or_else(|| value.clone()))
+                };
+                Value::Object(object.iter().map(member).collect())
             }
             _ => items,
         }
@@ -216,7 +220,7 @@ fn characters_of(result: &ToolResult, page: Page, longest: usize) -> Option<Cut>
         }
         Detail::Exploring => (most, 0..most.div_ceil(2), total - most / 2..total),
     };
-    let gap = format!("\n[… {} characters left out …]\n", total - shown);
+    let gap = format!("\n[… {} left out …]\n", Count((total - shown) as u64, "character"));
     let mut at = 0;
     let mut content = Vec::new();
     for block in &result.content {
@@ -335,6 +339,19 @@ mod tests {
             let shown = of(&result, EXPLORING).unwrap();
             assert_eq!((shown.unit, shown.shown), (Unit::Characters, LONGEST_TEXT));
             assert_eq!(shown.result.structured_content, result.structured_content);
+        }
+    }
+
+    #[test]
+    fn a_cut_list_keeps_its_place_among_the_keys() {
+        let result = ToolResult::json(json!({"zulu": 1, "results": rows(300), "note": "n", "alpha": 2}));
+        for page in [EXPLORING, full(0, None), full(100, Some(5)), full(300, None)] {
+            let shown = of(&result, page).unwrap().result;
+            let text: Value = serde_json::from_str(&shown.as_text()).unwrap();
+            for value in [shown.structured_content.unwrap(), text] {
+                let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
+                assert_eq!(keys, ["zulu", "results", "note", "alpha"]);
+            }
         }
     }
 

@@ -13,6 +13,7 @@ use super::error_words::{another_context, count_violations, in_words, not_on_rec
 use super::invocation::InvocationId;
 use super::kind::ErrorKind;
 use super::policy::{Effect, Per};
+use super::units::Count;
 use super::unreadable::Unreadable;
 
 /// One place where arguments break the schema.
@@ -122,7 +123,7 @@ pub enum CallError {
     #[error("{0}")]
     InvalidContext(String),
     /// One of the limits is used up.
-    #[error("the limit of {limit} calls per {} is used up", per.as_str())]
+    #[error("the limit of {} per {} is used up", Count(*limit, "call"), per.as_str())]
     UsageLimitReached {
         /// Calls allowed.
         limit: u64,
@@ -386,10 +387,15 @@ impl CallError {
             Self::InvalidContext(what) => another_context(what),
             Self::UsageLimitReached { limit, per, resets_at, .. } => match resets_at {
                 Some(at) => format!(
-                    "The limit of {limit} calls per {} is used up until {at}. Go on without this tool for now.",
+                    "The limit of {} per {} is used up until {at}. Go on without this tool for now.",
+                    Count(*limit, "call"),
                     per.as_str()
                 ),
-                None => format!("The limit of {limit} calls per {} is used up. Go on without this tool.", per.as_str()),
+                None => format!(
+                    "The limit of {} per {} is used up. Go on without this tool.",
+                    Count(*limit, "call"),
+                    per.as_str()
+                ),
             },
             Self::Overloaded { per_caller: None, .. } => {
                 "The tool is busy and did not run. Try again in a moment.".into()

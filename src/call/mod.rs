@@ -49,9 +49,10 @@ pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
 pub use progress::{Clean, Event, Listener, Progress, ProgressSink, Reporter};
+pub(crate) use redact::Between;
 pub(crate) use redact::decode;
 pub use redact::{Redact, Torn, shorten};
-pub use result::{Answer, Content, RESULT_AS_ANSWER, Resource, ToolResult};
+pub use result::{Answer, Content, FAILED_SILENTLY, RESULT_AS_ANSWER, Resource, ToolResult};
 pub use stored::{NotRead, NotStored, OwnResult, OwnResults, StoredResults};
 pub use subcalls::{LEVELS, Lineage, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, Wanted};
 pub use tool_error::ToolError;

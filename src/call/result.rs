@@ -72,6 +72,9 @@ impl Content {
     }
 }
 
+/// Words for an error that a tool gives none: without words a model learns nothing from it.
+pub const FAILED_SILENTLY: &str = "The tool failed without a message.";
+
 /// The key in MCP's `_meta` under which a result says whether it is the agent's final answer.
 pub const RESULT_AS_ANSWER: &str = "toolcrib/resultAsAnswer";
 

@@ -1,5 +1,6 @@
 //! Durations and sizes as manifests write them: always with a unit, so that nobody reads `30` as nanoseconds.
 
+use std::fmt;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -17,6 +18,18 @@ pub struct Size(#[schemars(with = "String")] pub u64);
 
 /// Longer than anything waits; clocks would overflow far beyond it.
 pub const LONGEST_TIME: Duration = Duration::from_secs(10 * 366 * 86_400);
+
+/// A number of things in words: `1 call`, `2 calls`. The noun is in the singular, and takes an `s` in the plural.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count<'n, N>(pub N, pub &'n str);
+
+impl<N: fmt::Display + PartialEq + From<u8>> fmt::Display for Count<'_, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(number, noun) = self;
+        let plural = if *number == N::from(1) { "" } else { "s" };
+        write!(f, "{number} {noun}{plural}")
+    }
+}
 
 impl Time {
     /// Reads a duration.
@@ -74,6 +87,12 @@ fn scalar<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_is_in_the_singular() {
+        let shown = [0_u64, 1, 2].map(|number| Count(number, "call").to_string());
+        assert_eq!(shown, ["0 calls", "1 call", "2 calls"]);
+    }
 
     #[test]
     fn units_are_required() {

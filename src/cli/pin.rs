@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::arguments::{MANIFEST, ManifestArg};
 use super::{Failure, print};
 use crate::app::{self, Error};
+use crate::call::units::Count;
 use crate::environment::Environment;
 use crate::manifest::{self, DeclaredSource, Manifest, Process};
 use crate::pins::{self, Pins, ServerPins, ToolPin};
@@ -150,10 +151,7 @@ fn difference(name: &str, before: Option<&ServerPins>, now: &ServerPins, shown: 
     }
     let gone = old.keys().filter(|tool| !now.tools.contains_key(*tool));
     lines.extend(gone.map(|tool| format!("  gone     {}", in_line(tool))));
-    let count = match now.tools.len() {
-        1 => "1 tool".to_owned(),
-        many => format!("{many} tools"),
-    };
+    let count = Count(now.tools.len() as u64, "tool");
     let how = match before {
         None => "pinned for the first time",
         Some(before) if before.reach != now.reach => "reached in another way than when it was pinned",

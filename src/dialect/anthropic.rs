@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::blocks::{self, IMAGES, NOTHING};
+use super::blocks::{self, IMAGES};
 use super::found::{Found, take, text};
 use super::reply::Told;
 use crate::call::{Content, JsonObject};
@@ -66,7 +66,7 @@ pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
             let heard = said.content.iter().filter_map(|block| heard(block, said.is_error));
             let mut content: Vec<Value> = data.into_iter().chain(heard).collect();
             if content.is_empty() {
-                content.push(json!({"type": "text", "text": NOTHING}));
+                content.push(json!({"type": "text", "text": blocks::no_words(said.is_error)}));
             }
             let mut result = json!({"type": "tool_result", "tool_use_id": told.id, "content": content});
             if said.is_error {

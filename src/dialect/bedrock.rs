@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::blocks::{self, NOTHING};
+use super::blocks;
 use super::found::{Found, take, text};
 use super::reply::Told;
 use crate::call::{Content, JsonObject, Resource};
@@ -99,7 +99,7 @@ fn result(told: Told<'_>, names: &mut Names) -> Value {
         }
     }
     if content.is_empty() {
-        content.push(json!({"text": NOTHING}));
+        content.push(json!({"text": blocks::no_words(said.is_error)}));
     }
     json!({"toolUseId": told.id, "content": content, "status": if said.is_error { "error" } else { "success" }})
 }

@@ -7,10 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::message::Said;
-use crate::call::{Content, Resource};
+use crate::call::{Content, FAILED_SILENTLY, Resource};
 
-/// Said where an API refuses to hear nothing.
-pub(super) const NOTHING: &str = "(no output)";
+/// Words for a result that has none: an API may refuse an empty result, and a model learns nothing from it.
+pub(super) fn no_words(is_error: bool) -> &'static str {
+    if is_error { FAILED_SILENTLY } else { "(no output)" }
+}
 
 /// Images that every provider takes, but for Gemini, which takes no GIF.
 pub(super) const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
@@ -45,16 +47,18 @@ pub(super) fn in_words<'a>(block: &'a Content, why: &str) -> Cow<'a, str> {
     }
 }
 
-/// All in words, one block below the other.
+/// All in words, one block below the other. Never empty.
 pub(super) fn all_in_words(said: &Said<'_>) -> String {
     words_but(said, |_| false)
 }
 
-/// In words what is not said elsewhere.
+/// In words what is not said elsewhere. Empty only where something is said elsewhere.
 pub(super) fn words_but(said: &Said<'_>, is_elsewhere: impl Fn(&Content) -> bool) -> String {
     let blocks = said.content.iter().filter(|block| !is_elsewhere(block)).map(|block| in_words(block, NO_FORM));
     let words: Vec<Cow<'_, str>> = unsaid(said).map(Cow::Owned).into_iter().chain(blocks).collect();
-    words.join("\n")
+    let words = words.join("\n");
+    let is_silent = words.trim().is_empty() && !said.content.iter().any(is_elsewhere);
+    if is_silent { no_words(said.is_error).to_owned() } else { words }
 }
 
 /// Data that no text says, as JSON.

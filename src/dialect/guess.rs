@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::message::Dialect;
-use super::{gemini, openai};
+use super::{gemini, native, openai};
 use crate::call::JsonObject;
 
 /// The dialect, if one of its marks is there.
@@ -81,7 +81,8 @@ fn of(fields: &JsonObject) -> Option<Dialect> {
     }
     let names_a_tool = has("tool_name") || has("tool") && !object("tool") || has("name");
     let has_arguments = ["arguments", "args", "input", "parameters"].into_iter().any(|name| fields.contains_key(name));
-    let is_native = role.is_none() && names_a_tool && (has_arguments || has("tool_name"));
+    let is_action = text("action") && fields.contains_key(native::ACTION_INPUT);
+    let is_native = role.is_none() && (is_action || names_a_tool && (has_arguments || has("tool_name")));
     (is_native && !has("description")).then_some(Dialect::Native)
 }
 
@@ -235,6 +236,8 @@ mod tests {
             (json!({"name": "f", "args": {}}), Native),
             (json!({"name": "f", "input": {}}), Native),
             (json!({"name": "f", "parameters": null}), Native),
+            (json!({"action": "f", "action_input": {}}), Native),
+            (json!([{"action": "f", "action_input": null}]), Native),
         ] {
             assert_eq!(guess(&body), Some(dialect), "{body}");
         }
@@ -259,6 +262,9 @@ mod tests {
             json!({"name": "f", "arguments": {}, "description": "d"}),
             json!({"role": "user", "name": "f", "arguments": {}}),
             json!({"arguments": {}}),
+            json!({"action": "f"}),
+            json!({"action": {}, "action_input": {}}),
+            json!({"action_input": {}}),
         ] {
             assert_eq!(guess(&body), None, "{body}");
         }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::blocks;
 use super::found::{Found, take, text};
-use super::message::{Ask, Misread};
+use super::message::{Ask, Misread, Said};
 use super::reply::Told;
 use crate::call::{Content, JsonObject, RESULT_AS_ANSWER, Resource};
 
@@ -67,7 +67,7 @@ pub(super) fn reply(ask: &Result<Ask, Misread>, told: Told<'_>) -> Value {
         return json!({"jsonrpc": "2.0", "id": told.id, "error": {"code": code, "message": message}});
     }
     let mut result = Map::new();
-    result.insert("content".into(), content(said.content));
+    result.insert("content".into(), content(said));
     // An object until the version of 2025-11-25, and any other data stands in a text block anyway.
     if let Some(data) = said.structured.filter(|data| data.is_object()) {
         result.insert("structuredContent".into(), data.clone());
@@ -79,8 +79,12 @@ pub(super) fn reply(ask: &Result<Ask, Misread>, told: Told<'_>) -> Value {
     json!({"jsonrpc": "2.0", "id": told.id, "result": result})
 }
 
-/// The blocks, which are MCP's own.
-pub(super) fn content(blocks: &[Content]) -> Value {
+/// The blocks, which are MCP's own. An error without any gets words: a model would learn nothing from it.
+pub(super) fn content(said: &Said<'_>) -> Value {
+    let is_silent = |block: &Content| matches!(block, Content::Text { text } if text.trim().is_empty());
+    if said.is_error && said.structured.is_none() && said.content.iter().all(is_silent) {
+        return json!([Content::text(blocks::no_words(true))]);
+    }
     let block = |block: &Content| match block {
         // A file has text or bytes.
         Content::Resource { resource } if resource.text.is_none() && resource.blob.is_none() => {
@@ -88,5 +92,5 @@ pub(super) fn content(blocks: &[Content]) -> Value {
         }
         block => json!(block),
     };
-    blocks.iter().map(block).collect()
+    said.content.iter().map(block).collect()
 }

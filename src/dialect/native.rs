@@ -3,12 +3,16 @@
 use serde_json::{Map, Value};
 
 use super::found::{Found, take};
-use super::mcp;
 use super::reply::Told;
+use super::{mcp, text};
 use crate::call::JsonObject;
 
 const NAME: [&str; 3] = ["tool_name", "tool", "name"];
 const ARGUMENTS: [&str; 4] = ["arguments", "args", "input", "parameters"];
+/// ReAct's names for the same.
+const ACTION: &str = "action";
+/// See [`ACTION`].
+pub(super) const ACTION_INPUT: &str = "action_input";
 const ID: [&str; 4] = ["tool_use_id", "id", "tool_call_id", "call_id"];
 
 /// Finds the calls; false if this is none.
@@ -17,7 +21,8 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
         Value::Array(calls) => calls.as_mut_slice(),
         one => std::slice::from_mut(one),
     };
-    let is_call = |call: &Value| NAME.into_iter().any(|name| call.get(name).is_some());
+    let is_call =
+        |call: &Value| NAME.into_iter().any(|name| call.get(name).is_some()) || call.get(ACTION_INPUT).is_some();
     if !calls.is_empty() && !calls.iter().any(is_call) {
         return false;
     }
@@ -31,6 +36,12 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
 }
 
 fn one(fields: &mut JsonObject, found: &mut Found) {
+    // A call's own name wins: a tool may be told an action beside its arguments.
+    let is_action = fields.contains_key(ACTION_INPUT) && NAME.into_iter().all(|name| !fields.contains_key(name));
+    if is_action {
+        action(fields, found);
+        return;
+    }
     let known = |key: &&String| NAME.iter().chain(&ARGUMENTS).chain(&ID).any(|name| name == key) || *key == "type";
     let unknown: Vec<String> = fields.keys().filter(|key| !known(key)).map(|key| format!("`{key}`")).collect();
     if !unknown.is_empty() {
@@ -38,6 +49,14 @@ fn one(fields: &mut JsonObject, found: &mut Found) {
     }
     let (name, arguments) = (take(fields, &NAME), take(fields, &ARGUMENTS));
     found.call(take(fields, &ID), name, arguments);
+}
+
+/// ReAct's `{"action": …, "action_input": …}`. Some actions are none: the model has its final answer.
+fn action(fields: &mut JsonObject, found: &mut Found) {
+    let (name, arguments) = (take(fields, &[ACTION]), take(fields, &[ACTION_INPUT]));
+    if !name.as_ref().and_then(Value::as_str).is_some_and(text::is_no_tool) {
+        found.call(take(fields, &ID), name, arguments);
+    }
 }
 
 /// The result of one call.
@@ -49,7 +68,7 @@ pub(super) fn reply(told: Told<'_>) -> Value {
         result.insert("tool_use_id".into(), id.clone());
     }
     result.insert("is_error".into(), said.is_error.into());
-    result.insert("content".into(), mcp::content(said.content));
+    result.insert("content".into(), mcp::content(said));
     if let Some(data) = said.structured {
         result.insert("structured_content".into(), data.clone());
     }

@@ -136,7 +136,8 @@ fn words_and_shown(told: Told<'_>, shown: &mut Vec<Value>) -> String {
             words.push(blocks::in_words(block, blocks::NO_FORM));
         }
     }
-    words.join("\n")
+    let words = words.join("\n");
+    if words.trim().is_empty() { blocks::no_words(told.said.is_error).to_owned() } else { words }
 }
 
 fn part(block: &Content) -> Option<Value> {

@@ -112,3 +112,68 @@ fn a_file_of_mcp_has_text_or_bytes() {
         assert_eq!((file["text"].as_str(), file["blob"].as_str()), shown);
     }
 }
+
+#[test]
+fn a_silent_result_has_words() {
+    let silent = [vec![], vec![Content::text("")], vec![Content::text(" \n")]];
+    for dialect in Dialect::ALL {
+        let message = read(body_with_one_call(dialect), Some(dialect)).unwrap();
+        assert_eq!(message.asks.len(), 1, "{dialect:?}");
+        for content in &silent {
+            let failed = Said { is_error: true, ..said(content) };
+            let replied = Value::from(reply(&message, &[failed])).to_string();
+            assert!(replied.contains("The tool failed without a message."), "{dialect:?}: {replied}");
+            // In these two a result may be empty.
+            if !matches!(dialect, Dialect::Mcp | Dialect::Native) {
+                let replied = Value::from(reply(&message, &[said(content)])).to_string();
+                assert!(replied.contains("(no output)"), "{dialect:?}: {replied}");
+            }
+        }
+        let words = [Content::text("no such city")];
+        let replied = Value::from(reply(&message, &[Said { is_error: true, ..said(&words) }])).to_string();
+        assert!(!replied.contains("without a message"), "{dialect:?}: {replied}");
+    }
+    // A picture says something.
+    let picture = [Content::Image { data: "iVBO".into(), mime_type: "image/png".into() }];
+    for dialect in Dialect::ALL {
+        let message = read(body_with_one_call(dialect), Some(dialect)).unwrap();
+        let replied = Value::from(reply(&message, &[said(&picture)])).to_string();
+        assert!(!replied.contains("(no output)"), "{dialect:?}: {replied}");
+    }
+}
+
+fn body_with_one_call(dialect: Dialect) -> Value {
+    match dialect {
+        Dialect::Openai => {
+            json!({"tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]})
+        }
+        Dialect::OpenaiResponses => json!([{"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}]),
+        Dialect::Anthropic => json!([{"type": "tool_use", "id": "1", "name": "f", "input": {}}]),
+        Dialect::Gemini => json!([{"functionCall": {"name": "f", "args": {}}}]),
+        Dialect::Bedrock => json!([{"toolUse": {"toolUseId": "1", "name": "f", "input": {}}}]),
+        Dialect::Mcp => {
+            json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "f", "arguments": {}}})
+        }
+        Dialect::Native => json!({"tool_name": "f"}),
+        Dialect::Text => json!("{\"tool_name\": \"f\"}"),
+    }
+}
+
+#[test]
+fn an_action_is_a_call() {
+    let body = json!({"action": "f", "action_input": {"x": 1}, "thought": "so"});
+    let message = read(body, None).unwrap();
+    assert_eq!((message.dialect, message.asks.len()), (Dialect::Native, 1));
+    let ask = message.asks[0].as_ref().unwrap();
+    assert_eq!(
+        (ask.name.as_str(), &ask.arguments),
+        ("f", &Written::Object(json!({"x": 1}).as_object().unwrap().clone()))
+    );
+    let named = read(json!({"tool_name": "g", "action": "f", "action_input": {}}), None).unwrap();
+    assert_eq!(named.asks[0].as_ref().unwrap().name, "g");
+    let answered = read(json!({"action": "Final Answer", "action_input": "42"}), None).unwrap();
+    assert_eq!(
+        (answered.asks.len(), answered.warnings.as_slice()),
+        (0, &["the message has no tool calls".to_owned()][..])
+    );
+}

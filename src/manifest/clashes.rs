@@ -37,7 +37,8 @@ pub(super) fn look(
                     prefix.len()
                 });
             let message = format!(
-                "the name runs together with that of server `{}` ({}): a tool named `{longer}…` is always one of `{of}`, and the                  other's tools that would be named so are left out unless `tools` names them",
+                "the name runs together with that of server `{}` ({}): a tool named `{longer}…` is always one of `{of}`, and \
+                 the other's tools that would be named so are left out unless `tools` names them",
                 other.name(),
                 at_place(first)
             );

@@ -478,7 +478,7 @@ mod tests {
             let whose = format!("`{longer}_…` is always one of `{longer}`");
             let found = two(one, other);
             assert!(found.len() == 1 && found[0].contains(&says) && found[0].contains(&whose), "{found:?}");
-            assert!(found[0].starts_with("/etc/crib/t.yaml:3:3: "), "{found:?}");
+            assert!(found[0].starts_with("/etc/crib/t.yaml:3:3: ") && !found[0].contains("  "), "{found:?}");
         }
         for (one, other) in [("a", "ab"), ("a", "a-b"), ("a_b", "a_c"), ("a", "b_a")] {
             assert!(two(one, other).is_empty(), "{one} {other}");

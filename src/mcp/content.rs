@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::failure::{self, Refused};
 use crate::call::{
-    Answer, CacheStatus, CallError, Caller, Content, Effect, InvocationId, JsonObject, RESULT_AS_ANSWER, Resource,
-    ToolName,
+    Answer, CacheStatus, CallError, Caller, Content, Effect, FAILED_SILENTLY, InvocationId, JsonObject,
+    RESULT_AS_ANSWER, Resource, ToolName,
 };
 use crate::catalog::Entry;
 use crate::registry::Registry;
@@ -96,6 +96,10 @@ impl<'a> Reply<'a> {
             if let Some(told) = meta.entry("toolcrib/warnings").or_insert_with(|| json!([])).as_array_mut() {
                 told.push("structured content that is no object is a text block here".into());
             }
+        }
+        let is_silent = |block: &Content| matches!(block, Content::Text { text } if text.trim().is_empty());
+        if result.is_error && structured_content.is_none() && content.iter().all(is_silent) {
+            content = Cow::Owned(vec![Content::text(FAILED_SILENTLY)]);
         }
         if result.is_answer(entry.definition.result_as_answer) {
             meta.insert(RESULT_AS_ANSWER.into(), true.into());

@@ -4,6 +4,7 @@ use jsonschema::error::{TypeKind, ValidationError, ValidationErrorKind as Kind};
 use serde_json::Value;
 
 use super::metered::is_genuine;
+use crate::call::units::Count;
 use crate::call::{Violation, json};
 use crate::similar;
 
@@ -108,6 +109,10 @@ pub fn too_much(what: &str) -> Violation {
 }
 
 /// The first of many, and how many there are.
+fn properties(number: u64) -> String {
+    if number == 1 { "1 property".to_owned() } else { format!("{number} properties") }
+}
+
 fn few(all: impl ExactSizeIterator<Item = String>) -> String {
     let count = all.len();
     let mut words: Vec<String> = all.take(MOST_NAMED).map(|word| short(&word)).collect();
@@ -147,12 +152,12 @@ fn demand(error: &ValidationError<'_>, quotes: bool) -> String {
         Kind::ExclusiveMinimum { limit } => format!("must be more than {limit}, not {is}"),
         Kind::ExclusiveMaximum { limit } => format!("must be less than {limit}, not {is}"),
         Kind::MultipleOf { multiple_of } => format!("must be a multiple of {multiple_of}, not {is}"),
-        Kind::MinLength { limit } => format!("must have at least {limit} characters"),
-        Kind::MaxLength { limit } => format!("must have at most {limit} characters"),
-        Kind::MinItems { limit } => format!("must have at least {limit} items, not {}", length(found)),
-        Kind::MaxItems { limit } => format!("must have at most {limit} items, not {}", length(found)),
-        Kind::MinProperties { limit } => format!("must have at least {limit} properties, not {}", length(found)),
-        Kind::MaxProperties { limit } => format!("must have at most {limit} properties, not {}", length(found)),
+        Kind::MinLength { limit } => format!("must have at least {}", Count(*limit, "character")),
+        Kind::MaxLength { limit } => format!("must have at most {}", Count(*limit, "character")),
+        Kind::MinItems { limit } => format!("must have at least {}, not {}", Count(*limit, "item"), length(found)),
+        Kind::MaxItems { limit } => format!("must have at most {}, not {}", Count(*limit, "item"), length(found)),
+        Kind::MinProperties { limit } => format!("must have at least {}, not {}", properties(*limit), length(found)),
+        Kind::MaxProperties { limit } => format!("must have at most {}, not {}", properties(*limit), length(found)),
         Kind::UniqueItems => "must not hold the same item twice".into(),
         Kind::Pattern { pattern } => format!("must match the pattern {}", short(pattern)),
         Kind::Format { format } => format!("must be a valid {format}"),

@@ -114,7 +114,7 @@ fn violations_say_what_would_be_right() {
             "`third` must be a multiple of 3, not 4.",
             "`two` fits more than one of the allowed forms; it must fit exactly one.",
             "`type` must be a string or an object, not an array.",
-            "`wide` must have at most 1 properties, not 2.",
+            "`wide` must have at most 1 property, not 2.",
             "`word` must match the pattern ^[a-z]+$.",
         ]
     );

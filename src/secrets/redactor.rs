@@ -185,20 +185,49 @@ impl Redactor {
 
 impl Redact for Redactor {
     fn excerpt<'t>(&self, text: &'t str, torn: Torn) -> Cow<'t, str> {
+        self.excerpt_between("", text, "", torn)
+    }
+
+    fn excerpt_between<'t>(&self, before: &str, text: &'t str, after: &str, torn: Torn) -> Cow<'t, str> {
         let text = printable::text(text);
-        let hidden = self.hidden(&text, torn, FEWEST);
+        let (before, after) = (printable::text(before), printable::text(after));
+        let around = match before.is_empty() && after.is_empty() {
+            true => Cow::Borrowed(&*text),
+            false => Cow::Owned([&*before, &*text, &*after].concat()),
+        };
+        let mut shown = before.len()..before.len() + text.len();
+        let mut hidden = self.hidden(&around, torn, FEWEST);
+        hidden.retain(|range| range.start < shown.end && shown.start < range.end);
         if hidden.is_empty() {
             return text;
         }
         // What a cut has left of a form need not be part of a secret: nothing is put in its place.
-        let kept = |range: &&Range<usize>| !(torn.end && range.end == text.len() || torn.start && range.start == 0);
-        let inner: Vec<Range<usize>> = hidden.iter().filter(kept).cloned().collect();
-        let begin = hidden.first().filter(|range| torn.start && range.start == 0).map_or(0, |range| range.end);
-        let end =
-            hidden.last().filter(|range| torn.end && range.end == text.len()).map_or(text.len(), |range| range.start);
-        match begin < end {
-            true => Cow::Owned(without(&text, begin..end, &inner)),
-            false => Cow::Borrowed(""),
+        hidden.retain(|range| {
+            let (at_start, at_end) = (torn.start && range.start == 0, torn.end && range.end == around.len());
+            if at_start {
+                shown.start = shown.start.max(range.end);
+            }
+            if at_end {
+                shown.end = shown.end.min(range.start);
+            }
+            !at_start && !at_end
+        });
+        if shown.start >= shown.end {
+            return Cow::Borrowed("");
+        }
+        // A form that lies across an end is whole, and stands there in part.
+        for range in &mut hidden {
+            *range = range.start.max(shown.start)..range.end.min(shown.end);
+        }
+        Cow::Owned(without(&around, shown, &hidden))
+    }
+
+    fn reach(&self) -> usize {
+        let longest = |finder: &ArcSwapOption<Finder>| finder.load().as_ref().map_or(0, |finder| finder.longest());
+        // A form also takes a character beside it and up to three of padding with it. Quoted-printable writes three for one.
+        match longest(&self.forms).max(longest(&self.lines)) {
+            0 => 0,
+            longest => 3 * longest + 4,
         }
     }
 

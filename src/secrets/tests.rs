@@ -140,6 +140,16 @@ async fn answered(status: u16, body: String, redactor: &std::sync::Arc<Redactor>
 }
 
 #[tokio::test]
+async fn a_cut_body_keeps_its_last_words() {
+    let redactor = std::sync::Arc::new(Redactor::new(["sk-scripted-0123456789abcdef"]));
+    for (status, most) in [(404, 4096), (200, 6000)] {
+        let kept = format!("{}sk-scripted-", ".".repeat(most - 12));
+        let said = answered(status, format!("{kept} is how a key begins{}", ".".repeat(200)), &redactor).await;
+        assert!(said.ends_with("..sk-scripted-"), "{}", &said[said.len() - 30..]);
+    }
+}
+
+#[tokio::test]
 async fn cut_bodies_hold_no_part_of_a_secret() {
     let secret = "c4n4ryHTTP-9f8e7d6c5b4a39281706ABCDEFG";
     let redactor = std::sync::Arc::new(Redactor::new([secret]));
@@ -273,6 +283,32 @@ proptest! {
         }
         let whole = redactor.text(&text);
         prop_assert_eq!(leak(&whole, &secret, encoding), None, "{:?}", text);
+    }
+
+    #[test]
+    fn a_part_loses_only_what_is_secret(
+        secret in secrets(), encoding in 0..ENCODINGS, before in around(), after in around(), from: prop::sample::Index, to: prop::sample::Index,
+        beyond in 0..300_usize,
+    ) {
+        let redactor = Redactor::new([&*secret]);
+        let form = encoded(&secret, encoding);
+        for text in [format!("{before}{form}{after}"), format!("{before}{after}")] {
+            let mut ends = [from, to].map(|at| text.floor_char_boundary(at.index(text.len() + 1)));
+            ends.sort_unstable();
+            let [from, to] = ends;
+            let part = &text[from..to];
+            let shown = redactor.excerpt_between(&text[..from], part, &text[to..], Torn::NOWHERE);
+            prop_assert_eq!(leak(&shown, &secret, encoding), None, "{:?} of {:?}: {:?}", part, text, shown);
+            // What is no form is there: none holds these two characters.
+            let marks = |text: &str| text.chars().filter(|c| ".,".contains(*c)).count();
+            let own = marks(part) - marks(&form).min(marks(part));
+            prop_assert!(marks(&shown) >= own, "{:?} of {:?}: {:?}", part, text, shown);
+            // Less is known: nothing of the secret comes out either.
+            let known = (text.ceil_char_boundary(from.saturating_sub(beyond)), text.floor_char_boundary(to + beyond));
+            let torn = Torn { start: known.0 > 0, end: known.1 < text.len() };
+            let shown = redactor.excerpt_between(&text[known.0.min(from)..from], part, &text[to..known.1], torn);
+            prop_assert_eq!(leak(&shown, &secret, encoding), None, "{:?} of {:?}: {:?}", part, text, shown);
+        }
     }
 
     #[test]

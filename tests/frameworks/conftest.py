@@ -74,7 +74,7 @@ def framework(request, tmp_path_factory):
 
 def plain(schema, definitions=None):
     """What a schema says: references followed; without titles, which say nothing that the names do not, without keywords that say what holds
-    anyway, and without `default: null` where null is not taken (Strands writes it beside `type: string`; it is no value to fill in)."""
+    anyway, and without null for a parameter that is optional: Strands takes it there, but its schema does not say so."""
     if isinstance(schema, list):
         return [plain(one, definitions) for one in schema]
     if not isinstance(schema, dict):
@@ -87,9 +87,19 @@ def plain(schema, definitions=None):
     for keyword, idle in (("additionalProperties", True), ("required", [])):
         if said.get(keyword) == idle:
             del said[keyword]
-    if "default" in said and said["default"] is None and isinstance(said.get("type"), str):
-        del said["default"]
+    if isinstance(said.get("properties"), dict):
+        said["properties"] = {name: one if name in said.get("required", []) else without_null(one) for name, one in said["properties"].items()}
     return said
+
+
+def without_null(part):
+    if isinstance(part, dict) and "default" in part and part["default"] is None:
+        part = {key: one for key, one in part.items() if key != "default"}
+    kinds = part.get("anyOf", []) if isinstance(part, dict) else []
+    if len(kinds) == 2 and {"type": "null"} in kinds:
+        kind = kinds[1 - kinds.index({"type": "null"})]
+        part = {**kind, **{key: one for key, one in part.items() if key != "anyOf"}}
+    return part
 
 
 def parsed(text):

@@ -129,11 +129,13 @@ class Worker:
         return self.count
 
     def call(self, tool, arguments=None, context=None):
-        """The end of a call."""
+        """The end of a call. `warnings`: what came before it."""
         number = self.start_call(tool, arguments or {}, context)
-        answer = self.receive()
+        warnings = []
+        while (answer := self.receive())["op"] == "warning":
+            warnings.append(answer["message"])
         assert answer["id"] == number, answer
-        return answer
+        return {**answer, "warnings": warnings}
 
     def watch(self, tool, arguments=None):
         """(progress, end) of a watched call."""

@@ -59,7 +59,10 @@ def test_a_spec_with_a_function_named_like_the_file_or_the_tool(here):
 
 
 def test_a_spec_that_cannot_be_used(here):
-    assert "no function 'weather'" in here.fail(SPEC % (SCHEMA, "other"), name="weather.py")["message"]
+    names = "no function 'weather' (named like the file) or 'weather_now' (named like the tool)"
+    assert names in here.fail(SPEC % (SCHEMA, "other"), name="weather.py")["message"]
+    one_name = here.fail("TOOL_SPEC = {'name': 'w', 'description': 'd', 'inputSchema': {}}\n", name="w.py")["message"]
+    assert one_name.endswith("no function 'w' (named like the file)"), one_name
     assert "inputSchema" in here.fail("TOOL_SPEC = {'name': 'w', 'description': 'd'}\ndef w(tool): ...\n", name="w.py")["message"]
     assert "description" in here.fail("TOOL_SPEC = {'name': 'w', 'inputSchema': {}}\ndef w(tool): ...\n", name="w.py")["message"]
 

@@ -87,6 +87,19 @@ def test_a_collection_is_structured_and_its_json_as_text(here, expression, data)
     assert json.loads(text_of(answer)) == data
 
 
+def test_a_number_that_json_has_not_is_named(here):
+    lost = result_of(here, "{'x': float('inf'), 'y': [1, {'z': -float('inf')}], 2: float('nan')}")
+    assert lost["warnings"] == [
+        "x: not a JSON number (inf), sent as null",
+        "y[1].z: not a JSON number (-inf), sent as null",
+        "2: not a JSON number (nan), sent as null",
+    ]
+    many = result_of(here, "[float('nan')] * 7")["warnings"]
+    assert many[0] == "[0]: not a JSON number (nan), sent as null" and len(many) == 6
+    assert many[-1] == "2 more values are not JSON numbers, sent as null"
+    assert result_of(here, "{'x': None, 'y': 1.5}")["warnings"] == result_of(here, "float('inf')")["warnings"] == []
+
+
 def test_the_text_of_a_collection_is_compact(here):
     assert text_of(result_of(here, "{'a': [1, 'é']}")) == '{"a":[1,"é"]}'
 

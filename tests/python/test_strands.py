@@ -109,7 +109,8 @@ def test_the_spec_is_the_one_that_strands_shows_to_models(strands):
         "properties": {
             "city": {"type": "string", "description": "The city"},
             "days": {"type": "integer", "default": 3, "description": "How many"},
-            "note": {"type": "string", "description": "Parameter note"},  # Strands' default null does not fit its own type
+            # Strands shows `str | None` as a text alone, and takes null.
+            "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "description": "Parameter note"},
             "unit": {"type": "string", "description": "Parameter unit"},
         },
         "required": ["city"],
@@ -131,6 +132,44 @@ def test_calls(strands):
     assert seen == [0, 1] and text_of(end) == "1"
     seen, end = worker.watch("asteps", {"n": 2})
     assert seen == [{"step": 0}, {"step": 1}] and end["structured_content"] == {"step": 1}
+
+
+def test_an_optional_parameter_takes_null(strands):
+    worker, tools = strands.load(
+        """
+        import enum
+        from typing import List, Literal, Optional, Union
+        from pydantic import BaseModel, Field
+        from strands import tool
+
+        class Point(BaseModel):
+            x: float
+
+        class Unit(enum.Enum):
+            C = "c"
+
+        @tool
+        def maybe(limit: Optional[int] = None, small: Optional[int] = Field(3, ge=1, le=9, description="Small"),
+                  point: Optional[Point] = None, unit: Optional[Unit] = None, kind: Optional[Literal["a", "b"]] = "a",
+                  tags: Optional[List[str]] = None, either: Union[int, str, None] = None, never: int = 1) -> str:
+            "Maybe."
+            return repr((limit, small, point, unit, kind, tags, either, never))
+
+        @tool(inputSchema={"json": {"type": "object", "properties": {"limit": {"type": "integer", "minimum": 1}}}})
+        def own(limit: Optional[int] = None) -> str:
+            "Its author's schema."
+            return repr(limit)
+        """
+    )
+    shown = tools["maybe"]["input_schema"]["properties"]
+    takes_null = {name for name, part in shown.items() if {"type": "null"} in part.get("anyOf", [])}
+    assert takes_null == set(shown) - {"never"}, shown
+    assert shown["small"]["description"] == "Small" and shown["small"]["anyOf"][0] == {"type": "integer", "minimum": 1, "maximum": 9}
+    nulls = dict.fromkeys(takes_null)
+    assert text_of(ok(worker.call("maybe", nulls))) == repr((*[None] * 7, 1))
+    assert text_of(ok(worker.call("maybe", {"limit": 2, "point": {"x": 1}}))).startswith("(2, 3, ")
+    assert worker.call("maybe", {"never": None})["op"] == "invalid"
+    assert tools["own"]["input_schema"]["properties"]["limit"]["type"] == "integer", "a schema that its author wrote stays"
 
 
 def test_a_real_tool_context(strands):

@@ -29,7 +29,7 @@ pub(super) struct Taken {
 }
 
 /// How a name stands for no call (ReAct). `final_answer` is none of them: tools are called so.
-pub(super) fn is_no_tool(name: &str) -> bool {
+pub(in crate::dialect) fn is_no_tool(name: &str) -> bool {
     ["none", "n/a", "final answer", "finish"].iter().any(|word| name.eq_ignore_ascii_case(word))
 }
 
@@ -170,7 +170,12 @@ fn roles(keys: &[&str], form: Form) -> Option<Result<(usize, Option<usize>), Str
     }
     let arguments = among(&ARGUMENTS);
     let is_known = |key: &&str| NAMES.contains(key) || ARGUMENTS.contains(key) || BESIDE.contains(key);
-    if !sure && (names.len() != 1 || arguments.len() != 1 || !keys.iter().all(is_known)) {
+    // Without arguments only `tool_name` says that this is a call: a `name` or an `action` stands in other JSON too.
+    let is_call = match arguments.len() {
+        0 => names.iter().all(|name| keys[*name] == NAMES[0]),
+        many => many == 1,
+    };
+    if !sure && (names.len() != 1 || !is_call || !keys.iter().all(is_known)) {
         return None;
     }
     Some(match (names.as_slice(), arguments.as_slice()) {

@@ -7,6 +7,7 @@ mod react;
 mod reply;
 mod scan;
 
+pub(in crate::dialect) use call::is_no_tool;
 pub use reply::{reminder, reply};
 
 use super::mend;

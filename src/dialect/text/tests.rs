@@ -111,6 +111,27 @@ fn every_form_of_one_call_is_read() {
 }
 
 #[test]
+fn a_tool_name_needs_no_arguments() {
+    for text in [
+        "{\"tool_name\": \"ping\"}",
+        " {\"tool_name\": \"ping\", \"id\": 1}\n",
+        "```json\n{\"tool_name\": \"ping\"}\n```",
+    ] {
+        assert_eq!(calls(text), [("ping".to_owned(), json!({}), false)], "{text}");
+    }
+    for text in [
+        "{\"name\": \"ping\"}",
+        "{\"tool\": \"ping\"}",
+        "{\"action\": \"ping\"}",
+        "{\"function\": \"ping\"}",
+        "{\"tool_name\": \"ping\", \"description\": \"Pings.\"}",
+        "{\"tool_name\": \"ping\", \"name\": \"pong\"}",
+    ] {
+        assert_eq!(read(text).asks, [], "{text}");
+    }
+}
+
+#[test]
 fn several_calls_keep_their_order_and_do_not_spoil_each_other() {
     let names = |text: &str| -> Vec<String> {
         let name = |ask: &Asked| ask.as_ref().map_or("?".to_owned(), |ask| ask.name.clone());

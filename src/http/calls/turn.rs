@@ -9,6 +9,7 @@ use super::answer::{CallProblem, CallResult};
 use super::asked::Asked;
 use crate::call::fields::MAX_ID;
 use crate::call::json::digest;
+use crate::call::units::Count;
 use crate::call::{
     Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject, ProgressSink, ToolName,
     TraceContext, Unreadable,
@@ -235,8 +236,9 @@ fn doubtful() -> Unreadable {
 
 fn give_up(times: u32) -> String {
     format!(
-        "Your tool calls could not be read {times} times in a row. Call no more tools: answer with what you know, and say \
-         what you could not find out."
+        "Your tool calls could not be read {} in a row. Call no more tools: answer with what you know, and say \
+         what you could not find out.",
+        Count(u64::from(times), "time")
     )
 }
 

@@ -5,6 +5,7 @@
 //! what each uses. So a limit is idle when one that counts at least as much allows no more.
 
 use super::Lints;
+use crate::call::units::Count;
 use crate::call::{Limit, LimitScope, Per};
 use crate::manifest::decode::join;
 use crate::manifest::node::{Data, Node};
@@ -35,8 +36,8 @@ pub(super) fn look(entry: &Node, under: &str, all_one: bool, lints: &mut Lints) 
         });
         if let Some((_, by)) = stronger {
             let message = format!(
-                "never reached: {} calls per {}{} come first; leave this one out, or correct one of them",
-                by.calls,
+                "never reached: {} per {}{} come first; leave this one out, or correct one of them",
+                Count(by.calls, "call"),
                 by.per.as_str(),
                 if by.scope == limit.scope { "" } else { " over all callers" }
             );

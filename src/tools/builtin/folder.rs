@@ -5,7 +5,7 @@
 //! before it is opened, and the opening itself never waits, so a FIFO or a device holds nobody up.
 
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytesize::ByteSize;
@@ -33,7 +33,9 @@ impl Folder {
     pub(super) fn open(root: &Path, base: &Path) -> Result<Self, ConfigFault> {
         let root = base.join(root);
         let dir = Dir::open_ambient_dir(&root, ambient_authority()).map_err(|error| {
-            ConfigFault::error(&["with", "root"], format!("cannot open the folder {}: {error}", root.display()))
+            // Without the `.` between: a folder `.` and `./notes` make one.
+            let shown: PathBuf = root.components().collect();
+            ConfigFault::error(&["with", "root"], format!("cannot open the folder {}: {error}", shown.display()))
         })?;
         Ok(Self(Arc::new(dir)))
     }

@@ -1,6 +1,6 @@
 //! Files under one folder: text whole or by lines, pictures and PDF documents as such.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::denied_files::DeniedFiles;
 use super::folder::{self, Folder};
-use crate::call::units::Size;
-use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult, Torn};
+use crate::call::units::{Count, Size};
+use crate::call::{Between, Effect, JsonObject, ToolContext, ToolError, ToolResult, Torn};
 use crate::tools::blocking::on_a_thread;
 use crate::tools::{ConfigFault, Runner, Tool, media};
 
@@ -33,6 +33,9 @@ pub(super) struct Config {
     #[schemars(extend("examples" = [["*.key", "private"]]))]
     deny: Option<Vec<String>>,
 }
+
+/// Bytes that are read together.
+const BLOCK: usize = 64 << 10;
 
 /// Bytes that one call answers when the entry does not say.
 const DEFAULT: usize = 256 << 10;
@@ -109,9 +112,11 @@ impl Page {
             let block = media::block(mime_type, file.whole(head, self.max_bytes)?, folder::uri(&self.path));
             return Ok(ToolResult { content: vec![block], ..ToolResult::default() });
         }
-        let mut reader = BufReader::with_capacity(64 << 10, head.as_slice().chain(file));
+        let mut reader = BufReader::with_capacity(BLOCK, head.as_slice().chain(file));
+        let reach = context.reach();
+        let mut before = LastBytes::new(reach);
         for line in 0..self.start - 1 {
-            if reader.skip_until(b'\n').map_err(failed)? == 0 {
+            if before.skip_line(&mut reader).map_err(failed)? == 0 {
                 return Err(self.ends_before(line));
             }
         }
@@ -128,42 +133,54 @@ impl Page {
         if lines == 0 && self.start > 1 {
             return Err(self.ends_before(self.start - 1));
         }
-        // That lines were asked for is a cut too: a key of several lines may lie across it.
-        let mut torn = Torn { start: self.start > 1, end: lines == self.count };
-        if bytes.len() > self.max_bytes {
-            context.warn(self.cut(&mut bytes));
-            torn.end = true;
+        let end = match bytes.len() > self.max_bytes {
+            true => {
+                let (end, warning) = self.cut(&bytes);
+                context.warn(warning);
+                end
+            }
+            false => bytes.len(),
+        };
+        let mut after = bytes.split_off(end);
+        let Ok(text) = String::from_utf8(bytes) else { return Err(self.unreadable()) };
+        if text.contains('\0') {
+            return Err(self.unreadable());
         }
-        match String::from_utf8(bytes) {
-            Ok(text) if text.contains('\0') => Err(self.unreadable()),
-            Ok(text) if torn == Torn::NOWHERE => Ok(ToolResult::text(text)),
-            Ok(text) => Ok(ToolResult::text(context.excerpt(text.as_bytes(), torn))),
-            Err(_) => Err(self.unreadable()),
+        // A key of several lines may lie across the ends of what was asked for: so look a little further.
+        let more = reach.saturating_sub(after.len()) as u64;
+        reader.take(more).read_to_end(&mut after).map_err(failed)?;
+        let (before, is_cut_before) = before.into_parts();
+        if before.is_empty() && after.is_empty() {
+            return Ok(ToolResult::text(text));
         }
+        let torn = Torn { start: is_cut_before, end: after.len() >= reach };
+        let part = Between { before: &before, part: text.as_bytes(), after: &after, torn };
+        Ok(ToolResult::text(context.excerpt_between(part)))
     }
 
-    /// Cuts after the last line that fits, and says how to go on.
-    fn cut(&self, bytes: &mut Vec<u8>) -> String {
-        bytes.truncate(self.max_bytes);
+    /// Where to cut, which is after the last line that fits, and how to go on.
+    fn cut(&self, bytes: &[u8]) -> (usize, String) {
+        let bytes = &bytes[..self.max_bytes];
         if let Some(last) = bytes.iter().rposition(|&byte| byte == b'\n') {
-            bytes.truncate(last + 1);
             let next = self.start + bytes.iter().filter(|&&byte| byte == b'\n').count() as u64;
-            return format!(
+            let warning = format!(
                 "the text was cut before line {next} (max_bytes is {}): go on with start_line {next}",
                 self.max_bytes
             );
+            return (last + 1, warning);
         }
         // Not in the middle of a character.
-        if let Err(error) = std::str::from_utf8(bytes)
-            && error.error_len().is_none()
-        {
-            bytes.truncate(error.valid_up_to());
-        }
+        let end = match std::str::from_utf8(bytes) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => bytes.len(),
+        };
         let next = self.start + 1;
-        format!(
-            "line {} is longer than {} bytes (max_bytes) and was cut: the next one is start_line {next}",
-            self.start, self.max_bytes
-        )
+        let warning = format!(
+            "line {} is longer than {} (max_bytes) and was cut: the next one is start_line {next}",
+            self.start,
+            Count(self.max_bytes as u64, "byte")
+        );
+        (end, warning)
     }
 
     fn unreadable(&self) -> ToolError {
@@ -171,11 +188,65 @@ impl Page {
     }
 
     fn ends_before(&self, lines: u64) -> ToolError {
-        self.said(&format!("has {lines} lines, so there is no line {}", self.start))
+        self.said(&format!("has {}, so there is no line {}", Count(lines, "line"), self.start))
     }
 
     fn said(&self, what: &str) -> ToolError {
         folder::said(&self.path, what)
+    }
+}
+
+/// The last bytes of what was skipped, in bounded memory.
+struct LastBytes {
+    kept: Vec<u8>,
+    most: usize,
+    is_cut: bool,
+}
+
+impl LastBytes {
+    fn new(most: usize) -> Self {
+        Self { kept: Vec::new(), most, is_cut: false }
+    }
+
+    /// Skips to the line after this one. Answers how many bytes that was; none at the end of the file.
+    fn skip_line(&mut self, reader: &mut impl BufRead) -> io::Result<usize> {
+        let mut skipped = 0;
+        loop {
+            let bytes = match reader.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                bytes => bytes?,
+            };
+            let end = bytes.iter().position(|&byte| byte == b'\n').map(|at| at + 1);
+            let taken = end.unwrap_or(bytes.len());
+            self.push(&bytes[..taken]);
+            reader.consume(taken);
+            skipped += taken;
+            if end.is_some() || taken == 0 {
+                return Ok(skipped);
+            }
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let last = &bytes[bytes.len().saturating_sub(self.most)..];
+        self.is_cut |= last.len() < bytes.len();
+        self.kept.extend_from_slice(last);
+        // Seldom, so that a byte is not moved once for each line.
+        if self.kept.len() > self.most + BLOCK {
+            self.trim();
+        }
+    }
+
+    fn trim(&mut self) {
+        let left_out = self.kept.len().saturating_sub(self.most);
+        self.is_cut |= left_out > 0;
+        self.kept.drain(..left_out);
+    }
+
+    /// The bytes, and whether others stood before them.
+    fn into_parts(mut self) -> (Vec<u8>, bool) {
+        self.trim();
+        (self.kept, self.is_cut)
     }
 }
 
@@ -402,16 +473,48 @@ mod tests {
     #[test]
     fn settings_are_checked() {
         for (config, place) in [
-            (json!({"root": "no/such"}), "root"),
+            (json!({"root": "./no/such"}), "root"),
             (json!({"root": ".", "max_bytes": "5MiB"}), "max_bytes"),
             (json!({"root": ".", "deny": [""]}), "deny"),
         ] {
             let config = serde_json::from_value(config).unwrap();
-            let Err(fault) = tool("t", config, Path::new("/tmp")) else { panic!("{place}") };
+            let Err(fault) = tool("t", config, Path::new("/tmp/.")) else { panic!("{place}") };
             assert_eq!(fault.path, ["with", place]);
+            assert!(place != "root" || fault.message.starts_with("cannot open the folder /tmp/no/such: "), "{fault:?}");
         }
         assert!(serde_json::from_value::<Config>(json!({"root": ".", "rot": 1})).is_err());
         assert!(serde_json::from_value::<Config>(json!({})).is_err());
+    }
+
+    #[tokio::test]
+    async fn lines_beside_no_secret_are_whole() {
+        let fixture = fixture("60B");
+        let write = |text: &str| std::fs::write(fixture.folder.path().join("root/s.txt"), text).unwrap();
+        let redactor = Arc::new(crate::secrets::Redactor::new(["sk-scripted-0123456789abcdef"]));
+        let read = async |arguments: Value| {
+            let (context, _call) = crate::tools::http::tests::context();
+            let mut context = context.redacting(redactor.clone());
+            context.deadline += Duration::from_secs(60);
+            let arguments = Arc::new(arguments.as_object().unwrap().clone());
+            fixture.tool.runner.call(arguments, context).await.unwrap().as_text()
+        };
+        // Each line begins and ends with what a form of the secret ends and begins with.
+        let lines: Vec<String> = (0..4000).map(|n| format!("f {n} sk-scripted-\n")).collect();
+        write(&lines.concat());
+        for start in [1, 2, 3999, 4000] {
+            let said = read(json!({"path": "s.txt", "start_line": start, "line_count": 1})).await;
+            assert_eq!(said, lines[start - 1], "{start}");
+        }
+        assert_eq!(read(json!({"path": "s.txt", "start_line": 2})).await, lines[1..4].concat(), "max_bytes");
+        // Without its end, which is there, the beginning of a secret is only words.
+        write("sk-scripted-0123456789abcd\nef\n");
+        assert_eq!(read(json!({"path": "s.txt", "line_count": 1})).await, "sk-scripted-0123456789abcd\n");
+        // A line longer than `max_bytes` is cut within the secret.
+        write(&format!("{}sk-scripted-0123456789abcdef\n", "-".repeat(50)));
+        assert_eq!(read(json!({"path": "s.txt"})).await, format!("{}[redacted]", "-".repeat(50)));
+        let file = format!("{}sk-scripted-01é3456789abcdef\n", "-".repeat(45));
+        write(&file);
+        assert_eq!(read(json!({"path": "s.txt"})).await, file[..59]);
     }
 
     #[tokio::test]

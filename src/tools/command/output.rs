@@ -4,6 +4,7 @@ use std::process::ExitStatus;
 
 use super::Output;
 use super::run::{Capture, Limits, Run};
+use crate::call::units::Count;
 use crate::call::{ToolContext, ToolError, ToolResult, Torn, json::parse_strict};
 
 /// Most of standard output that is repeated when the program says no without a word on standard error.
@@ -54,7 +55,7 @@ fn excerpt(text: String, context: &ToolContext) -> String {
         return text;
     }
     let (head, tail) = (text.floor_char_boundary(EXCERPT / 2), text.ceil_char_boundary(text.len() - EXCERPT / 2));
-    format!("{}\n[… {} bytes left out …]\n{}", &text[..head], tail - head, &text[tail..])
+    format!("{}\n[… {} left out …]\n{}", &text[..head], Count((tail - head) as u64, "byte"), &text[tail..])
 }
 
 fn whole(bytes: &[u8], output: Output, context: &ToolContext) -> Result<ToolResult, ToolError> {
@@ -85,17 +86,24 @@ fn without_newline(bytes: &[u8]) -> &[u8] {
 fn cut(stdout: &Capture, output: Output, limits: &Limits, context: &ToolContext) -> Result<ToolResult, ToolError> {
     let most = limits.max_output;
     if output == Output::Json {
-        let message =
-            format!("the program's output is longer than {most} bytes (max_output), so its JSON is not whole");
+        let message = format!(
+            "the program's output is longer than {} (max_output), so its JSON is not whole",
+            Count(most as u64, "byte")
+        );
         return Err(ToolError::BadOutput(message));
     }
     context.warn(if limits.stop_on_overflow {
-        format!("the output was cut after {most} bytes (max_output) and the program was stopped")
+        format!("the output was cut after {} (max_output) and the program was stopped", Count(most as u64, "byte"))
     } else {
-        format!("the output was cut after {most} bytes (max_output); {} bytes were left out", stdout.left_out())
+        format!(
+            "the output was cut after {} (max_output); {} {} left out",
+            Count(most as u64, "byte"),
+            Count(stdout.left_out(), "byte"),
+            if stdout.left_out() == 1 { "was" } else { "were" }
+        )
     });
     note_unreadable(stdout.head(), context);
-    Ok(ToolResult::text(context.excerpt(stdout.head(), Torn::END)))
+    Ok(ToolResult::text(stdout.head_of_more(context)))
 }
 
 fn text(bytes: &[u8], context: &ToolContext) -> ToolResult {

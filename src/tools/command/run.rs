@@ -12,7 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::ChildStdin;
 use tokio::time::timeout_at;
 
-use crate::call::{ToolContext, ToolError, Torn};
+use crate::call::units::Count;
+use crate::call::{Between, ToolContext, ToolError, Torn};
 use crate::tools::process::{Line, Lines, ProcessTree};
 
 /// After its end a program's pipes close at once, unless a process that it left behind holds them.
@@ -55,8 +56,9 @@ pub(super) async fn run(
     let mut lines = context.is_watched().then(|| {
         Lines::new(SHOWN, |line: Line<'_>| context.progress_after(line.missed, json!({"stderr": shown(line, context)})))
     });
-    let mut stdout = Capture::new(limits.max_output, 0);
-    let mut stderr = Capture::new(STDERR.0, STDERR.1);
+    let reach = context.reach();
+    let mut stdout = Capture::new(limits.max_output, 0, reach);
+    let mut stderr = Capture::new(STDERR.0, STDERR.1, reach);
     let (to, out, err) = tree.pipes();
     let (status, clean) = {
         let mut read = pin!(async {
@@ -121,16 +123,20 @@ struct TooMuch;
 
 /// The beginning and the end of a stream, in bounded memory.
 pub(super) struct Capture {
+    /// The beginning, and a margin behind it.
     head: Vec<u8>,
     head_max: usize,
+    /// The end of what follows `head_max` bytes, and a margin before it.
     tail: Vec<u8>,
     tail_max: usize,
+    /// Bytes beside a part that tell whether a secret lies across its end.
+    margin: usize,
     total: u64,
 }
 
 impl Capture {
-    fn new(head_max: usize, tail_max: usize) -> Self {
-        Self { head: Vec::new(), head_max, tail: Vec::new(), tail_max, total: 0 }
+    fn new(head_max: usize, tail_max: usize, margin: usize) -> Self {
+        Self { head: Vec::new(), head_max, tail: Vec::new(), tail_max, margin, total: 0 }
     }
 
     /// Reads to the end, or until there is more than can be kept.
@@ -169,38 +175,51 @@ impl Capture {
     }
 
     fn push(&mut self, bytes: &[u8]) {
+        let rest = &bytes[bytes.len().min(self.head_max.saturating_sub(self.head.len()))..];
         self.total += bytes.len() as u64;
-        let (head, rest) = bytes.split_at(bytes.len().min(self.head_max - self.head.len()));
-        self.head.extend_from_slice(head);
+        let room = self.head_max + self.margin - self.head.len();
+        self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
         if self.tail_max > 0 {
             self.tail.extend_from_slice(rest);
-            self.tail.drain(..self.tail.len().saturating_sub(self.tail_max));
+            self.tail.drain(..self.tail.len().saturating_sub(self.tail_max + self.margin));
         }
     }
 
-    /// Whether everything was kept.
+    /// Whether all of the stream is shown.
     pub(super) fn is_whole(&self) -> bool {
         self.left_out() == 0
     }
 
-    /// Bytes thrown away so far.
+    /// Bytes that are not shown.
     pub(super) fn left_out(&self) -> u64 {
-        self.total - (self.head.len() + self.tail.len()) as u64
+        self.total.saturating_sub((self.head_max + self.tail_max) as u64)
     }
 
     /// What the stream began with; all of it when that was kept and there is no tail.
     pub(super) fn head(&self) -> &[u8] {
-        &self.head
+        &self.head[..self.head.len().min(self.head_max)]
+    }
+
+    /// What the stream began with, as text, where the rest is not shown.
+    pub(super) fn head_of_more(&self, context: &ToolContext) -> String {
+        let (part, after) = self.head.split_at(self.head.len().min(self.head_max));
+        let torn = Torn { start: false, end: self.total > self.head.len() as u64 };
+        context.excerpt_between(Between { before: &[], part, after, torn })
     }
 
     /// What was kept, as text, with a word about what was not. Where something was left out, no secret is left in part.
     pub(super) fn summary(&self, context: &ToolContext) -> String {
         let left_out = self.left_out();
         if left_out == 0 {
-            return String::from_utf8_lossy(&[&*self.head, &self.tail].concat()).into_owned();
+            return String::from_utf8_lossy(&[self.head(), &self.tail].concat()).into_owned();
         }
-        let (head, tail) = (context.excerpt(&self.head, Torn::END), context.excerpt(&self.tail, Torn::START));
-        format!("{head}\n[… {left_out} bytes left out …]\n{tail}")
+        let (before, part) = self.tail.split_at(self.tail.len() - self.tail.len().min(self.tail_max));
+        // Nothing is missing between the head and a tail of which nothing was thrown away.
+        let is_all = self.total == (self.head().len() + self.tail.len()) as u64;
+        let between = if is_all { [self.head(), before].concat() } else { before.to_vec() };
+        let torn = Torn { start: !is_all, end: false };
+        let tail = context.excerpt_between(Between { before: &between, part, after: &[], torn });
+        format!("{}\n[… {} left out …]\n{tail}", self.head_of_more(context), Count(left_out, "byte"))
     }
 }
 
@@ -216,16 +235,34 @@ mod tests {
 
     #[test]
     fn a_capture_keeps_the_beginning_and_the_end() {
-        let mut capture = Capture::new(4, 3);
+        let mut capture = Capture::new(4, 3, 0);
         for byte in b"abcdefghijklmnop" {
             capture.push(&[*byte]);
         }
         let context = crate::tools::http::tests::context().0;
         assert_eq!(capture.summary(&context), "abcd\n[… 9 bytes left out …]\nnop");
-        let mut capture = Capture::new(4, 3);
+        let mut capture = Capture::new(4, 3, 0);
         capture.push(b"abcdefg");
         assert!(capture.is_whole());
         assert_eq!(capture.summary(&context), "abcdefg");
+    }
+
+    #[test]
+    fn a_capture_loses_no_words_beside_the_gap() {
+        let redactor = Arc::new(Redactor::new(["sk-scripted-0123456789abcdef"]));
+        let context = crate::tools::http::tests::context().0.redacting(redactor);
+        let shown = |text: &str| {
+            let mut capture = Capture::new(4, 4, context.reach());
+            text.as_bytes().chunks(3).for_each(|chunk| capture.push(chunk));
+            capture.summary(&context)
+        };
+        for gap in [1, 20, 2000] {
+            let text = format!("tsk-{}cdef", ".".repeat(gap));
+            assert_eq!(shown(&text), format!("tsk-\n[… {} left out …]\ncdef", Count(gap as u64, "byte")));
+        }
+        assert_eq!(shown("sk-scripted-0123456789abcdef"), "[redacted]\n[… 20 bytes left out …]\n[redacted]");
+        let far = format!("xxsk-scripted-0123456789abcdef{}", "é".repeat(500));
+        assert_eq!(shown(&far), "xx[redacted]\n[… 1022 bytes left out …]\néé");
     }
 
     proptest! {
@@ -234,10 +271,11 @@ mod tests {
         #[test]
         fn a_capture_holds_no_part_of_a_secret(
             secret in secrets(), encoding in 0..ENCODINGS, at in 0..400_usize, chunk in 1..50_usize, tail_max in 0..300_usize,
+            margin in prop::option::of(0..20_usize),
         ) {
             let redactor = Arc::new(Redactor::new([&*secret]));
             let context = crate::tools::http::tests::context().0.redacting(redactor.clone());
-            let mut capture = Capture::new(200, tail_max);
+            let mut capture = Capture::new(200, tail_max, margin.unwrap_or(context.reach()));
             let text = format!("{}{}{}", ".".repeat(at), encoded(&secret, encoding), ".".repeat(400 - at));
             text.as_bytes().chunks(chunk).for_each(|chunk| capture.push(chunk));
             let shown = redactor.text(&capture.summary(&context)).into_owned();

@@ -13,7 +13,7 @@ use url::Url;
 use super::client::{failure, host};
 use super::config::{Notebook, ResponseConfig};
 use crate::call::units::Size;
-use crate::call::{ToolContext, ToolError, ToolResult, Torn};
+use crate::call::{Between, ToolContext, ToolError, ToolResult, Torn};
 use crate::tools::media;
 use crate::tools::template::plain_text;
 
@@ -52,7 +52,8 @@ enum Kind {
 /// The bytes of an answer, as far as they were read.
 struct Body {
     bytes: Vec<u8>,
-    cut: bool,
+    /// What came with the last bytes and is beyond the cap, if there is more than that.
+    rest: Option<Vec<u8>>,
 }
 
 impl Reading {
@@ -108,8 +109,8 @@ impl Reading {
             None => Kind::of(header(&response, CONTENT_TYPE)),
         };
         let url = response.url().clone();
-        let Body { bytes, cut } = self.body(response, &host, kind == Kind::Text).await?;
-        if bytes.is_empty() {
+        let body = self.body(response, &host, kind == Kind::Text).await?;
+        if body.bytes.is_empty() {
             return Ok(ToolResult::default());
         }
         let file = |mime_type: &str, bytes| ToolResult {
@@ -118,24 +119,24 @@ impl Reading {
         };
         match kind {
             Kind::Text => {
-                if cut {
+                if body.rest.is_some() {
                     let cap = ByteSize(self.cap as u64);
                     context.warn(format!("the answer of `{host}` was cut after {cap} (`{}`)", self.cap_key));
                 }
-                Ok(ToolResult::text(text(&bytes, cut, context)))
+                Ok(ToolResult::text(text(&body, context)))
             }
-            Kind::Media(mime_type) => Ok(file(&mime_type, bytes)),
-            Kind::Json => match serde_json::from_slice(&bytes) {
+            Kind::Media(mime_type) => Ok(file(&mime_type, body.bytes)),
+            Kind::Json => match serde_json::from_slice(&body.bytes) {
                 Ok(value) => self.json(value, &host),
                 Err(error) => Err(ToolError::BadOutput(format!("`{host}` answered JSON that does not parse: {error}"))),
             },
-            Kind::Unknown | Kind::Other(_) => match (serde_json::from_slice(&bytes), kind) {
+            Kind::Unknown | Kind::Other(_) => match (serde_json::from_slice(&body.bytes), kind) {
                 (Ok(value), _) => self.json(value, &host),
-                (_, Kind::Other(mime_type)) if mime_type != BYTES => Ok(file(&mime_type, bytes)),
-                _ => match (media::sniff(&bytes), std::str::from_utf8(&bytes)) {
-                    (Some(mime_type), _) => Ok(file(mime_type, bytes)),
+                (_, Kind::Other(mime_type)) if mime_type != BYTES => Ok(file(&mime_type, body.bytes)),
+                _ => match (media::sniff(&body.bytes), std::str::from_utf8(&body.bytes)) {
+                    (Some(mime_type), _) => Ok(file(mime_type, body.bytes)),
                     (None, Ok(text)) if !text.contains('\0') => Ok(ToolResult::text(text)),
-                    _ => Ok(file(BYTES, bytes)),
+                    _ => Ok(file(BYTES, body.bytes)),
                 },
             },
         }
@@ -159,7 +160,7 @@ impl Reading {
             return too_long();
         }
         let body = Body::read(response, self.cap).await.map_err(|error| failure(host, error))?;
-        if body.cut && !may_be_cut { too_long() } else { Ok(body) }
+        if body.rest.is_some() && !may_be_cut { too_long() } else { Ok(body) }
     }
 
     fn json(&self, mut value: Value, host: &str) -> Result<ToolResult, ToolError> {
@@ -207,22 +208,27 @@ impl Body {
     /// of an answer that is not read to its end.
     async fn read(mut response: Response, cap: usize) -> Result<Self, reqwest::Error> {
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await? {
+        while let Some(mut chunk) = response.chunk().await? {
             let room = cap - bytes.len();
-            bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
             if chunk.len() > room {
-                return Ok(Self { bytes, cut: true });
+                bytes.extend_from_slice(&chunk.split_to(room));
+                return Ok(Self { bytes, rest: Some(chunk.into()) });
             }
+            bytes.extend_from_slice(&chunk);
         }
-        Ok(Self { bytes, cut: false })
+        Ok(Self { bytes, rest: None })
     }
 }
 
-/// Bytes as text, which was cut at its end or not at all.
-fn text(bytes: &[u8], cut: bool, context: &ToolContext) -> String {
-    match cut {
-        true => context.excerpt(bytes, Torn::END),
-        false => String::from_utf8_lossy(bytes).into_owned(),
+/// Bytes as text, which was cut at its end or not at all. Of the rest, so much is looked at as came with them: more would have
+/// to be waited for.
+fn text(Body { bytes, rest }: &Body, context: &ToolContext) -> String {
+    match rest {
+        Some(rest) => {
+            let after = &rest[..rest.len().min(context.reach())];
+            context.excerpt_between(Between { before: &[], part: bytes, after, torn: Torn::END })
+        }
+        None => String::from_utf8_lossy(bytes).into_owned(),
     }
 }
 
@@ -274,7 +280,7 @@ async fn refusal(response: Response, status: StatusCode, host: &str, context: Op
     let reason = status.canonical_reason().unwrap_or("no reason given");
     let said = match (Kind::of(header(&response, CONTENT_TYPE)), context) {
         (Kind::Json | Kind::Text | Kind::Unknown, Some(context)) => match Body::read(response, ERROR_BODY).await {
-            Ok(body) => text(&body.bytes, body.cut, context),
+            Ok(body) => text(&body, context),
             Err(error) => failure(host, error).to_string(),
         },
         (Kind::Media(_) | Kind::Other(_), _) | (_, None) => String::new(),

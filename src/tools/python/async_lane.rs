@@ -377,6 +377,11 @@ impl Loop {
                     context.progress(data);
                 }
             }
+            Said::Warning(warning) => {
+                if let Some(open) = self.calls().open.get(&id) {
+                    open.context.warn(warning);
+                }
+            }
             Said::End(end) => {
                 let mut calls = self.calls();
                 calls.has_answered = true;

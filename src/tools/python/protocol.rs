@@ -235,6 +235,8 @@ pub(super) struct Function {
 pub(super) enum Said {
     /// How far it is.
     Progress(Value),
+    /// What whoever called should know about the result.
+    Warning(String),
     /// Its end.
     End(Result<ToolResult, ToolError>),
 }
@@ -243,6 +245,7 @@ pub(super) enum Said {
 #[serde(rename_all = "snake_case")]
 enum Op {
     Progress,
+    Warning,
     Result,
     Invalid,
     FailedCall,
@@ -290,6 +293,7 @@ pub(super) fn read(line: &[u8]) -> Result<(u64, Said), String> {
         Op::Progress => {
             Said::Progress(line.data.and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default())
         }
+        Op::Warning => Said::Warning(line.message.unwrap_or_default()),
         Op::Result => Said::End(result(&line)),
         Op::Invalid => {
             Said::End(Err(ToolError::InvalidArguments(line.violations.into_iter().map(violation).collect())))

@@ -270,6 +270,7 @@ impl Lease {
             };
             match line {
                 Ok((of, Said::Progress(data))) if of == id => context.progress(data),
+                Ok((of, Said::Warning(warning))) if of == id => context.warn(warning),
                 // A thread of an earlier call goes on telling.
                 Ok((of, Said::Progress(_))) if of < id => {}
                 Ok((of, Said::End(end))) if of == id => {

@@ -7,7 +7,7 @@ descriptor 0 and executes them. From then on descriptors 0 and 1 carry JSON, UTF
         "role":"sync"|"async"|"shared","max_result":4194304}
     -> {"op":"ready","python":"3.11.7","tools":[...],"warnings":[...]}      or {"op":"failed","kind",...} and exit 1
     <- {"op":"call","id":1,"tool":"f","arguments":{},"context":{...},"watched":true}
-    -> {"op":"progress","id":1,"data":...}*  then one of  result | invalid | failed_call | cancelled  with the same id
+    -> {"op":"progress","id":1,"data":...}*  {"op":"warning","id":1,"message":"…"}*  then one of  result | invalid | failed_call | cancelled  with the same id
     <- {"op":"cancel","id":1}                                               not in role sync
 
 What tools print goes to descriptor 2, the log, and never into the protocol. Standard library only, Python 3.9 to 3.14.
@@ -16,7 +16,7 @@ Sections: wire, context, docstrings, shapes (hints to schemas and converters), f
 finding tools, loading, calls, roles, main.
 
 How values travel. Bytes in arguments are base64 strings. In results: NaN and the infinities, which JSON has not, become null
-inside lists and dicts (as JavaScript writes them) and text (`NaN`) alone; a tuple or set becomes a list; Decimal, UUID, dates
+inside lists and dicts (as JavaScript writes them, and a warning says so) and text (`NaN`) alone; a tuple or set becomes a list; Decimal, UUID, dates
 and paths become strings; bytes become a picture or a sound if they begin like one, else a resource; an unknown object is its str().
 """
 
@@ -1344,17 +1344,42 @@ def plain_or_text(value):
         return str(value)
 
 
-def tidy(value):
-    """A copy that JSON can hold: keys become strings, NaN and the infinities null."""
+def tidy(value, place="", lost=None):
+    """A copy that JSON can hold: keys become strings, NaN and the infinities null. Those are added to `lost` as (place, number)."""
     if isinstance(value, float):
-        return value if value - value == 0 else None
+        if value - value == 0:
+            return value
+        if lost is not None:
+            lost.append((place, value))
+        return None
     if value is None or isinstance(value, (str, int)):
         return value
     if isinstance(value, dict):
-        return {name if isinstance(name, str) else key_text(name): tidy(item) for name, item in value.items()}
+        pairs = [(name if isinstance(name, str) else key_text(name), item) for name, item in value.items()]
+        return {name: tidy(item, f"{place}.{name}" if place else name, lost) for name, item in pairs}
     if isinstance(value, (list, tuple)):
-        return [tidy(item) for item in value]
-    return tidy(plain_or_text(value))
+        return [tidy(item, f"{place}[{at}]", lost) for at, item in enumerate(value)]
+    return tidy(plain_or_text(value), place, lost)
+
+
+class Losses(threading.local):
+    """What became null in the results that this thread is writing: a list of (place, number), or None where nobody asks."""
+
+    found = None
+
+
+losses = Losses()
+MOST_LOSSES = 5  # that are named one by one
+LONGEST_PLACE = 200
+
+
+def loss_warnings(found):
+    """A sentence for each number that JSON has not, and one for those that are too many."""
+    named = [f"{place[:LONGEST_PLACE]}: not a JSON number ({float(number)!r}), sent as null" for place, number in found[:MOST_LOSSES]]
+    more = len(found) - MOST_LOSSES
+    if more > 0:
+        named.append(f"{more} more {'value is' if more == 1 else 'values are'} not JSON numbers, sent as null")
+    return named
 
 
 def key_text(key):
@@ -1377,7 +1402,7 @@ def dump_json(value, strict=False):
         try:
             text = write_json(value)
         except (TypeError, ValueError):  # keys that are no strings, NaN, lists that hold themselves
-            text = write_json(tidy(value))
+            text = write_json(tidy(value, lost=losses.found))
     except RecursionError:
         raise BadOutput("the result holds itself, or is nested too deeply to be written as JSON") from None
     except Exception as error:
@@ -1666,6 +1691,29 @@ def fitting_defaults(schema):
     return {**schema, "properties": kept}
 
 
+def accepting_null(schema, model):
+    """Strands' schema with the null that its own check of the arguments accepts.
+
+    Strands writes an optional parameter's `T | None` as T alone. `model` is the pydantic model of the parameters.
+    """
+    own = model.model_json_schema().get("properties") or {}
+    properties = {name: nullable(part, own.get(name)) for name, part in schema["properties"].items()}
+    return {**schema, "properties": properties}
+
+
+def nullable(part, own):
+    """`part` with null beside it, where `own` is T or null and `part` says T alone."""
+    choices = own.get("anyOf") if isinstance(own, dict) else None
+    if not isinstance(part, dict) or not isinstance(choices, list) or len(choices) != 2 or {"type": "null"} not in choices:
+        return part
+    kind = choices[1 - choices.index({"type": "null"})]
+    kind = {word: value for word, value in kind.items() if word not in ("title", "additionalProperties")}  # as Strands does
+    says_more = not part.keys() <= kind.keys() | own.keys() | {"description"}
+    if says_more or any(part.get(word, MISSING) != value for word, value in kind.items()):
+        return part  # the tool's author has written another schema
+    return {"anyOf": [kind, {"type": "null"}], **{word: value for word, value in part.items() if word not in kind}}
+
+
 def strands_context(call):
     """A real strands.ToolContext that knows what ours knows."""
     real = sys.modules["strands.types.tools"].ToolContext
@@ -1686,8 +1734,10 @@ def installed_strands_tool(tool):
     spec = tool.tool_spec
     normalise = getattr(importlib.import_module("strands.tools.tools"), "normalize_tool_spec", None)
     spec = normalise(spec) if normalise else spec
-    schema = fitting_defaults(bare_schema(spec["inputSchema"]))
+    schema = bare_schema(spec["inputSchema"])
     function, metadata = getattr(tool, "_tool_func", None), getattr(tool, "_metadata", None)
+    model = getattr(metadata, "input_model", None)
+    schema = fitting_defaults(accepting_null(schema, model) if hasattr(model, "model_json_schema") else schema)
     more = {"wording": strands_wording, "render": render_strands}
     if isinstance(spec.get("outputSchema"), dict):
         more["output_schema"] = bare_schema(spec["outputSchema"])
@@ -2073,7 +2123,8 @@ def find_in_module(module, only, stem):
         name = spec.get("name") if isinstance(spec, dict) else None
         function = getattr(module, stem, None) or (getattr(module, name, None) if isinstance(name, str) else None)
         if function is None:
-            reason = f"there is a TOOL_SPEC, but no function '{stem}', which must be named like the file"
+            other = f" or '{name}' (named like the tool)" if isinstance(name, str) and name not in ("", stem) else ""
+            reason = f"there is a TOOL_SPEC, but no function '{stem}' (named like the file){other}"
             finder.problems.append((stem, f"{shown_place(module.__file__, None)}: {reason}", module.__file__, None, None))
         else:
             finder.add(stem, lambda: spec_tool(module, spec, function), function)
@@ -2330,6 +2381,10 @@ def traceback_of(error):
 TRUTH = {True: "true", False: "false"}
 
 
+def warning_lines(number, messages):
+    return "".join(f'{{"op":"warning","id":{number},"message":{quote(message)}}}\n' for message in messages)
+
+
 def bad_output_line(number, message):
     return f'{{"op":"failed_call","id":{number},"kind":"bad_output","message":{quote(message)}}}'
 
@@ -2386,13 +2441,17 @@ class Call:
     def result_line(self, value):
         """The answer for what the tool returned."""
         try:
-            content, structured, is_error = self.tool.render(value)
+            found = losses.found = []
+            try:
+                content, structured, is_error = self.tool.render(value)
+            finally:
+                losses.found = None
             answer = beside_content(value) if type(value) is dict and ("result_as_answer" in value or "hint" in value) else ""
             cached = "" if self.is_cacheable(value) else ',"not_cached":true'
             line = f'{{"op":"result","id":{self.id},"content":{content},"structured_content":{structured},"is_error":{TRUTH[is_error]}{answer}{cached}}}'
             if len(line) > wire.max_line or (len(line) > wire.max_line // 4 and len(to_bytes(line)) > wire.max_line):
                 raise BadOutput(f"the result is {len(to_bytes(line))} bytes long; no more than {wire.max_line} are taken")
-            return line
+            return warning_lines(self.id, loss_warnings(found)) + line
         except BadOutput as bad:
             return bad_output_line(self.id, str(bad))
         except RecursionError:

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use crate::call::units::Count;
 use crate::call::{Content, JsonObject, ToolContext, ToolError, ToolResult};
 
 /// Bounds of an answer.
@@ -148,7 +149,7 @@ impl Rows {
         }
         let what = match self.cut {
             None => None,
-            Some(Cut::Rows) => Some(format!("there are more than {max_rows} rows (max_rows)")),
+            Some(Cut::Rows) => Some(format!("there are more than {} (max_rows)", Count(max_rows as u64, "row"))),
             Some(Cut::Output) => Some(format!("the rows are longer than {max_output} bytes (max_output)")),
         };
         if let Some(what) = what {
