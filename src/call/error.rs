@@ -385,18 +385,13 @@ impl CallError {
                 format!("The arguments do not fit. {} Correct them and call the tool again.", said.join(" "))
             }
             Self::InvalidContext(what) => another_context(what),
-            Self::UsageLimitReached { limit, per, resets_at, .. } => match resets_at {
-                Some(at) => format!(
-                    "The limit of {} per {} is used up until {at}. Go on without this tool for now.",
-                    Count(*limit, "call"),
-                    per.as_str()
-                ),
-                None => format!(
-                    "The limit of {} per {} is used up. Go on without this tool.",
-                    Count(*limit, "call"),
-                    per.as_str()
-                ),
-            },
+            Self::UsageLimitReached { limit, per, resets_at, .. } => {
+                let used_up = format!("The limit of {} per {} is used up", Count(*limit, "call"), per.as_str());
+                match resets_at {
+                    Some(at) => format!("{used_up} until {at}. Go on without this tool for now."),
+                    None => format!("{used_up}. Go on without this tool."),
+                }
+            }
             Self::Overloaded { per_caller: None, .. } => {
                 "The tool is busy and did not run. Try again in a moment.".into()
             }
