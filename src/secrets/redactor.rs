@@ -232,11 +232,18 @@ impl Redact for Redactor {
     }
 
     fn settled(&self, text: &str, end: usize) -> usize {
+        let end = before_escape(text, end);
         // What is shown of a secret's first bytes would keep the rest of it from being found.
         let hidden = self.hidden(text, Torn::END, 1);
         let across = |range: &&Range<usize>| range.start < end && (end < range.end || range.end == text.len());
         hidden.iter().find(across).map_or(end, |range| range.start)
     }
+}
+
+/// Where an escape of quoted-printable (`=3D`) begins that `end` divides: without its end it stands for nothing yet.
+fn before_escape(text: &str, end: usize) -> usize {
+    let escape = text.as_bytes()[..end].iter().rev().take(2).position(|byte| *byte == b'=');
+    escape.map_or(end, |back| end - back - 1)
 }
 
 fn replaced<'t>(finder: &ArcSwapOption<Finder>, text: &'t str) -> Cow<'t, str> {

@@ -507,7 +507,7 @@ mod tests {
         }
         assert_eq!(read(json!({"path": "s.txt", "start_line": 2})).await, lines[1..4].concat(), "max_bytes");
         // Without its end, which is there, the beginning of a secret is only words.
-        write("sk-scripted-0123456789abcd\nef\n");
+        write("sk-scripted-0123456789abcd\nno\n");
         assert_eq!(read(json!({"path": "s.txt", "line_count": 1})).await, "sk-scripted-0123456789abcd\n");
         // A line longer than `max_bytes` is cut within the secret.
         write(&format!("{}sk-scripted-0123456789abcdef\n", "-".repeat(50)));
