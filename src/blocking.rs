@@ -1,6 +1,6 @@
-//! Work that may block, on a thread of the pool that is there for it.
+//! Runs work that may block on tokio's pool of blocking threads.
 
-/// Runs `work` on such a thread; `None` when the service is stopping. A panic goes on as the panic it was.
+/// Runs `work` on a blocking thread. `None` when the runtime is stopping. A panic of `work` continues in the caller.
 pub(crate) async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => Some(done),

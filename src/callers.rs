@@ -1,4 +1,4 @@
-//! Who may call, known by keys of which only hashes are kept.
+//! The callers, identified by keys. Only hashes of the keys are kept.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::call::{Caller, Limit};
 use crate::changes::Changes;
 use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
 
-/// One caller as the manifest declares it.
+/// One caller as declared in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallerSettings {
-    /// Principal's name.
+    /// The name of the caller.
     pub name: String,
-    /// SHA-256 of its key. Keys are long and random, so a slow hash would add nothing but time.
+    /// SHA-256 of its key. Keys are long and random, so a slow hash would only cost time.
     pub key_sha256: [u8; 32],
-    /// Tools it may use: names in any spelling, aliases, patterns with `*`; `None`: all.
+    /// Tools that it may use: names in any spelling, aliases, patterns with `*`. `None`: all tools.
     pub allow: Option<Vec<String>>,
-    /// Tools it may not use, named in the same ways; wins over `allow`.
+    /// Tools that it may not use, named in the same ways. It takes precedence over `allow`.
     pub deny: Vec<String>,
     /// Limits on all its calls together.
     pub limits: Vec<Limit>,
     /// May use the operator's routes.
     pub admin: bool,
-    /// May read `/metrics`, as an admin may.
+    /// May read `/metrics`. An admin always may.
     pub metrics: bool,
 }
 
@@ -34,7 +34,7 @@ pub fn hash_key(key: &str) -> [u8; 32] {
     Sha256::digest(key.as_bytes()).into()
 }
 
-/// All callers. Without any, everybody is `anonymous` and trusted: the service then listens on loopback only.
+/// All callers. Without any, every client is `anonymous` and trusted. The service then listens on loopback only.
 #[derive(Default)]
 pub struct Callers(Vec<Known>);
 
@@ -62,7 +62,7 @@ impl Callers {
         Self(known.collect())
     }
 
-    /// No keys: everybody is trusted.
+    /// Whether there are no keys. Every client is then trusted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -72,12 +72,13 @@ impl Callers {
         self.0.iter().map(|known| &*known.caller)
     }
 
-    /// Whether this caller may read `/metrics`, which names every tool.
+    /// Whether this caller may read `/metrics`, which contains the names of all tools.
     pub fn may_read_metrics(&self, caller: &Caller) -> bool {
         caller.admin || self.0.iter().any(|known| known.metrics && known.caller.name == caller.name)
     }
 
-    /// The caller with this key. Takes the same time whichever key is nearly right. Nobody has an empty key.
+    /// The caller with this key. The time does not depend on how similar the key is to a valid key. An empty key is
+    /// never valid.
     pub fn authenticate(&self, key: &str) -> Option<Arc<Caller>> {
         if key.is_empty() {
             return None;
@@ -92,8 +93,8 @@ impl Callers {
         found
     }
 
-    /// Who may use the tool with these names, its own and its aliases: worked out once, when the tool is registered.
-    /// `exists` says whether a tool has exactly a given name.
+    /// The callers that may use the tool with these names, which are its own name and its aliases. It is computed
+    /// once, when the tool is registered. `exists` returns whether a tool has exactly a given name.
     pub fn grants(&self, names: &[&str], exists: impl Fn(&str) -> bool) -> Grants {
         let names = || names.iter().copied();
         let verdict = |known: &Known| {
@@ -103,7 +104,7 @@ impl Callers {
         Grants(self.0.iter().map(|known| (known.caller.name.clone(), verdict(known))).collect())
     }
 
-    /// How they differ from those before.
+    /// The differences from the callers before.
     pub fn changes_since<'a>(&'a self, before: &'a Self) -> Changes {
         let named = |callers: &'a Self| callers.0.iter().map(|known| (&*known.caller.name, known));
         Changes::between(named(before), named(self), |one, other| one == other)
@@ -121,13 +122,13 @@ impl Callers {
 pub struct Grants(HashMap<Arc<str>, bool>);
 
 impl Grants {
-    /// Whether this caller may. `anonymous` may: nobody had to say who they are, or it is the command line. One that
-    /// is not known any more, since the callers changed after it was let in, may not.
+    /// Whether this caller may use the tool. `anonymous` may: either no keys exist, or the call comes from the
+    /// command line. A caller that was removed after its request was accepted may not.
     pub fn allow(&self, caller: &Caller) -> bool {
         self.0.get(&caller.name).copied().unwrap_or(&*caller.name == Caller::ANONYMOUS)
     }
 
-    /// Whether each caller that may use the other tool may use this one.
+    /// Whether each caller that may use the other tool may also use this tool.
     pub(crate) fn cover(&self, other: &Self) -> bool {
         other.0.iter().all(|(caller, may)| !may || self.0.get(caller).copied().unwrap_or_default())
     }

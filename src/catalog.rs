@@ -1,7 +1,7 @@
-//! The tools and callers of one moment: names to stacks, keys to callers.
+//! The tools and callers at one moment: names lead to stacks, keys lead to callers.
 //!
-//! A catalog that is in use is never changed: `registry.rs` puts another in its place. Who holds one sees one world,
-//! and an entry lives for as long as a call goes through its stack.
+//! A catalog in use never changes; `registry.rs` replaces it as a whole. So a task that holds a catalog sees one
+//! consistent state. An entry lives as long as a call runs in its stack.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -29,28 +29,28 @@ use crate::schema::{Schema, SchemaFault};
 use crate::stack::{self, Shared, ToolService};
 use crate::tools::{BuildError, Runner, Settings, Tool, Why};
 
-/// So many names are suggested at most.
+/// Maximum number of suggested names.
 const MOST_MEANT: usize = 3;
 
 /// A tool with its stack.
 pub struct Entry {
-    /// What callers see.
+    /// The part of the tool that callers see.
     pub definition: Definition,
-    /// How it runs.
+    /// The way in which the tool runs.
     pub kind: Kind,
-    /// Where it was declared.
+    /// Where the tool was declared.
     pub origin: Origin,
-    /// What the operator decided.
+    /// The operator's decisions about the tool.
     pub policy: Policy,
-    /// SHA-256, in hex, of all that makes it the tool it is.
+    /// SHA-256, in hex, of everything that identifies the tool: its definition and the way it runs.
     pub definition_hash: String,
-    /// SHA-256 of what callers are shown, in the author's order: another order is another document.
+    /// SHA-256 of the definition as callers see it, with the author's order of keys. Another order gives another hash.
     pub(crate) shown: [u8; 32],
-    /// What arguments are held against.
+    /// The rules that arguments must match.
     pub rules: Arc<ArgumentRules>,
     pub(crate) tariff: Arc<Tariff>,
     pub(crate) service: ToolService,
-    /// Its stored results.
+    /// The tool's stored results.
     pub(crate) shelf: Option<Arc<Shelf>>,
     settings: Settings,
     stopped: bool,
@@ -61,12 +61,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it is on.
+    /// Whether the tool is enabled.
     pub fn is_enabled(&self) -> bool {
         self.enabled.load(Ordering::Relaxed)
     }
 
-    /// Whether a call can be tried now: it is on, it is what was approved, and what runs it is there.
+    /// Whether a call can run now: the tool is enabled and approved, and its runner is available.
     pub fn is_available(&self) -> bool {
         self.is_enabled() && !self.stopped && self.rules.runner.is_available()
     }
@@ -75,34 +75,35 @@ impl Entry {
         self.enabled.store(enabled, Ordering::Relaxed);
     }
 
-    /// Whether this caller may use it.
+    /// Whether this caller may use the tool.
     pub fn allows(&self, caller: &Caller) -> bool {
         self.grants.allow(caller)
     }
 
-    /// The name under which a call of it is made and answered, if this caller asked for it as `asked`. Of a tool that it may not
-    /// use a caller is told no name but its own word.
+    /// The tool name for a call that a caller made as `asked`. A caller that may not use the tool gets `asked` back, so
+    /// it learns no other name of the tool.
     pub(crate) fn name_for(&self, caller: &Caller, asked: &str) -> ToolName {
         let asked = (!self.allows(caller)).then(|| ToolName::parse(asked).ok()).flatten();
         asked.unwrap_or_else(|| self.definition.name.clone())
     }
 
-    /// How its circuit breaker stands; `None` if it has none.
+    /// The state of the circuit breaker; `None` if the tool has none.
     pub fn breaker(&self) -> Option<BreakerStatus> {
         self.breaker.as_ref().map(|breaker| breaker.status())
     }
 
-    /// What formats show of it.
+    /// What formats show of the tool.
     pub(crate) fn offer(&self) -> Offer<'_> {
         Offer { definition: &self.definition, effect: self.policy.effect, available: self.is_available() }
     }
 
-    /// Its name and its aliases.
+    /// The tool's name and its aliases.
     pub(crate) fn names(&self) -> impl Iterator<Item = &ToolName> {
         std::iter::once(&self.definition.name).chain(&self.definition.aliases)
     }
 
-    /// Whether it was made of the same. A runner that was built from the manifest is the same when what is written is.
+    /// Whether both entries were built from the same parts. Runners from the manifest are equal if their manifest text
+    /// is equal.
     fn is_the_same(&self, other: &Entry) -> bool {
         let Entry { definition, policy, settings, rules, shown, .. } = other;
         self.is(definition, shown, (other.kind, other.origin, other.stopped), policy, settings, &rules.runner)
@@ -127,7 +128,7 @@ impl Entry {
     }
 }
 
-/// See the module.
+/// The tools and callers at one moment. `registry.rs` holds the current one.
 #[derive(Clone, Default)]
 pub struct Catalog {
     by_name: BTreeMap<ToolName, Arc<Entry>>,
@@ -137,25 +138,25 @@ pub struct Catalog {
     callers: Arc<Callers>,
     caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>,
     calls: CallSettings,
-    /// Tools that read on in stored results.
+    /// Tools that read pages of stored results.
     readers: BTreeSet<ToolName>,
-    /// Names and aliases of all tools that are to be in it, whether they have their place yet or not.
+    /// Names and aliases of all tools that this catalog will have, also of those that are not inserted yet.
     announced: Arc<HashSet<ToolName>>,
 }
 
-/// How a name led to its tool.
+/// How a name matched its tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// It is the tool's name, or a declared alias.
+    /// It is the tool's name or a declared alias.
     Exact,
-    /// It is another spelling of one of these.
+    /// It is another spelling of the name or an alias.
     Spelling,
-    /// It is like one of these.
+    /// It is similar to the name or an alias.
     Similar,
 }
 
 impl How {
-    /// What whoever asked should know, for the answer's warnings.
+    /// A warning for the answer if the name was not exact.
     pub fn warning(self, asked: &str, entry: &Entry) -> Option<String> {
         let name = &entry.definition.name;
         (self != Self::Exact).then(|| format!("called as `{asked}`; the tool's name is `{name}`"))
@@ -165,67 +166,67 @@ impl How {
 /// Why a name leads to no tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotFound {
-    /// No tool is meant, or more than one may be.
+    /// No tool matches, or more than one.
     #[error("there is no tool of this name")]
     Unknown {
-        /// Names that were probably meant, the likeliest first.
+        /// Names that were probably meant, the most probable first.
         did_you_mean: Vec<String>,
     },
-    /// There may be one when its source is listed.
+    /// A source that is not listed yet may have a tool of this name.
     #[error("{why}")]
     Unlisted {
-        /// Why it is not.
+        /// Why the source is not listed.
         why: String,
-        /// Worth waiting this long, when that is known.
+        /// When a further call may succeed, if known.
         retry_after: Option<Duration>,
     },
 }
 
-/// A source of whose tools not all names are known, since it is not up.
+/// A source that is unavailable, so that not all names of its tools are known.
 #[derive(Clone)]
 pub struct Unlisted {
-    /// All of them begin with it.
+    /// The prefix of all its tools' names.
     pub prefix: String,
-    /// Why it is not up.
+    /// Why the source is unavailable.
     pub why: Arc<Why>,
 }
 
-/// What entries are built with.
+/// The inputs for building entries.
 pub(crate) struct Bench<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) services: &'a Services,
-    /// What admins switched on or off.
+    /// The switches that admins have set, by tool name.
     pub(crate) switches: &'a HashMap<String, bool>,
-    /// The catalog that is replaced. A tool that is the same in it keeps its whole stack, and any tool its places: a
-    /// change must not let twice as many calls run.
+    /// The catalog that is replaced. An unchanged tool keeps its whole stack. A changed tool keeps its permits, because
+    /// a change must not let twice as many calls run.
     pub(crate) before: &'a Catalog,
 }
 
 impl Catalog {
-    /// No tools yet.
+    /// Makes a catalog without tools.
     pub fn new(callers: Arc<Callers>, calls: CallSettings) -> Self {
         let caller_limits = Arc::new(callers.limits());
         Self { callers, caller_limits, calls, ..Self::default() }
     }
 
-    /// The same callers and settings, and nothing that they could call.
+    /// A catalog with the same callers and settings, and without tools.
     pub(crate) fn without_tools(&self) -> Self {
         Self::new(self.callers.clone(), self.calls.clone())
     }
 
-    /// Says which names its tools will have, before the first is built: an entry of a caller's `allow` that is the name of one
-    /// tool grants no other.
+    /// Sets the names of all tools before the first one is built. An entry of a caller's `allow` that is the name of
+    /// one tool must grant no other tool.
     pub(crate) fn announce<'t>(&mut self, tools: impl Iterator<Item = &'t Tool>) {
         let names = tools.flat_map(|tool| std::iter::once(&tool.definition.name).chain(&tool.definition.aliases));
         self.announced = Arc::new(names.cloned().collect());
     }
 
-    /// Who may use the tool with these names.
+    /// The callers that may use the tool with these names.
     fn grants(&self, names: &[&str]) -> Grants {
         self.callers.grants(names, |name| self.announced.contains(name))
     }
 
-    /// Whether each caller that may use the one tool may use the other one.
+    /// Whether every caller that may use `one` may also use `other`.
     pub(crate) fn covers(&self, other: &Definition, one: &Definition) -> bool {
         let grants = |tool: &Definition| self.grants(&tool.names().collect::<Vec<_>>());
         grants(other).cover(&grants(one))
@@ -236,12 +237,12 @@ impl Catalog {
         &self.calls
     }
 
-    /// Who may call.
+    /// The callers with their grants and limits.
     pub fn callers(&self) -> &Callers {
         &self.callers
     }
 
-    /// Builds the entry of a tool for this catalog: compiles its schemas, builds its stack.
+    /// Builds the entry of a tool for this catalog: compiles its schemas and builds its stack.
     pub(crate) fn build(&self, tool: Tool, bench: &Bench<'_>) -> Result<Arc<Entry>, BuildError> {
         let mut tool = without_large_output_schema(tool.checked()?).apart_by_context();
         let own_schema = tool.definition.input_schema.clone();
@@ -254,6 +255,8 @@ impl Catalog {
         let name = definition.name.clone();
         let grants = Arc::new(self.grants(&definition.names().collect::<Vec<_>>()));
         let is_on = bench.switches.get(name.as_str()).copied().unwrap_or(policy.enabled);
+        // An unchanged tool keeps its entry, so its stack, counters and switches stay. With other grants or caller
+        // limits it gets a new stack, but keeps its breaker: the runner is the same.
         let before = bench.before.by_name.get(&name);
         let same = before
             .filter(|before| before.is(&definition, &shown, (kind, origin, stopped), &policy, &settings, &runner));
@@ -326,7 +329,7 @@ impl Catalog {
         }))
     }
 
-    /// Adds an entry.
+    /// Adds an entry. An error if another tool has one of its names.
     pub(crate) fn insert(&mut self, entry: Arc<Entry>) -> Result<(), BuildError> {
         let mut own = HashSet::new();
         if let Some(taken) = entry.names().find(|name| self.get(name.as_str()).is_some() || !own.insert(*name)) {
@@ -344,12 +347,12 @@ impl Catalog {
         Ok(())
     }
 
-    /// Names of this source are not unknown: they are not known yet.
+    /// Adds a source that is unavailable. Names with its prefix are then not unknown, but not listed yet.
     pub(crate) fn expect(&mut self, source: Unlisted) {
         self.unlisted.push(source);
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(crate) fn remove(&mut self, name: &str) {
         self.by_name.remove(name);
         self.readers.remove(name);
@@ -357,30 +360,30 @@ impl Catalog {
         self.spellings.remove(name);
     }
 
-    /// The tool of that name or alias.
+    /// The tool with this name or alias.
     pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
         let found = self.by_name.get(name);
         found.or_else(|| self.aliases.get(name).and_then(|real| self.by_name.get(real)))
     }
 
-    /// The tool by which this caller may read on in stored results, if `may` holds of it.
+    /// A tool by which this caller may read pages of stored results, among those that `may` admits.
     pub(crate) fn reader(&self, caller: &Caller, may: impl Fn(&Entry) -> bool) -> Option<ToolName> {
         let usable = |entry: &&Arc<Entry>| entry.is_available() && entry.allows(caller) && may(entry);
         let mut readers = self.readers.iter().filter_map(|name| self.by_name.get(name));
         readers.find(usable).map(|entry| entry.definition.name.clone())
     }
 
-    /// How many tools there are.
+    /// Number of tools.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tools.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// How many tools were declared there.
+    /// Number of tools with this origin.
     pub fn count(&self, origin: Origin) -> usize {
         self.by_name.values().filter(|entry| entry.origin == origin).count()
     }
@@ -395,24 +398,24 @@ impl Catalog {
         self.by_name.values().filter(|entry| entry.allows(caller)).cloned().collect()
     }
 
-    /// The schemas that this caller may use and that are on, ready to paste into a model API.
+    /// The definitions of all enabled tools that this caller may use, ready for a model API.
     pub fn schemas(&self, format: Format, caller: &Caller) -> Value {
         self.render(format, &self.list(caller))
     }
 
-    /// Some of its tools in that format, as far as they are on.
+    /// These tools in the given format. Disabled tools are left out.
     pub fn render(&self, format: Format, entries: &[Arc<Entry>]) -> Value {
         let names = Names { spellings: &self.spellings, matching: self.calls.name_matching };
         formats::render(format, entries.iter().map(|entry| entry.offer()), names)
     }
 
-    /// The tool that this caller means: by name, by alias, and as far as `calls.name_matching` goes by another spelling
-    /// or by likeness. A tool that the caller may not use is found by its own name only, so that it stands in no
-    /// other's way and is not given away.
+    /// The tool that a caller's name means: by name, by alias, and as far as `calls.name_matching` permits by another
+    /// spelling or by similarity. A tool that the caller may not use is found only by its exact names. So it neither
+    /// hides another tool nor becomes known.
     ///
     /// # Errors
-    /// When there is none, or more than one could be meant. A name that a source which is not up may bring means no tool
-    /// that is merely like it.
+    /// When no tool matches, or more than one. A name that an unavailable source may have never matches a merely
+    /// similar tool.
     pub fn resolve(&self, name: &str, caller: &Caller) -> Result<(&Arc<Entry>, How), NotFound> {
         if let Some(entry) = self.get(name) {
             return Ok((entry, How::Exact));
@@ -431,7 +434,7 @@ impl Catalog {
         found.ok_or_else(|| NotFound::Unknown { did_you_mean: self.did_you_mean(name, caller) })
     }
 
-    /// The source that may bring a tool of this name when it is listed, if this caller might use that.
+    /// The unavailable source that may have a tool of this name, if this caller may use that tool.
     fn unlisted(&self, name: &str, caller: &Caller) -> Option<&Unlisted> {
         let bare = unprefixed(name).filter(|_| self.calls.name_matching != NameMatching::Exact);
         let names = || std::iter::once(name).chain(bare).filter(|name| ToolName::parse(name).is_ok());
@@ -448,7 +451,7 @@ impl Catalog {
         }
     }
 
-    /// A write may have been meant, and is not run on a guess; nor is what is less like the name run in its place.
+    /// Never guesses a `write` tool, and never falls back to a weaker match when the best match is a write.
     fn similar(&self, name: &str, caller: &Caller) -> Option<(&Arc<Entry>, How)> {
         let best = match self.spellings.like(name, |tool| self.may_mean(tool, caller))[..] {
             [(_, only)] => only,
@@ -463,26 +466,27 @@ impl Catalog {
         self.by_name.get(tool).is_some_and(|entry| entry.allows(caller))
     }
 
-    /// Names that were probably meant by one that does not exist; only such as this caller may use.
+    /// Names that an unknown name probably means, the most probable first. Only tools that this caller may use.
     pub fn did_you_mean(&self, name: &str, caller: &Caller) -> Vec<String> {
         let like = self.spellings.like(name, |tool| self.may_mean(tool, caller));
         like.into_iter().take(MOST_MEANT).map(|(_, real)| real.to_string()).collect()
     }
 
-    /// A tool other than `own` that has another spelling of this name. Of two such tools a model's spelling would mean neither.
+    /// A tool other than `own` that has another spelling of this name. With two such tools, a model's spelling would
+    /// match neither.
     pub(crate) fn spelled_like(&self, name: &ToolName, own: &ToolName) -> Option<&Arc<Entry>> {
         let other = self.spellings.of(name.as_str(), |tool| tool != own).first().copied();
         other.and_then(|tool| self.by_name.get(tool))
     }
 
-    /// How its tools differ from those of the catalog before.
+    /// The differences between this catalog's tools and those of the catalog before.
     pub fn changes_since<'a>(&'a self, before: &'a Catalog) -> Changes {
         let named = |catalog: &'a Catalog| catalog.by_name.iter().map(|(name, entry)| (name.as_str(), entry));
         Changes::between(named(before), named(self), |one, other| Arc::ptr_eq(one, other) || one.is_the_same(other))
     }
 }
 
-/// A tool works without its output schema, so one that is too large is no reason to have no tool.
+/// A tool works without its output schema. So a schema that is too large must not remove the tool.
 fn without_large_output_schema(mut tool: Tool) -> Tool {
     if let Some(fault) = tool.definition.output_schema.as_deref().and_then(Schema::too_large) {
         tracing::warn!(tool = tool.name(), "served without its output schema, which is too large: {fault}");

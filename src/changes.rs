@@ -1,21 +1,21 @@
-//! What differs between two sets of named things, for a log that people read.
+//! The differences between two sets of named things, for a log that people read.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Names, sorted.
+/// The names of things that differ, sorted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Only after.
+    /// Names that exist only after the change.
     pub added: Vec<String>,
-    /// Only before.
+    /// Names that existed only before the change.
     pub removed: Vec<String>,
-    /// Before and after, and not the same.
+    /// Names that exist before and after, with different things.
     pub changed: Vec<String>,
 }
 
 impl Changes {
-    /// What differs, where `same` says whether two things of one name are the same.
+    /// The differences. `same` returns whether two things with the same name are equal.
     pub fn between<'a, T>(
         before: impl Iterator<Item = (&'a str, T)>,
         after: impl Iterator<Item = (&'a str, T)>,

@@ -1,16 +1,19 @@
-//! Where programs that tools are get confined, and the only file with `unsafe`: the standard library cannot say that a
-//! function is fit to run between fork and exec, nor whose an open file is that the process was started with.
+//! Confines the programs that tools start. It is the only file with `unsafe`. The standard library cannot express
+//! that a function may run between fork and exec. It also cannot express the ownership of a file that was open when
+//! the process started.
 //!
-//! A program is confined in one of two ways. A fork copies the tables of all memory, which takes milliseconds for a
-//! large process, and only a fork can run code before the program begins. So a program's `main` may set for the whole
-//! process what children inherit ([`confine_process`]); they are then started without a fork, and the two limits that
-//! the service itself must not have are set from outside, right behind the start.
+//! A program is confined in one of two ways. Only a fork can run code before the program begins. But a fork copies
+//! the tables of all memory, which takes milliseconds for a large process. So the program's `main` may set for the
+//! whole process what children inherit ([`confine_process`]). Children are then started without a fork. Two limits
+//! must not apply to the service itself, so they are set from outside, directly after the start.
 //!
-//! That leaves a moment in which such a program has the service's limit of open files, since `posix_spawn` sets no
-//! limits. It gains little: in that moment it is loaded, and the limit then holds for whatever it opens later. To close the
-//! gap would cost more. A limit is the whole process's, so the service cannot lower its own while it starts a program. A
-//! shell in between (`sh -c 'ulimit -n 1024; exec "$0" "$@"'`) makes each start 0.5 ms longer on a quiet machine and 2 ms on
-//! a busy one, is not in every image, adds variables of its own, and hides why a program cannot be started.
+//! So for a moment such a program has the service's limit of open files, because `posix_spawn` sets no limits. That
+//! matters little: the program is only being loaded, and the limit then applies to everything it opens later.
+//!
+//! Closing the gap would cost more. A limit applies to the whole process, so the service cannot lower its own while
+//! it starts a program. A shell in between (`sh -c 'ulimit -n 1024; exec "$0" "$@"'`) has several costs. Each start
+//! takes 0.5 ms longer on a quiet machine and 2 ms on a busy one. Not every image has a shell. A shell adds variables
+//! of its own, and it hides why a program cannot be started.
 #![expect(unsafe_code, reason = "see the module; the reason stands beside each use")]
 
 use std::io;
@@ -21,30 +24,37 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use tokio::process::{Child, Command};
 
-/// Files and sockets that a program may have open, as most systems begin with.
+/// Maximum number of files and sockets that a program may have open. Most systems have this default.
 const OPEN_FILES: u64 = 1024;
 
-/// Whether [`confine_process`] has done its work. It says something about the process, like the settings themselves,
-/// which are the kernel's.
+/// Whether [`confine_process`] has run. It describes the process, like the settings themselves, which the kernel
+/// keeps.
 static IS_PROCESS_CONFINED: AtomicBool = AtomicBool::new(false);
 
-/// For a program's `main`, before any thread and behind [`stand_in`](crate::init::stand_in): sets for the whole process
-/// what the programs that tools are inherit. Neither gains privileges by what it executes (`no_new_privs`), files that
-/// they make are their user's alone (umask 077, so the ledger's files too), none dumps core, and open files that the
-/// process was started with stay with it. Without this call such programs are confined all the same, but each start
-/// takes longer the more memory the process has.
+/// Sets for the whole process what the programs that tools start inherit. Call it in `main`, before any thread and
+/// after [`stand_in`](crate::init::stand_in).
+///
+/// - Neither the process nor its programs gain privileges by executing a program (`no_new_privs`).
+/// - Files that they make belong to their user alone (umask 077). This includes the ledger's files.
+/// - They make no core dumps.
+/// - Programs do not inherit the files that the process was started with.
+///
+/// Without this call programs are confined all the same, but each start takes longer the more memory the process has.
 pub fn confine_process() {
     IS_PROCESS_CONFINED.store(settings().is_ok(), Ordering::Relaxed);
 }
 
-/// Starts a program that is confined, with all that it starts: it gains no privileges by what it executes
-/// (`no_new_privs`, so no set-user-ID program works), its files are its user's alone, it dumps no core, it has at most
-/// 1,024 files open and inherits none but its standard streams. On Linux its limit of real-time computing, in
-/// microseconds, becomes `family`: a number by which it and all that it starts are known, whatever they do to their
-/// environment, groups and sessions.
+/// Starts a program that is confined, together with everything that it starts:
+///
+/// - It gains no privileges by executing a program (`no_new_privs`), so set-user-ID programs gain none.
+/// - Its files belong to its user alone, and it makes no core dumps.
+/// - It has at most 1,024 open files, and inherits only its standard streams.
+///
+/// On Linux its limit of real-time computing, in microseconds, is set to `family`. This number identifies the program
+/// and everything that it starts, whatever they do to their environment, groups and sessions.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn spawn(command: &mut Command, family: u64) -> io::Result<Child> {
     #[cfg(target_os = "linux")]
     if IS_PROCESS_CONFINED.load(Ordering::Relaxed) {
@@ -52,15 +62,16 @@ pub(crate) fn spawn(command: &mut Command, family: u64) -> io::Result<Child> {
         linux::limit(&child, family);
         return Ok(child);
     }
-    // SAFETY: the function runs in a copy of a process with several threads, of which one goes on, so it may only do
-    // what is safe in a signal handler. It makes system calls, on values of its own; it takes no lock and no memory.
+    // SAFETY: the function runs in a forked copy of a process with several threads, of which only one continues. So
+    // it may only do what is safe in a signal handler. It makes system calls on its own values; it takes no lock and
+    // allocates no memory.
     unsafe {
         command.pre_exec(move || confine_self(family));
     }
     command.spawn()
 }
 
-/// What the program does before it becomes itself.
+/// Runs in the child before the program begins.
 fn confine_self(family: u64) -> io::Result<()> {
     settings()?;
     setrlimit(Resource::Nofile, open_files())?;
@@ -71,7 +82,7 @@ fn confine_self(family: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What a process and its children have in common.
+/// The settings that a process and its children share.
 fn settings() -> io::Result<()> {
     umask(Mode::RWXG | Mode::RWXO);
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
@@ -83,18 +94,18 @@ fn settings() -> io::Result<()> {
     Ok(())
 }
 
-/// The limit of a program: never above what this process has.
+/// The limit of a program. It is never above the limit of this process.
 fn open_files() -> Rlimit {
     let own = getrlimit(Resource::Nofile);
     let at_most = |limit: Option<u64>| Some(limit.map_or(OPEN_FILES, |limit| limit.min(OPEN_FILES)));
     Rlimit { current: at_most(own.current), maximum: at_most(own.maximum) }
 }
 
-/// Takes over an open file that this process was started with, by its number. Only for a file that nothing else in the
-/// process knows; `None` when the number is one of the standard streams.
+/// Takes ownership of an inherited open file by its number. Use it only for a file that no other code of the process
+/// knows. `None` for the standard streams.
 pub(crate) fn take_inherited(number: RawFd) -> Option<OwnedFd> {
-    // SAFETY: the caller has found it in this process's list of open files, under a name that this crate alone gives,
-    // and before anything that opens or closes files was started. So it is open, and nobody else closes it.
+    // SAFETY: the caller has found the number in this process's list of open files, under a name that only this crate
+    // uses. No code that opens or closes files has started yet. So the file is open, and no other code closes it.
     (number > 2).then(|| unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -111,15 +122,15 @@ mod linux {
 
     use super::open_files;
 
-    /// The standard streams come before.
+    /// The standard streams have lower numbers.
     const FIRST: c_uint = 3;
 
-    /// Fails where the limit is lower already; then there is the environment to know a program by.
+    /// Fails if the limit is already lower. The program is then identified by its environment.
     pub(super) fn set_family(family: u64) {
         let _ = setrlimit(Resource::Rttime, Rlimit { current: Some(family), maximum: Some(family) });
     }
 
-    /// Limits a program that has just begun. One that has ended meanwhile needs no limits.
+    /// Limits a program that has just started. A program that has ended already needs no limits.
     pub(super) fn limit(child: &Child, family: u64) {
         let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if id.is_some() {
@@ -128,10 +139,10 @@ mod linux {
         }
     }
 
-    /// Has the kernel close everything but the standard streams when the program begins. Not at once: the standard
-    /// library tells over a pipe of its own whether the program could be started.
+    /// Lets the kernel close everything except the standard streams when the program begins. They must not be closed
+    /// now: the standard library reports over a pipe of its own whether the program could be started.
     pub(super) fn inherit_nothing() {
-        // SAFETY: a system call with numbers alone (close_range(2)); it changes flags, nothing is closed.
+        // SAFETY: a system call with numbers alone (close_range(2)). It only changes flags and closes nothing.
         let done: c_long =
             unsafe { libc::syscall(libc::SYS_close_range, FIRST, c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
         if done != 0 {
@@ -139,7 +150,7 @@ mod linux {
         }
     }
 
-    /// For kernels before 5.11, or under a filter that does not know the call. What this crate opens needs neither.
+    /// For kernels before 5.11, or a filter that does not know the call. Files that this crate opens need neither.
     fn one_by_one() {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(folder) = open(c"/proc/self/fd", flags, Mode::empty()) else { return };
@@ -154,7 +165,7 @@ mod linux {
         }
     }
 
-    /// The number of a file that is no standard stream.
+    /// The number of a file, unless it is a standard stream.
     fn number(name: &[u8]) -> Option<i32> {
         let number = name.iter().try_fold(0_i32, |number, digit| {
             let digit = char::from(*digit).to_digit(10)?;

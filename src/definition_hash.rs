@@ -1,4 +1,4 @@
-//! What makes a tool the one it is.
+//! The hash that identifies a tool.
 
 use serde_json::{Value, json};
 
@@ -6,17 +6,18 @@ use crate::call::canonical::canonical;
 use crate::call::json::digest;
 use crate::tools::Tool;
 
-/// SHA-256, in hex, of what the tool is and how it runs: a change of either makes its stored results another tool's.
+/// SHA-256, in hex, of the tool's definition and the way it runs. If either changes, earlier stored results are not
+/// used.
 pub fn definition_hash(tool: &Tool) -> String {
     hash_of(&definition_fields(tool))
 }
 
-/// SHA-256, in hex, of what [`definition_fields`] gives.
+/// SHA-256, in hex, of the result of [`definition_fields`].
 pub(crate) fn hash_of(fields: &Value) -> String {
     hex::encode(digest([canonical(fields).as_slice()]))
 }
 
-/// What the tool is and how it runs, in the author's order.
+/// The tool's definition and the way it runs, in the author's order.
 pub(crate) fn definition_fields(tool: &Tool) -> Value {
     let Tool { definition, kind, settings, .. } = tool;
     let mut fields = json!({
@@ -29,7 +30,7 @@ pub(crate) fn definition_fields(tool: &Tool) -> Value {
         "kind": kind,
         "implementation": settings.implementation,
     });
-    // A tool without the key keeps the hash that it had before there was one.
+    // A tool without this key keeps the hash that it had before the key existed.
     definition.context.iter().for_each(|context| fields["context"] = json!(context));
     fields
 }

@@ -1,12 +1,11 @@
-//! Names of tools that a request denies for its own time: each means what it would as the name in a call, other
-//! spellings too.
+//! The tools that a request denies for its own duration. Each name also matches other spellings, as in a call.
 
 use std::sync::Arc;
 
 use crate::call::{ToolContext, ToolName};
 use crate::tool_pattern::{ToolPattern, any_denies};
 
-/// See the module.
+/// The denied tools of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Denials(Vec<ToolPattern>);
 
@@ -23,12 +22,12 @@ impl<'a> FromIterator<&'a str> for Denials {
 }
 
 impl Denials {
-    /// Nothing is denied.
+    /// Whether nothing is denied.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Those of the request that this call belongs to.
+    /// The denials of the request to which this call belongs.
     pub(crate) fn of(call: &ToolContext) -> Self {
         call.denied().iter().map(String::as_str).collect()
     }
@@ -38,12 +37,12 @@ impl Denials {
         !self.0.is_empty() && any_denies(&self.0, names.into_iter().map(ToolName::as_str), |_| false)
     }
 
-    /// The names as they were written, for the calls that tools make.
+    /// The names as written, for the calls that tools make.
     pub(crate) fn written(&self) -> Arc<[String]> {
         self.0.iter().map(|deny| deny.text().to_owned()).collect()
     }
 
-    /// Those that mean none of the tools with these names, as they were written.
+    /// The entries that match none of these names, as written.
     pub(crate) fn idle<'a>(&'a self, names: &[&str]) -> Vec<&'a str> {
         let is_idle = |deny: &&ToolPattern| !any_denies(std::slice::from_ref(*deny), names.iter().copied(), |_| false);
         self.0.iter().filter(is_idle).map(ToolPattern::text).collect()

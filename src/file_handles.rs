@@ -1,13 +1,13 @@
-//! How many files and sockets the process may have open.
+//! The number of files and sockets that the process may have open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Enough for all connections and for the pipes and sockets of a thousand calls. Not more, since programs that tools
-/// start inherit it, and some close every handle up to the limit before they begin.
+/// Enough for all connections, and for the pipes and sockets of a thousand calls. It is not higher because the
+/// programs of tools inherit it, and some close every handle up to the limit at their start.
 const ENOUGH: u64 = 8192;
 
-/// Raises the process's limit, where it is lower and the system lets it be raised. Many systems begin with 1,024 for the
-/// sake of select(2). For a program's `main`; a library leaves limits alone.
+/// Raises the process's limit if it is lower and the system allows it. Many systems begin with 1,024 because of
+/// select(2). Call it in a program's `main`; a library should not change limits.
 pub fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(ENOUGH, |most| most.min(ENOUGH));
@@ -20,7 +20,7 @@ pub fn raise() {
     tracing::debug!(limit = self::limit(), "files that may be open");
 }
 
-/// Open files and sockets that the process may have; `None` for no limit.
+/// The number of open files and sockets that the process may have. `None` if there is no limit.
 pub fn limit() -> Option<usize> {
     getrlimit(Resource::Nofile).current.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }

@@ -1,13 +1,17 @@
-//! What the first process of a container owes to the others.
+//! The duties of the first process of a container.
 //!
-//! A process whose parent ends becomes a child of process 1 and stays a zombie until process 1 collects it; programs
-//! that tools leave behind do so all the time. A service cannot collect them beside children of its own: who takes any
-//! dead child there is takes exit statuses that others wait for, and to tell the two apart it would have to know every
-//! child of every library. So process 1 stays this small: it starts the same program again as its only child, hands
-//! signals on, collects everybody, and ends as that child has ended. Also, nothing ignores a signal for want of a
-//! handler any more, as the kernel has it for process 1.
+//! A process whose parent ends becomes a child of process 1. After its end it stays a zombie until process 1 reaps
+//! it. Programs that tools leave behind do this all the time.
 //!
-//! An embedding program's `main` may begin with [`stand_in`], too, behind [`conceal`](crate::environment::conceal).
+//! A service with children of its own cannot reap them. Reaping any dead child would take exit statuses that other
+//! code waits for. To avoid that, the service would have to know every child of every library. So process 1 stays
+//! small. It starts the same program again as its only child, forwards signals, reaps all orphans, and ends as that
+//! child ends.
+//!
+//! Also, the kernel ignores signals without a handler for process 1. The child is an ordinary process, so signals
+//! work there.
+//!
+//! The `main` of an embedding program may call [`stand_in`], too, after [`conceal`](crate::environment::conceal).
 
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -19,13 +23,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::environment::{Environment, pass_to_child};
 
-/// What a runtime or a person sends to a container.
+/// Signals that a runtime or a person sends to a container.
 const HANDED_ON: [Signal; 6] = [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP, Signal::USR1, Signal::USR2];
 
-/// As process 1: runs this program again, with the same arguments, as a child, and returns its exit code (128 and the
-/// signal's number when one killed it) once it has ended. `None` for every other process, and when the child cannot be
-/// started: then `main` goes on by itself. The child has these variables: in its environment, or, when they were
-/// concealed, for its own [`conceal`](crate::environment::conceal) to find.
+/// In process 1: runs this program again with the same arguments as a child. When the child ends, returns its exit
+/// code, or 128 plus the signal's number if a signal killed it. The child gets these variables in its environment. If
+/// they were concealed, its own [`conceal`](crate::environment::conceal) finds them.
+///
+/// Returns `None` in every other process, and if the child cannot be started. Then `main` continues normally.
 pub fn stand_in(environment: &Environment) -> Option<ExitCode> {
     if process::id() != 1 {
         return None;
@@ -41,7 +46,8 @@ pub fn stand_in(environment: &Environment) -> Option<ExitCode> {
 }
 
 async fn run(environment: &Environment) -> io::Result<u8> {
-    // Before the child is there: a signal that comes early must not be lost, nor must a death.
+    // Handlers are installed before the child starts. Otherwise an early signal, or an early end of the child, would
+    // be lost.
     let mut deaths = signal(SignalKind::child())?;
     let mut signals = Vec::new();
     for handed_on in HANDED_ON {
@@ -70,18 +76,18 @@ fn start(environment: &Environment) -> io::Result<Pid> {
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }
-    // Open until the child has inherited it.
+    // It must stay open until the child has inherited it.
     let _passed = pass_to_child(environment)?;
-    // A group of its own: Ctrl-C in a terminal goes to a whole group, and with ours it would arrive twice.
+    // A separate process group: a terminal sends Ctrl-C to a whole group. In our group the child would get it twice.
     let child = command.args(arguments).process_group(0).spawn()?;
     let program = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let program = program.ok_or_else(|| io::Error::other("it has no process id"))?;
-    // Fails where there is no terminal, and nothing is to be done then.
+    // This fails without a terminal, and then nothing needs to be done.
     let _ = tcsetpgrp(io::stdin(), program);
     Ok(program)
 }
 
-/// Collects all the dead; the exit code, if the program is one of them.
+/// Reaps all dead children. Returns the exit code if the program is one of them.
 fn collect(program: Pid) -> Option<u8> {
     while let Ok(Some((dead, status))) = wait(WaitOptions::NOHANG) {
         if dead == program {
@@ -91,7 +97,7 @@ fn collect(program: Pid) -> Option<u8> {
     None
 }
 
-/// The code that shells show for an end like this.
+/// The exit code that shells show for this status.
 fn exit_code(status: WaitStatus) -> u8 {
     if let Some(signal) = status.terminating_signal() {
         say(&format!("the program was killed by signal {signal}"));

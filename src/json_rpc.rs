@@ -1,62 +1,65 @@
-//! JSON-RPC messages that cannot be read whole, because they are too long or broken: finds their id, looking at each byte once and remembering
-//! nothing else.
+//! Finds the id of a JSON-RPC message that is too long or broken to be parsed.
+//!
+//! The scan reads each byte once, and keeps at most one short name or value of the outermost object.
 
 use serde_json::Value;
 
-/// Longest id and longest name of a member that are looked at, in bytes.
+/// Longest id and longest member name that are recognized, in bytes.
 const LONGEST: usize = 64;
 
-/// Reads a JSON object as its bytes come and keeps the value of its own member `id`.
+/// Scans a JSON object as its bytes arrive, and keeps the value of the `id` member of the outermost object.
 #[derive(Default)]
 pub(crate) struct Scan {
     depth: usize,
     in_text: bool,
     escaped: bool,
-    /// The text or number at hand, of the outermost object.
+    /// The current string or number, if it belongs to the outermost object.
     word: Vec<u8>,
     was_text: bool,
     is_id: bool,
     id: Option<Value>,
-    /// It asks or tells something.
+    /// It has a member `method`: it is a request or a notification.
     has_method: bool,
-    /// It has a member of JSON-RPC's.
+    /// It has a member that only JSON-RPC messages have: `jsonrpc`, `result` or `error`.
     is_answer: bool,
-    /// Where it is, going by its braces.
+    /// The position of the scan relative to the outermost object.
     place: Place,
 }
 
+/// The position relative to the outermost object, judged by braces.
 #[derive(Default, PartialEq, Eq)]
 enum Place {
     #[default]
     Before,
     Within,
     Behind,
-    /// There is something beside an object.
+    /// There is something before or after the object.
     Off,
 }
 
 impl Scan {
-    /// More of the message.
+    /// Scans the next bytes of the message.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|&byte| self.byte(byte));
     }
 
-    /// The id of the request that it answers, a text or a whole number, as far as that was found.
+    /// If the message may be an answer: the id of its request, a string or an integer, if one was found.
     pub(crate) fn answers(self) -> Option<Value> {
         self.id.filter(|_| !self.has_method)
     }
 
-    /// Its own id, if it is a request.
+    /// If the message is a request: its own id.
     pub(crate) fn asks(self) -> Option<Value> {
         self.id.filter(|_| self.has_method && matches!(self.place, Place::Within | Place::Behind))
     }
 
-    /// Whether it looks like an answer, and not like another object that has an id.
+    /// Whether it has a member of JSON-RPC. Other objects, such as log lines, may have an id too.
     pub(crate) fn is_answer(&self) -> bool {
         self.is_answer
     }
 
-    /// Whether it is one object, as far as braces say that: a message, and nothing that was only said before one.
+    /// Whether the bytes are exactly one object, judged by braces. Otherwise other output surrounds the message, or it
+    /// is cut off.
     pub(crate) fn is_whole(&self) -> bool {
         self.place == Place::Behind
     }
@@ -106,7 +109,7 @@ impl Scan {
         }
     }
 
-    /// The word at hand is none that is known as it stands.
+    /// Marks the current string as not recognized, by making it too long. A string with escapes is not decoded.
     fn spoil(&mut self) {
         if self.depth == 1 {
             self.word.resize(LONGEST + 1, b' ');
@@ -132,7 +135,7 @@ impl Scan {
     }
 }
 
-/// Why a tool's definition cannot be read from a list, in words that follow "left out: ".
+/// Why a tool's definition cannot be read from a list: the text after "left out: ".
 pub(crate) fn why_unreadable(error: &serde_json::Error) -> String {
     let message = error.to_string();
     match message.starts_with("recursion limit") {

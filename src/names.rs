@@ -1,40 +1,41 @@
 //! Other spellings of tools' names.
 //!
-//! Models change a name's case, take one separator for another, or put before it what their maker calls the room that
-//! tools live in. All that is left of a name when such things are taken away is its normal form. A prefix that names a
-//! server (`mcp__github__create_issue`) says which tool is meant, not how it is spelled, so it stays; an alias helps.
+//! Models change the case of a name, replace a separator by another, or add a prefix that their provider uses for
+//! tools. The normal form of a name is without such differences. A prefix that names a server
+//! (`mcp__github__create_issue`) identifies the tool, so it is not removed. An alias helps there.
 
 use std::collections::BTreeMap;
 
 use crate::call::ToolName;
 use crate::similar;
 
-/// What is put before names, followed by `.` or `:`. `functions` is the namespace of OpenAI's harmony format (and so
-/// of Kimi's ids), `default_api` the module in Gemini's code-like calls, `tools` what other models make of either.
+/// Prefixes of names, followed by `.` or `:`. `functions` is the namespace of OpenAI's harmony format (and so of
+/// Kimi's ids). `default_api` is the module in Gemini's code-like calls. Other models write `tools` in place of
+/// either.
 const PREFIXES: [&str; 3] = ["functions", "tools", "default_api"];
 
-/// Longer texts are no spelling of any name.
+/// The maximum length of a text that can be a spelling of a name.
 const LONGEST: usize = 2 * ToolName::MAX_LEN;
 
-/// The normal form of a name as it is: small letters, and `_` for `-`, `.` and a space.
+/// The normal form of a complete name: lower case, and `_` for `-`, `.` and a space.
 pub fn normal(name: &str) -> String {
     let plain = |c: char| if matches!(c, '-' | '.' | ' ') { '_' } else { c.to_ascii_lowercase() };
     name.trim().chars().map(plain).collect()
 }
 
-/// The name behind one of the prefixes, if there is one.
+/// The name after one of the prefixes, if there is one.
 pub fn unprefixed(name: &str) -> Option<&str> {
     let (prefix, rest) = name.trim().split_once(['.', ':'])?;
     PREFIXES.iter().any(|known| known.eq_ignore_ascii_case(prefix)).then_some(rest)
 }
 
-/// The normal forms that a text may be meant as: as it is, then without its prefix.
+/// The normal forms of a text: of the whole text, then of the text without its prefix.
 fn forms(asked: &str) -> impl Iterator<Item = String> {
     let asked = Some(asked).filter(|asked| asked.len() <= LONGEST);
     asked.into_iter().flat_map(|asked| std::iter::once(asked).chain(unprefixed(asked))).map(normal)
 }
 
-/// Whether asking for `other` may find what is called `name`.
+/// Whether a search for `other` may find the name `name`.
 #[cfg(test)]
 fn is_spelling_of(other: &str, name: &str) -> bool {
     let name = normal(name);
@@ -45,7 +46,7 @@ fn is_spelling_of(other: &str, name: &str) -> bool {
 #[derive(Clone, Default)]
 pub struct Spellings(BTreeMap<String, Vec<ToolName>>);
 
-/// Of tools, each with its aliases.
+/// Collects the spellings of tools, each with its aliases.
 impl<'a> FromIterator<(&'a ToolName, &'a [ToolName])> for Spellings {
     fn from_iter<I: IntoIterator<Item = (&'a ToolName, &'a [ToolName])>>(tools: I) -> Self {
         let mut spellings = Self::default();
@@ -67,7 +68,7 @@ impl Spellings {
         }
     }
 
-    /// Takes all spellings of a tool out.
+    /// Removes all spellings of a tool.
     pub fn remove(&mut self, real: &str) {
         self.0.retain(|_, tools| {
             tools.retain(|tool| tool.as_str() != real);
@@ -75,8 +76,8 @@ impl Spellings {
         });
     }
 
-    /// The tools of which the text is a spelling, as far as `usable` lets them take part. As it is goes before without
-    /// its prefix.
+    /// The tools of which the text is a spelling. `usable` selects the tools that are considered. The whole text
+    /// takes precedence over the text without its prefix.
     pub fn of(&self, asked: &str, usable: impl Fn(&ToolName) -> bool) -> Vec<&ToolName> {
         let found = |form: String| {
             let tools = self.0.get(&form)?.iter().filter(|tool| usable(tool)).collect::<Vec<_>>();
@@ -85,7 +86,7 @@ impl Spellings {
         forms(asked).find_map(found).unwrap_or_default()
     }
 
-    /// The tools that have a name enough like the text, the most alike first, each with its ratio.
+    /// The tools with a name similar enough to the text, the most similar first, each with its ratio.
     pub fn like(&self, asked: &str, usable: impl Fn(&ToolName) -> bool) -> Vec<(f32, &ToolName)> {
         let asked: Vec<String> = forms(asked).collect();
         let mut best: BTreeMap<&ToolName, f32> = BTreeMap::new();

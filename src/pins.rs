@@ -1,8 +1,8 @@
-//! What was approved of MCP servers: how each is reached, and what each of its tools is.
+//! The approved state of MCP servers: how each server is reached, and a hash of each of its tools.
 //!
-//! A server may say something else of a tool tomorrow than on the day somebody looked at it, and a model believes what
-//! a description says. So `toolcrib pin` keeps hashes of what there is in a file beside the manifest, and a tool that is
-//! not what was kept is stopped until somebody has approved it.
+//! A server may change a tool's description after a person has reviewed it, and a model trusts what a description says.
+//! So `toolcrib pin` stores hashes of the definitions in a file beside the manifest. A tool that differs from its pin
+//! is quarantined until it is approved again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,20 +15,20 @@ use sha2::{Digest, Sha256};
 use crate::call::canonical::canonical;
 use crate::tools::{Offer, Prints};
 
-/// The shape of the file that is written and read here.
+/// Version of the file format.
 pub const VERSION: u64 = 1;
-/// What is written of a server that says how it is reached.
+/// The manifest keys that define how a server is reached.
 pub const REACH: [&str; 3] = ["command", "environment", "url"];
-/// Of the hash of a part so many digits are kept: it names what has changed and decides nothing.
+/// Hex digits that are kept of the hash of a part. They only name the part that changed; the full hash decides.
 const SHORT: usize = 16;
 
-/// The file: servers by name.
+/// The contents of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pins {
-    /// [`VERSION`].
+    /// The version of the format: [`VERSION`].
     pub version: u64,
-    /// By their names in the manifest.
+    /// The pins of each server, by its name in the manifest.
     pub servers: BTreeMap<String, ServerPins>,
 }
 
@@ -36,11 +36,12 @@ pub struct Pins {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerPins {
-    /// Over its command line and environment, or its URL, as the manifest writes them: values of references do not count.
+    /// Hash over its command line and environment, or its URL, as written in the manifest. The values of references do
+    /// not count.
     pub reach: Hash,
-    /// By the server's own names.
+    /// The pins of its tools, by the server's own names.
     pub tools: BTreeMap<String, ToolPin>,
-    /// There is a file, and nothing of the server in it: nobody has approved anything of it.
+    /// The file does not have this server, so none of its tools is approved.
     #[serde(skip)]
     pub is_missing: bool,
 }
@@ -49,14 +50,14 @@ pub struct ServerPins {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolPin {
-    /// Over the canonical JSON of `{name, title, description, inputSchema, outputSchema, annotations}`, without what the
-    /// tool does not have.
+    /// Hash over the canonical JSON of `{name, title, description, inputSchema, outputSchema, annotations}`. Members
+    /// that the tool does not have are left out.
     pub sha256: Hash,
-    /// The beginnings of the hashes of these, to say what has changed.
+    /// The first digits of the hash of each member, to report what has changed.
     pub parts: BTreeMap<String, String>,
 }
 
-/// A SHA-256, in hex.
+/// A SHA-256 as 64 hex digits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Hash(String);
@@ -80,16 +81,16 @@ impl TryFrom<String> for Hash {
     }
 }
 
-/// Why a tool is stopped.
+/// Why a tool is quarantined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mismatch {
-    /// Its server is reached in another way.
+    /// The manifest reaches its server in another way.
     Reach,
     /// Its server is not in the file.
     Unpinned,
-    /// It was not there.
+    /// Its server did not list it when it was pinned.
     New,
-    /// These of it are others.
+    /// These parts of its definition have changed.
     Changed(Vec<String>),
 }
 
@@ -104,34 +105,34 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Where the pins of a manifest are: beside it, `toolcrib.lock` for `toolcrib.yaml`.
+/// Path of the pins of a manifest: beside it, `toolcrib.lock` for `toolcrib.yaml`.
 pub fn file_of(manifest: &Path) -> PathBuf {
     if manifest.extension().is_some_and(|extension| extension == "lock") {
-        // It cannot be both.
+        // The manifest itself has this extension, so its pins need another name.
         return manifest.with_extension("lock.lock");
     }
     manifest.with_extension("lock")
 }
 
 impl ServerPins {
-    /// What there is now. `written` is how the manifest says that the server is reached.
+    /// The pins of the current state. `written` is the server's entry in the manifest.
     pub fn of(written: &Value, offers: &[Offer]) -> Self {
         let pin = |offer: &Offer| Some((offer.name.clone(), ToolPin::of(&offer.said.as_ref()?.prints)));
         let tools = offers.iter().filter_map(pin).collect();
         Self { reach: reach_of(written), tools, is_missing: false }
     }
 
-    /// Of a server that the file does not have.
+    /// The pins of a server that is not in the file.
     pub fn missing(written: &Value) -> Self {
         Self { is_missing: true, ..Self::of(written, &[]) }
     }
 
-    /// Whether the server is still reached in that way.
+    /// Whether the server is reached as it was approved.
     pub fn has_reach(&self, written: &Value) -> bool {
         self.reach == reach_of(written)
     }
 
-    /// Why this tool is not the one that was approved.
+    /// Why this tool is not the one that was approved; `None` if it is.
     pub fn mismatch(&self, written: &Value, offer: &Offer) -> Option<Mismatch> {
         if self.is_missing {
             return Some(Mismatch::Unpinned);
@@ -147,22 +148,22 @@ impl ServerPins {
     }
 }
 
-/// A hash of what is written of `command` and `environment`, or of `url`. A variable may decide what runs as well as the
-/// command: along PATH the program is looked for, and interpreters and package managers have theirs.
+/// A hash of `command` and `environment`, or of `url`, as written. Variables count because they can decide what runs:
+/// the program is searched in PATH, and interpreters and package managers read variables of their own.
 fn reach_of(written: &Value) -> Hash {
     let part = |name: &&str| Some(((*name).to_owned(), written.get(*name)?.clone()));
     Hash::of(&REACH.iter().filter_map(part).collect())
 }
 
 impl ToolPin {
-    /// What a tool with these hashes is.
+    /// The pin of a tool with these hashes.
     pub fn of(prints: &Prints) -> Self {
         let short = |hash: &[u8; 32]| hex::encode(hash)[..SHORT].to_owned();
         let parts = prints.parts.iter().map(|(part, hash)| ((*part).to_owned(), short(hash))).collect();
         Self { sha256: Hash(hex::encode(prints.whole)), parts }
     }
 
-    /// Which parts are others in `now`.
+    /// The names of the parts that differ in `now`.
     pub fn changed(&self, now: &Self) -> Vec<String> {
         let names: BTreeSet<&String> = self.parts.keys().chain(now.parts.keys()).collect();
         let differs = |name: &&String| self.parts.get(*name) != now.parts.get(*name);

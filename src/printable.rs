@@ -1,8 +1,8 @@
-//! What tools say, as text: without escape sequences and control characters, which mean something to a terminal only,
-//! hide what is said from a reader, and break the ledger's and the log's lines for people.
+//! Removes escape sequences and control characters from the output of tools. They have a meaning only for a terminal,
+//! may hide text from a reader, and break lines of the ledger and the log.
 //!
-//! Structured content is left as it is: it is data, its strings may hold anything, and its JSON text shows control
-//! characters escaped.
+//! Structured content stays unchanged: it is data, its strings may contain anything, and its JSON text escapes
+//! control characters.
 
 use std::borrow::Cow;
 
@@ -10,8 +10,8 @@ use anstream::adapter::strip_str;
 
 use crate::call::{Content, ToolError, ToolResult};
 
-/// The text without ANSI escape sequences and without C0 and C1 control characters. Lines end with `\n`, whether they
-/// ended with `\r\n` or `\r`; tabs stay. A sequence that is never finished ends with its line.
+/// The text without ANSI escape sequences and without C0 and C1 control characters. Line ends `\r\n` and `\r` become
+/// `\n`; tabs stay. An unfinished sequence ends with its line.
 pub fn text(text: &str) -> Cow<'_, str> {
     let is_clean = match text.is_ascii() {
         true => text.bytes().all(|byte| !is_control(byte.into())),
@@ -35,8 +35,8 @@ fn is_control(character: char) -> bool {
     character.is_control() && !matches!(character, '\n' | '\t')
 }
 
-/// The text with everything that a reader would not see, or that a terminal would obey, written out (`\u{1b}`); lines stay
-/// lines. For somebody who is to judge it.
+/// The text with escapes (`\u{1b}`) for every character that a reader cannot see or that a terminal obeys. Line ends
+/// stay. Use it for text that a person has to judge.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -49,29 +49,30 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// Unicode's zero-width characters, marks of direction, line separators, variation selectors and tags.
+/// Whether the character is invisible: Unicode's zero-width characters, direction marks, line separators, variation
+/// selectors and tags.
 pub(crate) fn is_invisible(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether a reader sees nothing of the text: it is empty, or all of it is white space, control characters and characters without
-/// a shape.
+/// Whether the text shows nothing: it is empty, or contains only white space, control characters and invisible
+/// characters.
 pub fn is_blank(text: &str) -> bool {
-    // The fillers and the empty Braille pattern count as letters and signs, and show nothing.
+    // Unicode counts the fillers and the empty Braille pattern as letters and symbols, but they show nothing.
     let filler = |c| matches!(c, '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}');
     text.chars().all(|c| c.is_whitespace() || c.is_control() || is_invisible(c) || filler(c))
 }
 
-/// Cleans a text in its place.
+/// Cleans a text in place.
 pub fn string(words: &mut String) {
     if let Cow::Owned(clean) = text(words) {
         *words = clean;
     }
 }
 
-/// Cleans the texts of a result; says what a reader cannot see in them, one sentence each.
+/// Cleans the texts of a result. Returns a warning, one sentence each, for kinds of text that a reader cannot see.
 pub fn result(result: &mut ToolResult) -> Vec<&'static str> {
     let said = result.content.iter_mut().filter_map(|block| match block {
         Content::Text { text } => Some(text),
@@ -81,7 +82,7 @@ pub fn result(result: &mut ToolResult) -> Vec<&'static str> {
     texts(said.chain(&mut result.hint))
 }
 
-/// Cleans the words of a tool that said no or failed; says what a reader cannot see in them.
+/// Cleans the messages of an error result or a failure. Returns warnings as [`result`].
 pub fn error(error: &mut ToolError) -> Vec<&'static str> {
     match error {
         ToolError::Said(words) | ToolError::Unavailable { message: words, .. } | ToolError::BadOutput(words) => {
@@ -93,7 +94,7 @@ pub fn error(error: &mut ToolError) -> Vec<&'static str> {
     }
 }
 
-/// Cleans texts in their places; says what a reader cannot see in them, one sentence each.
+/// Cleans texts in place. Returns a warning, one sentence each, for kinds of text that a reader cannot see.
 pub fn texts<'w>(words: impl IntoIterator<Item = &'w mut String>) -> Vec<&'static str> {
     let (mut turns, mut tags) = (false, false);
     for words in words {
@@ -128,7 +129,7 @@ mod tests {
             ("a\0b\u{8}c\u{7}d\u{c}e\u{7f}f", "abcdef"),
             ("\u{85}caf\u{e9} \u{9b}31m\u{a0}\u{2028}", "caf\u{e9} 31m\u{a0}\u{2028}"),
             ("Æ\u{1b}[1mØ\u{1b}[0mÅ 🎉", "ÆØÅ 🎉"),
-            // Never finished: what stands in the next lines is not swallowed.
+            // Unfinished sequences do not remove the following lines.
             ("\u{1b}]0;no end\nnext \u{1b}Pq\nlast\u{1b}", "\nnext \nlast"),
         ] {
             assert_eq!(text(said), clean, "{said:?}");

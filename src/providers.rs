@@ -1,10 +1,10 @@
-//! What the APIs of model providers refuse in a tool's definition. One refused tool has the provider refuse the whole
-//! request, the other tools with it.
+//! What the APIs of model providers refuse in a tool's definition. A provider refuses the whole request, with all
+//! tools, because of one invalid tool.
 //!
-//! Providers change this without notice and document only part of it; each row says where it comes from. Formats shape
-//! definitions by this table, and `check` warns of what they cannot put right.
+//! Providers change these rules without notice and document only a part of them. Each row names its source. Formats
+//! adapt definitions by this table, and `check` warns about problems that formats cannot solve.
 
-/// An API that tools are declared to.
+/// An API to which tools are declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
     /// Chat Completions and Responses.
@@ -17,20 +17,20 @@ pub enum Provider {
     Bedrock,
 }
 
-/// A way to declare tools that takes less of JSON Schema than its provider does otherwise.
+/// A way to declare tools that accepts less of JSON Schema than the provider accepts otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subset {
     /// OpenAI's functions with `strict: true`.
     OpenAiStrict,
-    /// Gemini's `parameters`, an OpenAPI 3.0 schema; its newer `parametersJsonSchema` takes JSON Schema.
+    /// Gemini's `parameters`, an OpenAPI 3.0 schema. Its newer `parametersJsonSchema` accepts JSON Schema.
     GeminiParameters,
 }
 
 impl Provider {
-    /// All of them.
+    /// All providers.
     pub const ALL: [Self; 4] = [Self::OpenAi, Self::Anthropic, Self::Gemini, Self::Bedrock];
 
-    /// The name people know.
+    /// The name that people know.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::OpenAi => "OpenAI",
@@ -42,10 +42,10 @@ impl Provider {
 
     /// Whether a tool may have this name.
     ///
-    /// OpenAI, API reference: `^[a-zA-Z0-9_-]{1,64}$`. Anthropic, its own error text: `^[a-zA-Z0-9_-]{1,128}$` (64
-    /// until 2025). Bedrock, ToolSpecification: `[a-zA-Z0-9_-]+`, 1 to 64. Gemini, its own error text: begins with a
-    /// letter or underscore; letters, digits, `_`, `.`, `:`, `-`; at most 64 (the API reference of 2026 says 128). (MCP
-    /// 2025-11-25 has 1 to 128 of letters, digits, `_`, `-`, `.`: what a name of ours is anyway.)
+    /// OpenAI, API reference: `^[a-zA-Z0-9_-]{1,64}$`. Anthropic, error text: `^[a-zA-Z0-9_-]{1,128}$` (64 until
+    /// 2025). Bedrock, ToolSpecification: `[a-zA-Z0-9_-]+`, 1 to 64. Gemini, error text: begins with a letter or
+    /// underscore; letters, digits, `_`, `.`, `:`, `-`; at most 64 (the API reference of 2026 says 128). (MCP
+    /// 2025-11-25 allows 1 to 128 of letters, digits, `_`, `-`, `.`, which every name in Toolcrib satisfies.)
     pub fn takes_name(self, name: &str) -> bool {
         let plain =
             |also: &[u8]| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b) || also.contains(&b));
@@ -60,8 +60,8 @@ impl Provider {
 
     /// Whether a parameter may have this name.
     ///
-    /// Anthropic, its own error text: `^[a-zA-Z0-9_.-]{1,64}$`, looked at in the root's `properties` only. Bedrock
-    /// hands the schema to the model's maker, so it holds there for Anthropic's models.
+    /// Anthropic, error text: `^[a-zA-Z0-9_.-]{1,64}$`, checked only in the root's `properties`. Bedrock passes the
+    /// schema to the maker of the model, so there the rule applies to Anthropic's models.
     pub fn takes_parameter(self, name: &str) -> bool {
         match self {
             Self::OpenAi | Self::Gemini => true,
@@ -72,7 +72,7 @@ impl Provider {
         }
     }
 
-    /// Keywords that may not stand at the root of a tool's schema.
+    /// Keywords that are not allowed at the root of a tool's schema.
     ///
     /// From the error texts: OpenAI "schema must have type 'object' and not have
     /// 'oneOf'/'anyOf'/'allOf'/'enum'/'const'/'not' at the top level"; Anthropic (and its models on Bedrock)
@@ -85,14 +85,15 @@ impl Provider {
         }
     }
 
-    /// The longest description of a tool, in characters, where there is a bound. OpenAI documents 1,024 and refuses
-    /// more for some models and resellers ("string too long. Expected a string with maximum length 1024"), not all.
+    /// The longest description of a tool in characters, if there is a bound. OpenAI documents 1,024. It refuses more
+    /// for some models and resellers ("string too long. Expected a string with maximum length 1024"), not for all.
     pub fn longest_description(self) -> Option<usize> {
         (self == Self::OpenAi).then_some(1024)
     }
 }
 
-/// What Gemini's `Schema` has: any other key is answered "Unknown name …: Cannot find field" (API reference, Schema).
+/// The fields of Gemini's `Schema`. For any other key, the API returns "Unknown name …: Cannot find field" (API
+/// reference, Schema).
 const GEMINI_FIELDS: [&str; 22] = [
     "type",
     "format",
@@ -118,7 +119,7 @@ const GEMINI_FIELDS: [&str; 22] = [
     "maximum",
 ];
 
-/// Not in what OpenAI's guide to structured outputs lists as supported.
+/// Keywords that OpenAI's guide to structured outputs does not list as supported.
 const OPENAI_STRICT_REFUSES: [&str; 19] = [
     "allOf",
     "oneOf",
@@ -142,10 +143,10 @@ const OPENAI_STRICT_REFUSES: [&str; 19] = [
 ];
 
 impl Subset {
-    /// All of them.
+    /// All subsets.
     pub const ALL: [Self; 2] = [Self::OpenAiStrict, Self::GeminiParameters];
 
-    /// In words, to stand after "by".
+    /// The name of the subset, for use after "by".
     pub fn as_str(self) -> &'static str {
         match self {
             Self::OpenAiStrict => "OpenAI with `strict: true`",
@@ -153,12 +154,12 @@ impl Subset {
         }
     }
 
-    /// Whether `type` may be a list. Gemini's own error text: "Proto field is not repeating, cannot start list".
+    /// Whether `type` may be a list. Gemini, error text: "Proto field is not repeating, cannot start list".
     pub fn takes_type_lists(self) -> bool {
         self != Self::GeminiParameters
     }
 
-    /// Whether a schema with this keyword is refused, wherever it stands.
+    /// Whether a schema with this keyword is refused, at any position.
     pub fn refuses(self, keyword: &str) -> bool {
         match self {
             Self::OpenAiStrict => OPENAI_STRICT_REFUSES.contains(&keyword),

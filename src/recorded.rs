@@ -1,4 +1,4 @@
-//! Calls on record, running or ended, and what they answered: for routes, and for tools that read on in a caller's own results.
+//! Finds calls, running or ended, and their results: for routes, and for tools that read a caller's own results.
 
 use std::sync::Weak;
 
@@ -11,11 +11,11 @@ use crate::denials::Denials;
 use crate::ledger::{End, Error, Found, State};
 use crate::stack::Shared;
 
-/// A call on record, with what was said by the one it was answered from. `None`: no call has this id.
+/// A call by id, with the result of the call that answered it. `None`: no call has this id.
 pub(crate) async fn find(shared: &Shared, id: InvocationId) -> Result<Option<Found>, Error> {
     let running = shared.running.get(id);
     if running.is_some() {
-        // Its failed tries are written behind; whoever asks after an answer should see them.
+        // Failed attempts are written behind. After this flush, a client that asks for its call sees them.
         let _ = shared.ledger.flush().await;
     }
     let found = shared.ledger.get(id).await?;
@@ -29,7 +29,7 @@ pub(crate) async fn find(shared: &Shared, id: InvocationId) -> Result<Option<Fou
         (None, None) => return Ok(None),
     };
     found.origin_result = match (found.origin_result.take(), found.row.origin) {
-        // Under way while the row was read: still there, or committed by now.
+        // The origin call ran when this row was read. It is still in the table, or its row is committed by now.
         (None, Some(origin)) => match shared.running.get(origin) {
             Some(row) => row.result.clone(),
             None => shared.ledger.get(origin).await?.and_then(|found| found.row.result),
@@ -39,7 +39,8 @@ pub(crate) async fn find(shared: &Shared, id: InvocationId) -> Result<Option<Fou
     Ok(Some(found))
 }
 
-/// Reads what a caller's own calls answered. The catalog is weak, since tools hold this and the catalog holds tools.
+/// Reads the results of a caller's own calls. The catalog is weak: tools hold this value and the catalog holds tools,
+/// so a strong reference would be a cycle.
 pub(crate) struct Recorded {
     pub(crate) shared: Shared,
     pub(crate) catalog: Weak<ArcSwap<Catalog>>,
@@ -50,7 +51,8 @@ impl OwnResults for Recorded {
     async fn read(&self, asking: &ToolContext, id: InvocationId) -> Result<OwnResult, NotRead> {
         let found = find(&self.shared, id).await.map_err(|_| NotRead::Unavailable)?.ok_or(NotRead::Unknown)?;
         let row = found.row;
-        // Somebody else's call is not there at all: ids must not be worth guessing. So it is for admins, since this is a tool.
+        // Another caller's call is reported as unknown, so that guessing ids reveals nothing. This holds for admins
+        // too, because here a model asks, not the admin.
         if row.caller != asking.caller.name {
             return Err(NotRead::Unknown);
         }

@@ -1,4 +1,4 @@
-//! Which catalog is current, and how it changes. Readers never wait; a change puts a whole new catalog in its place.
+//! Holds the current catalog and replaces it. Readers never wait: a change swaps in a whole new catalog.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,89 +34,90 @@ use crate::tools::{BuildError, Tool};
 pub struct Registry {
     shared: Shared,
     services: Services,
-    /// The variables that tools which are added later may name.
+    /// The environment variables that tools of [`Registry::register`] may name.
     environment: Environment,
     current: Arc<ArcSwap<Catalog>>,
-    /// What the program added after the start; held while the current catalog is replaced.
+    /// What the program added after the start. The lock is held while the current catalog is replaced, so no change is
+    /// lost.
     added: Mutex<Added>,
-    /// So that ledger and memory say the same of switches and registered tools.
+    /// Makes changes of switches and registered tools one by one, so that ledger and memory agree on them.
     deciding: tokio::sync::Mutex<()>,
-    /// Told whenever what can be called may have changed.
+    /// Notified whenever the set of callable tools may have changed.
     changes: watch::Sender<()>,
 }
 
-/// See [`Registry::register`].
+/// What [`Registry::register`] has added.
 #[derive(Default)]
 struct Added {
     /// Tools that the program added after the start.
     tools: Vec<Tool>,
-    /// Who can be named in descriptions of tools that hand work on.
+    /// Agents and coworker tools, whose descriptions name each other.
     introductions: Introductions,
 }
 
-/// Tools that may be registered at run time. Each is built anew at every start and reload.
+/// Maximum number of registered tools. Each of them is rebuilt at every start and reload.
 pub const MOST_REGISTERED: usize = 1000;
 
-/// Why a change was not made; nothing has changed.
+/// Why a change was refused. Nothing has changed then.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// A tool cannot be built.
     #[error(transparent)]
     Tool(#[from] BuildError),
-    /// A name or alias is another tool's.
+    /// A name or alias belongs to another tool.
     #[error("`{name}` {whose}")]
     Taken {
-        /// The name.
+        /// The name or alias in conflict.
         name: String,
-        /// Whose it is, as the rest of the sentence.
+        /// The tool that holds the name, as the rest of the sentence.
         whose: String,
     },
-    /// [`MOST_REGISTERED`] others are registered.
+    /// [`MOST_REGISTERED`] other tools are registered.
     #[error(
         "`{0}` has no room: {MOST_REGISTERED} tools are registered, which is the most there may be; DELETE one first"
     )]
     TooMany(String),
-    /// There is no such tool.
+    /// There is no registered tool with this name.
     #[error("there is no registered tool `{0}`")]
     Unknown(String),
-    /// The ledger failed.
+    /// The ledger could not be read or written.
     #[error(transparent)]
     Ledger(#[from] Error),
 }
 
-/// A registered tool that is not served, and why.
+/// A registered tool that is not served, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Aside {
-    /// Its name.
+    /// The tool's name.
     pub name: String,
-    /// Why.
+    /// Why it is not served, as a sentence.
     pub why: String,
 }
 
-/// What is to be served.
+/// The state that [`Registry::replace`] brings about.
 pub struct World {
-    /// Who may call.
+    /// The callers with their grants and limits.
     pub callers: Arc<Callers>,
     /// How messages of models are treated.
     pub calls: CallSettings,
     /// Tools of program and manifest.
     pub tools: Vec<Tool>,
-    /// Tools of sources.
+    /// Tools of sources, one group for each source.
     pub groups: Vec<Group>,
-    /// Tools that came over HTTP.
+    /// Tools that were registered over HTTP.
     pub registered: Vec<Tool>,
 }
 
-/// What became of a new world besides its own tools.
+/// The result of [`Registry::replace`].
 pub struct Replaced {
-    /// Of each group.
+    /// Which tools of each group are served.
     pub seated: Vec<Seated>,
     /// Registered tools that are not served.
     pub aside: Vec<Aside>,
 }
 
 impl Registry {
-    /// An empty registry; `services` reach every native tool.
+    /// Makes an empty registry. Every native tool gets `services`.
     pub fn new(shared: Shared, callers: Arc<Callers>, mut services: Services) -> Self {
         let current = Arc::new(ArcSwap::from_pointee(Catalog::new(callers, CallSettings::default())));
         services.insert::<Arc<dyn StoredResults>>(Arc::new(Shelves(Arc::downgrade(&current))));
@@ -129,23 +130,24 @@ impl Registry {
         Self { shared, services, environment, current, added, deciding, changes }
     }
 
-    /// The same, for tools that [`Registry::register`] adds and that name these variables.
+    /// The same registry with these variables, for tools that [`Registry::register`] adds.
     #[must_use]
     pub fn in_environment(self, environment: Environment) -> Self {
         Self { environment, ..self }
     }
 
-    /// What all stacks share.
+    /// The parts that all stacks share.
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// The tools and callers as they are now: one world, whatever changes afterwards.
+    /// The current tools and callers. Later changes do not affect the returned catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.current.load_full()
     }
 
-    /// Hears of every change of the current catalog and every switch, though several at once may be heard of as one.
+    /// Receives a notification after each change of the current catalog or of a switch. Several changes may give one
+    /// notification.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
@@ -168,11 +170,11 @@ impl Registry {
         Ok(switches.into_iter().map(|Switch { tool, enabled }| (tool, enabled)).collect())
     }
 
-    /// Adds a tool of the program: compiles its schemas, builds its stack. If it is an agent, the tools that hand work to agents name
-    /// it in their descriptions from then on.
+    /// Adds a tool of the program: compiles its schemas and builds its stack. If the tool is an agent, the tools that
+    /// hand work to agents name it in their descriptions from now on.
     ///
     /// # Errors
-    /// [`BuildError`]: a name that is taken, a schema that cannot be used, a variable that is missing.
+    /// [`BuildError`]: the name is taken, a schema is invalid, or a variable is missing.
     pub fn register(&self, tool: Tool) -> Result<(), BuildError> {
         let tool = tool.with_variables(&self.environment)?;
         self.shared.redactor.learn(tool.secrets());
@@ -184,7 +186,7 @@ impl Registry {
         let entry = next.build(described, &self.bench(&current, &HashMap::new()))?;
         next.insert(entry)?;
         for tool in others {
-            // What an admin switched stays switched.
+            // The rebuilt tool keeps the switch that an admin has set.
             let switches = current.get(tool.name()).map(|entry| (tool.name().to_owned(), entry.is_enabled()));
             next.remove(tool.name());
             let entry = next.build(tool, &self.bench(&current, &switches.into_iter().collect()))?;
@@ -196,18 +198,22 @@ impl Registry {
         Ok(())
     }
 
-    /// Puts a new world in place of the current one, in one step: these callers and settings, these tools of program and manifest
-    /// (and what [`Registry::register`] added), of the `groups` and the `registered` ones all that are in nobody's way.
-    /// Admins' switches are applied before. Calls under way go on in their stacks.
+    /// Atomically replaces the catalog. Program and manifest tools (and those that [`Registry::register`] added) always
+    /// get their names. Source groups and registered tools are included only if their names do not conflict.
+    ///
+    /// Admins' switches are applied before the swap. Calls under way continue in their old stacks.
     ///
     /// # Errors
-    /// What is wrong with the new world, or with the ledger; then the current one stays.
+    /// What is invalid in the new state, or why the ledger failed. The current catalog then stays.
     pub async fn replace(self: &Arc<Self>, world: World) -> Result<Replaced, ChangeError> {
+        // This lock keeps switches and registered tools unchanged between the read of the ledger and the swap.
+        // Otherwise the new entries could bring back a state that an admin has just changed.
         let _one_at_a_time = self.deciding.lock().await;
         let switches = self.switches().await?;
         let registry = self.clone();
         let work = move || -> Result<Replaced, ChangeError> {
             let World { callers, calls, tools, groups, registered } = world;
+            // Held until the swap: otherwise a tool that `register` adds meanwhile would be missing in the new catalog.
             let mut added = registry.added();
             let before = registry.catalog();
             let bench = registry.bench(&before, &switches);
@@ -221,6 +227,8 @@ impl Registry {
                 let entry = next.build(tool, &bench)?;
                 next.insert(entry)?;
             }
+            // Names are given in order of precedence: first to the tools above, then to the groups, then to registered
+            // tools. `seat_last` gives quarantined tools only names that remain free.
             let mut seats = Seats::new(&groups, &registered, &before);
             let mut seated = seats.seat(groups, &mut next, &bench);
             let mut aside = Vec::new();
@@ -237,30 +245,31 @@ impl Registry {
             added.introductions = introductions;
             Ok(Replaced { seated, aside })
         };
-        // Compiling the schemas of many tools takes a while; calls go on meanwhile.
+        // Compiling the schemas of many tools takes a while. On this thread it does not delay calls.
         blocking::on_a_thread(work).await.ok_or(Error::Closed)?
     }
 
-    /// Lets go of every tool, so that what runs them ends with the last call that is under way.
+    /// Removes every tool. The processes and connections of the runners then end with the last call under way.
     pub fn clear(&self) {
         let _one_at_a_time = self.added();
         let current = self.catalog();
         self.serve(current.without_tools());
     }
 
-    /// Adds a registered tool, or replaces the one of that name. `kept` is what the ledger keeps of it. Says whether
-    /// the name is new.
+    /// Adds a registered tool, or replaces the one of the same name. `kept` is its row in the ledger. Returns the
+    /// entry, and whether the name is new.
     ///
     /// # Errors
-    /// When a name is taken, [`MOST_REGISTERED`] others are there, the tool cannot be built, or the ledger cannot write.
+    /// When a name is taken, [`MOST_REGISTERED`] other tools are registered, the tool cannot be built, or the ledger
+    /// cannot write.
     pub async fn put(&self, tool: Tool, kept: Registered) -> Result<(Arc<Entry>, bool), ChangeError> {
         let _one_at_a_time = self.deciding.lock().await;
         let switches = self.switches().await?;
         let before = self.catalog();
         let entry = before.build(tool, &self.bench(&before, &switches))?;
-        // Tried before it is kept, and again since the program may have added a tool meanwhile.
+        // Checked before the ledger stores the tool, and again below, because the program may add a tool meanwhile.
         with(&before, &entry)?;
-        // Those that are set aside count too: the ledger keeps them.
+        // Registered tools that are not served count too, because the ledger keeps them.
         let there = self.shared.ledger.registered().await?;
         if there.len() >= MOST_REGISTERED && !there.iter().any(|other| other.name == kept.name) {
             return Err(ChangeError::TooMany(kept.name));
@@ -273,15 +282,16 @@ impl Registry {
         Ok((entry, is_new))
     }
 
-    /// Forgets a registered tool, also one that is set aside; calls under way go on.
+    /// Removes a registered tool, whether it is served or not. Its calls under way continue.
     ///
     /// # Errors
-    /// When there is none of that name, it is not a registered one, or the ledger cannot write.
+    /// When there is no tool of this name, the tool is not a registered one, or the ledger cannot write.
     pub async fn delete(&self, name: &str) -> Result<(), ChangeError> {
         let _one_at_a_time = self.deciding.lock().await;
         let was_kept = self.shared.ledger.unregister(name).await?;
         match self.catalog().get(name) {
-            // It was set aside for this one, which stays.
+            // The registered tool was not served, because this tool of program or manifest has the name. This tool
+            // stays.
             Some(entry) if entry.origin != Origin::Registered && was_kept => return Ok(()),
             Some(entry) if entry.origin != Origin::Registered => {
                 return Err(ChangeError::Taken { name: name.to_owned(), whose: whose(name, entry) });
@@ -296,27 +306,27 @@ impl Registry {
         Ok(())
     }
 
-    /// The tool of that name or alias.
+    /// The tool with this name or alias.
     pub fn get(&self, name: &str) -> Option<Arc<Entry>> {
         self.current.load().get(name).cloned()
     }
 
-    /// Whether there is a tool of that name or alias.
+    /// Whether there is a tool with this name or alias.
     pub fn has(&self, name: &str) -> bool {
         self.current.load().get(name).is_some()
     }
 
-    /// How many tools there are.
+    /// Number of tools.
     pub fn len(&self) -> usize {
         self.current.load().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tools.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The schemas that this caller may use and that are on, ready to paste into a model API.
+    /// The definitions of all enabled tools that this caller may use, ready for a model API.
     pub fn schemas(&self, format: Format, caller: &Caller) -> Value {
         self.current.load().schemas(format, caller)
     }
@@ -324,14 +334,14 @@ impl Registry {
     /// Sends a call through the tool's stack.
     ///
     /// # Errors
-    /// [`CallError`]: refused or failed. A tool that says no is an answer.
+    /// [`CallError`]: the call was refused or failed. An error result of the tool (`is_error`) is an `Ok`.
     pub async fn invoke(&self, entry: &Entry, invocation: Invocation) -> Result<Answer, CallError> {
         entry.service.clone().oneshot(invocation).await
     }
 
-    /// Calls a tool by name, as the operator: for programs that embed the crate. `None` if there is no such tool. The arguments
-    /// are an object, or the JSON text of one as models write it. What is long is cut, and `meta.overflow` says so: an
-    /// [`Invocation`] with a `page` asks for other parts.
+    /// Calls a tool by name, with the operator's rights, for programs that embed the crate. `None` if there is no such
+    /// tool. The arguments are an object, or its JSON text as models write it. A long result is cut, and
+    /// `meta.overflow` tells how; an [`Invocation`] with a `page` gets other parts.
     pub async fn execute(&self, name: &str, arguments: impl Into<Value>) -> Option<Result<Answer, CallError>> {
         let entry = self.get(name)?;
         let (arguments, unreadable) = match read_arguments(arguments.into()) {
@@ -345,16 +355,17 @@ impl Registry {
         Some(self.invoke(&entry, invocation).await)
     }
 
-    /// Switches a tool on or off; kept over restarts.
+    /// Enables or disables a tool. The ledger stores the switch, so it survives restarts.
     ///
     /// # Errors
-    /// When the ledger cannot write; then nothing has changed.
+    /// When the ledger cannot write. Nothing has changed then.
     pub async fn switch(&self, entry: &Entry, enabled: bool) -> Result<(), Error> {
         let _one_at_a_time = self.deciding.lock().await;
         let name = &entry.definition.name;
         self.shared.ledger.switch(Switch { tool: name.to_string(), enabled }).await?;
         entry.enable(enabled);
-        // Its place may have been taken by another since it was found.
+        // The catalog may have been replaced since the caller found `entry`. Then the current entry needs the switch as
+        // well.
         if let Some(current) = self.get(name.as_str()).filter(|current| current.definition.name == *name) {
             current.enable(enabled);
         }
@@ -362,7 +373,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Where the limits stand that count this caller's calls of the tool.
+    /// The state of all limits that count this caller's calls of the tool.
     ///
     /// # Errors
     /// When the ledger cannot be read.
@@ -371,17 +382,17 @@ impl Registry {
         self.shared.ledger.used(&charges, self.shared.clock.now()).await
     }
 
-    /// Forgets what was counted against the tool's limits; of one caller only, if named, and then also what that caller's own
-    /// limits over all tools have counted.
+    /// Resets the counters of the tool's limits. With a caller, it resets only that caller's counters, including those
+    /// of the caller's own limits over all tools.
     ///
     /// # Errors
-    /// When the ledger cannot write; then nothing has changed.
+    /// When the ledger cannot write. Nothing has changed then.
     pub async fn reset_usage(&self, entry: &Entry, caller: Option<&str>) -> Result<(), Error> {
         self.shared.ledger.reset(entry.definition.name.as_str(), caller).await
     }
 
-    /// Ends a registry that belongs to no service: lets no call begin any more, waits for those under way, writes what is not
-    /// written yet and closes the ledger.
+    /// Closes a registry that belongs to no service: refuses new calls, waits for the calls under way, writes all
+    /// pending rows, and closes the ledger.
     pub async fn close(&self) {
         self.shared.running.close();
         self.shared.running.drained().await;
@@ -390,7 +401,7 @@ impl Registry {
     }
 }
 
-/// Arguments as a program has them: an object, or the text that a model wrote.
+/// Reads arguments that are an object or the text that a model wrote.
 fn read_arguments(arguments: Value) -> Result<JsonObject, Unreadable> {
     let unreadable = |what: String| {
         let correction =
@@ -398,7 +409,7 @@ fn read_arguments(arguments: Value) -> Result<JsonObject, Unreadable> {
         Unreadable { what, correction }
     };
     let value = match arguments {
-        // An empty text is how some models say "none".
+        // Some models write an empty text for "no arguments".
         Value::String(text) if text.trim().is_empty() => return Ok(JsonObject::new()),
         Value::String(text) => {
             parse_strict(text.as_bytes()).map_err(|error| unreadable(format!("they are no JSON: {error}")))?
@@ -411,8 +422,8 @@ fn read_arguments(arguments: Value) -> Result<JsonObject, Unreadable> {
     }
 }
 
-/// The catalog with a registered tool in it, in place of one of its name, unless another tool has one of its names or another
-/// spelling of one.
+/// The catalog with this registered tool, which replaces a registered tool of the same name. An error if another tool
+/// has one of its names or another spelling of one.
 fn with(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
     let own = &entry.definition.name;
     for name in entry.names() {
@@ -431,7 +442,7 @@ fn with(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
     Ok(next)
 }
 
-/// Who has a name, as the rest of a sentence.
+/// The tool that holds a name, as the rest of a sentence.
 fn whose(name: &str, holder: &Entry) -> String {
     let real = holder.definition.name.as_str();
     let what = match real == name {

@@ -1,4 +1,4 @@
-//! The calls under way: seen by `GET /invocations` at once, waited for when the service stops.
+//! The table of running calls. `GET /invocations` shows them at once, and a shutdown waits for them.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -19,14 +19,14 @@ use crate::ledger::{Row, State};
 pub struct Running {
     calls: Arc<Mutex<Calls>>,
     tasks: TaskTracker,
-    /// Memory for rows that wait behind their answers, in KiB.
+    /// Memory for rows that wait for their commit after their answers left, in KiB.
     behind: Arc<Semaphore>,
 }
 
-/// For cancelled calls to stop what they run and write their rows.
+/// Time for canceled calls to stop their tools and write their rows.
 const CANCEL_TIME: Duration = Duration::from_secs(3);
 
-/// Rows that wait for their commit behind their answers take at most this much memory, in KiB.
+/// Maximum memory of rows that wait for their commit after their answers left, in KiB.
 const BEHIND_KIB: usize = 32 << 10;
 
 impl Default for Running {
@@ -45,17 +45,18 @@ struct Calls {
 
 struct Call {
     stage: Stage,
-    /// Tripped when it leaves this table; there once somebody waits for that.
+    /// Canceled when the call leaves this table. It exists once a task waits for that.
     gone: Option<CancellationToken>,
 }
 
 #[derive(Clone)]
 #[expect(clippy::large_enum_variant, reason = "most are running; a box would cost each call an allocation")]
 enum Stage {
-    /// It runs.
+    /// The tool runs, or the call waits for it.
     Running(Invocation, Effect),
-    /// It has ended, and its row is not committed yet: who has an answer finds it in the ledger's lists. Its arguments
-    /// are not kept here: what waits is bounded by the size of the rows.
+    /// The call has ended, and its row is not committed yet. Until then, this row stands in for the ledger's, so a
+    /// caller with an answer always finds its call. It keeps no second copy of the arguments: memory is bounded by the
+    /// size of the rows.
     Ended(Arc<Row>),
 }
 
@@ -79,23 +80,24 @@ impl Running {
     /// Enters a call; `None` once the service is stopping.
     pub fn begin(&self, invocation: &Invocation, effect: Effect) -> Option<Entered> {
         let mut calls = self.lock();
-        // A call that a tool makes is part of one that was let in.
+        // A nested call is part of a call that was admitted before the stop.
         if calls.closed && invocation.lineage.parent.is_none() {
             return None;
         }
         let stage = Stage::Running(invocation.clone(), effect);
         calls.by_id.insert(invocation.id, Call { stage, gone: None });
-        // Counted from here on: whoever waits for the calls to end waits for this one too.
+        // The token is taken under the lock that `close` takes, too. So a call either sees `closed`, or `drained` waits
+        // for it.
         Some(Entered { id: invocation.id, running: self.clone(), _task: self.tasks.token() })
     }
 
-    /// A place for a row that is written behind its answer; `None` while too much waits already.
+    /// Reserves memory for a row that is written after its answer; `None` if too many rows wait already.
     pub fn place_behind(&self, row: &Row) -> Option<OwnedSemaphorePermit> {
         let kib = u32::try_from(row.weight().div_ceil(1024)).unwrap_or(u32::MAX);
         self.behind.clone().try_acquire_many_owned(kib).ok()
     }
 
-    /// Running calls as rows, and those that have ended and are not committed yet.
+    /// All running calls as rows, and the calls that have ended and are not committed yet.
     pub fn list(&self) -> Vec<Arc<Row>> {
         let stages: Vec<Stage> = self.lock().by_id.values().map(|call| call.stage.clone()).collect();
         stages.iter().map(Stage::row).collect()
@@ -107,8 +109,8 @@ impl Running {
         found.map(|stage| stage.row())
     }
 
-    /// Cancels a call that has not ended, whatever happens to it when its caller leaves. What is returned is tripped
-    /// when the call's row is committed. `None`: there is no such call any more.
+    /// Cancels a call that has not ended, whatever its `on_disconnect` says. The returned token is canceled when the
+    /// call's row is committed. `None` if there is no such call any more.
     pub fn cancel(&self, id: InvocationId) -> Option<CancellationToken> {
         let mut calls = self.lock();
         let call = calls.by_id.get_mut(&id)?;
@@ -119,45 +121,45 @@ impl Running {
         Some(gone)
     }
 
-    /// How many run now.
+    /// Number of calls in the table.
     pub fn len(&self) -> usize {
         self.lock().by_id.len()
     }
 
-    /// Whether none runs.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The service is about to stop; until [`Running::close`] it takes calls all the same.
+    /// Marks that the service will stop soon. It still admits calls until [`Running::close`].
     pub fn leave(&self) {
         self.lock().leaving = true;
     }
 
-    /// Whether the service is about to stop, or takes no more calls.
+    /// Whether the service will stop soon, or refuses new calls already.
     pub fn is_leaving(&self) -> bool {
         let calls = self.lock();
         calls.leaving || calls.closed
     }
 
-    /// Takes no more calls.
+    /// Refuses new calls from now on.
     pub fn close(&self) {
         self.lock().closed = true;
         self.tasks.close();
     }
 
-    /// Whether it takes no more calls.
+    /// Whether new calls are refused.
     pub fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// After [`Running::close`]: waits until every call's row is handed to the ledger.
+    /// After [`Running::close`]: waits until the ledger has every call's row.
     pub async fn drained(&self) {
         self.tasks.wait().await;
     }
 
-    /// Lets the running calls end, and ends them when their time is over: calls still begin for `linger`, and go on for
-    /// `drain` after that, or until `hurry` ends.
+    /// Ends the running calls at a shutdown. New calls are admitted during `linger`. Then the running calls have
+    /// `drain` to end, or until `hurry` completes. After that they are canceled.
     pub async fn end(&self, linger: Duration, drain: Duration, hurry: impl Future<Output = ()>) {
         let wait = async {
             if !linger.is_zero() {
@@ -203,7 +205,7 @@ fn row(invocation: &Invocation, effect: Effect) -> Row {
     row
 }
 
-/// A call's place in the table; given up when dropped.
+/// A call's entry in the table. Dropping it removes the entry.
 pub struct Entered {
     id: InvocationId,
     running: Running,
@@ -211,13 +213,13 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// The call has ended with this row.
+    /// Replaces the running call by its row.
     pub fn ended(&self, row: Arc<Row>) {
         let mut calls = self.running.lock();
         let call = calls.by_id.get_mut(&self.id);
         let before = call.map(|call| std::mem::replace(&mut call.stage, Stage::Ended(row)));
         drop(calls);
-        // Long arguments take a while to drop: not under the lock.
+        // Dropping long arguments takes a while, so it happens without the lock.
         drop(before);
     }
 }

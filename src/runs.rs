@@ -1,8 +1,8 @@
-//! What is remembered of a run: enough to tell a model that it goes in circles.
+//! Remembers recent events of each run: enough to tell a model that it repeats itself.
 //!
-//! In memory only, of the runs that something happened in of late. Forgetting costs a reminder or lets a call through;
-//! it never refuses one. Ids of runs are the callers' own, so a caller that makes up many pushes others' out: this
-//! guards against loops, not against callers.
+//! The history is in memory only, and covers recent runs only. A forgotten run costs a reminder or lets a repeated call
+//! pass; it never refuses a call. Callers choose the ids of runs, so a caller that invents many ids evicts the runs of
+//! others. This module guards against loops, not against malicious callers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,15 +13,15 @@ use moka::sync::Cache;
 use crate::call::json::digest;
 use crate::call::{Clock, InvocationId};
 
-/// So many runs are remembered, about 300 bytes each; then the one that was quiet for longest is forgotten.
+/// Maximum number of runs, about 300 bytes each. Beyond it, the run that was idle for the longest time is forgotten.
 const MOST: u64 = 100_000;
-/// A run in which nothing happens for so long is forgotten.
+/// A run without events for this long is forgotten.
 const IDLE: SignedDuration = SignedDuration::from_hours(1);
 
-/// Which call, apart from when: a digest of the tool and of all that its answer depends on.
+/// Identifies equal calls: a digest of the tool and of everything on which its answer depends.
 pub type CallDigest = [u8; 32];
 
-/// All runs. Clones share them.
+/// The history of all runs. Clones share it.
 #[derive(Clone)]
 pub struct Runs {
     memory: Cache<[u8; 32], Arc<Mutex<Run>>>,
@@ -30,7 +30,7 @@ pub struct Runs {
 
 #[derive(Default)]
 struct Run {
-    /// When something last happened in it.
+    /// Time of the last event in the run.
     seen_at: Timestamp,
     last: Option<(CallDigest, InvocationId)>,
     misread: u32,
@@ -38,13 +38,13 @@ struct Run {
 }
 
 impl Runs {
-    /// No run yet; idle ones are forgotten by this clock.
+    /// Makes an empty history. `clock` decides which runs are idle.
     pub fn new(clock: Clock) -> Self {
         Self::with_room(MOST, clock)
     }
 
     fn with_room(most: u64, clock: Clock) -> Self {
-        // The newest are needed; what decides by how often something was asked for would not let them in.
+        // The newest runs matter. A policy by frequency of use, moka's default, would not admit them.
         let memory = Cache::builder()
             .eviction_policy(EvictionPolicy::lru())
             .max_capacity(most)
@@ -52,8 +52,8 @@ impl Runs {
         Self { memory: memory.build(), clock }
     }
 
-    /// A message of this caller could not be read. Says how many that makes in a row in this run, this one included.
-    /// Without a run it is always the first: conversations must not be counted together.
+    /// Counts a malformed message of this caller. Returns the number of malformed messages in a row in this run,
+    /// including this one. Without a run it is always 1, because different conversations must not be counted together.
     pub fn misread(&self, caller: &str, run_id: Option<&str>) -> u32 {
         run_id.map_or(1, |_| {
             self.change(caller, run_id, |run| {
@@ -63,15 +63,15 @@ impl Runs {
         })
     }
 
-    /// A message of this caller could be read: the next that cannot is the first again.
+    /// Notes a valid message of this caller, so the count of malformed messages starts again.
     pub fn understood(&self, caller: &str, run_id: Option<&str>) {
         if let Some(run) = run_id.and_then(|_| self.memory.get(&key(caller, run_id))) {
             lock(&run).misread = 0;
         }
     }
 
-    /// This caller used a tool in a text dialect. Says how often in this run, this time included; without a run, in the
-    /// caller's unnamed one.
+    /// Counts a use of a tool in a text dialect. Returns the number of uses in this run, including this one. Without a
+    /// run, it counts in the caller's unnamed run.
     pub fn used(&self, caller: &str, run_id: Option<&str>) -> u32 {
         self.change(caller, run_id, |run| {
             run.used = run.used.saturating_add(1);
@@ -79,14 +79,14 @@ impl Runs {
         })
     }
 
-    /// The invocation, if this call is the one that was answered last in the run.
+    /// The invocation that this call repeats, if the call was the last one answered in the run.
     pub fn last_was(&self, caller: &str, run_id: &str, call: &CallDigest) -> Option<InvocationId> {
         let run = self.memory.get(&key(caller, Some(run_id)))?;
         let run = lock(&run);
         run.last.filter(|(last, _)| last == call && !run.is_idle(self.clock.now())).map(|(_, invocation)| invocation)
     }
 
-    /// This call was answered: it is the last one now.
+    /// Notes that this call was answered. It is now the last call of the run.
     pub fn answered(&self, caller: &str, run_id: &str, call: CallDigest, invocation: InvocationId) {
         self.change(caller, Some(run_id), |run| run.last = Some((call, invocation)));
     }
@@ -95,7 +95,7 @@ impl Runs {
         let now = self.clock.now();
         let run = self.memory.get_with(key(caller, run_id), Arc::default);
         let mut run = lock(&run);
-        // What moka has not swept away yet; it has a clock of its own, and keeps to that when it does.
+        // moka removes idle runs late, and by its own clock. So the run is checked against our clock here.
         if run.is_idle(now) {
             *run = Run::default();
         }
@@ -110,12 +110,12 @@ impl Run {
     }
 }
 
-/// Held for moments only, never over an await.
+/// Locked only briefly, never across an await.
 fn lock(run: &Mutex<Run>) -> std::sync::MutexGuard<'_, Run> {
     run.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The unnamed run is none that has a name.
+/// The key of a caller's run. The unnamed run differs from every named run, even from an empty name.
 fn key(caller: &str, run_id: Option<&str>) -> [u8; 32] {
     digest(std::iter::once(caller).chain(run_id).map(str::as_bytes))
 }
@@ -180,7 +180,7 @@ mod tests {
         pass(IDLE + SignedDuration::from_millis(1));
         assert_eq!(runs.last_was("ann", "r", &[1; 32]), None);
         assert_eq!((runs.misread("ann", Some("r")), runs.used("ann", Some("r"))), (1, 1));
-        // A clock that goes back makes nothing older.
+        // A clock that goes back makes no run older.
         pass(-IDLE - IDLE);
         assert_eq!(runs.used("ann", Some("r")), 2);
     }

@@ -1,5 +1,7 @@
-//! Which of the tools that sources bring get the names they want. A name has one tool, and nobody loses one to what another
-//! server says that it has now. A server's tool is also left out where its name differs from another tool's in spelling only.
+//! Decides which tools of sources get the names that they want.
+//!
+//! Each name belongs to one tool. A tool that is served does not lose its name because another server starts to list a
+//! tool of that name. A server's tool is also left out if its name differs from another tool's name only in spelling.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,65 +11,68 @@ use crate::catalog::{Bench, Catalog, Entry, Unlisted};
 use crate::names::{normal, unprefixed};
 use crate::tools::Tool;
 
-/// Tools of one source.
+/// The tools of one source.
 pub struct Group {
-    /// The source's name.
+    /// The source's name in the manifest.
     pub source: Arc<str>,
-    /// What its tools' names begin with.
+    /// The prefix of its tools' names.
     pub prefix: String,
-    /// The first of these that has a place is served.
+    /// Lists of tools, the most wanted first. The first list that fits into the catalog is served. Of a group that is
+    /// not `whole`, the first list always fits.
     pub choices: Vec<Vec<Tool>>,
-    /// Served when none has: each by itself, if its name is free.
+    /// Tools that are served if no choice fits. Each of them is served if its own name is free.
     pub otherwise: Vec<Tool>,
-    /// A choice has a place only if all of its tools have one. Else one that has none is left out, and the choice is served.
+    /// Whether a choice fits only if all of its tools get their names. Otherwise single tools are left out.
     pub whole: bool,
-    /// Names that are its tools' now, and stay so.
+    /// Names that its tools have now. They keep these names.
     pub has: Vec<ToolName>,
-    /// Names that are its tools' by the operator's word.
+    /// Names that the operator gave to its tools, in the manifest or by approval.
     pub known: Vec<ToolName>,
-    /// What is said of other names of its, when none of the choices is served.
+    /// The answer for its other names, while no choice is served.
     pub unlisted: Option<Unlisted>,
 }
 
-/// What became of a group.
+/// The outcome for one group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seated {
-    /// Which of its choices is served.
+    /// Index of the choice that is served.
     pub choice: Option<usize>,
-    /// Why each one before was not.
+    /// Why each earlier choice does not fit.
     pub refused: Vec<String>,
-    /// Tools of the one that is served that have no place.
+    /// Tools of the served choice that did not get their names.
     pub left_out: Vec<LeftOut>,
 }
 
-/// A tool whose name is another's.
+/// A tool that is not served, because another tool has its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     /// The name under which it would be served.
     pub tool: ToolName,
-    /// Why it is not.
+    /// The reason, for the operator.
     pub why: String,
 }
 
-/// See the module.
+/// The names that are taken or claimed while a catalog is built.
 pub(crate) struct Seats {
-    /// Whose the names in the catalog are that are of sources.
+    /// The source of each name in the new catalog that belongs to a source.
     owners: HashMap<ToolName, Arc<str>>,
-    /// Whose a name is before anybody else gets it: who has it now, then who has it by the operator's word.
+    /// The source that may use each name first: the source that has it now, else the source to which the operator gave
+    /// it.
     claims: HashMap<ToolName, Arc<str>>,
-    /// What the names of each server's tools begin with.
+    /// The prefix of each server, with the server's name.
     prefixes: Vec<(String, Arc<str>)>,
-    /// The one server's tool that keeps its name, of those whose names differ in spelling only: what the operator names goes
-    /// before what is served now.
+    /// For each normal form, the one server's tool that keeps its name. A name that the operator gave takes precedence
+    /// over a name that is served now.
     spelled: HashMap<String, ToolName>,
-    /// Registered tools that are served, by all that is taken for their names.
+    /// Registered tools that are served, by the normal forms of their names.
     registered: HashMap<String, ToolName>,
-    /// Tools that nobody may call, of these groups: they get what nobody else wants.
+    /// Quarantined tools that the operator does not know, with the index of their group. They get only names that
+    /// remain free.
     last: Vec<(usize, Arc<str>, Tool)>,
 }
 
 impl Seats {
-    /// Before any of these groups is seated. `before` is the catalog that is replaced.
+    /// Prepares the placement of these groups. `before` is the catalog that is replaced.
     pub(crate) fn new(groups: &[Group], registered: &[Tool], before: &Catalog) -> Self {
         let mut claims = HashMap::new();
         for names in [|group: &Group| group.has.clone(), |group: &Group| group.known.clone()] {
@@ -89,7 +94,7 @@ impl Seats {
         let registered = registered.iter().filter(is_served).flat_map(names).collect();
         let servers = || groups.iter().filter(|group| !group.whole);
         let prefixes = servers().map(|group| (group.prefix.clone(), group.source.clone())).collect();
-        // A name that its server does not list any more keeps no other from being served.
+        // A name that its server does not list any more must not block the same name of another tool.
         let listed = servers().filter_map(|group| group.choices.first()).flatten();
         let listed: HashSet<&ToolName> = listed.map(|tool| &tool.definition.name).collect();
         let mut spelled = HashMap::new();
@@ -101,7 +106,7 @@ impl Seats {
         Self { owners: HashMap::new(), claims, prefixes, spelled, registered, last: Vec::new() }
     }
 
-    /// Gives each group its place, the operator's own before those of which somebody else says what they bring.
+    /// Places all groups: the operator's own sources first, then the servers, whose tools another party defines.
     pub(crate) fn seat(&mut self, groups: Vec<Group>, next: &mut Catalog, bench: &Bench<'_>) -> Vec<Seated> {
         let mut order: Vec<(usize, Group)> = groups.into_iter().enumerate().collect();
         order.sort_by_key(|(_, group)| !group.whole);
@@ -111,8 +116,7 @@ impl Seats {
         seated.into_iter().map(|(_, seated)| seated).collect()
     }
 
-    /// Puts the first of a group's choices into the catalog that has a place there, else what stands for them. `at`: which
-    /// of the groups it is.
+    /// Adds the first choice of a group that fits to the catalog, else its fallback. `at` is the index of the group.
     fn seat_one(&mut self, at: usize, group: Group, next: &mut Catalog, bench: &Bench<'_>) -> Seated {
         let Group { source, choices, otherwise, whole, known, unlisted, .. } = group;
         let mut refused = Vec::new();
@@ -124,12 +128,15 @@ impl Seats {
                 }
                 continue;
             }
+            // A server: its first choice is always served, without the tools that do not get their names. Quarantined
+            // tools that the operator does not know wait in `last`, so that they take no name from a tool that can be
+            // called.
             let known: HashSet<ToolName> = known.into_iter().collect();
             let is_last = |tool: &Tool| tool.stopped && !known.contains(&tool.definition.name);
             let (last, tools): (Vec<Tool>, Vec<Tool>) = tools.into_iter().partition(is_last);
             self.last.extend(last.into_iter().map(|tool| (at, source.clone(), tool)));
             let left_out = tools.into_iter().filter_map(|tool| {
-                // The operator's word comes before what was registered.
+                // A name that the operator gave takes precedence over a registered tool. Any other name yields to it.
                 let yields = !known.contains(&tool.definition.name);
                 self.apart(tool, &source, yields, next, bench)
             });
@@ -142,14 +149,15 @@ impl Seats {
                 && self.taken(&entry, &source, !whole, next).is_none()
             {
                 self.owners.extend(entry.names().map(|name| (name.clone(), source.clone())));
-                // Its names are free, and its own were looked at when they were declared.
+                // The names are free, and the definition was checked when it was declared. So this does not fail.
                 let _ = next.insert(entry);
             }
         }
         Seated { choice: None, refused, left_out: Vec::new() }
     }
 
-    /// Tools that nobody may call, where names are left when all others have theirs.
+    /// Places the quarantined tools of `last`. This runs after all other tools, registered ones included, have their
+    /// names.
     pub(crate) fn seat_last(&mut self, seated: &mut [Seated], next: &mut Catalog, bench: &Bench<'_>) {
         for (at, source, tool) in std::mem::take(&mut self.last) {
             if let Some(seated) = seated.get_mut(at) {
@@ -158,7 +166,8 @@ impl Seats {
         }
     }
 
-    /// Puts one tool into the catalog, or says why it has no place. `yields`: to registered tools that are served, too.
+    /// Adds one tool to the catalog, or returns why it is left out. `yields`: the tool also yields to a served
+    /// registered tool, and to a server with a longer prefix, if its name looks like theirs.
     fn apart(
         &mut self,
         tool: Tool,
@@ -183,7 +192,7 @@ impl Seats {
         placed.err().map(|why| LeftOut { why: format!("the tool `{name}` is left out: {why}"), tool: name })
     }
 
-    /// Puts all of these into the catalog, or none and says why.
+    /// Adds all of these tools to the catalog, or none of them and returns the reason.
     fn together(
         &mut self,
         tools: Vec<Tool>,
@@ -205,7 +214,7 @@ impl Seats {
         Ok(())
     }
 
-    /// Whose one of a tool's names is already; `foreign`: or will be.
+    /// Returns an error text if one of the names is taken. `foreign`: a claim of another source counts, too.
     fn taken(&self, entry: &Entry, source: &Arc<str>, foreign: bool, next: &Catalog) -> Option<String> {
         entry.names().find_map(|name| {
             let of_source = |source: &Arc<str>| format!("`{name}` is a tool of source `{source}` already");
@@ -221,7 +230,7 @@ impl Seats {
         })
     }
 
-    /// Which tool has another spelling of one of these names, or will have it.
+    /// Returns which tool has, or will have, another spelling of one of these names.
     fn spelled_like(&self, entry: &Entry, next: &Catalog) -> Option<String> {
         let own = &entry.definition.name;
         entry.names().find_map(|name| {
@@ -233,7 +242,7 @@ impl Seats {
         })
     }
 
-    /// Another server's prefix is longer and this name begins with it: whoever sees the name takes it for that server's.
+    /// Refuses a name that starts with another server's longer prefix. A reader would take the tool for that server's.
     fn of_another(&self, name: &ToolName, source: &Arc<str>) -> Option<String> {
         let own = self.prefixes.iter().find(|(_, server)| server == source).map_or(0, |(prefix, _)| prefix.len());
         let begins = |(prefix, server): &&(String, Arc<str>)| {
@@ -243,7 +252,7 @@ impl Seats {
         Some(format!("`{name}` would be taken for a tool of the server `{server}`"))
     }
 
-    /// Which registered tool this one would be taken for, or take the calls of.
+    /// Returns the registered tool with the same name or another spelling of it. A call could mean either tool.
     fn registered_like(&self, entry: &Entry) -> Option<String> {
         entry.names().find_map(|name| {
             let like = self.registered.get(&normal(name.as_str()))?;
@@ -255,7 +264,7 @@ impl Seats {
     }
 }
 
-/// What helps against a clash of a source's tool with another.
+/// Advice for the operator against a clash of a source's tool with another tool.
 pub(crate) fn way_out(kind: Kind) -> &'static str {
     match kind {
         Kind::Mcp => "give the server another name, or exclude the tool",

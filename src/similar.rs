@@ -1,25 +1,25 @@
-//! Finding the name that was probably meant.
+//! Finds the name that was probably meant.
 //!
-//! Callers choose the names that are compared, so the work for one name has a bound: names have a greatest length, few
-//! candidates are compared in full, and a cheap bound from lengths and letters spares most comparisons.
+//! Callers choose the names that are compared, so the work for one name is bounded. Names have a maximum length, few
+//! candidates are compared in full, and a cheap bound from lengths and letters avoids most comparisons.
 
-/// Least ratio for `did_you_mean` and similar dispatch (the first seed's rule).
+/// Minimum ratio for `did_you_mean` and for calls by a similar name (the rule of the first seed).
 pub const MEANT: f32 = 0.85;
-/// Least ratio for a hint in a message, where being wrong costs nothing.
+/// Minimum ratio for a hint in a message, where a wrong suggestion does no harm.
 pub const HINT: f32 = 0.55;
-/// Longer names are not compared, in bytes: the work grows with the third power of the length. Tools' names have at
-/// most 64 characters; with a prefix such as `functions.` they are longer.
+/// Maximum length of names that are compared, in bytes, because the work grows with the third power of the length.
+/// A tool's name may have up to 128 characters; names above this bound are never suggested.
 const MAX_LEN: usize = 96;
-/// How many candidates [`closest`] compares in full, of those that may be alike enough.
+/// Maximum number of candidates that [`closest`] compares in full.
 const MOST_COMPARED: usize = 100;
 
-/// How alike two names are, from 0 to 1: the ratio of Python's `difflib.SequenceMatcher`, on lower case. `None` if it
-/// is not above `least`.
+/// The similarity of two names, from 0 to 1: the ratio of Python's `difflib.SequenceMatcher` on lower case. `None` if
+/// it is not above `least`.
 pub fn ratio_above(a: &str, b: &str, least: f32) -> Option<f32> {
     Letters::of(a)?.ratio_above(&Letters::of(b)?, least)
 }
 
-/// The most alike of the candidates, if it is alike enough.
+/// The most similar candidate, if it is similar enough.
 pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>, least: f32) -> Option<&'a str> {
     let name = Letters::of(name)?;
     let near = candidates.into_iter().filter_map(|candidate| {
@@ -32,10 +32,10 @@ pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>, le
     rated.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate)
 }
 
-/// A name in lower case, with how often each letter is in it.
+/// A name in lower case, with the number of each letter.
 struct Letters {
     letters: Vec<char>,
-    /// By the lowest six bits of the letter: letters that share a place only make a name seem more alike.
+    /// Indexed by the lowest six bits of the letter. Letters with the same index only make names appear more similar.
     counts: [u8; 64],
 }
 
@@ -54,7 +54,7 @@ impl Letters {
         Some(Self { letters, counts })
     }
 
-    /// What the ratio cannot exceed, by the letters alone (`quick_ratio` of Python's difflib).
+    /// The upper bound of the ratio, from the letters alone (`quick_ratio` of Python's difflib).
     fn at_most(&self, other: &Self) -> f32 {
         let shared = self.counts.iter().zip(&other.counts).map(|(a, b)| usize::from(*a.min(b))).sum();
         self.ratio_of(other, shared)
@@ -73,8 +73,8 @@ impl Letters {
     }
 }
 
-/// How many letters are in matching blocks: the longest common block, then the same left and right of it (Ratcliff and
-/// Obershelp). Of equally long blocks the first in `a` counts, then the first in `b`, as in Python.
+/// The number of letters in matching blocks: the longest common block, then recursively to its left and right
+/// (Ratcliff and Obershelp). Of equally long blocks, the first in `a` counts, then the first in `b`, as in Python.
 fn matched(a: &[char], b: &[char]) -> usize {
     let mut matched = 0;
     let mut left = vec![(a, b)];
@@ -89,10 +89,10 @@ fn matched(a: &[char], b: &[char]) -> usize {
     matched
 }
 
-/// Where the longest common block begins in either, and its length.
+/// The start of the longest common block in both, and its length.
 fn longest_block(a: &[char], b: &[char]) -> (usize, usize, usize) {
     let mut best = (0, 0, 0);
-    // Lengths of the blocks that end at the letter of `a` above, for each letter of `b`; one place ahead.
+    // Lengths of the blocks that end at the previous letter of `a`, for each letter of `b`, shifted by one index.
     let (mut above, mut here) = (vec![0; b.len() + 1], vec![0; b.len() + 1]);
     for (i, of_a) in a.iter().enumerate() {
         for (j, of_b) in b.iter().enumerate() {
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(closest(&"x".repeat(100_000), names, 0.0), None);
     }
 
-    /// The second values are what Python 3.13 answers.
+    /// The expected values are the results of Python 3.13.
     #[test]
     fn ratios_are_those_of_pythons_difflib() {
         for (a, b, expected) in [
@@ -156,7 +156,7 @@ mod tests {
         });
     }
 
-    /// A generous bound in time: these names once took half a second each.
+    /// A generous bound on time: these names once took half a second each.
     #[test]
     fn near_names_are_compared_quickly() {
         let began = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! The way of every call, in one file.
+//! Builds the stack of each tool. This file defines the order of the layers.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -34,75 +34,78 @@ use crate::runs::Runs;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
 
-/// A tool's whole stack: an invocation in, an answer or a failure out. Cloned for each call.
+/// The stack of one tool: takes an invocation, returns an answer or a failure. Cloned for each call.
 pub type ToolService = BoxCloneSyncService<Invocation, Answer, CallError>;
 
-/// What all stacks share.
+/// The parts that all stacks share.
 #[derive(Clone)]
 pub struct Shared {
-    /// The record.
+    /// The record of all calls.
     pub ledger: Arc<dyn Ledger>,
-    /// Stored results.
+    /// The stored results of all tools.
     pub cache: ResultCache,
-    /// Ends of calls that the ledger keeps digests of.
+    /// In-memory answers for idempotency keys of calls whose rows hold digests only.
     pub replays: Replays,
-    /// Calls under way.
+    /// The table of running calls.
     pub running: Running,
-    /// What is remembered of runs.
+    /// The recent history of runs.
     pub runs: Runs,
-    /// The bound over all tools.
+    /// The global permits, over all tools.
     pub in_flight: Arc<Semaphore>,
-    /// Where large values are validated.
+    /// The pool that validates large values.
     pub validations: ValidationPool,
-    /// Takes secrets out of what tools say.
+    /// Removes secrets from the output of tools.
     pub redactor: Arc<Redactor>,
     /// Wall-clock time.
     pub clock: Clock,
-    /// What the ledger keeps of the calls of a tool that does not say.
+    /// What the ledger keeps of calls if the tool's policy does not say.
     pub capture: Capture,
-    /// Makes the digests that stand for what is not kept.
+    /// Makes the digests that replace data in the ledger.
     pub digest_key: DigestKey,
-    /// The line of each call.
+    /// Writes the log line of each call.
     pub call_log: CallLog,
-    /// What `GET /metrics` says.
+    /// The metrics of `GET /metrics`.
     pub metrics: Metrics,
 }
 
-/// One tool, ready to be put under its layers.
+/// The parts of one tool from which [`build`] makes its stack.
 pub struct Parts {
-    /// Its name.
+    /// The registered name.
     pub name: ToolName,
-    /// A hash of what callers see of it and how it runs.
+    /// Hash of the tool's definition as callers see it, and of the way it runs.
     pub definition_hash: String,
-    /// The same with references replaced: results stored under another are another tool's.
+    /// Hash of the tool with its references resolved. Stored results of another generation are not served.
     pub generation: [u8; 32],
-    /// What the operator decided.
+    /// The operator's decisions about the tool.
     pub policy: Policy,
-    /// Compiled input schema and the runner.
+    /// The compiled input schema, and the runner.
     pub rules: Arc<ArgumentRules>,
-    /// Compiled output schema.
+    /// The compiled output schema.
     pub output_schema: Option<Arc<Schema>>,
-    /// Who asks for the parts of long results.
+    /// Which side requests the pages of long results.
     pub paging: Paging,
-    /// What the running tool may know of itself.
+    /// The settings that the tool sees while it runs.
     pub settings: Arc<ToolSettings>,
-    /// Who may use it.
+    /// The callers that may use the tool.
     pub grants: Arc<Grants>,
-    /// Whether it is on.
+    /// Whether the tool is enabled.
     pub enabled: Arc<AtomicBool>,
-    /// It is not what was approved.
+    /// Whether the tool is quarantined, because it is not as approved.
     pub stopped: bool,
-    /// Rests it while its runner is down; absent where arguments say whom to ask.
+    /// The circuit breaker. `None` if the arguments select the backend, so that one failure predicts nothing about the
+    /// next call.
     pub breaker: Option<Arc<Breaker>>,
-    /// How many of its calls may run: one count for all stacks that the tool has had.
+    /// The permits for calls that run. All stacks that the tool has had share them.
     pub places: ToolPermits,
-    /// What its calls are charged to.
+    /// The limits that count the tool's calls.
     pub tariff: Arc<Tariff>,
 }
 
-/// Builds a tool's stack, outermost layer first. Built once, when the tool is registered: a layer gets its numbers
-/// here, and a policy that is absent is mostly a layer that is absent. Move a line only with its reason. Beside it the tool's
-/// stored results, for whoever reads them without a call.
+/// Builds a tool's stack, outermost layer first. It is built once, at registration: a layer gets its settings here, and
+/// most layers are absent if their policy is absent. Each line states the reason for its position; do not move a line
+/// unless the reason no longer holds.
+///
+/// Also returns the tool's stored results, for tools that read them without a call.
 pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) {
     let Shared { ledger, cache, replays, running, runs, in_flight, redactor, clock, capture, .. } = shared;
     let Shared { digest_key, call_log, metrics, validations, .. } = shared;
@@ -112,7 +115,8 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
     let withholds = policy.capture.unwrap_or(*capture) == Capture::Digest;
     let digests = withholds.then(|| digest_key.clone());
     let secret = (withholds || rules.schema.has_write_only()).then(|| digest_key.clone());
-    // What must not be on record must not be in the ledger's stored results either, nor as a plain hash in their keys.
+    // Data that must not be recorded must not reach the stored results in the ledger. Their keys are plain hashes of
+    // the arguments, so the keys must not get there either.
     let cache = if withholds || rules.schema.has_write_only() { &cache.in_memory() } else { cache };
     let sees_agent = runner.sees_agent();
     let shelf = Shelf::of(cache, &policy, &*runner, &name, generation);
@@ -124,35 +128,36 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
     let pages = || PageShelf::new(cache, &name, generation, view.longest(), sees_agent);
 
     let stack = ServiceBuilder::new()
-        // The part of a long result that was asked for; everything below knows only whole ones.
+        // Cuts a long result to the requested page. The layers below see whole results only.
         .layer(view.clone())
-        // The call's one row, written whatever happens; sees refusals too.
+        // Writes the row of each call, also of a refused one.
         .layer(RecordLayer::new(ledger, running, &policy, &rules.schema, digests, replays, told))
-        // May this caller use this tool, is it on, and is it what was approved?
+        // Checks that the caller may use the tool, and that the tool is enabled and approved.
         .layer(Authorize::layer(grants, enabled, stopped))
-        // An idempotency key seen before: the same answer again; above all that could refuse it now.
+        // Repeats the answer of an earlier call with the same idempotency key. Above all layers that could refuse the
+        // call now.
         .option_layer(Replay::layer(ledger, &policy, &name, &definition_hash, &settings.context, secret, replays))
-        // Arguments against the schema; a call that cannot run spends nothing below.
+        // Validates the arguments. An invalid call uses nothing of what is below.
         .layer(Validate::layer(rules))
-        // The call that was answered last in its run, once more; above the cache, whose answer would be the same.
+        // Refuses the call that its run made last. Above the cache, which would give the same answer again.
         .layer(RepeatGuard::layer(runs, &policy, &definition_hash, &settings.context))
-        // Stored results and one flight for equal calls; above the limit, so a cached answer is free.
+        // Stored results, and a single flight for equal calls. Above the limits, so a stored result is free.
         .option_layer(Cached::layer(shelf.as_ref(), &policy))
-        // A page after the first is one of a stored result; without one nothing runs for it.
+        // Later pages come from a stored result; without one, the call is refused.
         .option_layer(FurtherPage::layer(paging, pages))
-        // No try while the runner is down; a stored answer is still served.
+        // Refuses calls while the runner is unavailable. Stored results are still served.
         .option_layer(CircuitBreaker::layer(breaker, &name, &policy, &metrics))
-        // One permit across all tries; full refuses before anything is reserved.
+        // One permit covers all attempts. A full tool refuses before anything is reserved.
         .layer(ConcurrencyLimit::layer(policy.concurrency, places, in_flight.clone(), &metrics))
-        // Row, units and key in one commit before the tool runs; settled by `record`.
+        // Commits row, units and key together before the tool runs. `record` settles them.
         .layer(UsageLimit::layer(ledger, &tariff, policy.effect, clock))
-        // What is left of the whole call; below the limit, so that dropping the work never drops the settling.
+        // The deadline of the whole call. Below the limits, so dropping the work never drops the settlement.
         .layer(Deadline::layer())
-        // tower's retry with our policy; only for what may be repeated.
+        // tower's retry with our policy, only for tools whose effect permits it.
         .option_layer(retry::layer(&policy))
-        // One try: its timeout, its panic, its row if it failed.
+        // One attempt: its timeout, its panic, and its row if it failed.
         .layer(Attempt::layer(ledger, redactor, policy.timeout, withholds))
-        // The tool; secrets leave its words here.
+        // The tool itself; removes secrets from its output.
         .service(Run::new(runner, settings, output, redactor.clone(), policy.timeout));
     (BoxCloneSyncService::new(stack), shelf)
 }

@@ -1,4 +1,4 @@
-//! What is said at the start: where it listens, what it serves, who may call, what is open.
+//! The startup banner: address, tools, callers, and open access.
 
 use std::fmt::{self, Display};
 use std::io::{self, Write as _};
@@ -13,10 +13,10 @@ use crate::live::{SourceState, SourceView};
 use crate::manifest;
 use crate::registry::Registry;
 
-/// Where a person reads.
+/// The output for a person.
 pub(crate) type Person = Box<dyn io::Write + Send + Sync>;
 
-/// The facts, each as it is shown.
+/// The facts of the banner, each in its printed form.
 pub(crate) struct Start {
     address: SocketAddr,
     tools: usize,
@@ -41,7 +41,7 @@ impl Start {
         settings: &ServerSettings,
         demo: bool,
     ) -> Self {
-        // The operator, as whom every tool is seen.
+        // As the operator, who sees every tool.
         let catalog = registry.catalog();
         let tools = catalog.list(&Caller::anonymous());
         let of_kind = |kind: Kind| tools.iter().filter(|entry| entry.kind == kind).count();
@@ -77,15 +77,15 @@ impl Start {
         }
     }
 
-    /// Says it: the first line, on standard output, is for scripts; the rest is a block of text for a person, or one
-    /// event.
+    /// Prints the banner. The first line goes to standard output, for scripts. The other facts are a block of text
+    /// for a person, or one event.
     pub(crate) fn say(&self, person: Option<Person>) {
         let mut out = io::stdout();
         let _ = writeln!(out, "listening on http://{}", self.address);
         let _ = out.flush();
         match person {
             Some(mut person) if tracing::enabled!(tracing::Level::INFO) => {
-                // In one write, so that nothing comes between.
+                // A single write, so that no other output comes between the lines.
                 let _ = person.write_all(self.to_string().as_bytes());
             }
             _ => self.emit(),
@@ -114,7 +114,7 @@ impl Start {
         );
     }
 
-    /// Where a client on this machine finds it.
+    /// The URL for a client on this machine.
     fn url(&self) -> String {
         let mut address = self.address;
         if address.ip().is_unspecified() {
@@ -159,7 +159,7 @@ impl Display for Start {
     }
 }
 
-/// A source and how many tools it brought, or why none.
+/// A source with the number of its tools, or the reason why it has none.
 fn in_words(source: &SourceView) -> String {
     let SourceView { name, tools, doing, fault, .. } = source;
     let kind = source.kind.as_str();

@@ -1,5 +1,5 @@
-//! Stored results for tools that ask for them, under the rules of a call that runs: the current catalog, the caller's
-//! grants, the tool's own schema and cache key.
+//! Looks up stored results for tools. The rules of a real call apply: the current catalog, the caller's grants, the
+//! tool's own schema and cache key.
 
 use std::sync::{Arc, Weak};
 
@@ -10,7 +10,8 @@ use crate::call::{CallError, Capture, JsonObject, NotStored, StoredResults, Tool
 use crate::catalog::Catalog;
 use crate::denials::Denials;
 
-/// Looks where the current catalog's calls look. Weak, since tools hold it and the catalog holds tools.
+/// Looks where calls through the current catalog look. The reference is weak, because tools hold this value and the
+/// catalog holds tools.
 pub(crate) struct Shelves(pub(crate) Weak<ArcSwap<Catalog>>);
 
 #[async_trait]
@@ -23,7 +24,7 @@ impl StoredResults for Shelves {
     ) -> Result<Arc<ToolResult>, NotStored> {
         let catalog = self.0.upgrade().ok_or(NotStored::Nothing)?.load_full();
         let caller = &*asking.caller;
-        // What the caller may not use is not there, as in the list of tools.
+        // A tool that the caller may not use is unknown, as in the list of tools.
         let found = catalog.resolve(tool, caller).ok().map(|(entry, _)| entry).filter(|entry| entry.allows(caller));
         let Some(entry) = found else { return Err(NotStored::Unknown(catalog.did_you_mean(tool, caller))) };
         if Denials::of(asking).denies(entry.names()) {

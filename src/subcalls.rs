@@ -1,5 +1,5 @@
-//! Calls that tools make of other tools, under the rules of any call: the current catalog, the caller's grants, the tool's
-//! own stack.
+//! Makes the calls that tools make of other tools. The rules of any call apply: the current catalog, the caller's
+//! grants, the tool's own stack.
 
 use std::sync::{Arc, Weak};
 
@@ -17,7 +17,8 @@ use crate::denials::Denials;
 use crate::dialect::{self, Mended, Written};
 use crate::formats::Format;
 
-/// Calls what the current catalog has. Weak, since tools hold it and the catalog holds tools.
+/// Calls tools of the current catalog. The reference is weak, because tools hold this value and the catalog holds
+/// tools.
 pub(crate) struct Others {
     pub(crate) catalog: Weak<ArcSwap<Catalog>>,
     pub(crate) clock: Clock,
@@ -30,7 +31,8 @@ impl SubCalls for Others {
         let denials = Denials::of(asking);
         let usable = |entry: &Arc<Entry>| wanted(&entry.definition) && !denials.denies(entry.names());
         let entries = catalog.list(&asking.caller).into_iter().filter(usable);
-        // One by one: what cannot be called is left out, and must not lend its name to the next.
+        // Rendered one by one: a tool that cannot be called is left out, and its name must not influence the name of
+        // the next tool.
         let offer = |entry: Arc<Entry>| {
             let Value::Array(mut shown) = catalog.render(Format::Openai, std::slice::from_ref(&entry)) else {
                 return None;
@@ -64,7 +66,7 @@ impl SubCalls for Others {
         let mut invocation = invocation.ok_or_else(|| NoAnswer::TooDeep(asking.depth()))?;
         invocation.unreadable = unreadable;
         invocation.denied = Denials::of(asking).denies(entry.names());
-        // Each of these calls is made once, so its own id is the key that a careful tool wants.
+        // Each nested call is made once. So its own id serves as the idempotency key that the tool requires.
         if entry.policy.idempotency == Idempotency::Required {
             invocation.key = IdempotencyKey::parse(invocation.id.to_string().as_bytes()).ok();
         }
@@ -82,14 +84,14 @@ impl SubCalls for Others {
 }
 
 impl Others {
-    /// The tool by which the asking one may read on in what was cut.
+    /// The tool by which the calling tool may read the rest of a cut result.
     fn reader(&self, asking: &ToolContext, wanted: &Wanted<'_>) -> Option<ToolName> {
         let denials = Denials::of(asking);
         let may = |entry: &Entry| wanted(&entry.definition) && !denials.denies(entry.names());
         self.catalog()?.reader(&asking.caller, may)
     }
 
-    /// The tool that is meant. One that is not wanted is not there.
+    /// The tool that the name means. Tools outside `wanted` are unknown.
     fn find(&self, asking: &ToolContext, wanted: &Wanted<'_>, name: &str) -> Result<(Arc<Entry>, How), Vec<String>> {
         let catalog = self.catalog().ok_or_else(Vec::new)?;
         let is_wanted = |name: &String| catalog.get(name).is_some_and(|entry| wanted(&entry.definition));

@@ -1,9 +1,9 @@
 //! Entries of lists of tools: `allow`, `deny`, an agent's `tools`, `coworkers` …
 //!
-//! An entry is a tool's name, or a pattern in which `*` stands for any characters. It is compared with the name of a tool and
-//! with its aliases. Other spellings count as they do in a call, with two exceptions. An entry that is the name of a tool means
-//! no other tool. A pattern in a list that grants tools is compared as it is written: read loosely, `docs-*` would grant every
-//! tool that begins with `docs_`, too.
+//! An entry is a tool's name, or a pattern in which `*` stands for any characters. It is compared with a tool's name
+//! and with its aliases. Other spellings match as in a call, with two exceptions. An entry that is the exact name of
+//! a tool matches no other tool. A pattern in a list that grants tools is compared exactly: otherwise `docs-*` would
+//! also grant every tool that begins with `docs_`.
 
 use wildmatch::WildMatch;
 
@@ -14,12 +14,12 @@ use crate::names;
 pub(crate) struct ToolPattern {
     text: String,
     exact: WildMatch,
-    /// The normal form of the entry, then that without its prefix.
+    /// The normal form of the entry, then of the entry without its prefix.
     normal: Vec<WildMatch>,
 }
 
 impl ToolPattern {
-    /// The entry with this text. White space around it does not count.
+    /// The entry with this text, without white space around it.
     pub(crate) fn new(text: &str) -> Self {
         let text = text.trim();
         let forms = std::iter::once(text).chain(names::unprefixed(text)).map(names::normal);
@@ -35,18 +35,19 @@ impl ToolPattern {
         texts.iter().map(|text| Self::new(text.as_ref())).collect()
     }
 
-    /// The entry as it is written.
+    /// The entry as written.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
     /// Whether it stands for more than one name.
     pub(crate) fn is_glob(&self) -> bool {
-        // `?` is a wildcard of the library: no name contains it.
+        // `?` is also a wildcard of the library. No name contains it.
         self.text.contains(['*', '?'])
     }
 
-    /// Whether the entry means the name as it is written, or is the name of a tool (`exists`) and so no spelling of another.
+    /// Decides without other spellings. `true` if the entry matches the name as written. `false` if the entry is the
+    /// exact name of another tool (`exists`). `None` if other spellings decide.
     fn is_decided(&self, name: &str, exists: impl Fn(&str) -> bool) -> Option<bool> {
         match self.exact.matches(name) {
             true => Some(true),
@@ -59,8 +60,8 @@ impl ToolPattern {
     }
 }
 
-/// Whether a list that takes tools away means a tool with one of these names. `exists` says whether a tool has exactly a given
-/// name.
+/// Whether a list that denies tools matches a tool with one of these names. `exists` returns whether a tool has
+/// exactly a given name.
 pub(crate) fn any_denies<'n>(
     patterns: &[ToolPattern],
     names: impl IntoIterator<Item = &'n str>,
@@ -75,7 +76,7 @@ pub(crate) fn any_denies<'n>(
         })
 }
 
-/// Whether a list that grants tools means a tool with one of these names. `exists` is as in [`any_denies`].
+/// Whether a list that grants tools matches a tool with one of these names. `exists` is as in [`any_denies`].
 pub(crate) fn any_grants<'n>(
     patterns: &[ToolPattern],
     names: impl IntoIterator<Item = &'n str>,

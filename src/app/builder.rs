@@ -1,4 +1,4 @@
-//! Puts the parts together.
+//! Builds a service from its parts.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::start::Person;
 use crate::tool_pattern::ToolPattern;
 use crate::tools::{Agent, Clients, OwnPorts, Source, SourceSettings, Tool, builtin};
 
-/// Collects what a service is made of.
+/// Collects the parts of a service.
 #[derive(Default)]
 pub struct AppBuilder {
     tools: Vec<Tool>,
@@ -51,15 +51,16 @@ impl AppBuilder {
         self
     }
 
-    /// Adds an agent of the embedding program as a tool. It finds the tools that it may use by name, wherever they are declared.
+    /// Adds an agent of the embedding program as a tool. It finds the tools that it may use by name, wherever they are
+    /// declared.
     #[must_use]
     pub fn agent(mut self, agent: Tool<Agent>) -> Self {
         self.agents.push(agent);
         self
     }
 
-    /// Adds a source of tools of the embedding program: it is listed when the service is built, again after a failure,
-    /// and when an admin asks for it. Names are unique among all sources.
+    /// Adds a source of tools of the embedding program. It is listed when the service is built, again after a
+    /// failure, and when an admin requests it. Names are unique among all sources.
     #[must_use]
     pub fn source(mut self, name: impl Into<String>, source: Arc<dyn Source>) -> Self {
         let settings = SourceSettings::Program { name: name.into(), source };
@@ -67,7 +68,7 @@ impl AppBuilder {
         self
     }
 
-    /// Shares a value with all native tools: `ToolContext::service::<T>()` hands it out.
+    /// Shares a value with all native tools. They get it with `ToolContext::service::<T>()`.
     #[must_use]
     pub fn share<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.services.insert(value);
@@ -77,7 +78,7 @@ impl AppBuilder {
     /// Reads settings, callers and more tools from a manifest.
     ///
     /// # Errors
-    /// When there is no such file. What is in it is looked at by `build`, which knows all tools.
+    /// The file does not exist. [`AppBuilder::build`] checks its content, because only then all tools are known.
     pub fn manifest(mut self, path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         if let Err(error) = std::fs::metadata(path) {
@@ -88,43 +89,43 @@ impl AppBuilder {
         Ok(self)
     }
 
-    /// The variables that `${env:NAME}` and tools name, and of which programs are told some; by default those of the
-    /// process. For what [`conceal`](crate::environment::conceal) returns.
+    /// Sets the variables for `${env:NAME}` and for tools. Programs get some of them. The default is the environment
+    /// of the process. Use it for the result of [`conceal`](crate::environment::conceal).
     #[must_use]
     pub fn environment(mut self, environment: Environment) -> Self {
         self.environment = Some(environment);
         self
     }
 
-    /// Where to listen; wins over the manifest.
+    /// Sets the address to listen on. It takes precedence over the manifest.
     #[must_use]
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = Some(address.into());
         self
     }
 
-    /// Where the ledger is (`sqlite://FILE`, relative to the working folder); wins over the manifest.
+    /// Sets the ledger (`sqlite://FILE`, relative to the working folder). It takes precedence over the manifest.
     #[must_use]
     pub fn ledger(mut self, url: impl Into<String>) -> Self {
         self.ledger = Some(url.into());
         self
     }
 
-    /// Goes on with a ledger that has lost acknowledged commits, which [`AppBuilder::build`] else refuses.
+    /// Accepts a ledger that has lost acknowledged commits. Without this, [`AppBuilder::build`] refuses it.
     #[must_use]
     pub fn accept_loss(mut self) -> Self {
         self.accept_loss = true;
         self
     }
 
-    /// Lets the service listen beyond loopback although it has no callers.
+    /// Allows the service to listen beyond loopback although it has no callers.
     #[must_use]
     pub fn allow_open(mut self) -> Self {
         self.allow_open = true;
         self
     }
 
-    /// Switches off every tool with this name or alias, in any spelling; `*` stands for any characters.
+    /// Disables every tool with this name or alias, in any spelling. `*` stands for any characters.
     #[must_use]
     pub fn deny(mut self, pattern: impl Into<String>) -> Self {
         self.deny.push(pattern.into());
@@ -138,39 +139,40 @@ impl AppBuilder {
         self
     }
 
-    /// Nothing is added to the tools of the manifest by this program, so a name in it that means none of them is an error.
+    /// Declares that the program adds no tools to those of the manifest. A name in the manifest that matches no tool
+    /// is then an error.
     #[must_use]
     pub(crate) fn alone(mut self) -> Self {
         self.is_alone = true;
         self
     }
 
-    /// Another clock, for tests of windows and expiry.
+    /// Replaces the clock, for tests of windows and expiry.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Where the line of each call goes; by default, tracing events.
+    /// Sets the destination of the log line of each call. The default is tracing events.
     #[must_use]
     pub fn call_log(mut self, log: CallLog) -> Self {
         self.call_log = Some(log);
         self
     }
 
-    /// A person reads what is written there: the start is told as a block of text, not as an event.
+    /// Writes the startup banner to `out` as a block of text for a person, instead of an event.
     #[must_use]
     pub fn to_person(mut self, out: impl io::Write + Send + Sync + 'static) -> Self {
         self.person = Some(Box::new(out));
         self
     }
 
-    /// Opens the ledger and builds every tool's stack. Sources are started and go on by themselves: see
+    /// Opens the ledger and builds every tool's stack. Sources are started and continue in the background: see
     /// [`App::sources_listed`].
     ///
     /// # Errors
-    /// [`Error`]: what keeps the service from being built, with all findings of the manifest at once.
+    /// [`Error`]: the reason why the service cannot be built. It contains all findings of the manifest.
     pub async fn build(self) -> Result<App, Error> {
         let Self {
             mut tools,

@@ -1,4 +1,4 @@
-//! The tools of a manifest, without a service.
+//! Loads the tools of a manifest without a service.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,25 +12,26 @@ use crate::secrets::Redactor;
 use crate::tools::{Surroundings, Tool};
 use crate::{ledger, printable};
 
-/// Virtual environments are kept in this folder, beside the ledger.
+/// The folder of virtual environments, beside the ledger.
 const VENVS: &str = "toolcrib-venvs";
 
-/// Where virtual environments are kept: beside the ledger, since there the service may write.
+/// The folder of virtual environments. It is beside the ledger, because the service may write there.
 pub(super) fn venvs(ledger: &ledger::Settings) -> PathBuf {
     ledger::folder(ledger).unwrap_or_default().join(VENVS)
 }
 
-/// The tools of a manifest, for a command that shows them and serves none.
+/// The tools of a manifest, for a command that only shows them.
 pub(crate) struct Declared {
-    /// Its own, then those of its sources.
+    /// The manifest's own tools, then those of its sources.
     pub(crate) tools: Vec<Tool>,
     /// `calls:`
     pub(crate) calls: CallSettings,
-    /// Sources of which nothing could be used, each with the reason.
+    /// Sources without any usable tool, each with the reason.
     pub(crate) faults: Vec<String>,
 }
 
-/// Reads a manifest and lists its sources once; `told` hears what takes long.
+/// Reads a manifest and lists its sources once. `told` is called with the source and its current step if that step
+/// takes long.
 pub(crate) async fn declared(path: &Path, environment: &Environment, told: fn(&str, &str)) -> Result<Declared, Error> {
     let host = manifest::Host { is_alone: true, ..manifest::Host::default() };
     let manifest = manifest::load_for(path, &manifest::Process::new(environment), &host).map_err(Error::Manifest)?;

@@ -1,4 +1,4 @@
-//! Why there is no service.
+//! The reasons why a service cannot be built or started.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::{ledger, live, metrics};
 /// Why a service could not be built or started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The manifest has errors; the findings say where and what.
+    /// The manifest has errors. The findings give positions and messages.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Manifest(Vec<Finding>),
     /// A tool cannot be registered.
@@ -18,15 +18,15 @@ pub enum Error {
     /// The ledger cannot be opened.
     #[error(transparent)]
     Ledger(#[from] ledger::Error),
-    /// The address cannot be listened on.
+    /// The service cannot listen on the address.
     #[error("cannot listen on {listen}: {source}")]
     Listen {
         /// The address as it was given.
         listen: String,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// Reachable by others, and nobody would be asked for a key.
+    /// Other machines could reach the service, and it has no keys.
     #[error(
         "{0} can be reached from other machines and there are no callers, so anybody could run these tools: declare \
          callers with keys in the manifest, listen on 127.0.0.1, or say --allow-open (server.allow_open: true)"
@@ -35,7 +35,7 @@ pub enum Error {
     /// The metrics cannot be set up.
     #[error("the metrics cannot be set up: {0}")]
     Metrics(#[from] metrics::Error),
-    /// A reload would have left a service without callers that had some.
+    /// A reload would have removed all callers of a service that has some.
     #[error("the manifest has no callers any more; start the service anew if that is meant")]
     Unguarded,
     /// The process cannot watch for signals.

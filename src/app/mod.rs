@@ -1,7 +1,9 @@
-//! The service as a whole: the only folder that wires.
+//! The service as a whole. This is the only folder that connects all parts.
 //!
-//! `builder` puts the parts together, of which `shared` is common to all tools; `serving` runs what came of it until `signals` end it.
-//! `registry_builder` is for programs that call tools without a service, `declared` for commands that only look at a manifest.
+//! - `builder` builds a service; `shared` makes the part that all tools share.
+//! - `serving` runs it until `signals` end it.
+//! - `registry_builder` is for programs that call tools without a service.
+//! - `declared` is for commands that only read a manifest.
 
 mod builder;
 mod declared;
@@ -29,17 +31,17 @@ use crate::registry::Registry;
 use crate::start::Person;
 use crate::tools::OwnPorts;
 
-/// A service, built and not yet listening.
+/// A service that is built but does not listen yet.
 pub struct App {
     live: Arc<Live>,
     settings: ServerSettings,
     listen: String,
-    /// What its tools may not call.
+    /// The service's own ports, which its tools may not call.
     own: OwnPorts,
     retention: Option<Duration>,
     demo: bool,
     person: Option<Person>,
-    /// Tripped when streams that clients hold open are to end.
+    /// Cancelled when long-lived streams of clients must end.
     ending: CancellationToken,
 }
 
@@ -49,50 +51,51 @@ impl App {
         AppBuilder::default()
     }
 
-    /// The tools.
+    /// The registry of tools.
     pub fn registry(&self) -> &Arc<Registry> {
         self.live.registry()
     }
 
-    /// Reads the manifest again, as on SIGHUP: a good one takes the place of the old one in one step, a bad one changes
-    /// nothing. While [`App::serve`] runs this happens by itself when a file of the manifest changes.
+    /// Reads the manifest again, as on SIGHUP. A valid manifest replaces the old one in one step; an invalid one
+    /// changes nothing. While [`App::serve`] runs, a change of a manifest file triggers this automatically.
     ///
     /// # Errors
-    /// Why the old one was kept.
+    /// The reason why the old manifest was kept.
     pub async fn reload(&self) -> Result<(), Error> {
         Ok(self.live.reload().await?)
     }
 
-    /// Returns when every source was listed once or failed once; before that, tools may be missing.
+    /// Returns when every source was listed once or failed once. Before that, tools may be missing.
     pub async fn sources_listed(&self) {
         self.live.sources_listed().await;
     }
 
-    /// How every source is.
+    /// The state of every source.
     pub fn sources(&self) -> Vec<SourceView> {
         self.live.sources()
     }
 
-    /// Says where a program that serves [`App::router`] itself listens: no tool calls an address of this machine at that port,
-    /// whatever the manifest allows. [`App::serve`] says so by itself; nobody else knows the port.
+    /// Declares the address at which a program that serves [`App::router`] itself listens. No tool may then call an
+    /// address of this machine at that port, whatever the manifest allows. [`App::serve`] does this itself. In other
+    /// programs only the program knows the port.
     pub fn listens_at(&self, address: SocketAddr) {
         self.own.add(address.port());
     }
 
-    /// The HTTP face without a socket, to be driven in process or mounted elsewhere. See [`App::listens_at`].
+    /// The HTTP service without a socket, for calls in process or for mounting elsewhere. See [`App::listens_at`].
     pub fn router(&self) -> Router {
         http::router(self.live.clone(), &self.settings, &self.ending)
     }
 
-    /// Returns when the process is told to stop (SIGTERM, SIGINT).
+    /// Returns when the process gets a signal to stop (SIGTERM, SIGINT).
     ///
     /// # Errors
-    /// When signals cannot be watched.
+    /// Signals cannot be watched.
     pub async fn stopped(&self) -> Result<(), Error> {
         stopped().await
     }
 
-    /// Ends an app that does not serve: waits for its calls and closes the ledger.
+    /// Ends an app that does not serve: waits for its calls, and closes the ledger.
     pub async fn close(self) {
         let shared = self.registry().shared();
         shared.running.close();

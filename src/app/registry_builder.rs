@@ -1,4 +1,4 @@
-//! Tools without a service: a registry of its own for a program that calls them itself.
+//! Builds a registry without a service, for a program that calls tools itself.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::registry::{ChangeError, Registry, World};
 use crate::tools::{Agent, BuildError, Clients, Tool};
 
-/// Collects what a [`Registry`] without a server is made of. [`Registry::builder`] starts one.
+/// Collects the parts of a [`Registry`] without a server. [`Registry::builder`] starts one.
 #[derive(Default)]
 pub struct RegistryBuilder {
     tools: Vec<Tool>,
@@ -28,7 +28,7 @@ pub struct RegistryBuilder {
 }
 
 impl Registry {
-    /// Starts the builder of a registry that belongs to no service. Its tools have the same layers as those of a service, the
+    /// Starts the builder of a registry without a service. Its tools have the same layers as those of a service, the
     /// program is their caller, and nothing listens.
     ///
     /// ```
@@ -63,43 +63,44 @@ impl RegistryBuilder {
         self
     }
 
-    /// Adds an agent as a tool. It finds the tools that it may use by name, also those that are registered later.
+    /// Adds an agent as a tool. It finds the tools that it may use by name, including those that are registered
+    /// later.
     #[must_use]
     pub fn agent(mut self, agent: Tool<Agent>) -> Self {
         self.agents.push(agent);
         self
     }
 
-    /// Shares a value with all native tools: `ToolContext::service::<T>()` hands it out.
+    /// Shares a value with all native tools. They get it with `ToolContext::service::<T>()`.
     #[must_use]
     pub fn share<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.services.insert(value);
         self
     }
 
-    /// Where the ledger is (`sqlite://FILE`, relative to the working folder). By default it is in a temporary folder that goes
-    /// with the registry: calls, limits and stored results are then forgotten when the program ends.
+    /// Sets the ledger (`sqlite://FILE`, relative to the working folder). By default it is in a temporary folder that
+    /// is deleted with the registry. Calls, limits and stored results are then lost when the program ends.
     #[must_use]
     pub fn ledger(mut self, url: impl Into<String>) -> Self {
         self.ledger = Some(url.into());
         self
     }
 
-    /// The variables that tools name; by default those of the process.
+    /// Sets the variables for tools. The default is the environment of the process.
     #[must_use]
     pub fn environment(mut self, environment: Environment) -> Self {
         self.environment = Some(environment);
         self
     }
 
-    /// Another clock, for tests of windows and expiry.
+    /// Replaces the clock, for tests of windows and expiry.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Where the line of each call goes; by default, tracing events.
+    /// Sets the destination of the log line of each call. The default is tracing events.
     #[must_use]
     pub fn call_log(mut self, log: CallLog) -> Self {
         self.call_log = Some(log);
@@ -109,8 +110,8 @@ impl RegistryBuilder {
     /// Opens the ledger and builds every tool's stack.
     ///
     /// # Errors
-    /// [`Error::Tool`]: two tools of one name, a schema that cannot be used, a variable that is missing. [`Error::Ledger`]: the ledger
-    /// cannot be opened.
+    /// [`Error::Tool`]: two tools have the same name, a schema is invalid, or a variable is missing.
+    /// [`Error::Ledger`]: the ledger cannot be opened.
     pub async fn build(self) -> Result<Arc<Registry>, Error> {
         let Self { mut tools, agents, services, ledger, environment, clock, call_log } = self;
         let environment = environment.unwrap_or_else(Environment::of_this_process);
@@ -139,7 +140,7 @@ impl RegistryBuilder {
             Ok(_) => Ok(registry),
             Err(ChangeError::Tool(error)) => Err(error.into()),
             Err(ChangeError::Ledger(error)) => Err(error.into()),
-            // Only registration over HTTP can fail so.
+            // Only a registration over HTTP can fail in this way.
             Err(ChangeError::Taken { name, .. } | ChangeError::TooMany(name) | ChangeError::Unknown(name)) => {
                 Err(BuildError::Duplicate(name).into())
             }

@@ -1,4 +1,4 @@
-//! A service that runs: it answers until it is told to stop, drains and closes.
+//! Runs a service: it answers until a signal stops it, drains, and closes.
 
 use std::future::Future;
 use std::pin::pin;
@@ -16,28 +16,31 @@ use crate::ledger::{self, Ledger};
 use crate::start::Start;
 use crate::{http, manifest, mcp};
 
-/// So long the start waits for sources before it is announced without them.
+/// The maximum time that the start waits for sources before the service is announced without them.
 const SOURCES_TIME: Duration = Duration::from_secs(5);
-/// For running tools to be killed and last answers to leave once the ledger has failed for good.
+/// After the ledger has failed permanently: the time to kill running tools and to send the last answers.
 const FAILED_TIME: Duration = Duration::from_millis(700);
 
-/// What goes on beside the answering.
+/// The background work of a running service.
 struct Beside {
-    /// Told to stop.
+    /// The signals to stop.
     stop: Signals,
-    /// Ends when that is said twice.
+    /// Ends at the second signal.
     hurry: AbortOnDropHandle<()>,
-    /// Ended when the service stops.
+    /// Tasks that end when the service stops.
     tasks: Vec<AbortOnDropHandle<()>>,
 }
 
 impl App {
-    /// Listens, prints `listening on http://ADDR` to standard output when every source was listed (or after five seconds),
-    /// and serves until SIGTERM or SIGINT; then drains, ends the sources and closes the ledger. A second signal hurries. SIGHUP, or a change of the manifest's files, reloads it.
+    /// Listens, and serves until SIGTERM or SIGINT. Then it drains, ends the sources and closes the ledger. A second
+    /// signal shortens that.
+    ///
+    /// It prints `listening on http://ADDR` to standard output when every source was listed, or after five seconds.
+    /// SIGHUP, or a change of the manifest's files, reloads the manifest.
     ///
     /// # Errors
-    /// When the address cannot be listened on, or would be open to others without callers. [`ledger::Error::Stopped`]:
-    /// the disk failed so that nobody knows what is on it; running calls were cancelled, and the process should end.
+    /// The address cannot be listened on, or would be open to others without callers. [`ledger::Error::Stopped`]: the
+    /// disk failed, so its content is unknown. Running calls were cancelled, and the process should end.
     pub async fn serve(mut self) -> Result<(), Error> {
         let listen = &self.listen;
         let failed = |source| Error::Listen { listen: listen.clone(), source };
@@ -51,7 +54,7 @@ impl App {
         }
         let Beside { mut stop, hurry, tasks } = self.beside()?;
         let (person, app) = (self.person.take(), &self);
-        // Whoever reads the line and calls at once should find its tools.
+        // A client that reads the line and calls at once should find its tools.
         let announced = async move {
             let _ = timeout(SOURCES_TIME, app.sources_listed()).await;
             Start::new(address, app.registry(), &app.sources(), &app.settings, app.demo).say(person);
@@ -65,6 +68,8 @@ impl App {
         let (stopped, hurried) = (or_failed(ledger, stop.next()), or_failed(ledger, hurry.map(drop)));
         let (running, ending) = (shared.running.clone(), self.ending.clone());
         let served = http::serve(listener, self.router(), running, &self.settings, stopped, hurried, ending);
+        // `served` ends when the service has drained. `announced` never ends: it is here only to run meanwhile. After a
+        // permanent failure of the ledger, calls could wait for it forever, so the time to drain is bounded.
         tokio::select! {
             () = served => {}
             () = announced => {}
@@ -73,13 +78,15 @@ impl App {
         self.end(tasks).await
     }
 
-    /// Serves one MCP client on standard input and output and listens nowhere, until standard input ends, SIGTERM or SIGINT; then
-    /// drains, ends the sources and closes the ledger. The client, who has started the process, is the operator. It is heard when every
-    /// source was listed, or after five seconds: a list of tools that lacked some would be taken for the whole. Nothing else may be
-    /// written to standard output meanwhile.
+    /// Serves one MCP client on standard input and output, and listens on no port. It ends at the end of standard
+    /// input, SIGTERM or SIGINT. Then it drains, ends the sources and closes the ledger.
+    ///
+    /// The client started the process, so it is the operator. Its requests are read when every source was listed, or
+    /// after five seconds. Otherwise it might take an incomplete list of tools for the complete list. Nothing else
+    /// may be written to standard output meanwhile.
     ///
     /// # Errors
-    /// As [`App::serve`], but for those of an address.
+    /// As [`App::serve`], except the errors of an address.
     pub async fn serve_stdio(self) -> Result<(), Error> {
         let Beside { mut stop, hurry, tasks } = self.beside()?;
         let shared = self.registry().shared().clone();
@@ -102,10 +109,10 @@ impl App {
         self.end(tasks).await
     }
 
-    /// Begins what goes on while the service answers.
+    /// Starts the background work of the service.
     fn beside(&self) -> Result<Beside, Error> {
         let (stop, mut signals) = (Signals::new()?, Signals::new()?);
-        // Counted from the start: of two signals that nobody looked at in between there is only one.
+        // Counting starts here: two signals that arrive before a receiver polls count as one.
         let hurry = AbortOnDropHandle::new(tokio::spawn(async move { signals.second().await }));
         let hangups = signal(SignalKind::hangup()).map_err(Error::Signals)?;
         let shared = self.registry().shared();
@@ -122,7 +129,7 @@ impl App {
         Ok(Beside { stop, hurry, tasks })
     }
 
-    /// Nothing runs any more: ends the sources and closes the ledger.
+    /// Ends the sources and closes the ledger, after all calls have ended.
     async fn end(self, tasks: Vec<AbortOnDropHandle<()>>) -> Result<(), Error> {
         drop(tasks);
         self.live.stop_sources().await;
@@ -137,7 +144,8 @@ impl App {
     }
 }
 
-/// A ledger that has failed for good ends the service as a signal does, and hurries it.
+/// Waits for `told` or for a permanent failure of the ledger. Such a failure ends the service like a signal, and
+/// shortens the end.
 async fn or_failed(ledger: &dyn Ledger, told: impl Future<Output = ()>) {
     tokio::select! {
         () = told => {}

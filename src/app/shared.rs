@@ -1,4 +1,4 @@
-//! What the stacks of all tools share, made of settings.
+//! Makes the part that the stacks of all tools share.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
 
-/// What the stacks share, by the settings of this manifest.
+/// The shared part of all stacks, with the settings of this manifest.
 pub(super) fn shared(
     manifest: &Manifest,
     ledger: Arc<dyn Ledger>,

@@ -1,19 +1,19 @@
-//! What tells a process to stop.
+//! The signals that stop a process.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Error;
 
-/// Returns when the process is told to stop (SIGTERM, SIGINT).
+/// Returns when the process gets a signal to stop (SIGTERM, SIGINT).
 ///
 /// # Errors
-/// When signals cannot be watched.
+/// Signals cannot be watched.
 pub async fn stopped() -> Result<(), Error> {
     Signals::new()?.next().await;
     Ok(())
 }
 
-/// SIGTERM and SIGINT, which mean the same.
+/// SIGTERM and SIGINT. Both have the same meaning.
 pub(super) struct Signals {
     term: Signal,
     int: Signal,
@@ -33,7 +33,7 @@ impl Signals {
         }
     }
 
-    /// The first is the one that stops; this waits for the next.
+    /// Waits for two signals. The first one stops the service; the second one shortens the end.
     pub(super) async fn second(&mut self) {
         self.next().await;
         self.next().await;

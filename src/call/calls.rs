@@ -1,4 +1,4 @@
-//! How `POST /calls` treats what a model said, and how names are matched: `calls:` of the manifest.
+//! The settings of `calls:` in the manifest: how `POST /calls` treats messages of models, and how names match.
 
 use serde::{Deserialize, Serialize};
 

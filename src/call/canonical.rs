@@ -1,7 +1,7 @@
-//! The canonical form of JSON: what hashes, keys and digests are made of.
+//! The canonical form of JSON, over which hashes, keys and digests are computed.
 //!
-//! Objects keep the order in which their author wrote them, since a model reads that order. Two objects with the same
-//! members are equal all the same, so the canonical form sorts them.
+//! Objects keep the author's order of keys, because a model reads it. But two objects with the same members in
+//! different order are equal. So the canonical form sorts the keys.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use super::json::JsonObject;
 
 /// The canonical bytes of a value: object keys sorted, no white space, 64-bit integers exact.
 ///
-/// RFC 8785 would print numbers as doubles and so merge integers above 2^53; two different arguments would then
-/// share a cache entry. Ledgers and lock files hold hashes of these bytes, so they must not change.
+/// RFC 8785 would print numbers as doubles. Then different integers above 2^53 would be equal, and two different calls
+/// would share a cache entry. Ledgers and lock files hold hashes of these bytes, so the form must not change.
 pub fn canonical<'a, T: ?Sized>(value: &'a T) -> Vec<u8>
 where
     Sorted<'a, T>: Serialize,
@@ -21,7 +21,7 @@ where
     serde_json::to_vec(&Sorted(value)).unwrap_or_default()
 }
 
-/// Serializes with the keys of all objects sorted. Only types for which that is known to hold at any depth have this.
+/// Serializes a value with the keys of all objects sorted. Only types for which that holds at any depth implement it.
 pub struct Sorted<'a, T: ?Sized>(pub &'a T);
 
 impl Serialize for Sorted<'_, Value> {

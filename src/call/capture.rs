@@ -1,8 +1,8 @@
-//! What the ledger keeps of what was said in a call: all of it, or a digest that tells equal from different.
+//! What the ledger keeps of arguments and results: all of them, or a digest that only shows whether two are equal.
 //!
-//! The digest is keyed. Arguments are often short (a name, a city, a date), and whoever has a plain hash of one finds
-//! it by hashing all that could have been said. The key never reaches the ledger: without it a digest says nothing,
-//! to a reader of the file as little as to a caller.
+//! The digest is keyed. Arguments are often short (a name, a city, a date), and a plain hash of a short text can be
+//! found by hashing all candidates. The key never reaches the ledger. Without the key, a digest reveals nothing to a
+//! reader of the file or to a caller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,16 +41,16 @@ pub struct Digest {
     pub bytes: u64,
 }
 
-/// Marks a digest in the ledger.
+/// Marks a digest in a column of the ledger.
 const MARK: &str = "hmac-sha256";
 
 impl Digest {
-    /// As it stands in the ledger: a JSON array, since what it stands for is always an object.
+    /// The text in the ledger: a JSON array, because the value that it replaces is always an object.
     pub fn to_column(&self) -> String {
         serde_json::to_string(&(MARK, &self.hmac_sha256, self.bytes)).unwrap_or_default()
     }
 
-    /// Reads [`Digest::to_column`]; `None` if the text is anything else.
+    /// Reads the text of [`Digest::to_column`]; `None` for any other text.
     pub fn from_column(text: &str) -> Option<Self> {
         let (mark, hmac_sha256, bytes): (String, String, u64) =
             text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten()?;
@@ -58,32 +58,32 @@ impl Digest {
     }
 }
 
-/// Makes digests. Clones share the key.
+/// The key of digests. Clones share it.
 #[derive(Clone)]
 pub struct DigestKey(Hmac<Sha256>);
 
-/// Shorter secrets could be guessed themselves.
+/// Minimum length in bytes; a shorter secret could be guessed.
 const SHORTEST_SECRET: usize = 16;
 
 impl DigestKey {
-    /// A key that dies with the process: afterwards nobody can find out what a digest stands for.
+    /// A random key that is lost when the process ends. After that, no digest can be matched to its text.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// When the system provides no random bytes.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut key = [0; 64];
         getrandom::fill(&mut key)?;
         Ok(Self(Hmac::new(&key.into())))
     }
 
-    /// A key from a secret that is kept elsewhere, so that digests can be compared over restarts and checked by who
-    /// has it. `None` if the secret has fewer than sixteen bytes.
+    /// A key from a secret that is stored elsewhere. So digests can be compared over restarts, and checked with the
+    /// secret. `None` if the secret has fewer than sixteen bytes.
     pub fn from_secret(secret: &str) -> Option<Self> {
         let secret = Some(secret.as_bytes()).filter(|secret| secret.len() >= SHORTEST_SECRET)?;
         Hmac::new_from_slice(secret).ok().map(Self)
     }
 
-    /// The digest of a value.
+    /// The digest of a value's canonical JSON.
     pub fn digest<'a, T: ?Sized>(&self, value: &'a T) -> Digest
     where
         Sorted<'a, T>: Serialize,
@@ -97,7 +97,7 @@ impl DigestKey {
 
 impl Serialize for Sorted<'_, ToolResult> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Whether it is cached is not said on record.
+        // Whether a result may be cached is not part of the record.
         let ToolResult { content, structured_content, is_error, result_as_answer, hint, not_cached: _ } = self.0;
         let mut fields = serializer.serialize_struct("ToolResult", 5)?;
         fields.serialize_field("content", content)?;
@@ -117,7 +117,7 @@ impl Serialize for Sorted<'_, ToolResult> {
 
 impl Serialize for Sorted<'_, Failure> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // A failure holds no object whose keys somebody else has named.
+        // A failure holds no object with foreign keys, so its keys need no sorting.
         self.0.serialize(serializer)
     }
 }
@@ -128,26 +128,26 @@ impl fmt::Debug for DigestKey {
     }
 }
 
-/// What goes on record of the arguments of a call, as it stands in the ledger. The text alone is kept: it takes a fiftieth
-/// of the memory that large arguments take.
+/// The arguments of a call in the form in which the ledger stores them. Only the text is kept: it needs a fiftieth of
+/// the memory that parsed large arguments need.
 #[derive(Debug, Clone, Default)]
 pub enum Received {
-    /// The call has not come to the record.
+    /// The call has not reached `record` yet.
     #[default]
     Nothing,
-    /// The arguments as they came, without what must not be recorded, as JSON.
+    /// The arguments as received, as JSON, without the values that must not be recorded.
     Whole(Arc<str>),
-    /// A digest of the same.
+    /// A digest of the same JSON.
     Digest(Digest),
 }
 
 impl Received {
-    /// These arguments, as JSON.
+    /// The JSON of these arguments.
     pub fn whole(arguments: &JsonObject) -> Self {
         Self::Whole(serde_json::to_string(arguments).unwrap_or_default().into())
     }
 
-    /// As it stands in the ledger.
+    /// The text for the ledger.
     pub fn to_column(&self) -> Arc<str> {
         match self {
             Self::Nothing => "null".into(),
@@ -156,8 +156,7 @@ impl Received {
         }
     }
 
-    /// As it stands in the ledger once the call was refused: what is longer than 1 KiB is a
-    /// [`Truncated`](super::Truncated).
+    /// The text for the row of a refused call: more than 1 KiB becomes a [`Truncated`](super::Truncated).
     pub fn to_short_column(&self) -> Arc<str> {
         match self {
             Self::Whole(text) => truncated::short_column(text).map_or_else(|| text.clone(), Into::into),
@@ -166,9 +165,9 @@ impl Received {
     }
 }
 
-/// Longest text in the record of a refusal, in bytes.
+/// Maximum length of a text in the record of a refusal, in bytes.
 const LONGEST_WORDS: usize = 512;
-/// Bytes of violations in that record; the others are left out.
+/// Maximum size of all violations in that record, in bytes. Further violations are left out.
 const VIOLATION_BYTES: usize = 4 << 10;
 
 fn shorten(text: &mut String) {
@@ -178,12 +177,11 @@ fn shorten(text: &mut String) {
     }
 }
 
-/// What stands in the place of words that are not kept.
+/// Replaces a message that is not recorded.
 pub const WITHHELD: &str = "what was said is not kept (capture: digest)";
 
 impl ErrorKind {
-    /// Whether a failure of this kind is told in words that may hold what was asked or answered: a tool's own, or
-    /// such as quote the arguments.
+    /// Whether the message of such a failure may quote the arguments or the output of the tool.
     pub fn quotes(self) -> bool {
         match self {
             Self::InvalidArguments | Self::ToolUnavailable | Self::UpstreamFailed | Self::BadOutput => true,
@@ -210,8 +208,8 @@ impl ErrorKind {
 }
 
 impl Failure {
-    /// The failure as a ledger may keep it that keeps digests: kind and what to do about it, and a digest in the place
-    /// of words that may quote the call.
+    /// The failure as stored for a tool with `capture: digest`: its kind and the advice for the caller stay. A digest
+    /// replaces messages that may quote the call.
     #[must_use]
     pub fn withheld(mut self, key: &DigestKey) -> Self {
         if self.kind.quotes() {
@@ -222,7 +220,7 @@ impl Failure {
         self
     }
 
-    /// The failure as a ledger keeps it of a refused call: its texts may quote what was asked, however long that is.
+    /// The failure as stored for a refused call. Its texts are cut, because they may quote arguments of any length.
     #[must_use]
     pub fn shortened(mut self) -> Self {
         let mut room = VIOLATION_BYTES;

@@ -1,4 +1,4 @@
-//! Units of usage, counted against limits.
+//! Units of usage, which count against limits.
 
 use jiff::Timestamp;
 
@@ -8,41 +8,41 @@ use super::policy::{LimitScope, Per};
 /// One unit to be counted against one limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Charge {
-    /// Tool, or empty: over all tools of the caller.
+    /// Name of the tool, or empty for a limit over all tools of the caller.
     pub tool: String,
-    /// Caller, or empty: over all callers of the tool.
+    /// Name of the caller, or empty for a limit over all callers of the tool.
     pub caller: String,
-    /// Run, or empty.
+    /// The run, or empty for a limit that is not per run.
     pub run: String,
-    /// The window's span.
+    /// The window of the limit.
     pub per: Per,
-    /// Calls allowed in it.
+    /// Maximum number of calls in the window.
     pub limit: u64,
-    /// What the limit said its scope is.
+    /// The scope that the limit declares.
     pub scope: LimitScope,
 }
 
 impl Charge {
-    /// Whether both are counted in the same place.
+    /// Whether both charges use the same counter.
     pub fn counts_with(&self, other: &Self) -> bool {
         (&self.tool, &self.caller, &self.run, self.per) == (&other.tool, &other.caller, &other.run, other.per)
     }
 }
 
-/// A charge with the window it fell into.
+/// A charge with the window in which it was counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Charged {
-    /// The charge.
+    /// The unit and its limit.
     pub charge: Charge,
-    /// Start of the window, Unix milliseconds.
+    /// Start of the window, in Unix milliseconds.
     pub window_start: i64,
-    /// Units counted in it, this one included.
+    /// Units counted in the window, including this one.
     pub used: u64,
 }
 
 impl Charged {
-    /// The charge against what is stored for its key (window start and units), at `now`. The window never goes back:
-    /// a clock that does counts on in the later window.
+    /// The charge in the window at `now`. `stored` is the counter's last window start and its units. The window never
+    /// goes back: if the clock does, the calls count in the later window.
     pub fn at(charge: Charge, stored: Option<(i64, u64)>, now: Timestamp) -> Self {
         let current = charge.per.window_start(now);
         let (window_start, used) = match stored {
@@ -52,7 +52,7 @@ impl Charged {
         Self { charge, window_start, used }
     }
 
-    /// Where the limit stands, in the answer's words.
+    /// The state of the limit, in the form of answers.
     pub fn usage(&self) -> LimitUsage {
         LimitUsage {
             limit: self.charge.limit,

@@ -1,11 +1,11 @@
-//! Wall-clock time, handed in rather than asked for, so that windows and expiry can be tested without waiting.
+//! Wall-clock time as a value that is passed in, so that tests of windows and expiry need not wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::Timestamp;
 
-/// A source of wall-clock time. Durations never come from here: they are measured on the monotonic clock.
+/// A source of wall-clock time. Durations never use it: they are measured on the monotonic clock.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
@@ -15,7 +15,7 @@ impl Clock {
         Self(Arc::new(Timestamp::now))
     }
 
-    /// A clock that stands still until its hand (the second value, Unix milliseconds) is moved.
+    /// A clock that stands still. Tests move it by its second value, in Unix milliseconds.
     pub fn manual(start: Timestamp) -> (Self, Arc<AtomicI64>) {
         let hand = Arc::new(AtomicI64::new(start.as_millisecond()));
         let read = hand.clone();
@@ -25,7 +25,7 @@ impl Clock {
         (clock, hand)
     }
 
-    /// The time now.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         (self.0)()
     }

@@ -1,4 +1,4 @@
-//! What a running tool may know of its call.
+//! What a tool knows about the call that it runs.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -26,54 +26,55 @@ use super::trace::TraceContext;
 pub struct Services(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl Services {
-    /// Adds a value; a second one of the same type replaces the first.
+    /// Adds a value. A second value of the same type replaces the first.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         self.0.insert(TypeId::of::<T>(), Arc::new(value));
     }
 
-    /// The value of that type.
+    /// The value of this type.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref())
     }
 }
 
-/// What belongs to the tool rather than to the call: its settings and access rules from the manifest.
+/// The part of the context that belongs to the tool, not to the call: its settings and access rules from the manifest.
 #[derive(Default)]
 pub struct ToolSettings {
-    /// `with:` of the manifest.
+    /// The tool's `with:` of the manifest.
     pub with: JsonObject,
-    /// `workdir:` of the manifest, absolute.
+    /// The tool's `workdir:` of the manifest, as an absolute path.
     pub workdir: Option<PathBuf>,
-    /// Values of the declared environment variables.
+    /// Values of the declared environment variables, by name.
     pub env: HashMap<String, String>,
-    /// What the embedding program shares.
+    /// The values that the embedding program shares.
     pub services: Services,
-    /// Whether a call may be started again after it was begun.
+    /// The tool's effect. It decides whether an attempt may be repeated.
     pub effect: Effect,
     /// Which fields of the caller's `context` reach the tool.
     pub context: ContextFields,
 }
 
-/// Handed to a tool with every try.
+/// What a tool gets with every attempt, beside the arguments.
 #[derive(Clone)]
 pub struct ToolContext {
-    /// The call's id.
+    /// The call's id, also the key of its row in the ledger.
     pub invocation_id: InvocationId,
-    /// The name the tool is registered under.
+    /// The registered name of the tool, even if the call used an alias.
     pub tool: ToolName,
-    /// Who calls.
+    /// The caller of the tool.
     pub caller: Arc<Caller>,
-    /// The caller's run.
+    /// The caller's run, if it named one.
     pub run_id: Option<Arc<str>>,
     /// The model's id for the call.
     pub tool_use_id: Option<Arc<str>>,
-    /// The caller's `context` object; of a tool that declares fields, these alone.
+    /// The caller's `context` object. A tool that declares fields gets only these.
     pub context: Arc<JsonObject>,
-    /// Which try this is, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// When the try must be over.
+    /// When the attempt must have ended.
     pub deadline: Instant,
-    /// Tripped when the call is to stop. An async tool is simply dropped; a blocking one should look now and then.
+    /// Canceled when the tool must stop. An async tool is dropped then. A blocking tool should check the token from
+    /// time to time.
     pub cancelled: CancellationToken,
     left: CancellationToken,
     notes: Arc<Notes>,
@@ -88,7 +89,7 @@ pub struct ToolContext {
 }
 
 impl ToolContext {
-    /// The context of one try.
+    /// The context of one attempt.
     pub fn new(invocation: &Invocation, deadline: Instant, settings: Arc<ToolSettings>) -> Self {
         Self {
             invocation_id: invocation.id,
@@ -113,13 +114,13 @@ impl ToolContext {
         }
     }
 
-    /// The same with a way to tell how far the tool is.
+    /// Adds a sink for progress messages.
     #[must_use]
     pub fn reporting(self, reporter: Option<Reporter>) -> Self {
         Self { reporter, ..self }
     }
 
-    /// The same with whatever takes secrets out of texts that the tool cuts.
+    /// Adds the redactor for texts that the tool cuts.
     #[must_use]
     pub fn redacting(self, redactor: Arc<dyn Redact>) -> Self {
         Self { redactor: Some(redactor), ..self }
@@ -130,35 +131,37 @@ impl ToolContext {
         self.settings.with.get(name)
     }
 
-    /// The folder that the manifest gives this tool to work in.
+    /// The working directory that the manifest gives this tool.
     pub fn workdir(&self) -> Option<&std::path::Path> {
         self.settings.workdir.as_deref()
     }
 
-    /// The trace that the call belongs to, when whoever asked sent a valid one: for requests that the tool makes, as the
-    /// headers `traceparent` and `tracestate`. Calls of other tools inherit it by themselves.
+    /// The trace of the call, if the request had a valid one. A tool sends it with its own requests in the headers
+    /// `traceparent` and `tracestate`. Nested calls inherit it automatically.
     pub fn trace(&self) -> Option<&TraceContext> {
         self.trace.as_deref()
     }
 
-    /// The value of a variable that the tool declared; an undeclared one is not there.
+    /// The value of an environment variable that the tool declared. An undeclared variable is `None`.
     pub fn env(&self, name: &str) -> Option<&str> {
         self.settings.env.get(name).map(String::as_str)
     }
 
-    /// Whether the call may be started again after it was begun, as the tool's policy has it.
+    /// Whether the tool's effect permits that a started call runs again.
     pub fn may_repeat(&self) -> bool {
         self.settings.effect.may_repeat()
     }
 
-    /// What the tool may do, as its policy has it.
+    /// The tool's effect, from its policy.
     pub(crate) fn effect(&self) -> Effect {
         self.settings.effect
     }
 
-    /// Waits for something that the try runs on, such as a free worker. Cancelled meanwhile, the try was none; and who
-    /// has left by then is not begun any more.
+    /// Waits for a resource that the attempt needs, such as a free worker. If the call is canceled meanwhile, the
+    /// attempt does not count. If the caller disconnects meanwhile, the tool does not start.
     pub(crate) async fn waiting<T>(&self, what: impl Future<Output = T>) -> T {
+        // `record` drops this future once the token is canceled. Until then it must not return, or the tool would
+        // start.
         let left = async {
             self.left.cancelled().await;
             self.cancelled.cancel();
@@ -174,14 +177,14 @@ impl ToolContext {
         what
     }
 
-    /// Notes whether the try fell with what it ran on for another call's sake: one misfortune of a runner counts once,
-    /// however many calls it met.
+    /// Notes whether the attempt failed because another call ended the process that both used. Such a failure does not
+    /// count toward the circuit breaker: one crash of a runner counts once, however many calls it affected.
     pub(crate) fn fell_with_another(&self, so: bool) {
         self.notes.lock().fell_with_another = so;
     }
 
-    /// A value that the embedding program shares with its tools, one of each type. What differs from call to call, such as a working
-    /// folder, the tool asks of the value with what the context says of the call:
+    /// A value that the embedding program shares with its tools, one of each type. If something differs from call to
+    /// call, such as a working folder, the tool computes it from the shared value and the context:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -197,7 +200,7 @@ impl ToolContext {
     /// impl Projects {
     ///     fn of(&self, call: &ToolContext) -> Result<PathBuf, ToolError> {
     ///         let run = call.run_id.as_deref().unwrap_or("default");
-    ///         // A run's name is the caller's word: it must not lead out of the folder.
+    ///         // The caller chooses the name of the run, so it must not lead out of the folder.
     ///         if !run.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
     ///             return Err("this run has no folder".into());
     ///         }
@@ -228,8 +231,8 @@ impl ToolContext {
         self.settings.services.get()
     }
 
-    /// Bytes of a text that was cut, as text: without secrets and without what the cut has left of one. Half a secret is
-    /// not found afterwards, so a tool that leaves out part of what it got from elsewhere does it by this.
+    /// Bytes of a text that was cut, as text: without secrets, and without the part of a secret that the cut has left.
+    /// Such a part cannot be recognized later. So a tool that shortens foreign output must use this method.
     pub fn excerpt(&self, bytes: &[u8], torn: Torn) -> String {
         let text = decode(bytes, torn);
         match &self.redactor {
@@ -238,63 +241,64 @@ impl ToolContext {
         }
     }
 
-    /// The part as text, as [`ToolContext::excerpt`] gives it; what stands beside the part tells what lies across its ends.
+    /// The part as text, as [`ToolContext::excerpt`] gives it. The bytes beside the part show secrets that lie across
+    /// its ends.
     pub(crate) fn excerpt_between(&self, bytes: Between<'_>) -> String {
         bytes.excerpt(self.redactor.as_deref())
     }
 
-    /// Bytes beside a part that [`ToolContext::excerpt_between`] needs to know.
+    /// Number of bytes beside a part that [`ToolContext::excerpt_between`] needs.
     pub(crate) fn reach(&self) -> usize {
         self.redactor.as_ref().map_or(0, |redactor| redactor.reach())
     }
 
-    /// The text without secrets, then cut after `most` bytes with a word about the rest.
+    /// The text without secrets, then cut after `most` bytes with a note about the rest.
     pub(crate) fn shortened(&self, text: &str, most: usize) -> String {
         let mut text = self.excerpt(text.as_bytes(), Torn::NOWHERE);
         shorten(&mut text, most);
         text
     }
 
-    /// Where a text of which more will come may be divided, at `end` or before it, so that no secret lies across.
+    /// Where a text that will grow may be divided: at `end` or before it, so that no secret lies across the position.
     pub(crate) fn settled(&self, text: &str, end: usize) -> usize {
         self.redactor.as_ref().map_or(end, |redactor| redactor.settled(text, end))
     }
 
-    /// Tells whoever listens how far the tool is, in whatever words or numbers fit: a `progress` event of the caller's
-    /// stream. Never waits, goes nowhere when nobody listens, and is on no record. Secrets of the manifest are taken
-    /// out, texts end after 4 KiB, and data of more than 16 KiB is left out.
+    /// Reports progress, in any text or data: a `progress` event of the caller's stream. It never waits, is dropped if
+    /// no client listens, and is not recorded. Secrets of the manifest are removed, texts end after 4 KiB, and data of
+    /// more than 16 KiB is left out.
     pub fn progress(&self, data: impl Into<Value>) {
         self.progress_after(0, data);
     }
 
-    /// The same, with how much the tool left out since it last told.
+    /// Reports progress, with the number of events that the tool itself has left out since the last one.
     pub(crate) fn progress_after(&self, missed: u64, data: impl Into<Value>) {
         if let Some(reporter) = self.reporter.as_ref().filter(|reporter| reporter.is_heard()) {
             reporter.report(data.into(), missed);
         }
     }
 
-    /// Whether anybody listens to [`ToolContext::progress`]: for what is costly to find out.
+    /// Whether a client listens to [`ToolContext::progress`]. Check it before computing costly progress data.
     pub fn is_watched(&self) -> bool {
         self.reporter.as_ref().is_some_and(Reporter::is_heard)
     }
 
-    /// Names of tools that the request denies, as they were written.
+    /// Patterns of tools that the request denies, as the request wrote them.
     pub(crate) fn denied(&self) -> &[String] {
         &self.lineage.deny
     }
 
-    /// What a model was asked for this call so far, in earlier tries too.
+    /// The model usage of this call so far, over all attempts.
     pub(crate) fn model_usage(&self) -> ModelUsage {
         self.notes.lock().meta.model.unwrap_or_default()
     }
 
-    /// Says what a model was asked for this call: the answer's `meta.model`.
+    /// Sets the model usage of this call, which becomes the answer's `meta.model`.
     pub(crate) fn used_model(&self, usage: ModelUsage) {
         self.notes.lock().meta.model = Some(usage);
     }
 
-    /// Says which call's recorded result is the answer, so that the row of this one need not hold it again.
+    /// Notes the call whose recorded result is the answer, so that this call's row need not hold it again.
     pub(crate) fn answered_by(&self, origin: InvocationId) {
         self.notes.lock().origin = Some(origin);
     }

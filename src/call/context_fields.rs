@@ -1,23 +1,23 @@
-//! Which fields of a caller's `context` a tool takes.
+//! Defines which fields of a caller's `context` reach a tool.
 
 use std::sync::Arc;
 
 use super::json::JsonObject;
 
-/// Most fields that one tool declares.
+/// Maximum number of fields that one tool declares.
 const MOST_FIELDS: usize = 32;
-/// Longest name of a declared field, in characters.
+/// Maximum length of a field's name, in characters.
 const LONGEST_NAME: usize = 64;
-/// Names that one warning quotes; the others are counted.
+/// Maximum number of names that one warning quotes; the others are counted.
 const MOST_QUOTED: usize = 5;
 
 /// The fields of the caller's `context` that reach a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ContextFields {
-    /// All of them, whatever they are.
+    /// All fields.
     #[default]
     All,
-    /// These alone.
+    /// Only these fields.
     Named(Arc<[String]>),
 }
 
@@ -30,7 +30,7 @@ impl ContextFields {
     /// Checks the names that a tool declares.
     ///
     /// # Errors
-    /// The position of the first name that cannot be used, and what would be right.
+    /// The position of the first invalid name, and what would be valid.
     pub fn check(names: &[String]) -> Result<(), (usize, String)> {
         if names.len() > MOST_FIELDS {
             return Err((MOST_FIELDS, format!("a tool takes at most {MOST_FIELDS} fields of the context")));
@@ -50,7 +50,7 @@ impl ContextFields {
         Ok(())
     }
 
-    /// The context without the fields that the tool does not take.
+    /// The context with only those fields that the tool takes.
     pub fn narrow(&self, context: &Arc<JsonObject>) -> Arc<JsonObject> {
         match self {
             Self::Named(names) if context.keys().any(|key| !names.contains(key)) => Arc::new(picked(names, context)),
@@ -58,7 +58,7 @@ impl ContextFields {
         }
     }
 
-    /// The declared fields as far as the context has them. `None`: the tool declares none, or it has none of them.
+    /// The declared fields that the context has. `None`: the tool declares no field, or the context has none of them.
     pub fn declared(&self, context: &JsonObject) -> Option<JsonObject> {
         match self {
             Self::Named(names) if !names.is_empty() && !context.is_empty() => {
@@ -68,8 +68,8 @@ impl ContextFields {
         }
     }
 
-    /// A sentence about the fields of a request's context that the tool does not take. `keyed` fields tell cached results
-    /// apart, so they are not ignored.
+    /// A warning about fields of the context that the tool does not take. Fields in `keyed` are part of the cache key,
+    /// so they are not ignored.
     pub fn ignored(&self, context: &JsonObject, keyed: &[String]) -> Option<String> {
         let Self::Named(names) = self else { return None };
         let mut ignored = context.keys().filter(|key| !names.contains(key) && !keyed.contains(key)).peekable();
@@ -87,7 +87,7 @@ impl ContextFields {
     }
 }
 
-/// Whether a tool can declare a field of this name.
+/// Whether this is a valid name for a field.
 pub fn is_field_name(name: &str) -> bool {
     name.len() <= LONGEST_NAME
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -99,7 +99,7 @@ fn picked(names: &[String], context: &JsonObject) -> JsonObject {
     names.iter().filter_map(field).collect()
 }
 
-/// A name that a request chose: short, and without what a reader cannot see.
+/// Quotes a name from a request: shortened, and without control characters.
 fn quote(name: &str) -> String {
     let shown: String = name.chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect();
     format!("`{shown}`")

@@ -1,10 +1,14 @@
-//! Cutting a long result: the first items of a list, beginning and end of a text, or one page of either.
+//! Cuts a long result: to the first items of a list, to beginning and end of a text, or to one page of either.
 //!
-//! What is counted depends on the result alone, never on the page, so that offsets mean the same on every page.
-//! **A list** is a structured content that is an array, or the one array that makes up more than half of an object's
-//! JSON; it has at least two items, and is cut between items only. A text block that says the same as JSON is cut
-//! with it. **Anything else** is its text blocks, one after another, cut between characters; structured content is
-//! whole then. Pictures, sound and files are never cut, and come with the first page.
+//! The result alone decides whether items or characters are counted, never the page. So an offset means the same on
+//! every page.
+//! - **A list** is structured content that is an array with at least two items, or one array in an object that makes up
+//!   more than half of the object's JSON. It is cut only between items. A text block that holds the same JSON is cut
+//!   with it.
+//! - **Any other result** is the sequence of its text blocks, cut between characters. Its structured content stays
+//!   whole.
+//!
+//! Images, sound and files are never cut, and come with the first page.
 
 use std::io;
 use std::ops::Range;
@@ -16,11 +20,12 @@ use super::page::{Detail, Overflow, Page, Rest, Unit};
 use super::result::{Content, ToolResult};
 use super::units::Count;
 
-/// Items that exploring shows of a list, and that a page of all its items has (the contract's numbers).
+/// Default number of items in a preview, and on a page (the contract's numbers).
 const EXPLORED: usize = 200;
 const PAGED: usize = 50;
 
-/// Characters that are shown of a text when nobody says otherwise: what Claude Code lets a tool answer.
+/// Default for the maximum length of a text that is shown whole, in characters: the limit of Claude Code for the output
+/// of a tool.
 pub const LONGEST_TEXT: usize = 50_000;
 
 /// A part of a result.
@@ -28,29 +33,30 @@ pub const LONGEST_TEXT: usize = 50_000;
 pub struct Cut {
     /// The result with this part of its list or its texts, and everything else.
     pub result: ToolResult,
-    /// Items or characters in it.
+    /// Number of items or characters in this part.
     pub shown: usize,
-    /// All of them.
+    /// Number of items or characters in the whole result.
     pub total: usize,
-    /// What is counted.
+    /// Whether items or characters are counted.
     pub unit: Unit,
-    /// Where the next page begins, if this is one of several and not the last.
+    /// Offset of the next page, if pages were requested and this is not the last one.
     pub next_offset: Option<usize>,
 }
 
 impl Cut {
-    /// What an answer says of the rest.
+    /// The description of the rest, for the answer.
     pub fn overflow(&self, hint: String) -> Overflow {
         let Self { shown, total, unit, next_offset, .. } = *self;
         Overflow { shown, total, unit, hint, next_offset, for_model: Rest::default() }
     }
 }
 
-/// The part that `page` asks for; `None` when that is all of it.
+/// The part that `page` requests; `None` if that is the whole result.
 ///
-/// Texts of up to `longest` characters are whole, whatever the `limit`: it is mostly meant for a list, and must not
-/// tear the sentence that a tool says instead of one. Nor does `longest: 0` tear JSON that has an ordinary length.
-/// Without a `limit` a page holds up to `longest` characters, of a list too, but at least one item.
+/// Texts of up to `longest` characters are whole, whatever the `limit`. A `limit` is mostly meant for a list, and must
+/// not cut the sentence that a tool returns instead of a list. Likewise, `longest: 0` does not cut the text beside
+/// structured content, if it has at most [`LONGEST_TEXT`] characters. Without a `limit`, a page holds up to `longest`
+/// characters, also of a list, but at least one item.
 pub fn cut(result: &ToolResult, page: Page, longest: usize) -> Option<Cut> {
     if fits(result, page, longest) {
         return None;
@@ -61,12 +67,12 @@ pub fn cut(result: &ToolResult, page: Page, longest: usize) -> Option<Cut> {
     }
 }
 
-/// Whether a page of the result may be less than all of it, by a quick look. `longest`: as for [`cut`].
+/// Whether a page may be less than the whole result, by a quick check. `longest` is as for [`cut`].
 pub fn may_be_cut(result: &ToolResult, limit: Option<usize>, longest: usize) -> bool {
     !fits(result, Page { detail: Detail::Full, offset: 0, limit }, longest)
 }
 
-/// The quick look that most results get: nothing is counted or written that is not long.
+/// The quick check that is enough for most results. It counts and serializes nothing that is short.
 fn fits(result: &ToolResult, page: Page, longest: usize) -> bool {
     let most = most_items(page);
     let longer = |value: &Value| value.as_array().is_some_and(|items| items.len() > most);
@@ -75,7 +81,7 @@ fn fits(result: &ToolResult, page: Page, longest: usize) -> bool {
         Some(value) => longer(value),
         None => false,
     };
-    // A character has one byte or more.
+    // A character has at least one byte, so the number of bytes is an upper bound.
     let bytes: usize = texts(result).map(str::len).sum();
     !page.is_further() && !has_longer && bytes <= longest
 }
@@ -98,11 +104,11 @@ fn texts(result: &ToolResult) -> impl Iterator<Item = &str> {
 struct List<'r> {
     place: Place,
     items: &'r [Value],
-    /// Of each block what it says, if that is the same as JSON.
+    /// For each block the JSON value that it holds, if it holds the same list.
     said: Vec<Option<Value>>,
 }
 
-/// Where a list stands in a value.
+/// The location of the list in a value.
 enum Place {
     Root,
     Member(String),
@@ -117,7 +123,7 @@ impl Place {
         .map(Vec::as_slice)
     }
 
-    /// The value with these items alone, and the keys of an object in their order.
+    /// The value with only these items. The keys of an object keep their order.
     fn with(&self, value: &Value, items: &[Value]) -> Value {
         let items = Value::Array(items.to_vec());
         match (self, value) {
@@ -133,7 +139,7 @@ impl Place {
         }
     }
 
-    /// What a block says that is the JSON of a value with as long a list in the same place.
+    /// The JSON value of a block, if it has a list of the same length in the same location.
     fn said_by(&self, block: &Content, items: &[Value]) -> Option<Value> {
         let Content::Text { text } = block else { return None };
         let value: Value =
@@ -142,7 +148,7 @@ impl Place {
     }
 }
 
-/// The list that a result is, unless it is rather the text beside it that is long.
+/// The list of a result. `None` if there is none, or if the text beside it is the long part.
 fn list_of(result: &ToolResult) -> Option<List<'_>> {
     let value = result.structured_content.as_ref()?;
     let place = match value {
@@ -170,7 +176,7 @@ fn items_of(result: &ToolResult, list: &List<'_>, page: Page, longest: usize) ->
     let offset = page.offset.min(total);
     let mut shown = most_items(page).min(total - offset);
     if page.limit.is_none() {
-        // What stands beside the list is on every page.
+        // The content beside the list is on every page, so it reduces the room for items.
         let mut room = longest.saturating_sub(characters(&place.with(value, &[])));
         let fit = items[offset..offset + shown].iter().take_while(|item| {
             let taken = characters(item) + 1;
@@ -197,7 +203,7 @@ fn items_of(result: &ToolResult, list: &List<'_>, page: Page, longest: usize) ->
     Some(Cut { result, shown, total, unit: Unit::Items, next_offset })
 }
 
-/// JSON on one line or on many, as the text is.
+/// Serializes JSON on one line or on several, as the original text.
 fn written_as(text: &str, value: &Value) -> String {
     match text.trim_end().contains('\n') {
         true => serde_json::to_string_pretty(value).unwrap_or_default(),
@@ -242,7 +248,7 @@ fn characters_of(result: &ToolResult, page: Page, longest: usize) -> Option<Cut>
     Some(Cut { result, shown, total, unit: Unit::Characters, next_offset: next(page, offset + shown, total) })
 }
 
-/// What lies in `range` of a text that takes the characters `here` of all.
+/// The part of a text in `range`. The text has the characters `here` of the whole sequence.
 fn slice<'t>(text: &'t str, here: &Range<usize>, range: &Range<usize>) -> &'t str {
     let (from, to) = (range.start.max(here.start), range.end.min(here.end));
     if from >= to {
@@ -258,12 +264,12 @@ fn next(page: Page, end: usize, total: usize) -> Option<usize> {
     (page.detail == Detail::Full && end < total).then_some(end)
 }
 
-/// How many characters the JSON of a value has, without writing it.
+/// The number of characters in the JSON of a value, without building the text.
 fn characters(value: &impl Serialize) -> usize {
     struct Count(usize);
     impl io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // In UTF-8 a character is one byte and the continuations after it.
+            // In UTF-8 a character is one byte and its continuation bytes.
             self.0 += bytes.iter().filter(|byte| **byte & 0xC0 != 0x80).count();
             Ok(bytes.len())
         }
@@ -272,7 +278,7 @@ fn characters(value: &impl Serialize) -> usize {
         }
     }
     let mut count = Count(0);
-    // Counting cannot fail, nor can a value that came from JSON.
+    // Counting cannot fail, and a value from JSON can always be serialized.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
 }
@@ -329,7 +335,7 @@ mod tests {
             (&shown["columns"], &shown["total"], &shown["rows"][9]["id"]),
             (&json!(["id", "name"]), &json!(300), &json!(299))
         );
-        // Of two that are as long neither is; nor is a short one beside a long text.
+        // Of two arrays of the same size neither is the list, nor is a short array beside a long text.
         for value in [
             json!({"a": rows(2000), "b": rows(2000)}),
             json!({"tags": ["x", "y"], "body": "y".repeat(LONGEST_TEXT)}),
@@ -397,7 +403,7 @@ mod tests {
         assert!(text.starts_with("beginø") && text.ends_with("øend"));
         assert!(text.contains("ø\n[… 50008 characters left out …]\nø"));
         assert_eq!(of(&ToolResult::text("ø".repeat(LONGEST_TEXT)), EXPLORING), None, "characters, not bytes");
-        // Blocks are one text; one that lies between the ends is not there at all.
+        // Blocks form one text. A block completely between the two ends is left out.
         let content = ["aaaa", "bbbb", "cccc"].map(Content::text).to_vec();
         let blocks = ToolResult { content, ..ToolResult::default() };
         let ends = cut(&blocks, Page { limit: Some(5), ..EXPLORING }, 0).unwrap().result.content;
@@ -428,7 +434,7 @@ mod tests {
     }
 
     proptest! {
-        /// Pages put together are the whole, whatever their length: no item or character twice, none missing.
+        /// All pages together are the whole result, for any length of page: no item or character twice or missing.
         #[test]
         fn pages_put_together_are_the_whole(
             texts in prop::collection::vec("\\PC{0,40}", 0..4), items in 0..120_usize, limit in 1..70_usize, is_list: bool,

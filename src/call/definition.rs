@@ -1,4 +1,4 @@
-//! What a tool says of itself: the part that callers and models see.
+//! The definition of a tool: the part that callers and models see.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,33 +9,33 @@ use serde_json::Value;
 use super::json::JsonObject;
 use super::page::Paging;
 
-/// A tool's name: 1 to 128 characters of `A-Z a-z 0-9 _ - .`, as MCP 2026-07-28 (Tools) has it.
+/// A tool's name: 1 to 128 characters of `A-Z a-z 0-9 _ - .`, as in MCP 2026-07-28 (Tools).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ToolName(Arc<str>);
 
-/// Why a text is no tool name.
+/// The text is not a valid tool name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a tool name has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..")]
 pub struct NameError;
 
 impl ToolName {
-    /// Longest name.
+    /// Maximum length in bytes.
     pub const MAX_LEN: usize = 128;
 
-    /// Reads a name.
+    /// Checks and stores a name.
     ///
     /// # Errors
-    /// [`NameError`] when the text is empty, too long, or holds another character.
+    /// [`NameError`] when the text is empty, too long, or has an invalid character.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let fits = !text.is_empty()
             && text.len() <= Self::MAX_LEN
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
-            // In a URL these two mean a folder, and clients take them out.
+            // In a URL these two mean a folder, and clients remove them.
             && !matches!(text, "." | "..");
         if fits { Ok(Self(text.into())) } else { Err(NameError) }
     }
 
-    /// Stands in for a name that could not be read, until that is reported.
+    /// Replaces a name that could not be read, until the error is reported.
     pub(crate) fn placeholder() -> Self {
         Self("invalid".into())
     }
@@ -100,7 +100,7 @@ impl Kind {
     pub const ALL: [Self; 7] =
         [Self::Native, Self::Command, Self::Http, Self::Python, Self::Sql, Self::Agent, Self::Mcp];
 
-    /// The word used in manifests and answers.
+    /// The name used in manifests and answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -136,7 +136,7 @@ pub struct EnvVar {
 }
 
 impl EnvVar {
-    /// Whether the service refuses to start without it: it has no default either.
+    /// Whether the service refuses to start without the variable: it is required and has no default.
     pub fn is_required(&self) -> bool {
         self.required && self.default.is_none()
     }
@@ -159,36 +159,36 @@ pub enum Origin {
     Registered,
 }
 
-/// Everything about a tool that a caller may see.
+/// The part of a tool that callers may see.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
-    /// Unique name.
+    /// The unique name.
     pub name: ToolName,
     /// When to use the tool, for the model.
     pub description: String,
     /// JSON Schema of the arguments; its root is `"type": "object"`.
     pub input_schema: Arc<Value>,
-    /// JSON Schema of `structured_content`, when the tool promises one.
+    /// JSON Schema of `structured_content`, if the tool declares one.
     pub output_schema: Option<Arc<Value>>,
     /// MCP tool annotations (hints such as `title`, `readOnlyHint`).
     pub annotations: JsonObject,
-    /// The result is the agent's final answer; the framework need not ask the model again.
+    /// Whether a result is the agent's final answer, so that the model need not be called again.
     pub result_as_answer: bool,
-    /// Who asks for the parts of its long results.
+    /// Which side requests further pages of long results.
     pub paging: Paging,
-    /// Free labels to filter by.
+    /// Free labels for filters.
     pub tags: Vec<String>,
-    /// Other names the tool answers to.
+    /// Other exact names of the tool.
     pub aliases: Vec<ToolName>,
-    /// Environment variables it declares.
+    /// The environment variables that the tool declares.
     pub env: Vec<EnvVar>,
-    /// The fields of the caller's `context` that it declares. `None`: it says nothing of them, so that it gets all if it is
-    /// handed the context at all.
+    /// The fields of the caller's `context` that the tool declares. `None`: it declares nothing, so it gets all fields
+    /// if its runner takes the context.
     pub context: Option<Vec<String>>,
 }
 
 impl Definition {
-    /// Its name, then its aliases.
+    /// The name, then the aliases.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.name).chain(&self.aliases).map(ToolName::as_str)
     }

@@ -1,7 +1,7 @@
-//! What can go wrong with a call, free of HTTP.
+//! The failures of a call, without HTTP.
 //!
-//! A tool fails with a [`ToolError`](super::ToolError); the stack fails with a [`CallError`]; both say what happened in words that a
-//! model can act on. Which HTTP status a failure gets is decided in `http/problem.rs` and nowhere else.
+//! A tool fails with a [`ToolError`](super::ToolError), the stack with a [`CallError`]. Both have messages on which a
+//! model can act. Only `http/problem.rs` maps failures to HTTP statuses.
 
 use std::time::Duration;
 
@@ -29,184 +29,184 @@ pub struct Violation {
     pub schema_pointer: String,
 }
 
-/// How a call fails. `Display` is the problem's `detail`.
+/// Why a call failed. `Display` is the problem's `detail`.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CallError {
-    /// The caller's lists do not allow this tool.
+    /// The caller has no grant for this tool.
     #[error("caller `{caller}` may not use tool `{tool}`")]
     Forbidden {
-        /// Who.
+        /// Name of the caller.
         caller: String,
-        /// What.
+        /// Name of the tool.
         tool: String,
     },
     /// The request itself denies this tool.
     #[error("the request denies tool `{tool}`")]
     Denied {
-        /// What.
+        /// Name of the tool.
         tool: String,
     },
-    /// Switched off by the manifest or an admin.
+    /// The manifest or an admin has disabled the tool.
     #[error("tool `{tool}` is switched off")]
     ToolDisabled {
-        /// What.
+        /// Name of the tool.
         tool: String,
     },
-    /// It is not what it was when its server was pinned.
+    /// The tool's definition differs from the one that was pinned.
     #[error("tool `{tool}` is stopped: it is not the one that was pinned; `toolcrib pin` approves it as it is now")]
     DefinitionChanged {
-        /// What.
+        /// Name of the tool.
         tool: String,
     },
-    /// The tool wants an idempotency key, and the call has none.
+    /// The tool requires an idempotency key, and the call has none.
     #[error(
         "tool `{tool}` wants an Idempotency-Key header: the same key with every repetition of a call, another for each new call"
     )]
     KeyMissing {
-        /// What.
+        /// Name of the tool.
         tool: String,
     },
     /// The first call with this key still runs.
     #[error("the call with this Idempotency-Key still runs")]
     IdempotencyInProgress {
-        /// That call.
+        /// The first call with the key.
         invocation: InvocationId,
     },
-    /// The key belongs to another payload.
+    /// The key belongs to a call with another payload.
     #[error("this Idempotency-Key was used for a call with other arguments or context, or the tool has changed since")]
     IdempotencyMismatch {
-        /// The call it was used for.
+        /// The call that holds the key.
         invocation: InvocationId,
     },
     /// The first call with this key was a write that was interrupted.
     #[error("the call with this Idempotency-Key was interrupted, and it is not known whether it had its effect")]
     OutcomeUnknown {
-        /// That call.
+        /// The first call with the key.
         invocation: InvocationId,
     },
-    /// A page after the first was asked for, and there is nothing that it could be taken from.
+    /// The call requests a page after the first one, and no stored result has it.
     #[error(
         "there is no stored result to take the page at offset {offset} from, and a further page never runs the tool: use \
          GET /invocations/{{id}}/result?offset={offset} with the invocation_id of the answer that had the first page"
     )]
     NoStoredResult {
-        /// Where the page begins.
+        /// Offset of the page, in items or characters.
         offset: usize,
     },
-    /// The call with this key failed, and this is what its key says from now on.
+    /// The call with this key failed, and each repetition gets the same failure.
     #[error("{}", failure.detail)]
     Kept {
-        /// How.
+        /// The failure as stored in the row.
         failure: Box<Failure>,
-        /// That call.
+        /// The call that holds the key.
         invocation: InvocationId,
-        /// It is said again.
+        /// Whether this is a repetition, and not the call itself.
         again: bool,
     },
-    /// The call that was answered last in this run, once more.
+    /// The call repeats the last answered call of its run.
     #[error(
         "tool `{tool}` was called with the same arguments just before in this run, and answered (invocation {earlier})"
     )]
     RepeatedCall {
-        /// What.
+        /// Name of the tool.
         tool: String,
-        /// The call that was answered.
+        /// The answered call.
         earlier: InvocationId,
     },
-    /// What the model wrote is no object that could be held against the schema.
+    /// The model's text for the arguments is not a JSON object that can be validated.
     #[error("the arguments cannot be read: {}", .0.what)]
     UnreadableArguments(Unreadable),
-    /// Every violation at once.
+    /// The arguments break the schema. All violations are listed.
     #[error("{}", count_violations(.0))]
     InvalidArguments(Vec<Violation>),
-    /// A field of the request's `context` cannot be used by this tool.
+    /// A field of the request's `context` is invalid for this tool.
     #[error("{0}")]
     InvalidContext(String),
-    /// One of the limits is used up.
+    /// One of the limits is reached.
     #[error("the limit of {} per {} is used up", Count(*limit, "call"), per.as_str())]
     UsageLimitReached {
-        /// Calls allowed.
+        /// Maximum number of calls in the window.
         limit: u64,
-        /// In what span.
+        /// The window of the limit.
         per: Per,
-        /// When there will be new ones; `None` for run and lifetime.
+        /// End of the window; `None` for `run` and `lifetime`.
         resets_at: Option<Timestamp>,
-        /// The same as a wait.
+        /// Time until the end of the window.
         retry_after: Option<Duration>,
     },
-    /// No place among the running and waiting calls.
+    /// The tool or the service has no free permit and no free slot in its queue.
     #[error("{}", overloaded(*per_caller))]
     Overloaded {
-        /// Worth waiting this long.
+        /// How long the caller should wait.
         retry_after: Duration,
-        /// The calls of this tool that one caller may have running, when that is what is full.
+        /// The caller's share of permits, if it is the share that is full.
         per_caller: Option<usize>,
     },
-    /// Shutting down.
+    /// The service is shutting down.
     #[error("the service is shutting down")]
     Draining,
-    /// The ledger cannot write, so nothing may run.
+    /// The ledger cannot write, so no tool may run.
     #[error("{}: {reason}", if *started { "the tool ran, but its end is not on record yet" } else { "the ledger cannot write" })]
     LedgerUnavailable {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// The tool ran; only the record of it is late.
+        /// Whether the tool ran, and only its record is missing yet.
         started: bool,
     },
-    /// The tool's source is down. `started`: a try was made.
+    /// The runner of the tool is unavailable.
     #[error("the tool is unavailable: {message}")]
     ToolUnavailable {
-        /// Why.
+        /// The reason.
         message: String,
-        /// Whether a try was made.
+        /// Whether an attempt was started.
         started: bool,
-        /// When the next try will be let through, if that is known.
+        /// When the next call may pass, if known.
         retry_after: Option<Duration>,
     },
-    /// The whole call took too long.
+    /// The whole call took longer than its deadline.
     #[error("the call was not done within its deadline of {}", in_words(*after))]
     DeadlineExceeded {
-        /// Time it had.
+        /// The time that the call had.
         after: Duration,
-        /// Whether the tool was tried.
+        /// Whether an attempt was started.
         started: bool,
     },
-    /// The last try took too long.
+    /// The last attempt timed out.
     #[error("the tool did not answer within {}", in_words(*after))]
     AttemptTimedOut {
-        /// Time it had.
+        /// The time that the attempt had.
         after: Duration,
     },
-    /// Cancelled by its caller, an admin, or the service at its end.
+    /// The caller, an admin or the shutdown canceled the call.
     #[error("the call was cancelled {}", if *started { "while the tool ran" } else { "before the tool ran" })]
     Cancelled {
-        /// Whether the tool was tried.
+        /// Whether an attempt was started.
         started: bool,
     },
-    /// What the tool depends on failed.
+    /// The backend of the tool failed.
     #[error("{message}")]
     UpstreamFailed {
-        /// What happened.
+        /// The message of the failure.
         message: String,
-        /// Another try may succeed.
+        /// Whether a further attempt may succeed.
         retryable: bool,
-        /// It is down, for any call.
+        /// Whether the backend is unavailable for any call.
         down: bool,
-        /// Nothing of the call reached it: it cannot have had an effect.
+        /// Whether the call did not reach the backend at all, so it cannot have had an effect.
         untouched: bool,
-        /// Not before this long, if the upstream said so.
+        /// The minimum wait that the backend asked for.
         retry_after: Option<Duration>,
     },
-    /// The output is not what the tool promised.
+    /// The output breaks the tool's output schema or format.
     #[error("{0}")]
     BadOutput(String),
-    /// A fault of ours; what it was is in the log, not here.
+    /// A fault of the service. Its details are in the log only.
     #[error("the service failed; its log says why")]
     Internal,
 }
 
 impl CallError {
-    /// The word for it.
+    /// The kind of the failure.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Forbidden { .. } | Self::Denied { .. } => ErrorKind::Forbidden,
@@ -235,7 +235,7 @@ impl CallError {
         }
     }
 
-    /// Whether another try of the same call may succeed, if the tool's effect allows one.
+    /// Whether a further attempt of the same call may succeed, if the tool's effect permits one.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::UpstreamFailed { retryable, .. } => *retryable,
@@ -265,7 +265,7 @@ impl CallError {
         }
     }
 
-    /// Whether the caller may send the same call again and hope: either nothing ran, or the failure may pass.
+    /// Whether the caller may send the same call again: nothing ran, or the failure may be temporary.
     pub fn is_retryable_by_caller(&self) -> bool {
         match self {
             Self::Overloaded { .. }
@@ -278,7 +278,7 @@ impl CallError {
         }
     }
 
-    /// How long the caller should wait first, when that is known.
+    /// How long the caller should wait before that, if known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::UsageLimitReached { retry_after, .. } | Self::UpstreamFailed { retry_after, .. } => *retry_after,
@@ -294,7 +294,7 @@ impl CallError {
         }
     }
 
-    /// Refused before anything of the tool ran.
+    /// Whether the call was refused before any code of the tool ran.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Forbidden { .. }
@@ -324,12 +324,12 @@ impl CallError {
         }
     }
 
-    /// What the tool depends on was not reached: there can be no effect.
+    /// Whether the call did not reach the backend, so it cannot have had an effect.
     pub fn is_untouched(&self) -> bool {
         matches!(self, Self::UpstreamFailed { untouched: true, .. })
     }
 
-    /// The call that is spoken of, when it is not the one that failed.
+    /// The call that the error is about, if that is another call than the failed one.
     pub fn speaks_of(&self) -> Option<InvocationId> {
         match self {
             Self::IdempotencyInProgress { invocation }
@@ -340,13 +340,13 @@ impl CallError {
         }
     }
 
-    /// The call whose row tells of this failure, if one does: who was turned away at the door has none.
+    /// The call whose row records this failure. `None` if the call was turned away before it got a row.
     pub fn on_record(&self, id: InvocationId) -> Option<InvocationId> {
         let turned_away = matches!(self, Self::Draining | Self::LedgerUnavailable { started: false, .. });
         (!turned_away).then(|| self.speaks_of().unwrap_or(id))
     }
 
-    /// The same said to a model, in one or two sentences.
+    /// The message for a model, in one or two sentences.
     pub fn for_model(&self) -> String {
         match self {
             Self::Forbidden { tool, .. } | Self::Denied { tool } => format!("You are not allowed to use `{tool}`. Try another tool."),
@@ -420,36 +420,36 @@ impl CallError {
     }
 }
 
-/// A failure as data: what the ledger keeps and what a problem is made of.
+/// A failure as data, for the ledger and for problems.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The word for it.
+    /// The kind of the failure.
     pub kind: ErrorKind,
     /// What happened.
     pub detail: String,
-    /// Whether the caller may send the same call again and hope.
+    /// Whether the caller may send the same call again.
     pub retryable: bool,
-    /// Worth waiting this long first.
+    /// How long the caller should wait before that, in milliseconds.
     pub retry_after_ms: Option<u64>,
     /// Where the arguments break the schema.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
-    /// The same said to a model.
+    /// The message for a model.
     pub for_model: String,
-    /// Whether the tool was tried.
+    /// Whether an attempt was started.
     #[serde(default)]
     pub started: bool,
-    /// The request is in order, and what is there does not allow it.
+    /// Whether the request is valid and only the current state does not permit it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflict: bool,
-    /// Stands for the words, in a ledger that does not keep them.
+    /// Replaces the messages, for a tool with `capture: digest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Box<Digest>>,
 }
 
 impl Failure {
-    /// The failure of a call of a tool with this effect. One that was tried and may have had an effect is nothing to
-    /// repeat: the caller should look first.
+    /// The failure of a call of a tool with this effect. If the tool was started and may have had an effect, the call
+    /// is not retryable: the caller should check first.
     pub fn of(error: &CallError, effect: Effect) -> Self {
         if let CallError::Kept { failure, .. } = error {
             return Self::clone(failure);

@@ -1,4 +1,4 @@
-//! Parts of what failures say.
+//! Builds parts of the messages of failures.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Fields that whoever asks for a call may give beside the arguments, whatever the way in: read with messages that say
-//! what would be right.
+//! Reads the fields that a request may have beside the arguments, for all interfaces. Error messages say what would be
+//! valid.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::invocation::CacheMode;
 use super::json::{self, JsonObject};
 use super::units::Time;
 
-/// Longest `run_id` and `tool_use_id` that is recorded.
+/// Maximum length of `run_id` and `tool_use_id`, in bytes.
 pub const MAX_ID: usize = 256;
 
-/// An id of the caller's; null is none.
+/// Reads an id that the caller has chosen. Null means no id.
 ///
 /// # Errors
-/// What would be right.
+/// What would be valid.
 pub fn id(field: &str, value: Value) -> Result<Option<String>, String> {
     match value {
         Value::Null => Ok(None),
@@ -25,10 +25,10 @@ pub fn id(field: &str, value: Value) -> Result<Option<String>, String> {
     }
 }
 
-/// `context`; null is none.
+/// Reads `context`. Null means an empty context.
 ///
 /// # Errors
-/// What would be right.
+/// What would be valid.
 pub fn context(value: Value) -> Result<JsonObject, String> {
     match value {
         Value::Object(context) => Ok(context),
@@ -37,10 +37,10 @@ pub fn context(value: Value) -> Result<JsonObject, String> {
     }
 }
 
-/// `cache`; null is the default.
+/// Reads `cache`. Null means the default.
 ///
 /// # Errors
-/// What would be right.
+/// What would be valid.
 pub fn cache(value: Value) -> Result<CacheMode, String> {
     if value.is_null() {
         return Ok(CacheMode::default());
@@ -48,10 +48,10 @@ pub fn cache(value: Value) -> Result<CacheMode, String> {
     serde_json::from_value(value).map_err(|_| "cache is one of \"use\", \"refresh\", \"bypass\"".into())
 }
 
-/// `timeout`; null is none.
+/// Reads `timeout`. Null means no timeout.
 ///
 /// # Errors
-/// What would be right.
+/// What would be valid.
 pub fn timeout(value: Value) -> Result<Option<Duration>, String> {
     let bad = Err::<_, String>;
     match value {

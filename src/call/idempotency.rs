@@ -1,5 +1,5 @@
-//! A caller's own name for one ask, so that asking again is not asking twice (IETF draft
-//! draft-ietf-httpapi-idempotency-key-header-06).
+//! Idempotency keys: a caller's name for one request, so that a repetition of the request does not run again (IETF
+//! draft draft-ietf-httpapi-idempotency-key-header-06).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::json::{JsonObject, digest};
 /// How long a key is kept after its call has ended.
 pub const KEY_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Longest key, in bytes.
+/// Maximum length of a key, in bytes.
 const LONGEST: usize = 255;
 
 /// Whether calls of a tool may or must carry a key.
@@ -31,15 +31,16 @@ pub enum Idempotency {
     Required,
 }
 
-/// A key, as the ledger keeps it. Cheap to clone.
+/// An idempotency key as the ledger stores it. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey(Arc<str>);
 
 impl IdempotencyKey {
-    /// Reads the header's value: a string of RFC 8941 (`"k-1"`) or the bare key. 1 to 255 visible ASCII characters.
+    /// Reads the value of the header: a string of RFC 8941 (`"k-1"`) or the bare key. A key has 1 to 255 visible ASCII
+    /// characters.
     ///
     /// # Errors
-    /// What is wrong with it, as the rest of a sentence that begins with the header's name.
+    /// What is wrong with the value, as the rest of a sentence that starts with the header's name.
     pub fn parse(value: &[u8]) -> Result<Self, &'static str> {
         let bare = match value {
             [b'"', quoted @ .., b'"'] => unescaped(quoted)?,
@@ -56,18 +57,18 @@ impl IdempotencyKey {
         Ok(Self(text.into()))
     }
 
-    /// A key that stands for what is too long to be one, or has characters that none can have.
+    /// A key for a name that is too long for a key, or has characters that a key cannot have.
     pub fn of_digest(digest: [u8; 32]) -> Self {
         Self(hex::encode(digest).into())
     }
 
-    /// The key.
+    /// The key as shared text.
     pub fn shared(&self) -> Arc<str> {
         self.0.clone()
     }
 }
 
-/// RFC 8941, 3.3.3: a backslash stands before a quotation mark or a backslash, and nowhere else.
+/// RFC 8941, 3.3.3: a backslash precedes only a quotation mark or another backslash.
 fn unescaped(quoted: &[u8]) -> Result<Vec<u8>, &'static str> {
     let wrong = "has a quotation mark or a backslash without a backslash before it";
     let mut bytes = quoted.iter().copied();
@@ -82,13 +83,13 @@ fn unescaped(quoted: &[u8]) -> Result<Vec<u8>, &'static str> {
     Ok(plain)
 }
 
-/// Tells one payload from another: a digest of definition, arguments and declared fields of the context.
+/// Identifies the payload of a request: a digest of definition, arguments and declared fields of the context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint(Arc<str>);
 
 impl Fingerprint {
-    /// Of a call; `context` are the declared fields that it has. `secret`: the arguments must not be found from their digest,
-    /// so it is keyed.
+    /// The fingerprint of a call. `context` holds the declared fields that the call has. With `secret` the digest is
+    /// keyed, so that the arguments cannot be guessed from it.
     pub fn new(
         definition_hash: &str,
         arguments: &JsonObject,
@@ -110,14 +111,14 @@ impl Fingerprint {
         })
     }
 
-    /// As it stands in the ledger.
+    /// The text for the ledger.
     pub fn shared(&self) -> Arc<str> {
         self.0.clone()
     }
 
-    /// Whether `stored` may be of the same payload. What another key made, or none, cannot be compared: then the
-    /// caller's word holds, since running a call twice is worse than answering another payload with the first one's
-    /// answer.
+    /// Whether `stored` may be the fingerprint of the same payload. Fingerprints of different keys, or with and without
+    /// a key, cannot be compared. Then the idempotency key alone decides: to run a call twice is worse than to answer
+    /// another payload with the first answer.
     pub fn may_be(&self, stored: &str) -> bool {
         let name = |text: &str| text.split_once(':').map(|(name, _)| name.to_owned());
         name(&self.0) != name(stored) || *self.0 == *stored

@@ -1,4 +1,4 @@
-//! One ask.
+//! One call as data.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,24 +21,24 @@ use super::subcalls::Lineage;
 use super::trace::TraceContext;
 use super::unreadable::Unreadable;
 
-/// The ledger's key: a UUIDv7 (RFC 9562), so ids sort by the time the calls began.
+/// The id of a call and the key of its row: a UUIDv7 (RFC 9562), so ids sort by the start of the calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InvocationId(Uuid);
 
 impl InvocationId {
-    /// A new id. Ids of one process never go backwards.
+    /// A new id. The ids of one process never go backward.
     pub fn new() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// The smallest id that a call begun at `at` can have: a lower bound for time filters.
+    /// The smallest possible id of a call that started at `at`: a lower bound for time filters.
     pub fn floor(at: Timestamp) -> Self {
         let millis = u64::try_from(at.as_millisecond()).unwrap_or(0);
         Self(Uuid::from_u128(u128::from(millis) << 80))
     }
 
-    /// When it was made, to the millisecond; `None` if the id is no UUIDv7.
+    /// When the id was made, to the millisecond; `None` if it is not a UUIDv7.
     pub fn made_at(&self) -> Option<Timestamp> {
         let (seconds, nanos) = self.0.get_timestamp().filter(|_| self.0.get_version_num() == 7)?.to_unix();
         Timestamp::new(i64::try_from(seconds).ok()?, i32::try_from(nanos).ok()?).ok()
@@ -81,20 +81,21 @@ impl FromStr for InvocationId {
     }
 }
 
-/// Who calls.
+/// A client of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// The principal's name; `anonymous` on loopback without keys.
+    /// The caller's name; `anonymous` on loopback without keys.
     pub name: Arc<str>,
-    /// May use the operator's routes and sees everybody's calls.
+    /// Whether the caller may use the operator's routes and see all callers' calls.
     pub admin: bool,
 }
 
 impl Caller {
-    /// The name of callers without a key; no caller of a manifest can have it.
+    /// The name of callers without a key. No caller of a manifest can have it.
     pub const ANONYMOUS: &str = "anonymous";
 
-    /// The caller of a service without keys: trusted as the operator, since only this machine can reach it.
+    /// The caller of a service without keys. It has the operator's rights, because only this machine can reach such a
+    /// service.
     pub fn anonymous() -> Self {
         Self { name: Self::ANONYMOUS.into(), admin: true }
     }
@@ -113,74 +114,75 @@ pub enum CacheMode {
     Bypass,
 }
 
-/// One ask on its way through a tool's stack: plain data, cheap to clone, no HTTP in it.
+/// One call on its way through a tool's stack: plain data without HTTP, cheap to clone.
 #[derive(Clone)]
 pub struct Invocation {
-    /// The ledger's key, returned to the caller.
+    /// The key of the call's row, which the caller also gets.
     pub id: InvocationId,
-    /// The tool, by its one name (aliases are resolved).
+    /// The tool's name, with aliases resolved.
     pub tool: ToolName,
-    /// What goes on record of the arguments as they came.
+    /// The arguments as received, in the form in which they are recorded.
     pub received: Received,
-    /// The arguments the tool gets: coerced, defaults filled in. Shared, since every retry needs them. Above the layer that
-    /// validates them nothing keeps them, or large ones would be there twice.
+    /// The arguments that the tool gets: coerced, with defaults filled in. They are shared, because every retry needs
+    /// them. No layer above `validate` keeps a reference; otherwise large arguments would be in memory twice.
     pub arguments: Arc<JsonObject>,
-    /// Why there are none: what the model wrote could not be read.
+    /// Why there are no arguments: the model's text could not be parsed.
     pub unreadable: Option<Arc<Unreadable>>,
-    /// Who asks.
+    /// The caller of the tool.
     pub caller: Arc<Caller>,
-    /// The caller's own grouping of calls.
+    /// The run that the caller has named.
     pub run_id: Option<Arc<str>>,
-    /// The model's id for this call, handed back with the answer.
+    /// The model's id for this call, returned with the answer.
     pub tool_use_id: Option<Arc<str>>,
-    /// The id of the request that asked, as whoever sent it knows it; only for the log.
+    /// The client's id of the HTTP request, for the log only.
     pub request_id: Option<Arc<str>>,
-    /// The trace that it belongs to, for those that its tool asks and for the log.
+    /// The trace of the request, for requests of the tool and for the log.
     pub trace: Option<Arc<TraceContext>>,
-    /// The caller's context, for tools that take one; never part of the arguments.
+    /// The caller's context, for tools that take one. It is never part of the arguments.
     pub context: Arc<JsonObject>,
-    /// How the cache takes part.
+    /// How the call uses the cache.
     pub cache: CacheMode,
-    /// Which part of a long result it wants to see.
+    /// The requested part of a long result.
     pub page: Option<Page>,
-    /// The arguments by which its model asked for that part, if it did.
+    /// The arguments by which a model requested that part.
     pub page_arguments: Option<Arc<PageArguments>>,
-    /// Where it stands among calls that tools make.
+    /// The calls of tools that led to this one.
     pub lineage: Lineage,
-    /// Whoever asks wants this tool denied to the model for now.
+    /// Whether the request denies this tool to the model.
     pub denied: bool,
-    /// The caller's own name for this ask.
+    /// The idempotency key of the request.
     pub key: Option<IdempotencyKey>,
-    /// When the whole call must be over. Only ever moved nearer.
+    /// When the whole call must have ended. It only ever moves nearer.
     pub deadline: Option<Instant>,
-    /// Which try this is, from 1. Written by the retry policy only.
+    /// Number of the attempt, from 1. Only the retry policy changes it.
     pub attempt: u32,
     /// When the call was accepted, on the wall clock.
     pub started_at: Timestamp,
     /// The same moment on the monotonic clock.
     pub started: Instant,
-    /// Tripped when the call is cancelled, and with it those that its tool makes.
+    /// Canceled when the call is canceled. The nested calls hold child tokens of it.
     pub cancel: CancellationToken,
-    /// Tripped when the tool is to stop: the call is cancelled, or its caller has left and it is not let finish. The calls that
-    /// its tool makes are then dropped, and each goes by its own tool's `on_disconnect`.
+    /// Canceled when the tool must stop: the call was canceled, or its caller disconnected and `on_disconnect` is
+    /// `cancel`. The nested calls are then dropped, and for each of them its own tool's `on_disconnect` applies.
     pub stop: CancellationToken,
-    /// Tripped when the caller has left: what has not started then never does.
+    /// Canceled when the caller has disconnected. A tool that has not started then never starts.
     pub left: CancellationToken,
-    /// Tripped when the tool is tried for the first time, for who waits for that.
+    /// Canceled when the first attempt starts, for a task that waits for that.
     pub begun: Option<CancellationToken>,
-    /// Nobody waits for the answer: it is looked up. The call is on record before it runs, whatever its tool.
+    /// Whether the caller fetches the answer later. The row is then committed before the tool runs, whatever the tool's
+    /// effect.
     pub detached: bool,
-    /// Where the tool tells how far it is; absent when nobody listens.
+    /// The sink for the tool's progress. `None` if no client listens.
     pub progress: Option<ProgressSink>,
-    /// What the layers note on the way.
+    /// The notes of the layers about this call.
     pub notes: Arc<Notes>,
 }
 
 impl Invocation {
-    /// A call of `tool` by `caller` that begins now, everything else at its default.
+    /// A call of `tool` by `caller` that starts now, with defaults for everything else.
     pub fn new(tool: ToolName, arguments: JsonObject, caller: Arc<Caller>, started_at: Timestamp) -> Self {
         let cancel = CancellationToken::new();
-        // As fine as the ledger keeps it.
+        // The ledger stores milliseconds, so the time in memory has the same precision.
         let started_at = Timestamp::from_millisecond(started_at.as_millisecond()).unwrap_or(started_at);
         Self {
             id: InvocationId::new(),
@@ -214,18 +216,18 @@ impl Invocation {
         }
     }
 
-    /// The call's whole time, from its acceptance to its deadline.
+    /// The total time of the call, from its acceptance to its deadline.
     pub fn allowed(&self) -> std::time::Duration {
         self.deadline.map_or(std::time::Duration::MAX, |deadline| deadline - self.started)
     }
 
-    /// Moves the deadline nearer; a later one changes nothing.
+    /// Moves the deadline nearer. A later deadline has no effect.
     pub fn shorten_deadline(&mut self, to: Instant) {
         self.deadline = Some(self.deadline.map_or(to, |now| now.min(to)));
     }
 }
 
-/// Arguments and context may hold anything, so they are not shown.
+/// Arguments and context may hold secrets, so they are not shown.
 impl fmt::Debug for Invocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Invocation")

@@ -1,4 +1,4 @@
-//! Reading JSON that comes from outside, and digests.
+//! Reads JSON from outside, and makes digests.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 /// A JSON object.
 pub type JsonObject = Map<String, Value>;
 
-/// Reads one JSON text, refusing duplicate keys at any depth.
+/// Reads one JSON text, and refuses duplicate keys at any depth.
 ///
-/// Two readers of `{"a":1,"a":2}` may see different values, and a check made on one of them says nothing about
-/// the other; so such a text has no meaning here. Nesting is bounded by serde_json (128 levels).
+/// Two parsers of `{"a":1,"a":2}` may see different values, so a check of one value says nothing about the other.
+/// Nesting is bounded by serde_json (128 levels).
 ///
 /// # Errors
 /// A sentence that says what is wrong, with line and column.
@@ -28,8 +28,8 @@ pub fn parse_strict(text: &[u8]) -> Result<Value, serde_json::Error> {
     Ok(value)
 }
 
-/// The first integer that 64 bits cannot hold. A reader would make a double of it: two such numbers that differ would
-/// be one, and the tool would get a third.
+/// The first integer that does not fit 64 bits. A parser would convert it to a double. Then two different numbers could
+/// become equal, and the tool would get a third one.
 fn oversized_integer(text: &[u8]) -> Option<&[u8]> {
     let (mut at, mut in_text) = (0, false);
     while let Some(&byte) = text.get(at) {
@@ -42,7 +42,7 @@ fn oversized_integer(text: &[u8]) -> Option<&[u8]> {
                 let number = &rest[..rest.iter().position(|b| !part(b)).unwrap_or(rest.len())];
                 let written = std::str::from_utf8(number).unwrap_or_default();
                 let whole = written.bytes().enumerate().all(|(i, b)| b.is_ascii_digit() || (i == 0 && b == b'-'));
-                // Nineteen digits always fit; there is no need to look at shorter ones.
+                // Up to eighteen characters always fit 64 bits, so shorter numbers are not parsed.
                 if number.len() > 18 && whole && written.parse::<i64>().is_err() && written.parse::<u64>().is_err() {
                     return Some(number);
                 }
@@ -56,7 +56,7 @@ fn oversized_integer(text: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// SHA-256 over the parts, each one preceded by its length so that no two lists of parts share a hash by accident.
+/// SHA-256 over the parts. The length of each part precedes it, so different lists of parts have different hashes.
 pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
@@ -66,7 +66,7 @@ pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// The JSON type of a value, in JSON Schema's words.
+/// The JSON type of a value, as JSON Schema names it.
 pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -79,12 +79,12 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// One reference token of a JSON Pointer (RFC 6901), escaped.
+/// Escapes one reference token of a JSON Pointer (RFC 6901).
 pub fn pointer_token(token: &str) -> String {
     token.replace('~', "~0").replace('/', "~1")
 }
 
-/// The reference tokens of a JSON Pointer, as they were before they were escaped.
+/// The unescaped reference tokens of a JSON Pointer.
 pub fn pointer_tokens(pointer: &str) -> impl Iterator<Item = String> {
     pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"))
 }

@@ -1,4 +1,4 @@
-//! The one closed vocabulary of failure.
+//! The closed list of failure kinds.
 
 use serde::{Deserialize, Serialize};
 
@@ -79,7 +79,7 @@ impl ErrorKind {
         Self::Internal,
     ];
 
-    /// The word used in problems, ledger and docs.
+    /// The name used in problems, ledger and docs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidRequest => "invalid_request",
@@ -107,7 +107,7 @@ impl ErrorKind {
         }
     }
 
-    /// Who failed: the service that was asked, or the tool it asked in turn.
+    /// Which side failed: the service, or the tool that it called.
     pub fn source(self) -> Source {
         match self {
             Self::ToolUnavailable | Self::AttemptTimedOut | Self::UpstreamFailed | Self::BadOutput => Source::Tool,

@@ -1,4 +1,4 @@
-//! The nouns of a tool call. Everything else in the crate speaks in these; this module imports nothing from it.
+//! The data types of a tool call. The rest of the crate uses them; this module imports nothing from it.
 
 mod calls;
 pub mod canonical;

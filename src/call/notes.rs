@@ -1,4 +1,4 @@
-//! What the layers note about a call while it passes, for the answer's `meta` and the ledger's row.
+//! What the layers note about a call, for the answer's `meta` and the row in the ledger.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,7 +36,7 @@ impl CacheStatus {
     /// Every status.
     pub const ALL: [Self; 6] = [Self::Hit, Self::Miss, Self::Joined, Self::Bypass, Self::Refresh, Self::Off];
 
-    /// The word used in answers, ledger and metrics.
+    /// The name used in answers, ledger and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -48,7 +48,7 @@ impl CacheStatus {
         }
     }
 
-    /// The word's status; anything unknown is [`CacheStatus::Off`].
+    /// The status with this name. An unknown name is [`CacheStatus::Off`].
     pub fn from_word(word: &str) -> Self {
         Self::ALL.into_iter().find(|status| status.as_str() == word).unwrap_or_default()
     }
@@ -128,50 +128,52 @@ pub struct Meta {
     pub warnings: Vec<String>,
 }
 
-/// Notes of one call, shared by all its layers and tries.
+/// The notes of one call. All its layers and attempts share them.
 #[derive(Debug, Default)]
 pub struct Notes {
     inner: Mutex<NotesInner>,
-    /// Held while a reservation is being committed: cancelling waits for it, so that what was charged is known.
+    /// Held while a reservation commits. A cancellation waits for it, so the charged units are known and can be
+    /// refunded.
     pub reserving: tokio::sync::Mutex<()>,
 }
 
-/// The notes themselves.
+/// The data of [`Notes`].
 #[derive(Debug, Default, Clone)]
 pub struct NotesInner {
     /// Becomes the answer's `meta`.
     pub meta: Meta,
-    /// The ledger holds a committed row for this call, which must be settled.
+    /// Whether the ledger holds a committed row for this call, which must be settled.
     pub reserved: bool,
-    /// What was charged for it.
+    /// The units that were charged for the call.
     pub charged: Vec<Charged>,
-    /// When the try under way began; `None` between tries and after the last.
+    /// When the current attempt started; `None` between attempts and after the last one.
     pub trying: Option<Instant>,
-    /// That try has nothing yet to run on, so nothing of the tool has run.
+    /// Whether the current attempt still waits for something to run on. Then no code of the tool has run.
     pub waits: bool,
-    /// It fell with its runner, of which another call's end says all that there is to say.
+    /// Whether the attempt failed because another call ended their shared runner. That other call's end already counts
+    /// for the circuit breaker.
     pub fell_with_another: bool,
     /// The call whose stored result answered this one.
     pub origin: Option<InvocationId>,
-    /// What is asked under the call's idempotency key, once that is to be claimed.
+    /// The fingerprint of the request, once its idempotency key is to be claimed.
     pub fingerprint: Option<Fingerprint>,
-    /// The call that this one only asks for again.
+    /// The call that this call repeats with its idempotency key.
     pub earlier: Option<Earlier>,
 }
 
-/// A call that has ended, and is asked for again by its idempotency key.
+/// An ended call that was repeated with its idempotency key.
 #[derive(Debug, Clone)]
 pub struct Earlier {
-    /// The ledger's key.
+    /// The id of the earlier call.
     pub invocation: InvocationId,
-    /// The model's id for it then.
+    /// The model's id for the earlier call.
     pub tool_use_id: Option<Arc<str>>,
-    /// The answer's meta then.
+    /// The `meta` of the earlier answer.
     pub meta: Meta,
 }
 
 impl Notes {
-    /// The notes, to read or to write. Held for moments only, never over an await.
+    /// The notes, to read or to write. Locked only briefly, never across an await.
     pub fn lock(&self) -> MutexGuard<'_, NotesInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Which part of a long result an answer shows, and what it says of the rest.
+//! Defines which part of a long result an answer shows, and how an answer describes the rest.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -40,7 +40,7 @@ pub enum Paging {
 }
 
 impl Paging {
-    /// The word used in manifests and answers.
+    /// The name used in manifests and answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Caller => "caller",
@@ -49,16 +49,16 @@ impl Paging {
     }
 }
 
-/// The arguments by which a model asked for a part of a result.
+/// The arguments by which a model requested a part of a result.
 #[derive(Debug, Default, PartialEq)]
 pub struct PageArguments {
-    /// As they came, for the record.
+    /// The arguments as received, for the record.
     pub written: JsonObject,
-    /// The part.
+    /// The requested part.
     pub page: Page,
-    /// Texts that were read as numbers.
+    /// Strings that were converted to numbers.
     pub coercions: Vec<Coercion>,
-    /// What is wrong with them.
+    /// Violations in these arguments.
     pub faults: Vec<Violation>,
 }
 
@@ -66,21 +66,21 @@ pub struct PageArguments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Detail {
-    /// Enough to see what it is: the first items of a list, beginning and end of a text.
+    /// A preview: the first items of a list, or beginning and end of a text.
     #[default]
     Exploring,
     /// Everything, page by page.
     Full,
 }
 
-/// Largest `limit`.
+/// Maximum of `limit`.
 const MAX_LIMIT: u64 = 100_000;
 
 impl Page {
-    /// Reads `{"detail": "full", "offset": 0, "limit": 50}`; `null` asks for nothing.
+    /// Reads `{"detail": "full", "offset": 0, "limit": 50}`. `null` requests no page.
     ///
     /// # Errors
-    /// What is wrong and what would be right.
+    /// What is wrong, and what would be valid.
     pub fn read(value: Value) -> Result<Option<Self>, String> {
         let fields = match value {
             Value::Null => return Ok(None),
@@ -96,7 +96,8 @@ impl Page {
         for (field, value) in fields {
             match (field.as_str(), value) {
                 ("detail" | "offset" | "limit", Value::Null) => {}
-                // Any other word is exploring (the contract's rule), so that a caller's own words for it do no harm.
+                // Any text other than `full` means the preview (the contract's rule), so a caller's own values do no
+                // harm.
                 ("detail", Value::String(word)) => {
                     page.detail = if word == "full" { Detail::Full } else { Detail::Exploring };
                 }
@@ -122,14 +123,14 @@ impl Page {
         Ok(Some(page))
     }
 
-    /// It begins behind the first page, so it is one of a result that is there already.
+    /// Whether the page starts after the beginning of the result. Then it is a part of a result that exists already.
     pub fn is_further(&self) -> bool {
         self.detail == Detail::Full && self.offset > 0
     }
 
-    /// A number without a fraction, however it is written: to JSON Schema, `50.0` is an integer (2020-12, section 6.1.1).
+    /// An integer in any notation: in JSON Schema, `50.0` is an integer (2020-12, section 6.1.1).
     pub(crate) fn whole(value: &Value) -> Option<u64> {
-        // Above 2^53 not every whole number is a float.
+        // Above 2^53 a float cannot represent every integer.
         const MOST: f64 = 9_007_199_254_740_992.0;
         let float = || value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=MOST).contains(number));
         value.as_u64().or_else(|| float().map(|number| number as u64))
@@ -166,22 +167,22 @@ pub struct Overflow {
     pub for_model: Rest,
 }
 
-/// How a model comes by the rest of a result.
+/// How a model gets the rest of a result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Rest {
-    /// It does not: it is asked to narrow the call.
+    /// Not at all: the model is asked to narrow its call.
     #[default]
     Narrow,
-    /// The ledger keeps the result, so a tool that reads on can continue at this place; the tool's own hint, if it gave one.
+    /// The ledger keeps the result, so a tool that reads stored results can continue at the offset.
     Stored {
-        /// Items or characters to leave out.
+        /// Number of items or characters to skip.
         offset: usize,
-        /// How to ask for less, in the tool's own words.
+        /// The tool's own hint on how to get less, if it gave one.
         hint: Option<String>,
     },
-    /// As these words say.
+    /// As this text says.
     Said(String),
-    /// There is no more.
+    /// Nothing is left.
     End,
 }
 

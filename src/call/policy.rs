@@ -1,4 +1,4 @@
-//! What the operator decided for a tool.
+//! The operator's decisions about a tool.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,7 +30,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// The word used in manifests and answers.
+    /// The name used in manifests and answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -39,7 +39,7 @@ impl Effect {
         }
     }
 
-    /// Whether a failed try may be followed by another.
+    /// Whether a failed attempt may be followed by another one.
     pub fn may_repeat(self) -> bool {
         !matches!(self, Self::Write)
     }
@@ -64,7 +64,7 @@ pub enum Per {
 }
 
 impl Per {
-    /// The word used in manifests and answers.
+    /// The name used in manifests and answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Minute => "minute",
@@ -76,7 +76,8 @@ impl Per {
         }
     }
 
-    /// Start of the window that holds `now`, in Unix milliseconds. `run` and `lifetime` have one window, at 0.
+    /// Start of the window that holds `now`, in Unix milliseconds. `run` and `lifetime` have one window, which starts
+    /// at 0.
     pub fn window_start(self, now: Timestamp) -> i64 {
         let unit = match self {
             Self::Minute => Unit::Minute,
@@ -149,21 +150,21 @@ pub enum CacheScope {
     Shared,
 }
 
-/// How results are kept.
+/// Whether and how results are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CachePolicy {
-    /// How long a result may be served.
+    /// How long a stored result may be served.
     pub ttl: Duration,
-    /// Whose it is.
+    /// Which callers share a stored result.
     pub scope: CacheScope,
-    /// The fields of the caller's `context` that are part of the key. `None`: not said, so a tool that is handed
-    /// the context is not cached at all.
+    /// The fields of the caller's `context` that are part of the cache key. `None`: not declared, so the results of a
+    /// tool that gets the context are not stored.
     pub context: Option<Vec<String>>,
 }
 
 type Holds = dyn Fn(&JsonObject, &ToolResult) -> Result<bool, String> + Send + Sync;
 
-/// Which results are worth keeping: asked once for each that would be stored, with the arguments as the tool got them.
+/// Decides which results are stored. It is evaluated once for each result, with the arguments as the tool got them.
 #[derive(Clone)]
 pub struct CacheWhen {
     text: Option<Arc<str>>,
@@ -171,13 +172,13 @@ pub struct CacheWhen {
 }
 
 impl CacheWhen {
-    /// A function of the embedding program.
+    /// A predicate of the embedding program.
     pub fn function(keep: impl Fn(&JsonObject, &ToolResult) -> bool + Send + Sync + 'static) -> Self {
         let holds = move |arguments: &JsonObject, result: &ToolResult| Ok(keep(arguments, result));
         Self { text: None, holds: Arc::new(holds) }
     }
 
-    /// An expression, and what evaluates it; its errors are sentences.
+    /// A predicate from an expression, and the function that evaluates it. Its errors are sentences.
     pub fn expression(
         text: &str,
         holds: impl Fn(&JsonObject, &ToolResult) -> Result<bool, String> + Send + Sync + 'static,
@@ -185,21 +186,21 @@ impl CacheWhen {
         Self { text: Some(text.into()), holds: Arc::new(holds) }
     }
 
-    /// The expression; `None` if it is a function.
+    /// The text of the expression; `None` for a function.
     pub fn text(&self) -> Option<&str> {
         self.text.as_deref()
     }
 
-    /// Whether to keep this result.
+    /// Whether to store this result.
     ///
     /// # Errors
-    /// Why that cannot be said: the expression failed, the function panicked.
+    /// Why there is no decision: the expression failed, or the function panicked.
     pub fn holds(&self, arguments: &JsonObject, result: &ToolResult) -> Result<bool, String> {
         catch_unwind(AssertUnwindSafe(|| (self.holds)(arguments, result))).unwrap_or_else(|_| Err("it panicked".into()))
     }
 }
 
-/// The same text, or the very same function.
+/// Two predicates are equal if their texts are equal, or if they are the same function.
 impl PartialEq for CacheWhen {
     fn eq(&self, other: &Self) -> bool {
         match (&self.text, &other.text) {
@@ -217,16 +218,16 @@ impl fmt::Debug for CacheWhen {
     }
 }
 
-/// How many calls of one tool run at once.
+/// The bounds on the simultaneous calls of one tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Concurrency {
-    /// Running at once.
+    /// Maximum number of running calls.
     pub max: usize,
-    /// Waiting at once; one more is refused on arrival.
+    /// Maximum number of waiting calls. Further calls are refused on arrival.
     pub queue: usize,
-    /// Longest wait.
+    /// Maximum time that a call waits.
     pub wait: Duration,
-    /// Of `max`, calls of one caller; `None`: one caller may take all.
+    /// Maximum number of running calls of one caller; `None`: one caller may take all permits.
     pub per_caller: Option<usize>,
 }
 
@@ -237,7 +238,8 @@ impl Default for Concurrency {
 }
 
 impl Concurrency {
-    /// Of `queue`, calls of one caller: the same part as of `max`, rounded up.
+    /// Maximum number of waiting calls of one caller: the same fraction of `queue` as `per_caller` is of `max`, rounded
+    /// up.
     pub fn queue_per_caller(&self) -> usize {
         let part = self.per_caller.filter(|part| *part < self.max);
         part.map_or(self.queue, |part| {
@@ -247,10 +249,10 @@ impl Concurrency {
     }
 }
 
-/// How often a failed try is repeated.
+/// How often a failed attempt is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Tries in all: 3 is two retries.
+    /// Maximum number of attempts: 3 means two retries.
     pub attempts: u32,
 }
 
@@ -270,37 +272,37 @@ pub enum OnDisconnect {
     Finish,
 }
 
-/// Everything the operator decided for one tool.
+/// All decisions of the operator about one tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// What may be repeated and cached.
+    /// The tool's effect, which decides what may be repeated and cached.
     pub effect: Effect,
-    /// Time for one try.
+    /// Maximum time of one attempt.
     pub timeout: Duration,
-    /// Time for the whole call, queueing and retries included.
+    /// Maximum time of the whole call, including queueing and retries.
     pub deadline: Option<Duration>,
-    /// Tries.
+    /// How often a failed attempt is repeated.
     pub retry: RetryPolicy,
-    /// Usage limits; all must hold.
+    /// Usage limits. All of them apply.
     pub limits: Vec<Limit>,
-    /// Absent: results are not kept.
+    /// How results are stored; `None`: not at all.
     pub cache: Option<CachePolicy>,
-    /// Which results are kept, if not all. Apart from `cache`: a tool knows which of its results are any good, the
-    /// operator for how long they are.
+    /// Which results are stored; `None`: all. It is separate from `cache`: the tool knows which of its results are
+    /// useful, the operator for how long.
     pub cache_when: Option<CacheWhen>,
-    /// Bulkhead of this tool.
+    /// The bulkhead of this tool.
     pub concurrency: Concurrency,
-    /// Absent: decided by the effect.
+    /// What happens when the caller disconnects; `None`: the effect decides.
     pub on_disconnect: Option<OnDisconnect>,
     /// Whether calls may or must carry an idempotency key.
     pub idempotency: Idempotency,
-    /// What the ledger keeps of its calls; `None`: what the service's own setting says.
+    /// What the ledger keeps of the tool's calls; `None`: as the service's setting says.
     pub capture: Option<Capture>,
-    /// The same call may come twice in a row within a run.
+    /// Whether the same call may come twice in a row within a run.
     pub repeatable: bool,
-    /// No coercion of arguments.
+    /// Whether arguments are never coerced.
     pub strict: bool,
-    /// Off: refused as `tool_disabled`. An admin's switch at run time wins over it.
+    /// Whether the tool is enabled. Otherwise its calls fail with `tool_disabled`. An admin's switch takes precedence.
     pub enabled: bool,
 }
 
@@ -326,7 +328,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The policy with times that no clock overflows at.
+    /// The policy with all times bounded, so that no clock overflows.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         self.timeout = self.timeout.min(LONGEST_TIME);
@@ -338,7 +340,7 @@ impl Policy {
         self
     }
 
-    /// What happens when the caller leaves: as told, else a started write finishes and anything else is cancelled.
+    /// What happens when the caller disconnects. By default, a started write finishes, and any other call is canceled.
     pub fn on_disconnect(&self) -> OnDisconnect {
         self.on_disconnect.unwrap_or(match self.effect {
             Effect::Write => OnDisconnect::Finish,
@@ -346,7 +348,7 @@ impl Policy {
         })
     }
 
-    /// Tries in all, as far as the effect allows.
+    /// Maximum number of attempts that the effect permits.
     pub fn attempts(&self) -> u32 {
         if self.effect.may_repeat() { self.retry.attempts.max(1) } else { 1 }
     }

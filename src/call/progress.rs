@@ -1,7 +1,7 @@
-//! What a call tells of itself while it runs, for who listens.
+//! Leads progress messages from a running tool to its listening client.
 //!
-//! Telling never waits for the listener: one that is slow misses the oldest, and the next progress says how much that
-//! was. Where nobody listens there is no channel, and telling costs nothing.
+//! A sender never waits for the listener. A slow listener misses the oldest events, and the next progress event has
+//! their number. Without a listener there is no channel, so progress costs nothing.
 
 use std::sync::Arc;
 
@@ -14,25 +14,26 @@ use tokio::sync::broadcast::{Receiver, Sender};
 use super::definition::ToolName;
 use super::invocation::{Invocation, InvocationId};
 
-/// Events that wait for a slow listener.
+/// Maximum number of events that wait for a slow listener.
 const WAITING: usize = 64;
-/// Longest text inside a tool's data, in bytes. With the next bound and the one above, a listener holds 1 MiB at most.
+/// Maximum length of a text inside a tool's data, in bytes. With 64 events of at most 16 KiB, a listener holds at most
+/// 1 MiB.
 const LONGEST_TEXT: usize = 4 << 10;
-/// Most JSON that one progress may carry, in bytes.
+/// Maximum size of the data of one progress event, in bytes of JSON.
 const LARGEST: usize = 16 << 10;
 
-/// How far a tool is, in its own words.
+/// One progress event of a tool.
 #[derive(Debug, Clone, Serialize)]
 pub struct Progress {
-    /// The call.
+    /// The call that reports.
     pub invocation_id: InvocationId,
-    /// The model's id for it.
+    /// The model's id for the call.
     pub tool_use_id: Option<Arc<str>>,
-    /// The tool.
+    /// The tool that runs.
     pub tool: ToolName,
-    /// What the tool said; null when that was too much.
+    /// The tool's data; null if it was too large.
     pub data: Arc<RawValue>,
-    /// Events left out of this stream before this one, and this one's data when that was too much.
+    /// Number of events that this stream has left out before this one, plus one if this event's data was too large.
     #[serde(skip_serializing_if = "is_zero")]
     pub missed: u64,
 }
@@ -41,20 +42,20 @@ fn is_zero(missed: &u64) -> bool {
     *missed == 0
 }
 
-/// One event on its way to the listener.
+/// One event for the listener.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// A tool told how far it is.
+    /// Progress of a tool.
     Progress(Progress),
-    /// Anything else, under its own name.
+    /// Any other event, under its own name.
     Named(&'static str, Arc<RawValue>),
 }
 
-/// Where calls tell of themselves. Several calls may share one; clones lead to the same listener.
+/// The sending side. Several calls may share one sink. Clones lead to the same listener.
 #[derive(Debug, Clone)]
 pub struct ProgressSink(Sender<Event>);
 
-/// Who listens. Dropped, nobody does any more.
+/// The receiving side. When it is dropped, senders send nothing more.
 #[derive(Debug)]
 pub struct Listener {
     events: Receiver<Event>,
@@ -62,19 +63,19 @@ pub struct Listener {
 }
 
 impl ProgressSink {
-    /// A sink and its listener.
+    /// Makes a sink and its listener.
     pub fn channel() -> (Self, Listener) {
         let (sender, events) = tokio::sync::broadcast::channel(WAITING);
         (Self(sender), Listener { events, missed: 0 })
     }
 
-    /// Whether anybody listens.
+    /// Whether the listener still exists.
     pub fn is_heard(&self) -> bool {
         self.0.receiver_count() > 0
     }
 
-    /// Tells something that is no progress of a tool. Not bounded in size, and no secrets are taken out of it: for what
-    /// the service itself has to say.
+    /// Sends an event that is not progress of a tool. Its size is not bounded and secrets are not removed, so it is for
+    /// the service's own data only.
     pub fn tell(&self, name: &'static str, data: &impl Serialize) {
         if self.is_heard()
             && let Ok(data) = to_raw_value(data)
@@ -84,13 +85,13 @@ impl ProgressSink {
     }
 
     fn send(&self, event: Event) {
-        // Whoever listened has gone: there is nothing to tell any more.
+        // An error means that the listener is gone, so there is nothing to do.
         let _ = self.0.send(event);
     }
 }
 
 impl Listener {
-    /// The next event; `None` when nobody is left who could tell anything.
+    /// The next event; `None` when all sinks are dropped.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             match self.events.recv().await {
@@ -101,7 +102,7 @@ impl Listener {
         }
     }
 
-    /// The next event, if it is there.
+    /// The next event, if one is waiting.
     pub fn try_next(&mut self) -> Option<Event> {
         loop {
             match self.events.try_recv() {
@@ -120,10 +121,10 @@ impl Listener {
     }
 }
 
-/// Takes out what nobody may see.
+/// Removes secrets from progress data.
 pub type Clean = Box<dyn Fn(&mut Value) + Send + Sync>;
 
-/// A sink as one call's tool sees it.
+/// The sink of one call, as its tool sees it.
 #[derive(Clone)]
 pub struct Reporter(Arc<Inner>);
 
@@ -136,7 +137,7 @@ struct Inner {
 }
 
 impl Reporter {
-    /// Reports to the call's sink what `clean` leaves of it; `None` when the call has none.
+    /// Reports to the call's sink, after `clean` has removed secrets. `None` if the call has no sink.
     pub fn of(invocation: &Invocation, clean: impl FnOnce() -> Clean) -> Option<Self> {
         let sink = invocation.progress.clone()?;
         Some(Self(Arc::new(Inner {
@@ -152,10 +153,10 @@ impl Reporter {
         self.0.sink.is_heard()
     }
 
-    /// `missed`: what the tool itself left out before this.
+    /// Sends an event. `missed` is the number of events that the tool itself has left out before.
     pub(super) fn report(&self, mut data: Value, mut missed: u64) {
         let Inner { sink, invocation_id, tool_use_id, tool, clean } = &*self.0;
-        // In this order: half a secret is not found any more.
+        // The order matters: cutting first could leave half a secret, which is no longer found.
         clean(&mut data);
         shorten(&mut data);
         let data = to_raw_value(&data).unwrap_or_default();

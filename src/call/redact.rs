@@ -1,48 +1,49 @@
-//! What a runner may ask of whoever takes secrets out: for texts that it cuts itself, before anybody else sees them.
+//! The interface to the redactor, for runners that cut texts themselves before another part of the service sees them.
 
 use std::borrow::Cow;
 
 use super::units::Count;
 
-/// Which ends of a text are cuts. A secret that a cut has torn is not found as a whole.
+/// Which ends of a text are cuts. A secret that a cut has divided is not found as a whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Torn {
-    /// Something stood before the text.
+    /// Whether text before the start was left out.
     pub start: bool,
-    /// Something followed it.
+    /// Whether text after the end was left out.
     pub end: bool,
 }
 
 impl Torn {
-    /// Cut nowhere.
+    /// The text is whole.
     pub const NOWHERE: Self = Self { start: false, end: false };
-    /// The rest was left out.
+    /// The end was left out.
     pub const END: Self = Self { start: false, end: true };
-    /// What came before was left out.
+    /// The beginning was left out.
     pub const START: Self = Self { start: true, end: false };
 }
 
-/// Takes secrets out.
+/// Removes secrets.
 pub trait Redact: Send + Sync {
-    /// The text without control characters, without secrets and without what a cut has left of one.
+    /// The text without control characters, without secrets, and without the part of a secret that a cut has left.
     fn excerpt<'t>(&self, text: &'t str, torn: Torn) -> Cow<'t, str>;
 
-    /// As `excerpt`, of a text that stands between two others. A secret that lies across one of its ends is seen whole, so
-    /// nothing else is left out there. `torn` is about the outer ends, beyond `before` and `after`.
+    /// Like `excerpt`, for a text between two known texts. A secret across one of its ends is seen as a whole, so
+    /// nothing else is removed there. `torn` describes the outer ends of `before` and `after`.
     fn excerpt_between<'t>(&self, before: &str, text: &'t str, after: &str, torn: Torn) -> Cow<'t, str>;
 
-    /// Bytes that the longest secret has in its longest encoding: so much beside a text tells what lies across its ends.
+    /// Length of the longest secret in its longest encoding, in bytes. This much context beside a text shows every
+    /// secret across its ends.
     fn reach(&self) -> usize;
 
-    /// Where a text of which more will come may be divided, at `end` or before it: no secret lies across that place,
+    /// Where a text that will grow may be divided: at `end` or before it, so that no secret lies across the position,
     /// whatever follows.
     fn settled(&self, text: &str, end: usize) -> usize;
 }
 
-/// Bytes of a text as text. A character that a cut has torn is left out; others that are not UTF-8 are replaced.
+/// Decodes bytes of a text. A character that a cut has divided is left out; other invalid UTF-8 is replaced.
 pub(crate) fn decode(mut bytes: &[u8], torn: Torn) -> Cow<'_, str> {
     if torn.start {
-        // A character has at most three bytes after its first.
+        // A character has at most three continuation bytes.
         let rest = bytes.iter().take(3).take_while(|byte| **byte & 0xC0 == 0x80).count();
         bytes = &bytes[rest..];
     }
@@ -52,26 +53,26 @@ pub(crate) fn decode(mut bytes: &[u8], torn: Torn) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// A part of some bytes, and so much of what stands beside it as is known.
+/// A part of some bytes, with the known bytes beside it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Between<'b> {
-    /// What stands before the part.
+    /// The bytes before the part.
     pub(crate) before: &'b [u8],
     /// The part that is shown.
     pub(crate) part: &'b [u8],
-    /// What follows the part.
+    /// The bytes after the part.
     pub(crate) after: &'b [u8],
-    /// Whether more stands before `before` and behind `after`, which is not known.
+    /// Whether unknown bytes exist before `before` and after `after`.
     pub(crate) torn: Torn,
 }
 
 impl Between<'_> {
-    /// The part as text, by what takes secrets out. A character across an end of the part is left out of it.
+    /// The part as text, without secrets. A character across an end of the part is left out.
     pub(crate) fn excerpt(self, redactor: Option<&dyn Redact>) -> String {
         let Self { before, part, after, torn } = self;
         let start = match before.is_empty() && !torn.start {
             true => 0,
-            // A character has at most three bytes after its first.
+            // A character has at most three continuation bytes.
             false => part.iter().take(3).take_while(|byte| **byte & 0xC0 == 0x80).count(),
         };
         let end = match after.is_empty() && !torn.end {
@@ -88,7 +89,7 @@ impl Between<'_> {
     }
 }
 
-/// How many of these bytes are whole characters: all of them, unless the last one is only begun.
+/// The number of bytes that form whole characters: all, unless the last character is incomplete.
 fn whole_characters(bytes: &[u8]) -> usize {
     let last = bytes.utf8_chunks().last();
     let begun = last.map_or(&[][..], |chunk| chunk.invalid());
@@ -98,7 +99,7 @@ fn whole_characters(bytes: &[u8]) -> usize {
     }
 }
 
-/// Cuts a text after `most` bytes, and says how much was left out.
+/// Cuts a text after `most` bytes, and appends how much was left out.
 pub fn shorten(text: &mut String, most: usize) {
     let end = text.floor_char_boundary(most);
     let rest = text.len() - end;

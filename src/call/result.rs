@@ -1,4 +1,4 @@
-//! What a tool said, in MCP's shapes.
+//! The result of a tool, in the form of MCP.
 
 use std::sync::Arc;
 
@@ -66,53 +66,53 @@ pub struct Resource {
 }
 
 impl Content {
-    /// A text block.
+    /// Makes a text block.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }
     }
 }
 
-/// Words for an error that a tool gives none: without words a model learns nothing from it.
+/// The message for an error result without a message: a model could not learn anything from an empty one.
 pub const FAILED_SILENTLY: &str = "The tool failed without a message.";
 
-/// The key in MCP's `_meta` under which a result says whether it is the agent's final answer.
+/// The key in MCP's `_meta` that marks a result as the agent's final answer.
 pub const RESULT_AS_ANSWER: &str = "toolcrib/resultAsAnswer";
 
-/// What the tool said, whether it said yes or no.
+/// The result of a tool, also if it is an error result.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolResult {
-    /// Blocks for the model.
+    /// The blocks for the model.
     pub content: Vec<Content>,
-    /// The same as data, when the tool gave an object or an array.
+    /// The same data as JSON, if the tool returned an object or an array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structured_content: Option<Value>,
-    /// The tool ran and says no.
+    /// Whether this is an error result: the tool ran and reports a failure of its own.
     #[serde(default)]
     pub is_error: bool,
-    /// Whether this result is the agent's final answer; without it, as the tool's definition has it.
+    /// Whether this result is the agent's final answer; `None`: as the tool's definition says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_as_answer: Option<bool>,
-    /// The cache does not keep it, whatever the tool's policy.
+    /// Whether the cache must not store this result, whatever the tool's policy.
     #[serde(skip)]
     pub not_cached: bool,
-    /// How to ask for less, for a model that is shown a part of this result.
+    /// How to get less, for a model that sees only a part of this result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
 impl ToolResult {
-    /// A result of one text.
+    /// A result with one text block.
     pub fn text(text: impl Into<String>) -> Self {
         Self { content: vec![Content::text(text)], ..Self::default() }
     }
 
-    /// The tool says no, in words that the model can act on.
+    /// An error result, with a message on which the model can act.
     pub fn error(text: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(text) }
     }
 
-    /// A result from JSON: objects and arrays become structured content with their JSON as the text block;
-    /// a string is its own text; `null` is nothing.
+    /// A result from JSON. Objects and arrays become structured content, with their JSON as the text block. A string
+    /// becomes its own text, and `null` an empty result.
     pub fn json(value: Value) -> Self {
         match value {
             Value::Null => Self::default(),
@@ -124,37 +124,37 @@ impl ToolResult {
         }
     }
 
-    /// The same result as the agent's final answer, whatever the tool's default is.
+    /// The same result, marked as the agent's final answer whatever the tool's default is.
     #[must_use]
     pub fn as_answer(self) -> Self {
         Self { result_as_answer: Some(true), ..self }
     }
 
-    /// The same result, which the cache does not keep.
+    /// The same result, which the cache does not store.
     #[must_use]
     pub fn without_caching(self) -> Self {
         Self { not_cached: true, ..self }
     }
 
-    /// The same result with a hint for the model, shown only if the result is cut: how to ask for less, in one sentence such as
-    /// "Narrow with a path filter."
+    /// The same result with a hint for the model, shown only if the result is cut. The hint tells in one sentence how
+    /// to get less, such as "Narrow with a path filter."
     #[must_use]
     pub fn with_hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// What it says beside its content and its hint.
+    /// The flags of the result, without its content and its hint.
     pub(super) fn without_content(&self) -> Self {
         let Self { is_error, result_as_answer, not_cached, .. } = *self;
         Self { is_error, result_as_answer, not_cached, ..Self::default() }
     }
 
-    /// Whether this is the agent's final answer, for a tool with this default. A result that says no never is.
+    /// Whether this is the agent's final answer, for a tool with this default. An error result never is.
     pub fn is_answer(&self, default: bool) -> bool {
         self.result_as_answer.unwrap_or(default) && !self.is_error
     }
 
-    /// The text blocks, joined by line ends.
+    /// The text blocks, joined by line breaks.
     pub fn as_text(&self) -> String {
         let texts: Vec<&str> = self
             .content
@@ -186,24 +186,24 @@ impl From<Value> for ToolResult {
     }
 }
 
-/// What comes out of a tool's stack: the result, shared with the cache, and what the layers noted on the way.
+/// The output of a tool's stack: the result, shared with the cache, and the notes of the layers.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The call; the earlier one, when it was asked for again by its idempotency key.
+    /// The id of the call. For a replay, the id of the earlier call.
     pub invocation: InvocationId,
-    /// The model's id for it.
+    /// The model's id for the call.
     pub tool_use_id: Option<Arc<str>>,
-    /// What the tool said.
+    /// The tool's result.
     pub result: Arc<ToolResult>,
-    /// How it came about.
+    /// How the answer came about.
     pub meta: Meta,
-    /// Answered before: this says the same again.
+    /// Whether this repeats the answer of an earlier call with the same idempotency key.
     pub replayed: bool,
 }
 
 impl Answer {
-    /// What a model is shown of a result that was cut: its part, and how to come by the rest. `reader`: the tool by which it may
-    /// read on in stored results, if there is one. `None`: the result is whole.
+    /// The blocks that a model sees of a cut result: the shown part, and how to get the rest. `reader` gives the tool
+    /// that reads stored results, if there is one. `None`: the result is whole.
     pub fn with_overflow(&self, reader: impl FnOnce() -> Option<ToolName>) -> Option<Vec<Content>> {
         let overflow = self.meta.overflow.as_ref()?;
         let Overflow { shown, total, unit, for_model, .. } = overflow;
@@ -232,14 +232,14 @@ impl Answer {
             _ => format!("[Only {shown} of {total} {unit} are shown.{rest}]"),
         };
         let ToolResult { content, structured_content, .. } = &*self.result;
-        // Beside words, data that no words say would be left out.
+        // If there are text blocks, they show the data as well. Otherwise the data would be missing for the model.
         let is_said = content.iter().any(|block| matches!(block, Content::Text { .. }));
         let data = structured_content.as_ref().filter(|_| !is_said).map(|data| Content::text(data.to_string()));
         Some(content.iter().cloned().chain(data).chain([Content::text(words)]).collect())
     }
 }
 
-/// What is said where there is no better advice.
+/// The advice if there is no better one.
 const NARROW: &str = "If the rest matters, narrow the call.";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Stored results and results on record, as a tool may ask for them.
+//! The interfaces by which tools read stored results and recorded results.
 
 use std::sync::Arc;
 
@@ -10,15 +10,14 @@ use super::invocation::InvocationId;
 use super::json::JsonObject;
 use super::result::ToolResult;
 
-/// Answers out of what is stored, and never runs a tool. A tool finds it as
-/// `context.service::<Arc<dyn StoredResults>>()`.
+/// Looks up stored results, without running a tool. A tool gets it as `context.service::<Arc<dyn StoredResults>>()`.
 #[async_trait]
 pub trait StoredResults: Send + Sync {
-    /// What the cache would now answer to a call of `tool` with these arguments, by whoever called the asking tool and
-    /// with the same context.
+    /// The result that the cache has for a call of `tool` with these arguments. Caller and context are those of the
+    /// calling tool's own call.
     ///
     /// # Errors
-    /// Why there is nothing.
+    /// Why there is no stored result.
     async fn find(
         &self,
         asking: &ToolContext,
@@ -30,53 +29,53 @@ pub trait StoredResults: Send + Sync {
 /// Why there is no stored result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NotStored {
-    /// No tool of that name, or none that the caller may use; names that were probably meant.
+    /// The caller may use no tool of that name; with names that were probably meant.
     Unknown(Vec<String>),
     /// The request denies the tool.
     Denied,
-    /// The tool is switched off.
+    /// The tool is disabled.
     Off,
     /// The tool's results are not stored.
     NoCache,
-    /// What is stored must not be on record, where the asking tool's answers are.
+    /// The result must not be recorded, but the calling tool's own results are.
     Withheld,
-    /// The tool would not take these arguments.
+    /// The arguments break the tool's schema.
     Unfit(Vec<Violation>),
-    /// Nothing of that call: never made, said no, expired or purged.
+    /// No result is stored: the call was never made, gave an error result, or its result expired or was purged.
     Nothing,
 }
 
-/// What calls answered before, for whoever made them. A tool finds it as `context.service::<Arc<dyn OwnResults>>()`.
+/// Reads the results of a caller's earlier calls. A tool gets it as `context.service::<Arc<dyn OwnResults>>()`.
 #[async_trait]
 pub trait OwnResults: Send + Sync {
-    /// What this call answered, if whoever called the asking tool made it. Nothing runs.
+    /// The recorded result of a call, if the calling tool's caller made that call. No tool runs.
     ///
     /// # Errors
-    /// Why there is nothing.
+    /// Why there is no result.
     async fn read(&self, asking: &ToolContext, id: InvocationId) -> Result<OwnResult, NotRead>;
 }
 
-/// What a call answered.
+/// The recorded result of a call.
 #[derive(Debug)]
 pub struct OwnResult {
-    /// The call whose row holds the result: another one, where a stored result was the answer.
+    /// The call whose row holds the result. It is another call if a stored result was the answer.
     pub origin: InvocationId,
-    /// All of the result.
+    /// The whole result.
     pub result: ToolResult,
 }
 
-/// Why there is no result of a call.
+/// Why there is no recorded result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotRead {
-    /// No such call of this caller is on record.
+    /// This caller has no recorded call with this id.
     Unknown,
-    /// The request denies the tool that was called.
+    /// The request denies the tool of that call.
     Denied,
     /// The call has not ended.
     Open,
-    /// The call failed, so no tool has answered.
+    /// The call failed, so there is no result of a tool.
     Failed,
-    /// The result was not kept, or is not kept any more.
+    /// The result was never kept, or is not kept any more.
     NotKept,
     /// The ledger cannot be read.
     Unavailable,

@@ -1,4 +1,4 @@
-//! Calls that a tool makes of other tools: each goes through its own tool's stack, for the same caller.
+//! Nested calls: calls that a tool makes of other tools. Each goes through its own tool's stack, for the same caller.
 
 use std::sync::Arc;
 
@@ -14,121 +14,122 @@ use super::invocation::{Invocation, InvocationId};
 use super::json::JsonObject;
 use super::result::{Content, ToolResult};
 
-/// Levels of calls below the one that somebody asked for, unless its tool says otherwise.
+/// Default for the number of levels of nested calls below a client's call.
 pub const LEVELS: u32 = 3;
 
-/// Where a call stands among those that tools make of each other. The default: nobody's tool made it.
+/// The chain of nested calls that led to a call. The default is the chain of a client's own call.
 #[derive(Debug, Clone, Default)]
 pub struct Lineage {
-    /// The call whose tool made this one.
+    /// The call whose tool made this call.
     pub parent: Option<InvocationId>,
-    /// Which try of that call it was.
+    /// The attempt of that call which made this call.
     pub parent_attempt: u32,
-    /// The tools whose calls led here, the outermost first.
+    /// The tools of the calls that led here, the outermost first.
     pub tools: Arc<[ToolName]>,
-    /// The nearest agent among them.
+    /// The nearest agent among these tools.
     pub agent: Option<ToolName>,
-    /// Levels of calls that may still be below this one; nobody has said while nobody's tool made it.
+    /// Levels of nested calls that are still permitted below this call. `None` for a client's own call, which has no
+    /// limit yet.
     pub levels: Option<u32>,
-    /// Names of tools that the request denies, as they were written; all calls below keep to them.
+    /// Patterns of tools that the request denies, as the request wrote them. They hold for all nested calls.
     pub deny: Arc<[String]>,
 }
 
 impl Lineage {
-    /// Whether it was made by a call of this tool, or by one that such a call led to.
+    /// Whether a call of this tool led to this call, directly or through other calls.
     pub fn is_below(&self, tool: &ToolName) -> bool {
         self.tools.contains(tool)
     }
 }
 
-/// One call that a tool wants to make.
+/// A nested call that a tool wants to make.
 #[derive(Debug, Clone)]
 pub struct SubCall {
-    /// The tool, as whoever asks for it wrote the name.
+    /// The tool's name, as the calling tool or its model wrote it.
     pub name: String,
-    /// An object, or the text of one as models write it.
+    /// The arguments: an object, or its JSON text as models write it.
     pub arguments: Value,
-    /// The model was cut off while it wrote them.
+    /// Whether the model's output was cut off within the arguments.
     pub cut_off: bool,
     /// The model's id for the call.
     pub tool_use_id: Option<Arc<str>>,
-    /// When it must be over; never later than the asking call.
+    /// When the call must have ended. It never ends later than the calling call.
     pub deadline: Instant,
-    /// Levels of calls that the asking tool allows below itself. Of those above it the least holds.
+    /// Levels of nested calls that the calling tool permits below itself. The lowest number in the chain applies.
     pub levels: Option<u32>,
 }
 
-/// A tool as it can be offered to a model.
+/// A tool in the form in which it can be offered to a model.
 #[derive(Debug, Clone)]
 pub struct Offered {
-    /// What it says of itself.
+    /// The tool's definition.
     pub definition: Definition,
-    /// How it runs.
+    /// The way in which the tool runs.
     pub kind: Kind,
-    /// As OpenAI Chat Completions takes it in `tools`, under a name that leads back to it.
+    /// The tool as OpenAI Chat Completions takes it in `tools`, under a name that leads back to it.
     pub openai: Value,
 }
 
-/// What came of a call that was made.
+/// The answer of a nested call.
 #[derive(Debug, Clone)]
 pub struct SubAnswer {
-    /// What the tool said.
+    /// The tool's result.
     pub result: Arc<ToolResult>,
-    /// What a model is shown, when it is told of more than the tool said.
+    /// What a model is shown, if that differs from the result.
     pub shown: Option<Vec<Content>>,
-    /// The result is the final answer of whoever asked.
+    /// Whether the result is the final answer of the calling agent.
     pub result_as_answer: bool,
-    /// Tokens that models used for it.
+    /// Tokens that models used for the call.
     pub tokens: u64,
 }
 
-/// Why there is no answer.
+/// Why a nested call has no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NoAnswer {
-    /// No tool of that name among those that are meant; names that were probably meant.
+    /// No tool of that name among the wanted ones, with names that were probably meant.
     Unknown(Vec<String>),
-    /// Calls are nested as deep as they may be: this many levels.
+    /// The calls are nested as deep as permitted: this number of levels.
     TooDeep(u32),
-    /// Refused or failed.
+    /// The call was refused or failed.
     Failed(Box<Failure>),
 }
 
-/// Which tools are meant.
+/// Selects the tools that a nested call may use.
 pub type Wanted<'a> = dyn Fn(&Definition) -> bool + Send + Sync + 'a;
 
-/// The other tools of the service. A tool finds them as `context.service::<Arc<dyn SubCalls>>()`.
+/// The other tools of the service. A tool gets them as `context.service::<Arc<dyn SubCalls>>()`.
 ///
-/// A call made here has its own row, limits and policies. It is charged to whoever called the asking tool, who must be
-/// allowed to use the other one too; it has that call's run and context, ends when that call is cancelled or over, and takes
-/// no place beside it among the calls in flight.
+/// A nested call has its own row, limits and policies. It is charged to the caller of the calling tool, which must have
+/// a grant for the nested tool too. It inherits run and context, and ends when the calling call is canceled or has
+/// ended. It uses no permit of its own among the calls in flight.
 #[async_trait]
 pub trait SubCalls: Send + Sync {
-    /// The tools that the asking call may use now and that `wanted` holds of, by name.
+    /// The tools that the calling call may use now and that `wanted` selects, by name.
     fn offers(&self, asking: &ToolContext, wanted: &Wanted<'_>) -> Vec<Offered>;
 
-    /// How many calls of one message of a model run side by side.
+    /// How many tool calls of one model message run at the same time.
     fn parallel(&self) -> usize;
 
-    /// The tool that `name` means, of those that `wanted` holds of: as in any call, other spellings too.
+    /// The tool that `name` means, among those that `wanted` selects. Other spellings match as in any call.
     ///
     /// # Errors
     /// Names that were probably meant.
     fn resolve(&self, asking: &ToolContext, wanted: &Wanted<'_>, name: &str) -> Result<ToolName, Vec<String>>;
 
-    /// Makes a call, of a tool that `wanted` holds of.
+    /// Calls a tool that `wanted` selects.
     ///
     /// # Errors
-    /// Why there is no answer. A tool that says no is an answer.
+    /// Why there is no answer. An error result of the tool (`is_error`) is an `Ok`.
     async fn call(&self, asking: &ToolContext, wanted: &Wanted<'_>, call: SubCall) -> Result<SubAnswer, NoAnswer>;
 }
 
 impl ToolContext {
-    /// How many calls of tools led to this one.
+    /// The number of tool calls that led to this one.
     pub fn depth(&self) -> u32 {
         u32::try_from(self.lineage.tools.len()).unwrap_or(u32::MAX)
     }
 
-    /// Levels of calls that this call's tool may have below itself, if it allows so many (by default [`LEVELS`]).
+    /// The permitted levels of nested calls below this call, if its tool permits `own` levels (by default [`LEVELS`]).
     pub fn levels(&self, own: Option<u32>) -> u32 {
         match self.lineage.levels {
             None => own.unwrap_or(LEVELS),
@@ -136,7 +137,7 @@ impl ToolContext {
         }
     }
 
-    /// The call, as it begins; `None` when it would be too deep.
+    /// The invocation of a nested call; `None` if it would be too deep.
     pub(crate) fn below(
         &self,
         tool: ToolName,
@@ -166,12 +167,12 @@ impl ToolContext {
         Some(invocation)
     }
 
-    /// The agent that made this call, or the nearest one above it.
+    /// The agent that made this call, or the nearest one in the chain.
     pub fn agent(&self) -> Option<&ToolName> {
         self.lineage.agent.as_ref()
     }
 
-    /// The same for an agent: the calls below are its own.
+    /// The context of an agent. Its nested calls belong to the agent.
     #[must_use]
     pub(crate) fn of_agent(mut self) -> Self {
         self.lineage.agent = Some(self.tool.clone());

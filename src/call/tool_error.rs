@@ -1,77 +1,78 @@
-//! How a tool fails, in its own words.
+//! How a tool fails, as its runner reports it.
 
 use std::time::Duration;
 
 use super::error::{Violation, first_message};
 
-/// How a tool fails.
+/// Why a tool failed.
 ///
-/// `Err("text".into())` inside a tool function is [`ToolError::Said`]: an ordinary answer that says no.
+/// `Err("text".into())` inside a tool function is [`ToolError::Said`]: an ordinary error result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ToolError {
-    /// The tool ran and says no. Becomes a result with `is_error: true`; never repeated.
+    /// The tool ran and reports a failure of its own. It becomes a result with `is_error: true` and is never retried.
     #[error("{0}")]
     Said(String),
-    /// The tool finds fault with arguments that the schema let pass; nothing was started.
+    /// The tool finds violations that its schema cannot express. Nothing was started.
     #[error("the arguments do not fit: {}", first_message(.0))]
     InvalidArguments(Vec<Violation>),
-    /// A field of the caller's `context` cannot be used; nothing was started. A sentence that names it.
+    /// A field of the caller's `context` is invalid. Nothing was started. The message is a sentence that names the
+    /// field.
     #[error("{0}")]
     InvalidContext(String),
-    /// What runs the tool is down.
+    /// The runner is unavailable.
     #[error("{message}")]
     Unavailable {
         /// What happened.
         message: String,
-        /// It had begun with the call.
+        /// Whether the runner had started the call.
         started: bool,
-        /// When it may be back, if anybody knows.
+        /// When the runner may be available again, if known.
         retry_after: Option<Duration>,
     },
-    /// What the tool depends on failed.
+    /// The backend of the tool failed.
     #[error("{message}")]
     Upstream {
         /// What happened.
         message: String,
-        /// Another try may succeed.
+        /// Whether a further attempt may succeed.
         retryable: bool,
-        /// It is down, for any call: counts for the tool's circuit breaker.
+        /// Whether the backend is unavailable for any call. Such failures count for the tool's circuit breaker.
         down: bool,
-        /// Nothing of the call reached it: it cannot have had an effect.
+        /// Whether the call did not reach the backend at all, so it cannot have had an effect.
         untouched: bool,
-        /// Not before this long, if the upstream said so.
+        /// The minimum wait that the backend asked for.
         retry_after: Option<Duration>,
     },
-    /// The output is not what the tool promised.
+    /// The output breaks the tool's output schema or format.
     #[error("{0}")]
     BadOutput(String),
-    /// What would run is not what was approved; nothing was started.
+    /// The tool that would run is not the approved one. Nothing was started.
     #[error("it is not what was approved")]
     Changed,
 }
 
 impl ToolError {
-    /// What runs the tool went down with the call.
+    /// The runner became unavailable during the call.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::Unavailable { message: message.into(), started: true, retry_after: None }
     }
 
-    /// What runs the tool is down, and the call has not reached it.
+    /// The runner is unavailable, and the call has not reached it.
     pub fn unavailable_before(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
         Self::Unavailable { message: message.into(), started: false, retry_after }
     }
 
-    /// What the tool depends on is down: worth another try, and with enough of them a rest.
+    /// The backend is unavailable. The failure may be retried, and counts for the circuit breaker.
     pub fn upstream(message: impl Into<String>) -> Self {
         Self::Upstream { message: message.into(), retryable: true, down: true, untouched: false, retry_after: None }
     }
 
-    /// A failure of what the tool depends on that another try would meet again.
+    /// The backend failed in a way that a further attempt would meet again.
     pub fn upstream_final(message: impl Into<String>) -> Self {
         Self::Upstream { message: message.into(), retryable: false, down: false, untouched: false, retry_after: None }
     }
 
-    /// The same, and nothing of the call reached what the tool depends on.
+    /// The same failure, but the call did not reach the backend.
     #[must_use]
     pub fn before_anything(mut self) -> Self {
         if let Self::Upstream { untouched, .. } = &mut self {

@@ -1,16 +1,18 @@
-//! The trace that a call belongs to, as whoever asks knows it: W3C Trace Context.
+//! The trace of a call, as the client sent it: W3C Trace Context.
 
-/// `VERSION-TRACE_ID-PARENT_ID-FLAGS` of version 00, and what each later version begins with (section 3.2.2).
+/// Length of `VERSION-TRACE_ID-PARENT_ID-FLAGS` in version 00. Each later version starts with the same fields (section
+/// 3.2.2).
 const LENGTH: usize = 55;
-/// Of the trace id in it.
+/// Position of the trace id.
 const TRACE_ID: std::ops::Range<usize> = 3..35;
-/// Of the parent id.
+/// Position of the parent id.
 const PARENT_ID: std::ops::Range<usize> = 36..52;
-/// Longest `tracestate` that goes on: what everybody should at least send on (section 3.3.1.5).
+/// Maximum length of a `tracestate` that is passed on: the length that every service should at least support (section
+/// 3.3.1.5).
 const LONGEST_STATE: usize = 512;
 
-/// A `traceparent` that is valid, and the `tracestate` beside it (<https://www.w3.org/TR/trace-context/>). The service opens no
-/// spans of its own, so both go on as they came.
+/// A valid `traceparent` with its `tracestate` (<https://www.w3.org/TR/trace-context/>). The service opens no spans of
+/// its own, so both are passed on unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {
     traceparent: Box<str>,
@@ -18,9 +20,9 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Reads what was sent: every `traceparent` that was, and every `tracestate`, whose parts are one list. `None`: there is
-    /// none, or it is not valid, which is the same as none (section 4.3). Without a `traceparent` a `tracestate` means nothing;
-    /// one that cannot be sent on is left out.
+    /// Reads all `traceparent` and `tracestate` headers of a request. The parts of `tracestate` form one list. `None`
+    /// if there is no valid `traceparent`; an invalid one counts as absent (section 4.3). A `tracestate` means nothing
+    /// without a `traceparent`, and is dropped if it cannot be passed on.
     pub fn read<'a>(
         traceparents: impl IntoIterator<Item = &'a [u8]>,
         tracestates: impl IntoIterator<Item = &'a [u8]>,
@@ -30,17 +32,17 @@ impl TraceContext {
         Some(Self { traceparent: traceparent(one)?, tracestate: tracestate(tracestates) })
     }
 
-    /// `traceparent`, 55 characters of version 00.
+    /// The `traceparent`: 55 characters of version 00.
     pub fn traceparent(&self) -> &str {
         &self.traceparent
     }
 
-    /// `tracestate`, visible ASCII and blanks, at most 512 bytes.
+    /// The `tracestate`: visible ASCII and blanks, at most 512 bytes.
     pub fn tracestate(&self) -> Option<&str> {
         self.tracestate.as_deref()
     }
 
-    /// The trace's id: 32 lower-case hexadecimal digits.
+    /// The trace id: 32 lower-case hexadecimal digits.
     pub fn trace_id(&self) -> &str {
         self.traceparent.get(TRACE_ID).unwrap_or_default()
     }
@@ -59,7 +61,7 @@ fn traceparent(sent: &[u8]) -> Option<Box<str>> {
     match (version, sent.get(LENGTH)) {
         ("00", None) => Some(known.into()),
         ("00", _) => None,
-        // A later version goes on as the one that is known here, with the flags that this one has: sampled, random.
+        // A later version is passed on as version 00, with the flags that this version defines: sampled, random.
         (_, None | Some(b'-')) => {
             let flags = u8::from_str_radix(flags, 16).ok()? & 0b11;
             Some(format!("00{}{flags:02x}", known.get(2..53)?).into())

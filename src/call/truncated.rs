@@ -1,4 +1,5 @@
-//! Arguments of a refused call: the ledger keeps their beginning and a digest, so that a refusal costs little on disk.
+//! Shortens the arguments of a refused call: the ledger keeps their beginning and a hash, so that a refusal needs
+//! little disk space.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -14,20 +15,20 @@ pub struct Truncated {
     pub beginning: String,
 }
 
-/// Longest arguments of a refused call that are kept whole, and the length of the beginning of longer ones, in bytes of
-/// JSON.
+/// Maximum length of arguments that are kept whole for a refused call, in bytes of JSON. Longer arguments keep a
+/// beginning of this length.
 const KEPT: usize = 1 << 10;
 
 /// Marks a truncated text in the ledger.
 const MARK: &str = "sha-256";
 
 impl Truncated {
-    /// As it stands in the ledger: a JSON array, since what it stands for is always an object.
+    /// The text in the ledger: a JSON array, because the arguments that it replaces are always an object.
     pub fn to_column(&self) -> String {
         serde_json::to_string(&(MARK, &self.sha256, self.bytes, &self.beginning)).unwrap_or_default()
     }
 
-    /// Reads [`Truncated::to_column`]; `None` if the text is anything else.
+    /// Reads the text of [`Truncated::to_column`]; `None` for any other text.
     pub fn from_column(text: &str) -> Option<Self> {
         let (mark, sha256, bytes, beginning): (String, String, u64, String) =
             text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten()?;
@@ -35,7 +36,7 @@ impl Truncated {
     }
 }
 
-/// What stands for a JSON text; `None` when it is short enough to be kept whole.
+/// The replacement for a JSON text; `None` if the text is short enough to be kept whole.
 pub(super) fn short_column(text: &str) -> Option<String> {
     (text.len() > KEPT).then(|| {
         let sha256 = hex::encode(Sha256::digest(text.as_bytes()));

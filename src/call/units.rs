@@ -1,4 +1,4 @@
-//! Durations and sizes as manifests write them: always with a unit, so that nobody reads `30` as nanoseconds.
+//! Durations and sizes as in manifests. A unit is required, so that `30` cannot be misread.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,10 +16,10 @@ pub struct Time(#[schemars(with = "String")] pub Duration);
 #[schemars(extend("pattern" = r"^\s*[0-9].*[a-zA-Z]\s*$"))]
 pub struct Size(#[schemars(with = "String")] pub u64);
 
-/// Longer than anything waits; clocks would overflow far beyond it.
+/// Maximum of every duration. It is longer than any real wait, and far below the range in which clocks overflow.
 pub const LONGEST_TIME: Duration = Duration::from_secs(10 * 366 * 86_400);
 
-/// A number of things in words: `1 call`, `2 calls`. The noun is in the singular, and takes an `s` in the plural.
+/// A number of things as text: `1 call`, `2 calls`. The noun is in the singular, and gets an `s` in the plural.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count<'n, N>(pub N, pub &'n str);
 
@@ -35,7 +35,7 @@ impl Time {
     /// Reads a duration.
     ///
     /// # Errors
-    /// A sentence that says what would be right.
+    /// A sentence that says what would be valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         match humantime::parse_duration(text.trim()) {
             Ok(duration) if duration > LONGEST_TIME => Err(format!("`{text}` is too long: ten years is the most")),
@@ -49,7 +49,7 @@ impl Size {
     /// Reads a size.
     ///
     /// # Errors
-    /// A sentence that says what would be right.
+    /// A sentence that says what would be valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let has_unit = text.trim().ends_with(|c: char| c.is_ascii_alphabetic());
         match text.trim().parse::<bytesize::ByteSize>() {
@@ -58,7 +58,7 @@ impl Size {
         }
     }
 
-    /// The size as a length in memory.
+    /// The size as a length in memory. A size beyond `usize` becomes the maximum.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// A string, or a bare number as the text it was, which then is refused for its missing unit.
+/// A string, or the text of a bare number, which is then refused because it has no unit.
 fn scalar<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     match serde_json::Value::deserialize(deserializer)? {
         serde_json::Value::String(text) => Ok(text),

@@ -1,4 +1,4 @@
-//! What may be said on the command line.
+//! The arguments of the command line.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::app::{App, AppBuilder, Error};
 use crate::environment::Environment;
 use crate::formats::Format;
 
-/// Used when there is one in the working folder and none is named.
+/// The default manifest, if it exists in the working folder.
 pub(super) const MANIFEST: &str = "toolcrib.yaml";
 
 /// Executes the tool calls of software agents: validated, limited, cached, retried and recorded.
@@ -18,7 +18,8 @@ pub(super) const MANIFEST: &str = "toolcrib.yaml";
 #[command(name = "toolcrib", version, max_term_width = 100)]
 pub(super) struct Cli {
     /// What to log, e.g. `debug` or `toolcrib=debug,warn`.
-    // rmcp would show what servers and clients say, with secrets in it; what matters of it is told by ourselves.
+    // The log of rmcp would show messages of servers and clients, with secrets in them. Important events are logged
+    // by this crate.
     #[arg(long, env = "TOOLCRIB_LOG", global = true, default_value = "warn,toolcrib=info,rmcp=off")]
     pub(super) log: String,
     /// How the log looks: for people on a terminal and JSON elsewhere, or always one of them.
@@ -84,7 +85,7 @@ pub(super) enum Command {
 }
 
 impl Command {
-    /// Whether it may start programs: those of tools, or those that are asked for tools.
+    /// Whether the command may start programs: tools, or sources of tools.
     pub(super) fn starts_programs(&self) -> bool {
         match self {
             Self::Serve { .. } | Self::Tools { .. } | Self::Pin(_) => true,
@@ -120,7 +121,8 @@ pub(super) struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// An address was given to a service that would not listen on it. One in the environment is not meant for this start alone.
+    /// Whether an address was given to a service that does not listen. An address in the environment does not count,
+    /// because it is not meant for this start alone.
     pub(super) fn listens_nowhere(&self, environment: &Environment) -> bool {
         let variable = environment.text("TOOLCRIB_LISTEN");
         self.stdio && (self.allow_open || self.listen.is_some() && self.listen.as_deref() != variable)
@@ -140,7 +142,7 @@ impl ManifestArg {
         self.manifest.clone().or_else(|| here.exists().then_some(here))
     }
 
-    /// A builder with the manifest, or with the demo's tools.
+    /// A builder with the manifest, or with the tools of the demo.
     pub(super) fn builder(&self, environment: &Environment) -> Result<AppBuilder, Error> {
         let builder = App::builder().environment(environment.clone());
         match self.path() {

@@ -24,7 +24,7 @@ pub(super) struct BackupArgs {
     ledger: Option<String>,
 }
 
-/// Prints where the copy is and how large.
+/// Copies the ledger, and prints the path and the size of the copy.
 pub(super) async fn backup(args: BackupArgs, environment: &Environment) -> Result<(), Failure> {
     let settings = settings(&args, environment)?;
     let failed = |error: ledger::Error| Failure::from(Error::Ledger(error));

@@ -1,4 +1,4 @@
-//! `toolcrib call`: one call, or those in a model's message, in this process or on a running server.
+//! `toolcrib call`: runs one call, or the calls of a model's message, in this process or on a running server.
 
 use std::io::{Read as _, Write as _};
 
@@ -51,7 +51,7 @@ impl CallArgs {
     }
 }
 
-/// Prints the answer or the problem; succeeds when all that was called ran and did not say no.
+/// Prints the answer or the problem. Succeeds if all calls ran without an error result.
 pub(super) async fn call(args: CallArgs, environment: &Environment) -> Result<(), Failure> {
     let what = What::read(&args)?;
     let key = args.idempotency_key;
@@ -65,7 +65,7 @@ pub(super) async fn call(args: CallArgs, environment: &Environment) -> Result<()
             if args.accept_loss {
                 builder = builder.accept_loss();
             }
-            // The answer is what was asked for.
+            // The output of this command is the answer, so calls are not logged.
             let app = builder.call_log(CallLog::off()).build().await?;
             what.in_process(app, key).await?
         }
@@ -74,11 +74,11 @@ pub(super) async fn call(args: CallArgs, environment: &Environment) -> Result<()
     if ok { Ok(()) } else { Err(Failure::No) }
 }
 
-/// What is to be called.
+/// The calls to run.
 enum What {
     /// One tool with these arguments.
     Tool { name: String, arguments: Value },
-    /// What a model's message says.
+    /// The calls in a model's message.
     Message { text: String, dialect: Option<String>, run_id: Option<String> },
 }
 
@@ -131,7 +131,7 @@ impl What {
             app.sources_listed().await;
             for source in app.sources() {
                 if let Some(fault) = source.fault {
-                    // Beside the answer.
+                    // On standard error, so that standard output has only the answer.
                     let _ = writeln!(std::io::stderr(), "source `{}` failed: {fault}", source.name);
                 }
             }
@@ -145,7 +145,7 @@ impl What {
         let done = tokio::select! {
             answered = work => Ok(answered),
             stopped = app.stopped() => {
-                // What runs is ended with the call, and the row says so.
+                // Running tools end with the call, and the ledger's row records that.
                 registry.shared().running.cancel_all();
                 Err(stopped)
             }
@@ -158,7 +158,7 @@ impl What {
     }
 }
 
-/// An answer of a tool that did not say no; a problem is none.
+/// Whether an answer is a result without an error. A problem is not.
 fn said_yes(answer: &Value) -> bool {
     answer["is_error"] == json!(false)
 }

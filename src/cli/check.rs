@@ -1,4 +1,4 @@
-//! `toolcrib check`: what is wrong with a manifest, for people and for programs.
+//! `toolcrib check`: prints the faults of a manifest, for people and for programs.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -36,20 +36,20 @@ pub(super) struct CheckArgs {
     strict: bool,
 }
 
-/// What `--format json` prints.
+/// The output of `--format json`.
 #[derive(Serialize)]
 struct Document<'a> {
-    /// The manifest; included files are named in their findings.
+    /// The manifest. Findings name the included files.
     file: String,
-    /// The exit code is 0.
+    /// Whether the exit code is 0.
     ok: bool,
     errors: usize,
     warnings: usize,
     hints: usize,
     tools: usize,
-    /// Their tools are listed at the start.
+    /// The number of Python modules. Their tools are unknown here.
     modules: usize,
-    /// So are theirs.
+    /// The number of MCP servers. Their tools are unknown here.
     servers: usize,
     callers: usize,
     environment: Vec<Variable<'a>>,
@@ -158,7 +158,7 @@ fn text(path: &Path, checked: &Checked, variables: &[Variable<'_>], ok: bool) ->
     let found = format!("{}, {}", count(Severity::Warning, "warning"), count(Severity::Hint, "hint"));
     lines.push(if ok {
         let Manifest { tools, callers, .. } = &checked.manifest;
-        // To say which they are, their code would have to run.
+        // Their tools are unknown, because `check` does not run their code.
         let sources: Vec<String> = [(Kind::Python, "module"), (Kind::Mcp, "MCP server")]
             .map(|(kind, word)| (sources_of(&checked.manifest, kind), word))
             .into_iter()

@@ -1,4 +1,4 @@
-//! Asking a running server.
+//! Requests to a running server.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) struct ServerArgs {
 }
 
 fn client(timeout: Option<Duration>) -> Result<reqwest::Client, Failure> {
-    // Fails only if a provider is installed already.
+    // It fails only if a provider is installed already.
     let _ = ring::default_provider().install_default();
     let builder = || {
         let builder = reqwest::Client::builder().no_proxy();
@@ -34,17 +34,17 @@ fn client(timeout: Option<Duration>) -> Result<reqwest::Client, Failure> {
             None => builder,
         }
     };
-    // An image without CA certificates can still talk plain http.
+    // An image without CA certificates can still use plain HTTP.
     let built = builder().build().or_else(|_| builder().tls_certs_only([]).build());
     built.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))
 }
 
-/// Reads what a server shows, whatever the status.
+/// Reads a resource of a server, whatever the status.
 pub(super) async fn look(args: &ServerArgs, server: &str, path: &str) -> Result<(StatusCode, Value), Failure> {
     send(args, server, client(None)?.get(url(server, path))).await
 }
 
-/// Calls a tool on a server, under a key if there is one.
+/// Calls a tool on a server, with an idempotency key if there is one.
 pub(super) async fn invoke(
     args: &ServerArgs,
     server: &str,
@@ -55,7 +55,7 @@ pub(super) async fn invoke(
     send(args, server, keyed(client(None)?.post(url(server, path)).json(body), key)).await
 }
 
-/// Has a server run the calls of a model's message: JSON, or the model's text.
+/// Lets a server run the calls of a model's message, which is JSON or text.
 pub(super) async fn send_message(
     args: &ServerArgs,
     server: &str,
@@ -83,7 +83,7 @@ fn url(server: &str, path: &str) -> String {
     format!("{}{path}", server.trim_end_matches('/'))
 }
 
-/// Sends a request and reads its JSON answer, whatever its status.
+/// Sends a request and reads its JSON answer, whatever the status.
 async fn send(args: &ServerArgs, server: &str, mut request: RequestBuilder) -> Result<(StatusCode, Value), Failure> {
     if let Some(key) = &args.key {
         request = request.bearer_auth(key);
@@ -105,15 +105,15 @@ async fn send(args: &ServerArgs, server: &str, mut request: RequestBuilder) -> R
     Ok((status, value))
 }
 
-/// Longest wait of a health check: probes come every few seconds.
+/// Maximum duration of a health check: probes come every few seconds.
 const HEALTH_TIME: Duration = Duration::from_secs(5);
 
-/// Exit 0 when the server is ready, or, if that is all that is asked, alive.
+/// Succeeds if the server is ready or, with `live`, alive.
 pub(super) async fn healthcheck(server: Option<String>, listen: Option<String>, live: bool) -> Result<(), Failure> {
     let (path, state) = if live { ("livez", "alive") } else { ("readyz", "ready") };
     let server = server.unwrap_or_else(|| {
         let listen = listen.unwrap_or_else(|| DEFAULT_LISTEN.into());
-        // An address that stands for all interfaces is reached over loopback.
+        // An address for all interfaces is reached over loopback.
         let listen = listen.replacen("0.0.0.0:", "127.0.0.1:", 1).replacen("[::]:", "[::1]:", 1);
         format!("http://{listen}")
     });

@@ -1,4 +1,4 @@
-//! Commands that work on a manifest: serve and tools; and openapi.
+//! The commands `serve`, `tools` and `openapi`.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub(super) async fn serve(
         return Err(Failure::Usage(why.into()));
     }
     let ServeArgs { listen, stdio, ledger, accept_loss, allow_open } = how;
-    // A reload that is asked for before there is anything to reload must not end the process.
+    // A SIGHUP before the service can reload must not end the process.
     let _hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
     file_handles::raise();
     let mut builder = manifest.builder(environment)?;
@@ -46,7 +46,7 @@ pub(super) async fn serve(
     if log.format() != log::Format::Json {
         builder = builder.to_person(log.clone());
     }
-    // What the filter wants is asked once, since it does not change.
+    // The filter does not change, so its level is read once.
     let calls = CallLog::lines(log.clone(), CallLog::wanted());
     let app = builder.call_log(calls).build().await?;
     let served = if stdio { app.serve_stdio().await } else { app.serve().await };
@@ -88,12 +88,12 @@ pub(super) async fn openapi(manifest: Option<&Path>, environment: &Environment) 
     complete(faults)
 }
 
-/// What a source is busy with, for whoever waits.
+/// Logs what a source is doing, because the user has to wait for it.
 fn told(source: &str, what: &str) {
     tracing::info!(source, doing = what, "a source is loading");
 }
 
-/// What was printed lacks the tools of these.
+/// Fails if sources failed, because the printed list lacks their tools.
 fn complete(faults: Vec<String>) -> Result<(), Failure> {
     if faults.is_empty() { Ok(()) } else { Err(Failure::Failed(faults.join("\n"))) }
 }

@@ -1,4 +1,4 @@
-//! Why a command ends without success, and with which exit code.
+//! The reasons why a command fails, with their exit codes.
 
 use crate::app::Error;
 use crate::ledger;
@@ -6,15 +6,15 @@ use crate::ledger;
 /// BSD's EX_USAGE (sysexits.h).
 pub(super) const USAGE: u8 = 64;
 
-/// Why a command ends without success.
+/// The reason why a command fails.
 pub(super) enum Failure {
-    /// What was said cannot be used: exit 64.
+    /// Invalid arguments or manifest: exit 64.
     Usage(String),
-    /// It did not work: exit 1.
+    /// An operation failed: exit 1.
     Failed(String),
-    /// What was said cannot be used, and that has been printed: exit 64.
+    /// Invalid input that was already reported: exit 64.
     Said,
-    /// It worked and the answer is no: exit 1, nothing more to say.
+    /// The command worked, and its output shows a negative outcome: exit 1, no further message.
     No,
 }
 

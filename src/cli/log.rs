@@ -18,7 +18,7 @@ pub(super) enum LogFormat {
     Json,
 }
 
-/// Starts the log. Its writer is for whatever else belongs there.
+/// Starts the log. The returned writer is for other lines of the log.
 pub(super) fn start(filter: EnvFilter, wanted: LogFormat) -> io::Result<LogWriter> {
     let colour = io::stderr().is_terminal();
     let format = match wanted {

@@ -25,13 +25,13 @@ use self::commands::{openapi, serve, tools};
 use self::failure::{Failure, USAGE};
 use crate::environment::Environment;
 
-/// Whether a program with these arguments would start others, so that its environment is better concealed from them:
-/// see [`conceal`](crate::environment::conceal).
+/// Whether a program with these arguments would start other programs. Its environment should then be concealed from
+/// them: see [`conceal`](crate::environment::conceal).
 pub fn starts_programs(arguments: impl IntoIterator<Item = OsString>) -> bool {
     Cli::try_parse_from(arguments).is_ok_and(|cli| cli.command.starts_programs())
 }
 
-/// Runs the program with these arguments, the first being its own name, and these variables.
+/// Runs the program with these variables and arguments. The first argument is the program's own name.
 pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Environment) -> ExitCode {
     let arguments = variables::complete(arguments.into_iter().collect(), &environment);
     let cli = match Cli::try_parse_from(arguments) {
@@ -41,7 +41,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Env
             return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    // rmcp's lines show whole messages: arguments and results, which no line of ours does.
+    // The log of rmcp shows whole messages with arguments and results, which our own lines never contain.
     let quiet = if cli.log.contains("rmcp") { "" } else { ",rmcp=off" };
     let filter = match EnvFilter::try_new(format!("{}{quiet}", cli.log)) {
         Ok(filter) => filter,
@@ -52,7 +52,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Env
         Err(error) => return fail(&format!("toolcrib: the log cannot be written: {error}"), 1),
     };
 
-    // What a panic says may hold anything a tool was given; where it happened is enough for the log.
+    // The message of a panic may contain anything that a tool was given. The log needs only its position.
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(place, "panicked");
@@ -88,7 +88,7 @@ fn fail(message: &str, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Prints to standard output; a reader that has gone away is no fault of ours.
+/// Prints to standard output. If the reader has closed it, that is not our failure.
 fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }

@@ -1,5 +1,5 @@
-//! `toolcrib pin`: keeps what the tools of MCP servers are now, so that another definition stops a tool until it is
-//! approved by the same command; with `--dry-run` it shows what would be approved.
+//! `toolcrib pin`: stores the current definitions of the tools of MCP servers. A tool whose definition changes is
+//! then quarantined until the same command approves it. With `--dry-run` it shows what would be approved.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions, Permissions};
@@ -31,13 +31,13 @@ pub(super) struct PinArgs {
     /// Only this server, and again for more of them; the others stay as they are pinned.
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
-    /// Write nothing: show what would be approved, with the words of what is new and changed, and exit 1 if that differs
-    /// from what is pinned.
+    /// Write nothing: show what would be approved, with the words of what is new and changed, and exit 1 if that
+    /// differs from what is pinned.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Starts the servers, lists their tools, writes the file and prints what differs from what it said before.
+/// Starts the servers, lists their tools, writes the file, and prints the differences from the file before.
 pub(super) async fn pin(args: PinArgs, environment: &Environment) -> Result<(), Failure> {
     let Some(path) = args.manifest.path() else {
         return Err(Failure::Usage(format!("there is no manifest: name one with --manifest, or write {MANIFEST}")));
@@ -110,7 +110,7 @@ pub(super) async fn pin(args: PinArgs, environment: &Environment) -> Result<(), 
     }
 }
 
-/// Every server that was named is there.
+/// Checks that every named server exists.
 fn known(named: &[String], servers: &[DeclaredSource]) -> Result<(), Failure> {
     let there: Vec<&str> = servers.iter().map(DeclaredSource::name).collect();
     let Some(name) = named.iter().find(|name| !there.contains(&name.as_str())) else { return Ok(()) };
@@ -133,7 +133,7 @@ async fn list(server: &DeclaredSource, surroundings: &Surroundings) -> Result<Li
     Ok(listed)
 }
 
-/// What is another than it was pinned, a line for each tool; `shown`: with what it is now.
+/// The differences from the pins, one line for each tool. With `shown`, also the current definitions.
 fn difference(name: &str, before: Option<&ServerPins>, now: &ServerPins, shown: Option<Shown<'_>>) -> String {
     let empty = BTreeMap::new();
     let words = |tool: &str| shown.iter().flat_map(|shown| shown.tool(tool)).collect::<Vec<String>>();
@@ -163,13 +163,13 @@ fn difference(name: &str, before: Option<&ServerPins>, now: &ServerPins, shown: 
     first.chain(lines).collect::<Vec<String>>().join("\n")
 }
 
-/// A tool's own name as a part of one line: nobody here has given it.
+/// A tool's own name for output in one line. The server chose the name, so it is not trusted.
 fn in_line(name: &str) -> String {
     printable::visible(name).replace('\n', "\\n")
 }
 
-/// What is to be approved, for somebody who reads it in a terminal: nothing in it is hidden, and none of its lines can be
-/// taken for one of ours.
+/// The definitions to approve, for a person who reads them in a terminal. All characters are visible, and no line can
+/// be mistaken for one of our own.
 struct Shown<'a> {
     server: &'a DeclaredSource,
     listed: &'a Listed,
@@ -177,13 +177,13 @@ struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// How the server is reached, as the manifest writes it.
+    /// How the server is reached, as written in the manifest.
     fn reach(&self) -> Vec<String> {
         let part = |part: &&str| Some(((*part).to_owned(), self.server.written.get(*part)?.clone()));
         self.json("reached by", Value::Object(pins::REACH.iter().filter_map(part).collect()))
     }
 
-    /// What models and clients would see of a tool.
+    /// The definition of a tool that models and clients would see.
     fn tool(&self, name: &str) -> Vec<String> {
         let Some(offer) = self.listed.tools.iter().find(|offer| offer.name == name) else { return Vec::new() };
         let mut lines = self.text("description", &offer.description);
@@ -207,9 +207,9 @@ impl Shown<'_> {
     }
 }
 
-/// Writes the file whole or not at all: a service that looks at it meanwhile sees the one or the other.
+/// Writes the file completely or not at all. A service that reads it meanwhile gets the old or the new content.
 fn write(file: &Path, text: &str) -> io::Result<()> {
-    // What a link leads to is replaced, not the link.
+    // The target of a link is replaced, not the link.
     let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else {
         return Err(io::ErrorKind::InvalidFilename.into());
@@ -218,7 +218,7 @@ fn write(file: &Path, text: &str) -> io::Result<()> {
     let draft = folder.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
     let written = (|| {
         let mut out = OpenOptions::new().write(true).create_new(true).open(&draft)?;
-        // Everybody may read it, the service above all; the umask is that of tools' programs.
+        // All users may read it, above all the service. The umask of this process is that of tools' programs.
         let public = || Permissions::from_mode(0o644);
         out.set_permissions(std::fs::metadata(&file).map_or_else(|_| public(), |before| before.permissions()))?;
         out.write_all(text.as_bytes())?;

@@ -1,4 +1,5 @@
-//! `toolcrib usage` and `toolcrib invocations`: what the ledger holds, from a running server or from its file.
+//! `toolcrib usage` and `toolcrib invocations`: print the content of the ledger, from a running server or from its
+//! file.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
-//! Variables that stand for options of the command line.
+//! Reads variables that stand for options of the command line.
 //!
-//! clap reads them in the environment of the process, where they are not when it was concealed.
+//! clap reads them from the environment of the process, which is empty if it was concealed.
 
 use std::ffi::OsString;
 
@@ -10,8 +10,8 @@ use clap::{Arg, ArgMatches, CommandFactory as _};
 use super::arguments::Cli;
 use crate::environment::Environment;
 
-/// The arguments, and for each option that is not among them the value of its variable, if it has one that is set.
-/// Arguments that cannot be used stay as they are: clap says what is wrong with them.
+/// Returns the arguments, with the variables of options that were not given. Invalid arguments are returned
+/// unchanged, so that clap reports them.
 pub(super) fn complete(mut arguments: Vec<OsString>, environment: &Environment) -> Vec<OsString> {
     let command = Cli::command();
     let Ok(matches) = command.clone().try_get_matches_from(&arguments) else { return arguments };
@@ -22,13 +22,13 @@ pub(super) fn complete(mut arguments: Vec<OsString>, environment: &Environment) 
     {
         added.extend(command.get_arguments().filter_map(|arg| self::added(arg, matches, environment)));
     }
-    // Options may stand anywhere before `--`, behind which there are none.
+    // Options may be anywhere before `--`. After it there are none.
     let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
     arguments.splice(end..end, added);
     arguments
 }
 
-/// `--option=VALUE` of an option that was not given, by its variable.
+/// `--option=VALUE` for an option that was not given, from its variable.
 fn added(arg: &Arg, matches: &ArgMatches, environment: &Environment) -> Option<OsString> {
     let value = environment.get(arg.get_env()?)?;
     let is_given =

@@ -1,4 +1,4 @@
-//! Anthropic Messages.
+//! The `anthropic` dialect: Anthropic Messages.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use super::found::{Found, take, text};
 use super::reply::Told;
 use crate::call::{Content, JsonObject};
 
-/// The model stopped in the middle of what it wrote.
+/// Stop reasons after which the model's output is incomplete.
 const CUT: [&str; 3] = ["max_tokens", "model_context_window_exceeded", "refusal"];
 
-/// Blocks that want no answer, beside the results of the provider's own tools.
+/// Block types that need no result. The result blocks of the provider's own tools need none either.
 const NO_CALL: [&str; 8] = [
     "text",
     "thinking",
@@ -22,7 +22,7 @@ const NO_CALL: [&str; 8] = [
     "image",
 ];
 
-/// Finds the calls; false if this is nothing of Anthropic's.
+/// Finds the calls. Returns false if the body is not an Anthropic message.
 pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     match body {
         Value::Array(all) => found.each(all, false, is_block, one),
@@ -43,7 +43,7 @@ fn is_block(value: &Value) -> bool {
     value.get("type").is_some_and(|kind| kind.is_string() && kind != "function")
 }
 
-/// Whether it is a call.
+/// Adds the block to `found` if it is a call. Returns whether it is a call.
 fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
     match text(fields, "type").unwrap_or_default() {
         "tool_use" => {
@@ -57,7 +57,7 @@ fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
     false
 }
 
-/// One message with all results: the API wants them in the message right after the calls.
+/// Makes one message with all results: the API requires them in the message right after the calls.
 pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
     let results: Vec<Value> = told
         .map(|told| {
@@ -78,7 +78,7 @@ pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
     vec![json!({"role": "user", "content": results})]
 }
 
-/// A block as the API takes it. It refuses blank texts, and in the result of a failed call anything but text.
+/// Converts a block for the API. The API refuses blank texts, and accepts only text in the result of a failed call.
 fn heard(block: &Content, is_error: bool) -> Option<Value> {
     if !is_error && let Some(seen) = seen(block) {
         return Some(seen);

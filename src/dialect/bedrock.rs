@@ -1,4 +1,5 @@
-//! Bedrock Converse, as its HTTP API has it: bytes are base64. SDKs that take raw bytes (boto3) want them decoded.
+//! The `bedrock` dialect: Bedrock Converse in the form of its HTTP API, where bytes are base64. SDKs that take raw
+//! bytes (boto3) need them decoded first.
 
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use super::found::{Found, take, text};
 use super::reply::Told;
 use crate::call::{Content, JsonObject, Resource};
 
-/// The model stopped in the middle of what it wrote.
+/// Stop reasons after which the model's output is incomplete.
 const CUT: [&str; 6] = [
     "max_tokens",
     "model_context_window_exceeded",
@@ -17,7 +18,7 @@ const CUT: [&str; 6] = [
     "malformed_model_output",
 ];
 
-/// What a block may hold that wants no answer.
+/// Names of block contents that need no result.
 const NO_CALL: [&str; 9] = [
     "text",
     "reasoningContent",
@@ -30,7 +31,7 @@ const NO_CALL: [&str; 9] = [
     "guardContent",
 ];
 
-/// Finds the calls; false if this is nothing of Bedrock's.
+/// Finds the calls. Returns false if the body is not a Bedrock message.
 pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     match body {
         Value::Array(all) => found.each(all, false, is_block, one),
@@ -50,16 +51,16 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     }
 }
 
-/// A block is named by what is in it and, unlike Anthropic's, has no type.
+/// Whether the value is a Bedrock block. Its only key names its content; unlike an Anthropic block it has no `type`.
 fn is_block(value: &Value) -> bool {
     value.get("type").is_none()
         && (value.get("toolUse").is_some() || NO_CALL.into_iter().any(|name| value.get(name).is_some()))
 }
 
-/// Whether it is a call.
+/// Adds the block to `found` if it is a call. Returns whether it is a call.
 fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
     match take(fields, &["toolUse"]) {
-        // Ran on the provider's side.
+        // The provider has run this tool itself.
         Some(Value::Object(call)) if text(&call, "type") == Some("server_tool_use") => return false,
         Some(Value::Object(mut call)) => {
             let (id, name) = (take(&mut call, &["toolUseId"]), take(&mut call, &["name"]));
@@ -76,7 +77,7 @@ fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
     true
 }
 
-/// One message with all results.
+/// Makes one message with all results.
 pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
     let mut names = Names::default();
     let results: Vec<Value> = told.map(|told| json!({"toolResult": result(told, &mut names)})).collect();
@@ -86,7 +87,7 @@ pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
 fn result(told: Told<'_>, names: &mut Names) -> Value {
     let said = told.said;
     let mut content = Vec::with_capacity(said.content.len() + 1);
-    // The API refuses data that is no object ("Provide a json object for the field").
+    // The API refuses data that is not an object ("Provide a json object for the field").
     let written = blocks::data_of(said).unwrap_or_default();
     content.extend(blocks::unsaid(said).map(|text| match said.structured.filter(|data| data.is_object()) {
         Some(data) => json!({"json": data}),
@@ -104,7 +105,7 @@ fn result(told: Told<'_>, names: &mut Names) -> Value {
     json!({"toolUseId": told.id, "content": content, "status": if said.is_error { "error" } else { "success" }})
 }
 
-/// A block as the API takes it. It refuses blank texts, and a document where no text stands beside it.
+/// Converts a block for the API. The API refuses blank texts, and documents without a text block beside them.
 fn heard(block: &Content, id: Option<&Value>, names: &mut Names, content: &mut Vec<Value>) {
     match block {
         Content::Image { data, mime_type } => {
@@ -151,13 +152,14 @@ fn document_format(resource: &Resource) -> Option<&'static str> {
     })
 }
 
-/// Names that documents of one reply have.
+/// The document names of one reply. They must be unique.
 #[derive(Default)]
 struct Names(Vec<String>);
 
 impl Names {
-    /// A name as the API wants it (DocumentBlock): letters, digits, hyphens, brackets and single spaces, at most 200, and
-    /// no two alike in the whole conversation, which is why the end of the call's id stands in it.
+    /// Makes a document name that the API accepts (DocumentBlock): letters, digits, hyphens, brackets and single
+    /// spaces, at most 200 characters. It must be unique in the whole conversation, so it ends with the end of the
+    /// call's id.
     fn name(&mut self, file: &str, id: Option<&Value>) -> String {
         let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
         let plain = |c: char| if c.is_ascii_alphanumeric() || "-()[]".contains(c) { c } else { ' ' };

@@ -1,4 +1,4 @@
-//! What tools give besides text, for APIs that take some of it.
+//! Converts content that is not text (images, audio, files, data) for APIs that accept only some of it.
 
 use std::borrow::Cow;
 
@@ -9,18 +9,18 @@ use serde_json::Value;
 use super::message::Said;
 use crate::call::{Content, FAILED_SILENTLY, Resource};
 
-/// Words for a result that has none: an API may refuse an empty result, and a model learns nothing from it.
+/// The text for a result without text. An API may refuse an empty result, and a model learns nothing from it.
 pub(super) fn no_words(is_error: bool) -> &'static str {
     if is_error { FAILED_SILENTLY } else { "(no output)" }
 }
 
-/// Images that every provider takes, but for Gemini, which takes no GIF.
+/// Image types that every provider accepts. Exception: Gemini does not accept GIF.
 pub(super) const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
 
-/// Why something is left out: the API has no form for it in a tool's result.
+/// The reason for leaving a block out: the API has no form for it in a tool's result.
 pub(super) const NO_FORM: &str = "this API does not take it in a tool result";
 
-/// A media type as providers write it: without parameters.
+/// The media type without parameters, as providers write it.
 pub(super) fn media_type(written: &str) -> &str {
     match written.split(';').next().unwrap_or_default().trim() {
         "image/jpg" => "image/jpeg",
@@ -28,7 +28,7 @@ pub(super) fn media_type(written: &str) -> &str {
     }
 }
 
-/// A block in words. What words cannot say is left out, and the words say so: "[audio/wav, 12.0 KiB: left out, …]".
+/// A block as text. Content that is not text is replaced by a note, such as "[audio/wav, 12.0 KiB: left out, …]".
 pub(super) fn in_words<'a>(block: &'a Content, why: &str) -> Cow<'a, str> {
     match block {
         Content::Text { text } => text.into(),
@@ -47,12 +47,12 @@ pub(super) fn in_words<'a>(block: &'a Content, why: &str) -> Cow<'a, str> {
     }
 }
 
-/// All in words, one block below the other. Never empty.
+/// All blocks as text, one per line. Never empty.
 pub(super) fn all_in_words(said: &Said<'_>) -> String {
     words_but(said, |_| false)
 }
 
-/// In words what is not said elsewhere. Empty only where something is said elsewhere.
+/// The blocks for which `is_elsewhere` is false, as text. Empty only if other blocks are elsewhere in the reply.
 pub(super) fn words_but(said: &Said<'_>, is_elsewhere: impl Fn(&Content) -> bool) -> String {
     let blocks = said.content.iter().filter(|block| !is_elsewhere(block)).map(|block| in_words(block, NO_FORM));
     let words: Vec<Cow<'_, str>> = unsaid(said).map(Cow::Owned).into_iter().chain(blocks).collect();
@@ -61,13 +61,13 @@ pub(super) fn words_but(said: &Said<'_>, is_elsewhere: impl Fn(&Content) -> bool
     if is_silent { no_words(said.is_error).to_owned() } else { words }
 }
 
-/// Data that no text says, as JSON.
+/// The structured data as JSON, if the result has no text block. Otherwise the text already states the data.
 pub(super) fn unsaid(said: &Said<'_>) -> Option<String> {
     let is_said = said.content.iter().any(|block| matches!(block, Content::Text { .. }));
     said.structured.filter(|_| !is_said).map(Value::to_string)
 }
 
-/// What a file says, if that is text.
+/// The content of a file, if that is text.
 pub(super) fn text_of(resource: &Resource) -> Option<Cow<'_, str>> {
     if let Some(text) = &resource.text {
         return Some(text.into());
@@ -79,7 +79,7 @@ pub(super) fn text_of(resource: &Resource) -> Option<Cow<'_, str>> {
     Some(String::from_utf8(bytes).ok()?.into())
 }
 
-/// A file's bytes as base64.
+/// The bytes of a file as base64.
 pub(super) fn bytes_of(resource: &Resource) -> Option<Cow<'_, str>> {
     match (&resource.blob, &resource.text) {
         (Some(blob), _) => Some(blob.into()),
@@ -88,7 +88,7 @@ pub(super) fn bytes_of(resource: &Resource) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The last part of a file's URI, without a query; providers want names of files, and short ones.
+/// The last segment of a file's URI, without a query. Providers require a file name, and a short one.
 pub(super) fn file_name(resource: &Resource) -> Cow<'_, str> {
     let path = resource.uri.split(['?', '#']).next().unwrap_or_default();
     let last = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("document");
@@ -99,14 +99,14 @@ pub(super) fn file_name(resource: &Resource) -> Cow<'_, str> {
     }
 }
 
-/// A file's bytes in a URL of their own.
+/// A `data:` URL that contains the bytes.
 pub(super) fn data_url(media_type: &str, base64: &str) -> String {
     format!("data:{media_type};base64,{base64}")
 }
 
-/// Result data for an API that has a form for it: the texts that say the same as the data, or as one item of a list of
-/// several, each with what it says. They are not needed beside the data. `None` when the texts say something else: they
-/// are what the tool meant for the model.
+/// Finds the result data for an API that has a field for data. Returns the texts that repeat the data, each with its
+/// position and the data it repeats: the whole data, or one item of a list. The caller leaves these texts out.
+/// Returns `None` if the texts say something else, because the tool then wrote them for the model.
 pub(super) fn data_of<'a>(said: &Said<'a>) -> Option<Vec<(usize, &'a Value)>> {
     let data = said.structured?;
     let mut items = data.as_array().map(Vec::as_slice).unwrap_or_default().iter().peekable();
@@ -123,13 +123,13 @@ pub(super) fn data_of<'a>(said: &Said<'a>) -> Option<Vec<(usize, &'a Value)>> {
     (!has_texts || !found.is_empty()).then_some(found)
 }
 
-/// Whether the text is this data as JSON, however it is laid out.
+/// Whether the text is this data as JSON, in any layout.
 fn is_written_as(data: &Value, text: &str) -> bool {
     let begins_alike = text.trim_start().starts_with(['{', '[']) == (data.is_object() || data.is_array());
     begins_alike && serde_json::from_str::<Value>(text).is_ok_and(|said| said == *data)
 }
 
-/// How much base64 stands for.
+/// The number of bytes that the base64 text encodes.
 fn size(base64: &str) -> bytesize::ByteSize {
     let padding = base64.bytes().rev().take_while(|byte| *byte == b'=').count();
     bytesize::ByteSize((base64.len() / 4 * 3).saturating_sub(padding) as u64)

@@ -1,4 +1,4 @@
-//! What a dialect's file finds in a message, call by call.
+//! Collects the calls and warnings that a dialect's file finds in a message.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ impl Found {
         Self { dialect, asks: Vec::new(), warnings: Vec::new() }
     }
 
-    /// A call, its parts as they came. One that cannot be used is a [`Misread`], the others stay as they are.
+    /// Adds a call from its raw parts. An unusable call becomes a [`Misread`]; the other calls are unaffected.
     pub(super) fn call(&mut self, id: Option<Value>, name: Option<Value>, arguments: Option<Value>) {
         let id = id.filter(|id| id.is_string() || id.is_number());
         self.asks.push(match name {
@@ -36,7 +36,8 @@ impl Found {
         });
     }
 
-    /// A call in an API that takes results only with an id: a missing one is made of the call's place.
+    /// Adds a call of an API that accepts results only with an id. A missing id is made from the position of the
+    /// call.
     pub(super) fn call_with_id(&mut self, id: Option<Value>, name: Option<Value>, arguments: Option<Value>) {
         let id = id.filter(|id| id.is_number() || id.as_str().is_some_and(|id| !id.is_empty())).unwrap_or_else(|| {
             let place = self.asks.len() + 1;
@@ -53,12 +54,12 @@ impl Found {
         self.asks.is_empty()
     }
 
-    /// What looks like a call and cannot be read.
+    /// Adds something that looks like a call and cannot be read.
     pub(super) fn misread(&mut self, misread: Misread) {
         self.asks.push(Err(misread));
     }
 
-    /// The model was cut off while it wrote the call found last.
+    /// Marks the last call as cut off: the model stopped while it wrote that call.
     pub(super) fn cut_off(&mut self) {
         if let Some(Ok(ask)) = self.asks.last_mut() {
             ask.cut_off = true;
@@ -69,8 +70,9 @@ impl Found {
         self.warnings.push(warning);
     }
 
-    /// Walks over what a message is made of. `one` finds the call in a part and says whether there is one; `is_part` tells
-    /// parts of this dialect, and without any the answer is false. `is_cut`: what was written last was not finished.
+    /// Visits the parts of a message. `one` adds the call of a part and returns whether the part is a call. `is_part`
+    /// recognizes parts of this dialect; without any such part the result is false. `is_cut`: the model did not
+    /// finish the last part.
     pub(super) fn each(
         &mut self,
         parts: &mut [Value],
@@ -91,12 +93,12 @@ impl Found {
         true
     }
 
-    /// Something that may want an answer, but is no call of a tool of ours.
+    /// Warns about a part that may expect a result but does not call a tool of this service.
     pub(super) fn left_alone(&mut self, what: &str) {
         self.warn(format!("{what} is left alone: it calls no tool that is run here"));
     }
 
-    /// The message. `rest` is what is left of the body when the calls are taken out.
+    /// Makes the message. `rest` is the body after the calls were moved out of it.
     pub(super) fn into_message(mut self, rest: &Value) -> Message {
         if self.asks.is_empty() {
             self.warn(if words::may_hold_calls(rest) {
@@ -124,7 +126,7 @@ impl From<Value> for Written {
     }
 }
 
-/// The provider's id for a call.
+/// The provider's id of a call.
 pub fn id_of(ask: &Result<Ask, Misread>) -> Option<&Value> {
     match ask {
         Ok(ask) => ask.id.as_ref(),
@@ -140,12 +142,12 @@ pub fn name_of(ask: &Result<Ask, Misread>) -> Option<&str> {
     }
 }
 
-/// Takes the first of the fields that is there and not null.
+/// Takes the first of the fields that is present and not null.
 pub(super) fn take(fields: &mut JsonObject, names: &[&str]) -> Option<Value> {
     names.iter().find_map(|name| fields.get_mut(*name).map(Value::take).filter(|value| !value.is_null()))
 }
 
-/// A field that is a text.
+/// The string value of a field.
 pub(super) fn text<'a>(fields: &'a JsonObject, name: &str) -> Option<&'a str> {
     fields.get(name)?.as_str()
 }

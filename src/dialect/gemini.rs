@@ -1,4 +1,5 @@
-//! Gemini `generateContent`, as its REST API and its SDKs write it: in camel case or, in Python, in snake case.
+//! The `gemini` dialect: Gemini `generateContent`, as its REST API and its SDKs write it. Keys are in camel case or,
+//! in Python, in snake case.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +9,7 @@ use super::message::Misread;
 use super::reply::Told;
 use crate::call::{Content, JsonObject};
 
-/// The model stopped in the middle of what it wrote.
+/// Finish reasons after which the model's output is incomplete.
 const CUT: [&str; 8] = [
     "MAX_TOKENS",
     "SAFETY",
@@ -20,14 +21,15 @@ const CUT: [&str; 8] = [
     "MALFORMED_FUNCTION_CALL",
 ];
 
-/// What the API takes in a function's response (function calling, multimodal function responses), beside text. Only
-/// models from Gemini 3 on look at it.
+/// Media types, beside text, that the API accepts in a function response (function calling, multimodal function
+/// responses). Only models from Gemini 3 on use them.
 const MEDIA: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "application/pdf"];
 
-/// What stands in a response beside its candidates, also where it has none: as when the prompt was blocked.
+/// Fields beside the candidates of a response. They exist even without candidates, for example when the prompt was
+/// blocked.
 pub(super) const BESIDE: [&str; 4] = ["promptFeedback", "prompt_feedback", "usageMetadata", "usage_metadata"];
 
-/// Finds the calls; false if this is nothing of Gemini's.
+/// Finds the calls. Returns false if the body is not a Gemini message.
 pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     match body {
         Value::Array(all) => {
@@ -66,7 +68,7 @@ fn is_part(value: &Value) -> bool {
     ["functionCall", "function_call", "text", "inlineData"].into_iter().any(|name| value.get(name).is_some())
 }
 
-/// A candidate, or the content that is in one.
+/// Reads a candidate, or the content object of a candidate.
 fn candidate(fields: &mut JsonObject, found: &mut Found) -> bool {
     let reason = text(fields, "finishReason").or_else(|| text(fields, "finish_reason"));
     let is_cut = reason.is_some_and(|reason| CUT.contains(&reason));
@@ -90,7 +92,7 @@ fn candidate(fields: &mut JsonObject, found: &mut Found) -> bool {
     is_candidate || is_content
 }
 
-/// Whether the last part is a call.
+/// Adds the calls among the parts. Returns whether the last part is a call.
 fn parts(all: &mut [Value], found: &mut Found) -> bool {
     let mut last_is_call = false;
     for part in all {
@@ -101,21 +103,21 @@ fn parts(all: &mut [Value], found: &mut Found) -> bool {
                 let id = take(&mut call, &["id"]).filter(|id| id != "");
                 let (name, arguments) = (take(&mut call, &["name"]), take(&mut call, &["args"]));
                 found.call(id, name, arguments);
-                // The rest of its arguments was to come in another part.
+                // The remaining arguments were expected in another part.
                 if ["willContinue", "will_continue"].into_iter().any(|name| call.get(name) == Some(&Value::Bool(true)))
                 {
                     found.cut_off();
                 }
             }
             Some(_) => found.call(None, None, None),
-            // Whatever else is in a part wants no answer.
+            // Other kinds of parts need no result.
             None => {}
         }
     }
     last_is_call
 }
 
-/// The API could not read the call itself, and shows of it at most a message.
+/// A call that the API itself could not read. The response has at most a message about it.
 fn malformed(message: Option<Value>) -> Misread {
     let message = message.as_ref().and_then(Value::as_str).map(|message| format!(" ({message})")).unwrap_or_default();
     Misread {
@@ -130,7 +132,8 @@ fn malformed(message: Option<Value>) -> Misread {
     }
 }
 
-/// One content with all responses. The API wants as many as there were calls, so what is no call in it is answered in text.
+/// Makes one content object with all responses. The API requires one function response for each call. So anything
+/// that is not a call of the API is answered as text.
 pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
     let parts: Vec<Value> = told
         .map(|told| match told.name {
@@ -146,7 +149,7 @@ fn response(told: Told<'_>, name: &str) -> Value {
     let is_inline = |block: &Content| inline(block).is_some();
     let in_words = said.content.iter().filter(|block| !is_inline(block)).count();
     let output = match (said.structured, blocks::data_of(said)) {
-        // Nothing would be said beside the data.
+        // The data covers all texts, so no text is needed beside it.
         (Some(data), Some(written)) if in_words == written.len() => data.clone(),
         _ => Value::String(blocks::words_but(said, is_inline)),
     };
@@ -168,7 +171,7 @@ fn response(told: Told<'_>, name: &str) -> Value {
     response.into()
 }
 
-/// Media type and base64 of what is seen, not read.
+/// The media type and base64 of a block that is sent as bytes, not as text.
 fn inline(block: &Content) -> Option<(&str, &str)> {
     let (kind, data) = match block {
         Content::Image { data, mime_type } => (blocks::media_type(mime_type), data.as_str()),

@@ -1,4 +1,4 @@
-//! Which dialect a message is in, by the marks that providers leave.
+//! Guesses the dialect of a message from fields that are typical of each provider.
 
 use serde_json::Value;
 
@@ -6,18 +6,18 @@ use super::message::Dialect;
 use super::{gemini, native, openai};
 use crate::call::JsonObject;
 
-/// The dialect, if one of its marks is there.
+/// The dialect, if a typical field is present.
 pub(super) fn guess(body: &Value) -> Option<Dialect> {
     match body {
         Value::String(_) => Some(Dialect::Text),
-        // Nothing to tell by, and nothing to do.
+        // An empty list has no typical field. Any dialect will do, because there are no calls.
         Value::Array(items) if items.is_empty() => Some(Dialect::Openai),
         Value::Array(items) => {
             let objects = || items.iter().filter_map(Value::as_object);
-            // Items may stand beside plain messages, which tell less.
+            // The list may mix items and plain messages. Plain messages are less typical, so they are examined last.
             let marked = objects().filter(|fields| !fields.contains_key("role")).find_map(of);
             let marked = marked.or_else(|| objects().find_map(of));
-            // Blocks of Bedrock have no mark but the name of what is in them.
+            // A Bedrock block is recognized only by the name of its content.
             marked.or_else(|| items.iter().all(|item| item.get("text").is_some()).then_some(Dialect::Bedrock))
         }
         Value::Object(fields) if fields.len() == 1 && is(fields, "text", Value::is_string) => Some(Dialect::Text),
@@ -32,7 +32,7 @@ fn of(fields: &JsonObject) -> Option<Dialect> {
     let array = |name: &str| is(fields, name, Value::is_array);
     let text = |name: &str| is(fields, name, Value::is_string);
     let role = fields.get("role").and_then(Value::as_str);
-    // The most telling first.
+    // The most reliable fields come first.
     if has("jsonrpc") || text("method") {
         return Some(Dialect::Mcp);
     }
@@ -40,7 +40,7 @@ fn of(fields: &JsonObject) -> Option<Dialect> {
         return Some(Dialect::Openai);
     }
     if let Some(call) = fields.get("function_call").or_else(|| fields.get("functionCall")).and_then(Value::as_object) {
-        // OpenAI's first way of calling has the same name; its arguments are called otherwise.
+        // OpenAI's first form of calls uses the same name, but another key for the arguments.
         let is_openai = role.is_some_and(|role| role != "model") || call.contains_key("arguments");
         return Some(if is_openai { Dialect::Openai } else { Dialect::Gemini });
     }
@@ -75,7 +75,7 @@ fn of(fields: &JsonObject) -> Option<Dialect> {
             _ => Dialect::Openai,
         });
     }
-    // What is fed through the SDK for Python has every field of a part, most of them null.
+    // Objects of the Python SDK have every field of a part, and most of them are null.
     if role.is_none() && (fields.contains_key("functionCall") || fields.contains_key("function_call")) {
         return Some(Dialect::Gemini);
     }
@@ -86,7 +86,7 @@ fn of(fields: &JsonObject) -> Option<Dialect> {
     (is_native && !has("description")).then_some(Dialect::Native)
 }
 
-/// By the `type` that Anthropic's blocks and OpenAI's items have.
+/// Guesses from the `type` of an Anthropic block or an OpenAI item.
 fn of_type(kind: &str, fields: &JsonObject) -> Option<Dialect> {
     match kind {
         "function" | "custom" if is(fields, kind, Value::is_object) => {
@@ -100,7 +100,7 @@ fn of_type(kind: &str, fields: &JsonObject) -> Option<Dialect> {
         "text" | "thinking" | "redacted_thinking" | "container_upload" => Some(Dialect::Anthropic),
         kind if kind.ends_with("tool_use") || kind.ends_with("tool_result") => Some(Dialect::Anthropic),
         "reasoning" | "compaction" | "mcp_list_tools" | "mcp_approval_request" => Some(Dialect::OpenaiResponses),
-        // Not LangChain's `tool_call`, which is `{name, args, id}`.
+        // LangChain's `tool_call` is excluded; its shape is `{name, args, id}`.
         kind if kind != "tool_call" && (kind.ends_with("_call") || kind.ends_with("_call_output")) => {
             Some(Dialect::OpenaiResponses)
         }
@@ -108,7 +108,8 @@ fn of_type(kind: &str, fields: &JsonObject) -> Option<Dialect> {
     }
 }
 
-/// By what is in a message: OpenAI's items hold `output_text`, Anthropic's blocks have a `type`, Bedrock's have none.
+/// Guesses from the content of a message. OpenAI items contain `output_text`, Anthropic blocks have a `type`, and
+/// Bedrock blocks have none.
 fn of_content(blocks: &[Value]) -> Dialect {
     match blocks.first().map(|block| block.get("type").and_then(Value::as_str)) {
         None => Dialect::Anthropic,
@@ -118,7 +119,8 @@ fn of_content(blocks: &[Value]) -> Dialect {
     }
 }
 
-/// Why a body is no message of any dialect, where that can be said: the rest of a sentence that begins with "the body is".
+/// Explains why a body is not a message of any dialect, if the reason is known. The text completes a sentence that
+/// begins with "the body is".
 pub(super) fn is_no_message(body: &Value) -> Option<&'static str> {
     match body {
         Value::Array(items) => {
@@ -158,7 +160,7 @@ fn of_other_things(fields: &JsonObject) -> Option<&'static str> {
     is_failure.then_some("a provider's error, in which a model says nothing")
 }
 
-/// Anthropic's events.
+/// The types of Anthropic's stream events.
 const STREAMED: [&str; 6] = [
     "message_start",
     "content_block_start",

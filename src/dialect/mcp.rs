@@ -1,4 +1,4 @@
-//! MCP `tools/call`, as JSON-RPC.
+//! The `mcp` dialect: MCP `tools/call` as JSON-RPC.
 
 use serde_json::{Map, Value, json};
 
@@ -10,10 +10,10 @@ use crate::call::{Content, JsonObject, RESULT_AS_ANSWER, Resource};
 
 /// JSON-RPC 2.0, "method not found".
 const METHOD_NOT_FOUND: i64 = -32601;
-/// JSON-RPC 2.0, "invalid params"; MCP's answer to an unknown tool or a malformed call.
+/// JSON-RPC 2.0, "invalid params". MCP answers an unknown tool or a malformed call with it.
 const INVALID_PARAMS: i64 = -32602;
 
-/// Finds the calls; false if this is no request.
+/// Finds the calls. Returns false if the body is not a JSON-RPC request.
 pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     let requests = match body {
         Value::Array(batch) => batch.as_mut_slice(),
@@ -57,7 +57,7 @@ fn one(fields: &mut JsonObject, found: &mut Found) {
     }
 }
 
-/// The answer to one request.
+/// The response to one request.
 pub(super) fn reply(ask: &Result<Ask, Misread>, told: Told<'_>) -> Value {
     let said = told.said;
     if said.is_no_call {
@@ -68,7 +68,7 @@ pub(super) fn reply(ask: &Result<Ask, Misread>, told: Told<'_>) -> Value {
     }
     let mut result = Map::new();
     result.insert("content".into(), content(said));
-    // An object until the version of 2025-11-25, and any other data stands in a text block anyway.
+    // Before the MCP version 2025-11-25 this must be an object. Other data is in a text block anyway.
     if let Some(data) = said.structured.filter(|data| data.is_object()) {
         result.insert("structuredContent".into(), data.clone());
     }
@@ -79,14 +79,15 @@ pub(super) fn reply(ask: &Result<Ask, Misread>, told: Told<'_>) -> Value {
     json!({"jsonrpc": "2.0", "id": told.id, "result": result})
 }
 
-/// The blocks, which are MCP's own. An error without any gets words: a model would learn nothing from it.
+/// The content blocks, which have MCP's own form. An error without text gets one, because a model would learn nothing
+/// from an empty error.
 pub(super) fn content(said: &Said<'_>) -> Value {
     let is_silent = |block: &Content| matches!(block, Content::Text { text } if text.trim().is_empty());
     if said.is_error && said.structured.is_none() && said.content.iter().all(is_silent) {
         return json!([Content::text(blocks::no_words(true))]);
     }
     let block = |block: &Content| match block {
-        // A file has text or bytes.
+        // MCP requires text or bytes in a file.
         Content::Resource { resource } if resource.text.is_none() && resource.blob.is_none() => {
             json!(Content::Resource { resource: Resource { text: Some(String::new()), ..resource.clone() } })
         }

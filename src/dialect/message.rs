@@ -1,11 +1,11 @@
-//! A model's message as plain data, whatever dialect it came in.
+//! A model's message as plain data, independent of the dialect.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::call::{Content, JsonObject};
 
-/// A way in which models call tools and are told what came of it.
+/// A format in which models call tools and get their results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dialect {
@@ -40,7 +40,7 @@ impl Dialect {
         Self::Text,
     ];
 
-    /// The word for it, as in `?dialect=` and in answers.
+    /// The name of the dialect, as in `?dialect=` and in responses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Openai => "openai",
@@ -54,13 +54,13 @@ impl Dialect {
         }
     }
 
-    /// The dialect of that word.
+    /// The dialect with that name.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dialect| dialect.as_str() == word)
     }
 }
 
-/// How calls are written in a text.
+/// The syntax of calls in a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Form {
     /// `[TOOL_CALL]{"name": …, "args": {…}}[/TOOL_CALL]`.
@@ -72,46 +72,47 @@ pub enum Form {
     React,
     /// `{"tool_name": …, "arguments": {…}}` in a fenced block.
     Fenced,
-    /// The same, and nothing else.
+    /// The JSON of `Fenced` without a fence. It is the whole text.
     Bare,
 }
 
 /// A model's message: the calls in it, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// The dialect it is in, and the answer will be.
+    /// The dialect of the message, and of the reply.
     pub dialect: Dialect,
-    /// How its calls are written, in text; elsewhere the default.
+    /// The syntax of its calls, if the dialect is `text`. Otherwise the default.
     pub form: Form,
-    /// The calls, in the order in which the model wrote them. What looks like a call and cannot be read is one too.
+    /// The calls, in the order in which the model wrote them. Something that looks like a call but cannot be read is
+    /// included.
     pub asks: Vec<Result<Ask, Misread>>,
-    /// What whoever sent it may want to know.
+    /// Notes for the client that sent the message.
     pub warnings: Vec<String>,
 }
 
 /// One call as the model wrote it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
-    /// The provider's id for it, handed back with the result as it came: a text, or a number in JSON-RPC.
+    /// The provider's id of the call: a string, or a number in JSON-RPC. The result is returned with the same id.
     pub id: Option<Value>,
-    /// The tool's name.
+    /// The tool's name, as the model wrote it.
     pub name: String,
-    /// Its arguments.
+    /// The arguments, as the model wrote them.
     pub arguments: Written,
-    /// The model was cut off before its end (token limit), and this is the last thing it wrote.
+    /// The model stopped (token limit) while it wrote this call. The call is the last one in the message.
     pub cut_off: bool,
-    /// A call before it could not be read to its end, so this may be part of a text in that one.
+    /// An earlier call could not be read to its end. So this call may be part of a text in that one.
     pub doubtful: bool,
 }
 
-/// Arguments as they came.
+/// Arguments as the model wrote them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Written {
-    /// An object.
+    /// A JSON object.
     Object(JsonObject),
-    /// A text that is to hold JSON.
+    /// A text that should contain JSON.
     Text(String),
-    /// None were given.
+    /// The call has no arguments.
     Nothing,
     /// JSON of another type.
     Other(Value),
@@ -120,29 +121,30 @@ pub enum Written {
 /// A call that cannot be read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Misread {
-    /// The provider's id for it, if that much could be read.
+    /// The provider's id of the call, if it could be read.
     pub id: Option<Value>,
-    /// The tool's name, if that much could be read.
+    /// The tool's name, if it could be read.
     pub name: Option<String>,
-    /// What is wrong, for people: the rest of a sentence.
+    /// The fault, for people. It completes a sentence.
     pub what: String,
-    /// What to do about it, for the model: whole sentences.
+    /// What the model should do, in whole sentences.
     pub correction: String,
-    /// It asks for something else than a call.
+    /// The message requests something other than a tool call.
     pub is_other_method: bool,
 }
 
-/// What is said about one call.
+/// The reply to one call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Said<'a> {
-    /// Blocks for the model; of a problem, the same said to a model.
+    /// The content for the model. A problem is written here as text, too.
     pub content: &'a [Content],
-    /// The same as data, if the tool gave some.
+    /// The same content as data, if the tool returned data.
     pub structured: Option<&'a Value>,
-    /// The tool said no, or did not run.
+    /// The tool returned an error result, or did not run.
     pub is_error: bool,
     /// The result is the agent's final answer.
     pub is_answer: bool,
-    /// The tool does not exist or the call could not be read: a protocol error where the dialect has such (MCP).
+    /// The tool does not exist, or the call could not be read. Dialects with protocol errors (MCP) reply with such an
+    /// error.
     pub is_no_call: bool,
 }

@@ -1,8 +1,9 @@
-//! What models say when they call tools, and what they want to hear: a provider's message in, calls out; results in, the
-//! messages to append out.
+//! Translates between providers' message formats and calls. From a provider's message it reads calls; from results it
+//! writes the messages to append.
 //!
-//! Nothing here runs a tool or knows one. [`read()`] guesses the dialect (`guess`) and has its file find the calls;
-//! [`reply()`] has the same file write the results. What a dialect cannot carry becomes words (`blocks`).
+//! Nothing here runs a tool or knows one. [`read()`] guesses the dialect (`guess`), and the file of that dialect
+//! finds the calls. [`reply()`] lets the same file write the results. Content that a dialect cannot carry is replaced
+//! by text (`blocks`).
 
 mod anthropic;
 mod bedrock;

@@ -1,4 +1,4 @@
-//! `{"tool_name": …, "arguments": {…}}`, and the same under the names that others use.
+//! The `native` dialect: `{"tool_name": …, "arguments": {…}}`, also with the key names that other formats use.
 
 use serde_json::{Map, Value};
 
@@ -9,13 +9,13 @@ use crate::call::JsonObject;
 
 const NAME: [&str; 3] = ["tool_name", "tool", "name"];
 const ARGUMENTS: [&str; 4] = ["arguments", "args", "input", "parameters"];
-/// ReAct's names for the same.
+/// ReAct's key for the tool's name.
 const ACTION: &str = "action";
-/// See [`ACTION`].
+/// ReAct's key for the arguments.
 pub(super) const ACTION_INPUT: &str = "action_input";
 const ID: [&str; 4] = ["tool_use_id", "id", "tool_call_id", "call_id"];
 
-/// Finds the calls; false if this is none.
+/// Finds the calls. Returns false if the body is not a native message.
 pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     let calls = match body {
         Value::Array(calls) => calls.as_mut_slice(),
@@ -36,7 +36,7 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
 }
 
 fn one(fields: &mut JsonObject, found: &mut Found) {
-    // A call's own name wins: a tool may be told an action beside its arguments.
+    // The `tool_name` keys take precedence. A tool may have a parameter `action` beside its arguments.
     let is_action = fields.contains_key(ACTION_INPUT) && NAME.into_iter().all(|name| !fields.contains_key(name));
     if is_action {
         action(fields, found);
@@ -51,7 +51,7 @@ fn one(fields: &mut JsonObject, found: &mut Found) {
     found.call(take(fields, &ID), name, arguments);
 }
 
-/// ReAct's `{"action": …, "action_input": …}`. Some actions are none: the model has its final answer.
+/// Reads ReAct's `{"action": …, "action_input": …}`. Some actions are not calls: they announce the final answer.
 fn action(fields: &mut JsonObject, found: &mut Found) {
     let (name, arguments) = (take(fields, &[ACTION]), take(fields, &[ACTION_INPUT]));
     if !name.as_ref().and_then(Value::as_str).is_some_and(text::is_no_tool) {

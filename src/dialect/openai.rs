@@ -1,4 +1,5 @@
-//! OpenAI Chat Completions, and the many servers that speak it; some of their SDKs write camel case (Mistral).
+//! The `openai` dialect: OpenAI Chat Completions, and the many servers that use this format. Some of their SDKs write
+//! camel case (Mistral).
 
 use std::borrow::Cow;
 
@@ -9,16 +10,16 @@ use super::found::{Found, take, text};
 use super::reply::Told;
 use crate::call::{Content, JsonObject};
 
-/// Where a message has its calls.
+/// The keys of a message that hold its calls.
 pub(super) const CALLS: [&str; 2] = ["tool_calls", "toolCalls"];
 
-/// Where it says why the model stopped.
+/// The keys that hold the reason why the model stopped.
 const REASON: [&str; 3] = ["finish_reason", "finishReason", "done_reason"];
 
-/// The model stopped in the middle of what it wrote. `content_filter` cuts, too.
+/// Finish reasons after which the model's output is incomplete. `content_filter` also cuts the output.
 const CUT: [&str; 2] = ["length", "content_filter"];
 
-/// Finds the calls; false if this is nothing of OpenAI's.
+/// Finds the calls. Returns false if the body is not an OpenAI message.
 pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     match body {
         Value::Array(calls) if calls.is_empty() || calls.iter().any(is_call) => {
@@ -45,7 +46,8 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     }
 }
 
-/// A choice, or Ollama's answer, which has the same shape. Other things have a `message` too.
+/// Whether the object is a choice, or a response of Ollama, which has the same shape. A `message` alone is not
+/// enough: other objects have one too.
 pub(super) fn is_choice(fields: &JsonObject) -> bool {
     let has = |name: &&str| fields.contains_key(*name);
     fields.get("message").is_some_and(Value::is_object)
@@ -67,7 +69,7 @@ fn message(fields: &mut JsonObject, found: &mut Found) -> bool {
     match take(fields, &CALLS) {
         Some(Value::Array(mut calls)) if !calls.is_empty() => calls.iter_mut().for_each(|call| one(call, found)),
         Some(mut call @ Value::Object(_)) => one(&mut call, found),
-        // Some servers fill in both.
+        // Some servers fill in both keys.
         _ => match take(fields, &["function_call", "functionCall"]) {
             Some(Value::Object(mut call)) => {
                 let (name, arguments) = (take(&mut call, &["name"]), take(&mut call, &["arguments"]));
@@ -104,7 +106,8 @@ fn one(call: &mut Value, found: &mut Found) {
     found.call_with_id(id, name, arguments);
 }
 
-/// One message for each call. Pictures and PDFs cannot stand in it: they follow in a message of the user.
+/// Makes one message for each call. Such a message cannot contain images and PDFs, so a message of the user with them
+/// follows.
 pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
     let mut shown = Vec::new();
     let mut messages: Vec<Value> = told
@@ -122,7 +125,7 @@ pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
     messages
 }
 
-/// What is said in words; what is to be seen goes to `shown`.
+/// The reply as text. Images and files are added to `shown`.
 fn words_and_shown(told: Told<'_>, shown: &mut Vec<Value>) -> String {
     let name = told.name.unwrap_or("the tool");
     let mut words: Vec<Cow<'_, str>> = blocks::unsaid(told.said).map(Cow::Owned).into_iter().collect();

@@ -1,4 +1,4 @@
-//! From a provider's message to its calls.
+//! Reads the calls from a provider's message.
 
 use serde_json::Value;
 
@@ -7,20 +7,20 @@ use super::guess::{guess, is_no_message};
 use super::message::{Dialect, Message};
 use super::{anthropic, bedrock, gemini, mcp, native, openai, responses, text, words};
 
-/// Why a body is no message.
+/// Why a body is not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Unread {
-    /// What is wrong and what would be right, for people: one sentence.
+    /// The fault and the correct form, for people, in one sentence.
     pub what: String,
 }
 
-/// Finds the calls in a provider's message. `named`: the dialect is given, not guessed.
+/// Finds the calls in a provider's message. If `named` is given, the dialect is not guessed.
 ///
 /// The calls are moved out of `body`, not copied.
 ///
 /// # Errors
-/// It is no message of any dialect, or not of the named one.
+/// The body is not a message of any dialect, or not of the named dialect.
 pub fn read(mut body: Value, named: Option<Dialect>) -> Result<Message, Unread> {
     if let Some(what) = is_no_message(&body) {
         return Err(Unread { what: format!("the body is {what}") });
@@ -51,7 +51,8 @@ pub fn read(mut body: Value, named: Option<Dialect>) -> Result<Message, Unread> 
     }
     let other = guessed.filter(|other| *other != dialect && *other != Dialect::Text);
     if let Some(found) = find(dialect, &mut body) {
-        // Without calls in the dialect that is named it may still have some in the one that it is in.
+        // The named dialect finds no calls, but the guessed dialect may find some. Then the named dialect is an
+        // error.
         let mut has_others = || other.and_then(|other| find(other, &mut body)).is_some_and(|found| !found.is_empty());
         if !found.is_empty() || !has_others() {
             return Ok(found.into_message(&body));
@@ -62,7 +63,7 @@ pub fn read(mut body: Value, named: Option<Dialect>) -> Result<Message, Unread> 
     Err(Unread { what: format!("the body is no message of the dialect {name}, which would be {right}{looks}") })
 }
 
-/// What is found in the body, if it is a message of the dialect.
+/// The calls in the body, if it is a message of the dialect.
 fn find(dialect: Dialect, body: &mut Value) -> Option<Found> {
     let mut found = Found::new(dialect);
     let is_message = match dialect {
@@ -77,7 +78,7 @@ fn find(dialect: Dialect, body: &mut Value) -> Option<Found> {
     is_message.then_some(found)
 }
 
-/// A message that stands alone in a list is that message.
+/// Unwraps a list that contains only one message.
 fn alone(body: &mut Value) {
     if let Value::Array(items) = body
         && let [item] = items.as_mut_slice()

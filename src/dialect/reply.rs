@@ -1,4 +1,4 @@
-//! From results to the messages that are appended to the conversation.
+//! Writes results as the messages that are appended to the conversation.
 
 use serde_json::Value;
 
@@ -6,21 +6,22 @@ use super::found::{id_of, name_of};
 use super::message::{Dialect, Message, Said};
 use super::{anthropic, bedrock, gemini, mcp, native, openai, responses, text};
 
-/// One call and what is said about it.
+/// One call and its reply.
 #[derive(Clone, Copy)]
 pub(super) struct Told<'a> {
-    /// The provider's id for the call.
+    /// The provider's id of the call.
     pub(super) id: Option<&'a Value>,
     /// The tool's name as the model wrote it.
     pub(super) name: Option<&'a str>,
-    /// What is said.
+    /// The reply to the call.
     pub(super) said: &'a Said<'a>,
 }
 
-/// What to append to the conversation, in the message's dialect. `said` has one entry for each ask, in order.
+/// Writes the messages to append to the conversation, in the message's dialect. `said` has one entry for each call,
+/// in order.
 ///
-/// Every call is answered under its id, also one that could not be read: providers refuse a conversation in which a call
-/// has no result.
+/// Every call gets a reply under its id, also a call that could not be read. Providers refuse a conversation in which
+/// a call has no result.
 pub fn reply(message: &Message, said: &[Said<'_>]) -> Vec<Value> {
     if message.asks.is_empty() {
         return Vec::new();

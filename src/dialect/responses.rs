@@ -1,4 +1,4 @@
-//! OpenAI Responses.
+//! The `openai-responses` dialect: OpenAI Responses.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::found::{Found, take, text};
 use super::reply::Told;
 use crate::call::{Content, JsonObject};
 
-/// Items that want no answer: what the model says, and what ran on the provider's side.
+/// Item types that need no result: the model's own output, and tools that ran on the provider's side.
 const NO_CALL: [&str; 12] = [
     "message",
     "reasoning",
@@ -23,7 +23,8 @@ const NO_CALL: [&str; 12] = [
     "additional_tools",
 ];
 
-/// Files whose contents the API reads (file inputs, accepted file types), beside text, which is sent as such.
+/// File types whose content the API reads (file inputs, accepted file types). Text files are not listed: they are
+/// sent as text.
 const FILES: [&str; 9] = [
     "application/pdf",
     "application/msword",
@@ -36,7 +37,7 @@ const FILES: [&str; 9] = [
     "application/vnd.oasis.opendocument.text",
 ];
 
-/// Finds the calls; false if this is nothing of the Responses API.
+/// Finds the calls. Returns false if the body is not an object of the Responses API.
 pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     match body {
         Value::Array(all) => found.each(all, false, is_item, one),
@@ -51,18 +52,18 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     }
 }
 
-/// An item has a type; a plain message needs none.
+/// Whether the value is an item. An item has a type; a plain message needs none.
 fn is_item(value: &Value) -> bool {
     value.get("type").is_some_and(Value::is_string) || value.get("role").is_some_and(Value::is_string)
 }
 
-/// Whether it is a call.
+/// Adds the item to `found` if it is a call. Returns whether it is a call.
 fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
     match text(fields, "type").unwrap_or("message") {
         "function_call" => {
             let is_cut = text(fields, "status").is_some_and(|status| status != "completed");
             let (name, arguments) = (take(fields, &["name"]), take(fields, &["arguments"]));
-            // `id` is the item's, which results do not go by.
+            // `id` identifies the item. Results refer to `call_id`.
             found.call_with_id(take(fields, &["call_id"]), name, arguments);
             if is_cut {
                 found.cut_off();
@@ -78,7 +79,7 @@ fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
     false
 }
 
-/// The item that answers a call: a text, or parts where there is more than words.
+/// The item with the result of a call: a text, or a list of parts if there is content other than text.
 pub(super) fn reply(told: Told<'_>) -> Value {
     let content = told.said.content;
     let words = |text| json!({"type": "input_text", "text": text});

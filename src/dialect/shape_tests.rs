@@ -1,8 +1,8 @@
-//! What is taken for a message of a dialect, and what is not.
+//! Tests which bodies are accepted as messages of a dialect.
 
 use super::*;
 
-/// What a refusal says of the shape that would be right.
+/// The part of a refusal that describes the correct shape.
 fn shape(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Openai => "`tool_calls`",
@@ -123,7 +123,7 @@ fn a_silent_result_has_words() {
             let failed = Said { is_error: true, ..said(content) };
             let replied = Value::from(reply(&message, &[failed])).to_string();
             assert!(replied.contains("The tool failed without a message."), "{dialect:?}: {replied}");
-            // In these two a result may be empty.
+            // In these two dialects a result may be empty.
             if !matches!(dialect, Dialect::Mcp | Dialect::Native) {
                 let replied = Value::from(reply(&message, &[said(content)])).to_string();
                 assert!(replied.contains("(no output)"), "{dialect:?}: {replied}");
@@ -133,7 +133,7 @@ fn a_silent_result_has_words() {
         let replied = Value::from(reply(&message, &[Said { is_error: true, ..said(&words) }])).to_string();
         assert!(!replied.contains("without a message"), "{dialect:?}: {replied}");
     }
-    // A picture says something.
+    // A picture counts as output.
     let picture = [Content::Image { data: "iVBO".into(), mime_type: "image/png".into() }];
     for dialect in Dialect::ALL {
         let message = read(body_with_one_call(dialect), Some(dialect)).unwrap();

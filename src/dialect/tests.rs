@@ -7,7 +7,7 @@ use crate::call::{Content, Resource};
 #[path = "shape_tests.rs"]
 mod shapes;
 
-/// Dialects that are JSON.
+/// The dialects that use JSON.
 const JSON: [Dialect; 7] = [
     Dialect::Openai,
     Dialect::OpenaiResponses,
@@ -29,7 +29,7 @@ fn refused(body: Value, named: Option<Dialect>) -> String {
     }
 }
 
-/// Dialect and, of each call, id, name and arguments.
+/// The dialect and, for each call, its id, name and arguments.
 fn seen(body: Value) -> (Dialect, Vec<(Value, String, Value)>) {
     let message = found(body);
     let calls = message.asks.iter().map(|ask| {
@@ -52,7 +52,7 @@ fn one(id: &str, name: &str, arguments: Value) -> Vec<(Value, String, Value)> {
     vec![(id.into(), name.to_owned(), arguments)]
 }
 
-/// Which calls were cut off.
+/// For each call, whether it was cut off.
 fn cut(body: Value) -> Vec<bool> {
     found(body).asks.iter().map(|ask| ask.as_ref().is_ok_and(|ask| ask.cut_off)).collect()
 }
@@ -715,7 +715,8 @@ fn what_is_no_message_is_told_what_would_be() {
         (json!({"error": {"message": "overloaded"}}), "a provider's error"),
         (json!(7), "neither an object, an array nor a text"),
         (json!({"weather": "fine"}), "openai, openai-responses, anthropic"),
-        // Not an envelope, for its misspelled option, and no choice: read as one, its calls would be overlooked.
+        // This is not an envelope, because its option is misspelled, and not a choice. If it were read as a choice,
+        // its calls would be overlooked.
         (json!({"message": {"role": "assistant", "content": [{"type": "tool_use"}]}, "runid": "r"}), "no dialect"),
     ] {
         let what = refused(body, None);
@@ -745,7 +746,7 @@ fn text_is_read_as_text_also_out_of_a_providers_message() {
     );
 }
 
-/// How much of the provider's message is there.
+/// How much of the provider's message surrounds the calls.
 #[derive(Debug, Clone, Copy)]
 enum Wrap {
     Bare,
@@ -753,14 +754,14 @@ enum Wrap {
     Whole,
 }
 
-/// Id, name and arguments.
+/// The id, name and arguments.
 type Call = (String, String, Map<String, Value>);
 
 fn each(calls: &[Call], one: impl Fn(&Call) -> Value) -> Value {
     calls.iter().map(one).collect()
 }
 
-/// Calls as the provider writes them.
+/// Writes calls in the provider's format.
 fn write(dialect: Dialect, calls: &[Call], wrap: Wrap) -> Value {
     match dialect {
         Dialect::Openai => {
@@ -825,7 +826,7 @@ fn write(dialect: Dialect, calls: &[Call], wrap: Wrap) -> Value {
     }
 }
 
-/// Names of fields that mean something somewhere.
+/// Field names that have a meaning in some dialect.
 const FIELDS: [&str; 32] = [
     "role",
     "content",
@@ -897,7 +898,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(("[a-zA-Z0-9_.:-]{1,16}", "[\\PC&&\\S]\\PC{0,12}", arguments()), 1..5)
 }
 
-/// JSON that looks like messages, mostly broken.
+/// JSON that resembles messages and is mostly broken.
 fn garbage() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -933,7 +934,7 @@ fn content() -> impl Strategy<Value = Vec<Content>> {
     prop::collection::vec(block, 0..4)
 }
 
-/// Every string under a key, anywhere.
+/// Every string value of a key, at any depth.
 fn under<'a>(value: &'a Value, name: &str, into: &mut Vec<&'a str>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| under(item, name, into)),

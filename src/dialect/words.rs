@@ -1,18 +1,18 @@
-//! What a model said in words, out of any provider's message.
+//! Extracts the texts that a model wrote from any provider's message.
 
 use serde_json::Value;
 
-/// Where texts are. Only the first choice or candidate counts.
+/// The keys under which texts are found. Only the first choice or candidate counts.
 const WHERE: [&str; 7] = ["choices", "candidates", "output", "message", "content", "parts", "text"];
 
-/// The message's texts, joined by line ends. What the model thought and what tools said is not among them.
+/// The texts of the message, joined by line ends. Thoughts of the model and output of tools are excluded.
 pub(super) fn said_in(message: &Value) -> String {
     let mut texts = Vec::new();
     collect(message, &mut texts);
     texts.join("\n")
 }
 
-/// Whether the provider says that the model was stopped in the middle of what it wrote.
+/// Whether the provider reports that the model stopped before its output was complete.
 pub(super) fn is_cut(message: &Value) -> bool {
     const REASONS: [&str; 8] = [
         "finish_reason",
@@ -32,7 +32,7 @@ pub(super) fn is_cut(message: &Value) -> bool {
     REASONS.into_iter().filter_map(|name| message.get(name)).any(one)
 }
 
-/// Why models stop in the middle, in all dialects, in small letters.
+/// The reasons for incomplete output in all dialects, in lower case.
 const CUT: [&str; 7] = [
     "length",
     "max_tokens",
@@ -43,7 +43,7 @@ const CUT: [&str; 7] = [
     "failed",
 ];
 
-/// Whether the texts have the look of calls that a model without tool calls writes.
+/// Whether the texts look like the calls of a model without tool calls.
 pub(super) fn may_hold_calls(message: &Value) -> bool {
     let mut texts = Vec::new();
     collect(message, &mut texts);

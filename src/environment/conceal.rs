@@ -1,8 +1,8 @@
-//! Takes the environment out of the process's memory as the kernel shows it.
+//! Removes the environment from the memory of the process that the kernel shows to others.
 //!
-//! `/proc/PID/environ` shows what the process was started with, whatever it does to its variables later. So the
-//! program starts itself again: a copy of the environment goes along in a memfd, and the new start has an empty one.
-//! The process id, the arguments and the open files stay.
+//! `/proc/PID/environ` shows the variables with which the process was started, even if it changes them later. So the
+//! program starts itself again with an empty environment. A copy of the variables is passed on in a memfd. The
+//! process id, the arguments and the open files stay the same.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,17 +13,17 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::Environment;
 
-/// Variables that something in the program reads by itself and that cannot be handed to it in another way, so that the
-/// new start keeps them. None is a place for a secret: they are paths, names, numbers and switches.
+/// Variables that some library reads by itself and that cannot be passed to it in another way. The new start keeps
+/// them. They contain paths, names, numbers and switches, never secrets.
 #[cfg(target_os = "linux")]
 const KEPT: [&str; 16] = [
-    // The dynamic loader, while the program starts again: without them it may not start, or with other libraries.
+    // The dynamic loader, when the program starts again. Without them it may fail to start, or load other libraries.
     "GLIBC_TUNABLES",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
-    // The standard library, for each thread that is given no size of its stack.
+    // The standard library, for each thread whose stack size is not set explicitly.
     "RUST_MIN_STACK",
-    // rustls-native-certs, below the clients of HTTP and PostgreSQL: certificates of authorities.
+    // rustls-native-certs, for the HTTP and PostgreSQL clients: certificates of authorities.
     "SSL_CERT_DIR",
     "SSL_CERT_FILE",
     // SQLite's `unixTempFileDir`: files of large sorts.
@@ -43,26 +43,28 @@ const KEPT: [&str; 16] = [
     "NO_FAKE_STAT",
 ];
 
-/// How names begin of which all are kept, as above: the allocator's settings, which it reads before `main`, and
-/// libfaketime's.
+/// Prefixes of variables that are all kept for the same reason: settings of the allocator, which it reads before
+/// `main`, and of libfaketime.
 #[cfg(target_os = "linux")]
 const KEPT_PREFIXES: [&str; 2] = ["MIMALLOC_", "FAKETIME"];
 
-/// For the beginning of `main`, before any thread: the variables of the process, which its environment has no more
-/// afterwards. Programs that it starts cannot read them in `/proc` then. To that end the program is started again in
-/// the same process; a program that calls this function is started again from its beginning, so nothing that should
-/// happen once may come before it.
+/// Returns the variables of the process, and removes them from its environment. Call it at the beginning of `main`,
+/// before any thread starts. Programs that this process starts later cannot read the variables in `/proc`.
 ///
-/// A few variables stay in the environment, because libraries read them themselves: those of the dynamic loader, paths
-/// of temporary files and of certificates, the time zone, settings of the resolver and of the allocator. Whatever else
-/// a library of the program reads there (tokio: `TOKIO_WORKER_THREADS`) has to be given to it by the program.
+/// To do that, the function starts the program again in the same process, from its beginning. So nothing that must
+/// happen only once may come before this call.
 ///
-/// The new start also has `settings`, names with values, for libraries that read them before `main`. Where the environment
-/// has such a name, its own value counts. Programs that tools start do not get them.
+/// A few variables stay in the environment, because libraries read them themselves: those of the dynamic loader,
+/// paths of temporary files and of certificates, the time zone, settings of the resolver and of the allocator. The
+/// program must pass any other variable to the library that reads it (tokio: `TOKIO_WORKER_THREADS`).
 ///
-/// Where the program cannot be started again (an old kernel, a filter of system calls, no `/proc`) it goes on as it is,
-/// with a warning on standard error. Outside Linux nothing is hidden, and `settings` have no effect. In any case see
-/// [`refuse_inspection`].
+/// The new start also gets `settings`, pairs of name and value, for libraries that read them before `main`. A
+/// variable of the environment takes precedence over a setting with the same name. Programs that tools start do not
+/// get the settings.
+///
+/// The program may be unable to start again (an old kernel, a filter of system calls, no `/proc`). Then it continues
+/// unchanged, with a warning on standard error. Outside Linux nothing is hidden, and `settings` have no effect. In
+/// any case, [`refuse_inspection`] takes effect.
 pub fn conceal(settings: &[(&str, &str)]) -> Environment {
     refuse_inspection();
     #[cfg(target_os = "linux")]
@@ -76,12 +78,12 @@ pub fn conceal(settings: &[(&str, &str)]) -> Environment {
     }
 }
 
-/// Forbids core dumps of this process and, on Linux, other processes of the same user to look into its memory, its
-/// environment and its open files (`PR_SET_DUMPABLE`, see prctl(2)). A debugger needs root then. Root may look all the
-/// same.
+/// Disables core dumps of this process. On Linux, it also prevents other processes of the same user from reading its
+/// memory, its environment and its open files (`PR_SET_DUMPABLE`, see prctl(2)). A debugger then needs root. Root
+/// itself can still read everything.
 pub fn refuse_inspection() {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
-    // Lowering a limit of one's own is always allowed.
+    // A process may always lower its own limits.
     let _ = setrlimit(Resource::Core, none);
     #[cfg(target_os = "linux")]
     {
@@ -90,20 +92,20 @@ pub fn refuse_inspection() {
     }
 }
 
-/// What a child must inherit so that its [`conceal`] finds these variables; `None` when they are in the environment of
-/// this process, which it inherits. To be held until the child runs.
+/// Makes the file that a child must inherit so that its [`conceal`] finds these variables. `None` if they are in the
+/// environment of this process, because the child inherits that. Hold the file until the child runs.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 #[cfg(target_os = "linux")]
 pub(crate) fn pass_to_child(environment: &Environment) -> io::Result<Option<OwnedFd>> {
     environment.is_concealed.then(|| linux::write_copy(environment)).transpose()
 }
 
-/// Nothing is concealed here.
+/// Returns `None`, because this platform conceals nothing.
 ///
 /// # Errors
-/// None.
+/// Never returns an error.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn pass_to_child(_: &Environment) -> io::Result<Option<std::os::fd::OwnedFd>> {
     Ok(None)
@@ -134,9 +136,9 @@ mod linux {
 
     /// The name of the memfd.
     const NAME: &str = "toolcrib-environment";
-    /// How `/proc/self/fd` shows it.
+    /// The name of its link in `/proc/self/fd`.
     const LINK: &str = "/memfd:toolcrib-environment (deleted)";
-    /// This program, also when its file was moved or replaced meanwhile.
+    /// This program, even if its file was moved or replaced since the start.
     const PROGRAM: &str = "/proc/self/exe";
 
     pub(super) fn conceal(settings: &[(&str, &str)]) -> Environment {
@@ -145,7 +147,7 @@ mod linux {
             return environment;
         }
         let environment = Environment::of_this_process();
-        // Nothing is there to be hidden. So a second start never leads to a third.
+        // There is nothing to hide. This also prevents a third start: the second one has only kept variables.
         if environment.iter().all(|(name, _)| is_kept(name)) {
             return environment;
         }
@@ -158,13 +160,13 @@ mod linux {
         environment
     }
 
-    /// Starts the program again; returns only when that fails.
+    /// Starts the program again. It returns only if that fails.
     fn start_again(environment: &Environment, settings: &[(&str, &str)]) -> io::Error {
         let copy = match write_copy(environment) {
             Ok(copy) => copy,
             Err(error) => return error,
         };
-        // The new start must be able to find it.
+        // The new start must be able to find the copy.
         if !is_copy(copy.as_raw_fd()) {
             return io::Error::other("/proc is not there");
         }
@@ -177,9 +179,9 @@ mod linux {
         command.args(arguments).env_clear().envs(settings.iter().copied()).envs(kept).exec()
     }
 
-    /// A memfd that a new program inherits, with `NAME=VALUE` and a zero byte for each variable.
+    /// Makes a memfd that the new program inherits. It contains `NAME=VALUE` and a zero byte for each variable.
     pub(super) fn write_copy(environment: &Environment) -> io::Result<OwnedFd> {
-        // Kernels before 6.3 do not know the flag, and some later ones insist on it.
+        // Kernels before 6.3 do not know the flag. Some later kernels require it.
         let copy = match memfd_create(NAME, MemfdFlags::NOEXEC_SEAL) {
             Err(Errno::INVAL) => memfd_create(NAME, MemfdFlags::empty()),
             created => created,
@@ -197,7 +199,7 @@ mod linux {
         Ok(file.into())
     }
 
-    /// What the start before has left for this one. It is closed, so that no child inherits it.
+    /// Reads the copy that the previous start passed on, and closes it so that no child inherits it.
     fn take_copy() -> Option<Environment> {
         let entries = fs::read_dir("/proc/self/fd").ok()?;
         let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
@@ -215,14 +217,15 @@ mod linux {
 
     fn parse(bytes: &[u8]) -> Environment {
         let entries = bytes.split(|byte| *byte == 0).filter_map(|entry| {
-            // As the standard library has it, a name may begin with `=`.
+            // The standard library also allows a name that begins with `=`.
             let at = entry.iter().skip(1).position(|byte| *byte == b'=')? + 1;
             Some((OsString::from_vec(entry[..at].to_vec()), OsString::from_vec(entry[at + 1..].to_vec())))
         });
         Environment { is_concealed: true, ..entries.collect() }
     }
 
-    /// The kernel names a process after the file that it was started from, which was a link: `ps` would show `exe`.
+    /// Restores the name of the process. The kernel uses the name of the started file, which was the link `exe`; `ps`
+    /// would show that.
     fn restore_name() {
         let name = std::env::current_exe().ok().and_then(|program| CString::new(program.file_name()?.as_bytes()).ok());
         if let Some(name) = name {

@@ -1,7 +1,7 @@
-//! The variables that the program was started with, as a value, and hiding them from the programs that tools are.
+//! The variables with which the program was started, as a value, and hiding them from the programs that tools start.
 //!
-//! Nothing else in the crate reads the environment of the process. What is handed in can be a copy: after [`conceal()`]
-//! the process's own environment is empty, so that `/proc/PID/environ` shows nothing of it.
+//! No other code of the crate reads the environment of the process. An [`Environment`] can be a copy: after
+//! [`conceal()`] the environment of the process itself is empty, so `/proc/PID/environ` shows no variables.
 
 mod conceal;
 
@@ -16,7 +16,7 @@ pub use self::conceal::{conceal, refuse_inspection};
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: Arc<BTreeMap<OsString, OsString>>,
-    /// The process's own environment does not have them.
+    /// Whether the variables were removed from the environment of the process.
     is_concealed: bool,
 }
 

@@ -1,6 +1,6 @@
-//! The filters and tests of expressions. All but a few answer with a number, a boolean or a part of what they are given.
+//! The filters and tests of expressions. Most return a number, a boolean or a part of their input.
 //!
-//! Those that copy (`lower`, `map`, …) draw on a budget for the whole evaluation.
+//! Filters that copy text or lists (`lower`, `map`, …) share a budget for the whole evaluation.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ pub(super) const FILTERS: &[&str] = &[
     "abs", "attr", "bool", "count", "d", "default", "first", "float", "int", "last", "length", "lower", "map", "max",
     "min", "reject", "rejectattr", "round", "select", "selectattr", "string", "sum", "trim", "upper",
 ];
-/// The filters that answer with a number or fail, when they have no arguments.
+/// The filters that return a number or fail, if they have no arguments.
 pub(super) const NUMERIC: &[&str] = &["abs", "count", "float", "int", "length", "round", "sum"];
 /// Names of all tests.
 #[rustfmt::skip]
@@ -24,12 +24,12 @@ pub(super) const TESTS: &[&str] = &[
     "upper",
 ];
 
-/// What all copies of one evaluation may take, in bytes: several copies of the largest result (4 MiB).
+/// The budget of one evaluation for all copies, in bytes: several copies of the largest result (4 MiB).
 const BUDGET: usize = 32 << 20;
-/// Where the budget is kept during an evaluation. No expression can write this name.
+/// The key of the used budget in the state of an evaluation. No expression can contain this name.
 const SPENT: &str = "bytes copied";
 
-/// Adds them all.
+/// Adds all filters and tests.
 pub(super) fn add(environment: &mut Environment<'_>) {
     add_filters(environment);
     add_tests(environment);
@@ -135,7 +135,7 @@ fn add_tests(environment: &mut Environment<'_>) {
     }
 }
 
-/// A changed copy of a text. What is undefined is an empty text, as everywhere in expressions.
+/// A changed copy of a text. An undefined value counts as an empty text, as everywhere in expressions.
 fn copy(state: &mut State<'_, '_>, value: &Value, change: fn(&str) -> String) -> Result<String, Error> {
     if value.is_undefined() {
         return Ok(String::new());
@@ -145,7 +145,7 @@ fn copy(state: &mut State<'_, '_>, value: &Value, change: fn(&str) -> String) ->
     Ok(change(text))
 }
 
-/// A number or boolean as text: all that is needed to compare it with one.
+/// A number or boolean as text. That is enough to compare it with a text.
 fn string(value: &Value) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::String => Ok(value.clone()),
@@ -154,7 +154,7 @@ fn string(value: &Value) -> Result<Value, Error> {
     }
 }
 
-/// The sum of a list of numbers; minijinja's would join texts and lists.
+/// The sum of a list of numbers. The filter of minijinja would also join texts and lists.
 fn sum(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
     if let Some(item) = value.try_iter()?.find(|item| !item.is_number()) {
         return Err(wrong("a list of numbers", &item));
@@ -166,7 +166,7 @@ fn wrong(wanted: &str, found: &Value) -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("the filter takes {wanted}, not {}", found.kind()))
 }
 
-/// Draws on the budget for a list with an entry for each item.
+/// Charges the budget for a list with an entry for each item.
 fn spend_items(state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     spend(state, value.len().unwrap_or(0).saturating_mul(size_of::<Value>()))
 }

@@ -1,4 +1,4 @@
-//! What an expression may be made of, judged on its tree before it is compiled.
+//! Checks the syntax tree of an expression before it is compiled.
 
 use minijinja::Error;
 use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, UnaryOpKind};
@@ -7,13 +7,13 @@ use minijinja::machinery::parse_expr;
 use super::NAMES;
 use super::filters::{FILTERS, NUMERIC, TESTS};
 
-/// Most slices (`x[1:]`) of one expression: each copies what it takes.
+/// Maximum number of slices (`x[1:]`) in one expression, because each slice makes a copy.
 const MOST_SLICES: usize = 4;
 
 /// Whether the text is an expression of the language.
 ///
 /// # Errors
-/// A sentence: what cannot be read or is not there, and what is.
+/// A sentence about what is invalid or unknown, and what is allowed.
 pub(super) fn check(text: &str) -> Result<(), String> {
     let expression = parse_expr(text).map_err(|error| no_expression(&error))?;
     let mut slices = 0;
@@ -24,7 +24,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A text that is no expression, and why.
+/// The message for a text that is not an expression.
 pub(super) fn no_expression(error: &Error) -> String {
     let why = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     format!("not an expression: {why}; one is, e.g. `result.temperature is defined`")
@@ -81,7 +81,7 @@ fn arguments(arguments: &[CallArg<'_>], slices: &mut usize) -> Result<(), String
     })
 }
 
-/// Values in a list could make it many times as large as they are, so it holds none.
+/// Accepts only constants in a list. Variables could make the list many times as large as their values.
 fn constants(items: &[Expr<'_>]) -> Result<(), String> {
     fn is_constant(item: &Expr<'_>) -> bool {
         match item {
@@ -98,8 +98,8 @@ fn constants(items: &[Expr<'_>]) -> Result<(), String> {
     }
 }
 
-/// Refuses what would join or repeat texts and lists. `+` fails on a number and anything else, so one number is
-/// enough; `*` repeats a text by a number, so both must be numbers.
+/// Refuses operators that may join or repeat texts and lists. `+` fails on a number and any other type, so one number
+/// is enough. `*` repeats a text by a number, so both operands must be numbers.
 fn grows(operator: BinOpKind, left: &Expr<'_>, right: &Expr<'_>) -> Result<(), String> {
     let (sign, is_bounded) = match operator {
         BinOpKind::Add => ("+", is_number(left) || is_number(right)),
@@ -113,12 +113,12 @@ fn grows(operator: BinOpKind, left: &Expr<'_>, right: &Expr<'_>) -> Result<(), S
     }
 }
 
-/// Whether it is a number whenever it has a value, as far as the expression itself tells.
+/// Whether the value, if there is one, is always a number. Only the expression itself is examined.
 fn is_number(expression: &Expr<'_>) -> bool {
     match expression {
         Expr::Const(constant) => constant.value.is_number(),
         Expr::UnaryOp(operation) => matches!(operation.op, UnaryOpKind::Neg),
-        // The arithmetic that is left fails on anything else.
+        // The remaining arithmetic operators fail on any other type.
         Expr::BinOp(operation) => matches!(
             operation.op,
             BinOpKind::Add
@@ -129,7 +129,7 @@ fn is_number(expression: &Expr<'_>) -> bool {
                 | BinOpKind::Rem
                 | BinOpKind::Pow
         ),
-        // With arguments it may be a default of another type.
+        // With arguments, the filter may return a default of another type.
         Expr::Filter(filter) => NUMERIC.contains(&filter.name) && filter.args.is_empty(),
         _ => false,
     }

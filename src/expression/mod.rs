@@ -1,11 +1,11 @@
-//! `cache.when`: an expression over `args` and `result` in Jinja's language, compiled once.
+//! `cache.when`: an expression over `args` and `result` in the language of Jinja, compiled once.
 //!
-//! It sees nothing else: no functions, no templates, no files, no environment. What has no value is false rather than
-//! an error, so that `result.temperature > 0` may be asked of any result.
+//! It has no access to anything else: no functions, no templates, no files, no environment. A missing value is false
+//! rather than an error, so `result.temperature > 0` is allowed for any result.
 //!
-//! Arguments and result are a caller's and an upstream's, so no value may grow far beyond them. The tree of the
-//! expression is judged when it is compiled: texts and lists are never joined or repeated. The few filters that copy
-//! draw on a budget. The language has no loops, so time is bounded by the expression's length and the values' size.
+//! Arguments come from callers and results from upstreams, so no value may grow far beyond them. The syntax tree is
+//! checked before compilation: expressions never join or repeat texts and lists. The few filters that copy share a
+//! budget. The language has no loops, so time is bounded by the length of the expression and the size of the values.
 
 mod filters;
 mod language;
@@ -15,19 +15,19 @@ use minijinja::{Environment, UndefinedBehavior, context};
 
 use crate::call::{CacheWhen, JsonObject, ToolResult};
 
-/// What an expression may name.
+/// The variables that an expression may use.
 const NAMES: [&str; 2] = ["args", "result"];
-/// Longest expression, in bytes: a condition, not a program.
+/// The longest expression, in bytes. It is a condition, not a program.
 const LONGEST: usize = 4096;
-/// Instructions of one evaluation, should the language ever learn to loop: more than the longest expression has.
+/// Instructions of one evaluation, in case the language ever gets loops. The longest expression needs fewer.
 const FUEL: u64 = 50_000;
-/// minijinja's own name for the one template an environment has here.
+/// The name of the only template in an environment.
 const ONLY: &str = "when";
 
 /// Compiles an expression. `result` is the structured content if there is one, else the text.
 ///
 /// # Errors
-/// A sentence: what cannot be read or is not there, and what is.
+/// A sentence about what is invalid or unknown, and what is allowed.
 pub fn compile(text: &str) -> Result<CacheWhen, String> {
     let environment = environment(text)?;
     let holds = move |arguments: &JsonObject, result: &ToolResult| {
@@ -46,15 +46,15 @@ fn environment(text: &str) -> Result<Environment<'static>, String> {
     if text.len() > LONGEST {
         return Err(format!("an expression has at most {LONGEST} bytes"));
     }
-    // Before anything is compiled: the compiler works out constants, such as a text times a large number.
+    // The check must come before compilation: the compiler evaluates constants, such as a text times a large number.
     language::check(text)?;
     let mut environment = Environment::empty();
     filters::add(&mut environment);
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);
     environment.set_fuel(Some(FUEL));
     environment.compile_expression(text).map(drop).map_err(|error| language::no_expression(&error))?;
-    // An expression borrows its environment; a template lives in it, and both can be kept together. What is an
-    // expression can end no block.
+    // An expression borrows its environment, so the two cannot be kept together. A template is stored inside the
+    // environment. A valid expression cannot end the block around it.
     let template = format!("{{% if ({text}) %}}yes{{% endif %}}");
     environment.add_template_owned(ONLY, template).map_err(|error| error.to_string())?;
     Ok(environment)

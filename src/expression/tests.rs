@@ -1,4 +1,4 @@
-//! What expressions answer, what they refuse, and what they may cost.
+//! Tests the values of expressions, refused expressions, and bounds on cost.
 
 use serde_json::{Value as Json, json};
 
@@ -99,7 +99,7 @@ fn copies_draw_on_a_budget() {
     assert!(holds("result|map('string')|map('string')|length > 1", list).unwrap_err().contains("copy at most"));
 }
 
-/// Every filter and test, with values that made others grow. Each must be quick, whatever it answers.
+/// Every filter and test, with values that made others grow. Each must be fast, whatever it returns.
 #[test]
 fn every_filter_is_bounded() {
     let long = "a".repeat(1 << 16);
@@ -139,7 +139,7 @@ fn every_filter_is_bounded() {
             let result = ToolResult::json(result.clone());
             let began = std::time::Instant::now();
             let _ = when.holds(&arguments, &result);
-            // A debug build on a busy machine: what grows takes minutes, or all memory.
+            // A debug build on a busy machine needs seconds. An unbounded filter would take minutes, or all memory.
             assert!(began.elapsed().as_secs() < 20, "{text}: {:?}", began.elapsed());
         }
     }

@@ -1,4 +1,4 @@
-//! What an MCP tool says beyond its arguments (2025-11-25 and 2026-07-28, Tool).
+//! The fields of an MCP tool besides its name and input schema (Tool, MCP 2025-11-25 and 2026-07-28).
 
 use serde_json::Value;
 
@@ -6,11 +6,12 @@ use super::Offer;
 use crate::call::{Definition, Effect, JsonObject};
 use crate::schema;
 
-/// The hints that an effect is good for.
+/// The hints that can be derived from an effect.
 const HINTS: [&str; 3] = ["readOnlyHint", "destructiveHint", "idempotentHint"];
 
-/// A tool as `tools/list` of the MCP server shows it: the input schema as it was written, with `$schema`, `$defs` and all
-/// that 2020-12 has, since whoever speaks MCP must take that; an output schema of any type, which 2026-07-28 allows.
+/// A tool as `tools/list` of the MCP server shows it. The input schema is unchanged, with `$schema`, `$defs` and all
+/// of 2020-12, because every MCP client must accept that. The output schema may have any type, which 2026-07-28
+/// allows.
 pub(crate) fn written(offer: &Offer<'_>) -> JsonObject {
     let Definition { name, description, input_schema, output_schema, .. } = offer.definition;
     let mut tool = JsonObject::new();
@@ -18,7 +19,7 @@ pub(crate) fn written(offer: &Offer<'_>) -> JsonObject {
     if !description.trim().is_empty() {
         tool.insert("description".into(), description.as_str().into());
     }
-    // MCP wants the root to say so itself.
+    // MCP requires `type: object` at the root itself.
     let is_object = input_schema.get("type") == Some(&Value::from("object"));
     let plain = (!is_object).then(|| schema::standalone(input_schema)).flatten();
     tool.insert("inputSchema".into(), plain.unwrap_or_else(|| Value::clone(input_schema)));
@@ -32,11 +33,11 @@ pub(crate) fn written(offer: &Offer<'_>) -> JsonObject {
 /// Adds title, output schema and annotations.
 pub(super) fn complete(tool: &mut JsonObject, offer: &Offer<'_>) {
     let annotations = annotations(offer);
-    // Clients before 2025-06-18 look for it among the annotations only.
+    // Clients before 2025-06-18 read the title only from the annotations.
     if let Some(title) = annotations.get("title") {
         tool.insert("title".into(), title.clone());
     }
-    // Before 2026-07-28 structured content is an object, and so is the root of its schema.
+    // Before 2026-07-28, structured content must be an object, and so must the root of its schema.
     let output = offer.definition.output_schema.as_deref().and_then(schema::standalone);
     if let Some(output) = output.filter(|output| output.get("type") == Some(&Value::from("object"))) {
         tool.insert("outputSchema".into(), output);
@@ -44,8 +45,8 @@ pub(super) fn complete(tool: &mut JsonObject, offer: &Offer<'_>) {
     tool.insert("annotations".into(), annotations.into());
 }
 
-/// What the tool says of itself, and of the rest what its effect says. A hint of another type than MCP's is left out: a
-/// client would refuse the whole list for it.
+/// The annotations that the tool declares, completed with hints derived from its effect. A hint of a type that MCP
+/// does not allow is left out: a client would refuse the whole list because of it.
 fn annotations(offer: &Offer<'_>) -> JsonObject {
     let fits = |(name, value): &(&String, &Value)| match name.as_str() {
         "title" => value.is_string(),
@@ -55,7 +56,7 @@ fn annotations(offer: &Offer<'_>) -> JsonObject {
     let mut annotations: JsonObject = said.map(|(name, value)| (name.clone(), value.clone())).collect();
     let reads = annotations.get("readOnlyHint").and_then(Value::as_bool).unwrap_or(offer.effect == Effect::Read);
     let repeatable = reads || offer.effect == Effect::Idempotent;
-    // What a write does to what was there is not known: MCP's default is the worst.
+    // What a write does to existing data is unknown. MCP's default assumes the worst.
     for (name, hint) in HINTS.into_iter().zip([reads, !reads, repeatable]) {
         annotations.entry(name).or_insert(hint.into());
     }

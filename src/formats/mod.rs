@@ -1,8 +1,8 @@
-//! Tool definitions in the shapes that model APIs take, ready to paste into a request.
+//! Writes tool definitions in the formats of model APIs, ready to paste into a request.
 //!
-//! A shape is met as its provider's own SDK types have it (`tests/clients/test_formats.py` holds each against them).
-//! Schemas go out in plain words of JSON Schema 2020-12 (`schema::standalone`), names as the provider takes them
-//! (`names`). What no shape can put right, `toolcrib check` reports by the same table (`crate::providers`).
+//! A format follows the types of the provider's own SDK (`tests/clients/test_formats.py` compares them). Schemas use
+//! basic keywords of JSON Schema 2020-12 (`schema::standalone`), and names follow the provider's rules (`names`).
+//! Problems that no format can solve are reported by `toolcrib check`, from the same table (`crate::providers`).
 
 pub(crate) mod mcp;
 mod names;
@@ -15,7 +15,7 @@ use crate::call::{Definition, Effect};
 use crate::providers::Provider;
 use crate::tools::Tool;
 
-/// A shape that `GET /tools?format=` and `toolcrib tools --format` can give.
+/// A format of `GET /tools?format=` and `toolcrib tools --format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, utoipa::ToSchema)]
 #[schema(rename_all = "kebab-case")]
 pub enum Format {
@@ -37,7 +37,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Every format with the word for it.
+    /// Every format with its name.
     pub const ALL: [(&str, Self); 7] = [
         ("native", Self::Native),
         ("openai", Self::Openai),
@@ -48,12 +48,13 @@ impl Format {
         ("mcp", Self::Mcp),
     ];
 
-    /// The format of that word.
+    /// The format with that name.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(name, _)| *name == word).map(|(_, format)| format)
     }
 
-    /// Whose rules a definition in this shape has to meet; MCP's are those of a tool's name here.
+    /// The provider whose rules apply to definitions in this format. MCP has the same rules for tool names as
+    /// Toolcrib.
     pub fn provider(self) -> Option<Provider> {
         match self {
             Self::Native | Self::Mcp => None,
@@ -65,14 +66,14 @@ impl Format {
     }
 }
 
-/// A tool as far as formats show it.
+/// The parts of a tool that formats show.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer<'a> {
-    /// What it says of itself.
+    /// Name, description and schemas.
     pub definition: &'a Definition,
     /// What a call may change.
     pub effect: Effect,
-    /// Whether it can be called; one that is off, or whose source is down, is not shown to a model.
+    /// Whether the tool can be called. A disabled tool, or a tool of an unavailable source, is not shown to a model.
     pub available: bool,
 }
 
@@ -82,8 +83,8 @@ impl<'a> From<&'a Tool> for Offer<'a> {
     }
 }
 
-/// The tools that can be called, as that API takes them, under names that lead back to them. The native shape also shows state,
-/// so it is made where that is known; here it is the definition alone.
+/// The available tools in the format of an API. Their names lead back to the tools. The native format has only the
+/// definition here; the code that knows the state of tools adds it.
 pub fn render<'a>(format: Format, offers: impl IntoIterator<Item = Offer<'a>>, names: Names<'_>) -> Value {
     let usable = offers.into_iter().filter(|offer| offer.available);
     let shown = usable.map(|offer| {

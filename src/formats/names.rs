@@ -1,7 +1,7 @@
-//! Names that providers take.
+//! Chooses tool names that providers accept.
 //!
-//! A model calls a tool by the name it was shown, so a name may be changed only into one that leads back to the tool: into
-//! another spelling of it, as far as no other tool can be meant by that, or into an alias.
+//! A model calls a tool by the name that it was shown. So a changed name must still lead to the same tool. It must be
+//! an alias, or another spelling that no other tool has.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::call::{NameMatching, ToolName};
 use crate::names::Spellings;
 use crate::providers::Provider;
 
-/// The names of all tools there are, also of those that are not shown, and which of their spellings are understood.
+/// The names of all tools, including those that are not shown, and the setting for other spellings.
 #[derive(Clone, Copy)]
 pub struct Names<'a> {
     /// Names and aliases.
@@ -19,9 +19,15 @@ pub struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// What the provider is told that a tool is called: its name; else the name with `_` for what is refused, if that can
-    /// mean no other tool; else its first alias that is taken; else its name all the same. A tool that is left out would
-    /// be missed in silence; one that is refused is named in the provider's error, and by `toolcrib check` before.
+    /// The tool name sent to a provider:
+    ///
+    /// - its own name if valid;
+    /// - else with invalid characters replaced by `_`, if unambiguous;
+    /// - else the first valid alias;
+    /// - else its own name, so that the provider reports the problem.
+    ///
+    /// A tool that is left out would be missed without notice. For an invalid name, `toolcrib check` has already
+    /// given a warning.
     pub fn shown<'n>(&self, provider: Provider, tool: &'n ToolName, aliases: &'n [ToolName]) -> Cow<'n, str> {
         let taken = |name: &str| provider.takes_name(name);
         let name = tool.as_str();
@@ -36,7 +42,7 @@ impl Names<'_> {
         aliases.iter().map(ToolName::as_str).find(|alias| taken(alias)).unwrap_or(name).into()
     }
 
-    /// Whether other spellings of a tool's name mean this tool and no other.
+    /// Whether the other spellings of a tool's name mean this tool only.
     pub fn means_one(&self, tool: &ToolName) -> bool {
         self.matching != NameMatching::Exact && self.spellings.of(tool.as_str(), |_| true) == [tool]
     }

@@ -1,4 +1,4 @@
-//! What each API wants of one tool, and of all of them together.
+//! Writes one tool, and the list of all tools, in the format of each API.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{Format, Offer, mcp};
 use crate::call::{Definition, JsonObject};
 use crate::schema;
 
-/// One tool.
+/// One tool in a format.
 pub(super) fn tool(format: Format, name: &str, offer: &Offer<'_>) -> Value {
     let Definition { description, input_schema, .. } = offer.definition;
     if format == Format::Native {
@@ -15,7 +15,7 @@ pub(super) fn tool(format: Format, name: &str, offer: &Offer<'_>) -> Value {
     let parameters = parameters(input_schema);
     let mut tool = JsonObject::new();
     tool.insert("name".into(), name.into());
-    // Bedrock refuses an empty text, and nobody learns anything from it.
+    // Bedrock refuses an empty text, and it is useless anyway.
     if !description.trim().is_empty() {
         tool.insert("description".into(), description.as_str().into());
     }
@@ -27,8 +27,8 @@ pub(super) fn tool(format: Format, name: &str, offer: &Offer<'_>) -> Value {
         Format::OpenaiResponses => {
             tool.insert("type".into(), "function".into());
             tool.insert("parameters".into(), parameters);
-            // Where nothing is said Responses makes the schema a strict one: all parameters required, and refused if it
-            // holds what the strict subset has not.
+            // Without this field, Responses treats the schema as strict: all parameters become required, and keywords
+            // outside the strict subset are refused.
             tool.insert("strict".into(), false.into());
             tool.into()
         }
@@ -37,10 +37,10 @@ pub(super) fn tool(format: Format, name: &str, offer: &Offer<'_>) -> Value {
             tool.into()
         }
         Format::Gemini => {
-            // `parameters` is an OpenAPI 3.0 schema, in which neither references nor lists of types nor
-            // additionalProperties can be said; this is JSON Schema. API reference, FunctionDeclaration: "For function
-            // with no parameters, this can be left unset"; an object without properties was refused ("should be
-            // non-empty for OBJECT type").
+            // `parameters` is an OpenAPI 3.0 schema, which has no references, no lists of types and no
+            // additionalProperties. This field is JSON Schema. API reference, FunctionDeclaration: "For function with
+            // no parameters, this can be left unset". An object without properties was refused ("should be non-empty
+            // for OBJECT type").
             if !is_empty(&parameters) {
                 tool.insert("parametersJsonSchema".into(), parameters);
             }
@@ -58,29 +58,30 @@ pub(super) fn tool(format: Format, name: &str, offer: &Offer<'_>) -> Value {
     }
 }
 
-/// All tools. Who has none gets what that API takes, as far as it takes anything: OpenAI and Bedrock refuse an empty
-/// list, so there `tools` and `toolConfig` have to be left out of the request.
+/// All tools. Without tools, the result is whatever the API accepts. OpenAI and Bedrock refuse an empty list, so a
+/// client must leave `tools` or `toolConfig` out of the request.
 pub(super) fn list(format: Format, tools: Vec<Value>) -> Value {
     match format {
         Format::Native | Format::Openai | Format::OpenaiResponses | Format::Anthropic => tools.into(),
-        // An empty list of declarations is refused, no list is not.
+        // An empty list of declarations is refused. An empty list of tools is accepted.
         Format::Gemini if tools.is_empty() => json!([]),
         Format::Gemini => json!([{"functionDeclarations": tools}]),
         Format::Bedrock | Format::Mcp => json!({"tools": tools}),
     }
 }
 
-/// The input schema in words that all take. One that cannot be said in them (a nested `$id`) goes out as it is.
+/// The input schema in keywords that all providers accept. A schema that cannot be converted (a nested `$id`) stays
+/// as it is.
 fn parameters(input_schema: &Value) -> Value {
     let mut parameters = schema::standalone(input_schema).unwrap_or_else(|| input_schema.clone());
     if let Some(root) = parameters.as_object_mut() {
-        // OpenAI's own error text: "object schema missing properties".
+        // Error text of OpenAI: "object schema missing properties".
         root.entry("properties").or_insert_with(|| json!({}));
     }
     parameters
 }
 
-/// Whether nothing but an empty object fits, or a schema says no more than that it is an object.
+/// Whether only an empty object fits, or the schema states only that the value is an object.
 fn is_empty(parameters: &Value) -> bool {
     let mut words = parameters.as_object().into_iter().flatten();
     words.all(|(word, value)| match word.as_str() {

@@ -31,7 +31,7 @@ fn offered<'a>(format: Format, offers: impl Iterator<Item = Offer<'a>> + Clone, 
     render(format, offers, Names { spellings: &names.collect(), matching })
 }
 
-/// The names under which the tools go out.
+/// The names under which the tools are sent.
 fn names(format: Format, tools: &[(&str, &[&str])]) -> Vec<String> {
     let made = tools.iter().map(|(name, aliases)| {
         let aliases = aliases.iter().map(|alias| ToolName::parse(alias).unwrap()).collect();
@@ -102,7 +102,7 @@ fn a_name_is_changed_only_into_one_that_leads_back() {
     assert_eq!(names(Format::Openai, &[("weather.get", &[])]), ["weather_get"]);
     assert_eq!(names(Format::Gemini, &[("weather.get", &[])]), ["weather.get"], "which Gemini takes");
     assert_eq!(names(Format::Gemini, &[("-x", &[])]), ["_x"]);
-    // `weather_get` would be the other tool's, `Weather-Get` as well: nobody could tell which is meant.
+    // `weather_get` would be a name of the other tool, and so would `Weather-Get`. The name would be ambiguous.
     for other in ["weather_get", "Weather-Get"] {
         assert_eq!(names(Format::Openai, &[("weather.get", &[]), (other, &[])]), ["weather.get", other]);
         assert_eq!(names(Format::Openai, &[("weather.get", &[]), ("b", &[other])]), ["weather.get", "b"]);

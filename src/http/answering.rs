@@ -1,7 +1,7 @@
-//! How a call is answered: when it is done, as a stream of events, or with where to look for its result.
+//! Makes a call and answers it: with its result, as a stream of events, or with a link to its result.
 //!
-//! The last two say 200 or 202 before the call has ended. So they wait until its tool runs: what is refused before
-//! (arguments, limits, a full queue) has the status that it always has.
+//! In the last two modes, the status (200 or 202) is sent before the call has ended. So they first wait until the tool
+//! runs. A call that is refused before that (arguments, limits, a full queue) gets its usual status.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -29,23 +29,24 @@ use crate::call::{Answer, CallError, Capture, Invocation, InvocationId, Progress
 use crate::ledger::State;
 use crate::registry::{Entry, Registry};
 
-/// A call that waits for longer than this for a place, or for an equal call, is answered as one that runs.
+/// A call that waits longer than this for a permit, or for an equal call, is answered like a running call.
 const UNBEGUN: Duration = Duration::from_secs(2);
-/// Refused calls, and such as fail at once, have their problem by then.
+/// Shortest wait before a 202. Calls that are refused or fail at once have ended by then, and get their problem.
 const AT_ONCE: Duration = Duration::from_millis(50);
 
 /// How a call is to be answered.
 pub(super) enum Way {
-    /// When it is done.
+    /// With the result, when the call has ended.
     Done,
-    /// As it goes.
+    /// As a stream of events.
     Events,
-    /// When it is done within this time, else with where to look; with that always if this is no time at all.
+    /// With the result if the call ends within this time, else with a link to it. With zero, always with a link.
     Later(Duration),
 }
 
 impl Way {
-    /// What a request asks for. Who wants to follow a call does not want to be sent away.
+    /// The mode that a request prefers. Events take precedence over `respond-async`, because a client that wants events
+    /// wants to follow the call.
     pub(super) fn asked(headers: &HeaderMap) -> Self {
         match prefer::respond_async(headers) {
             _ if events::are_asked_for(headers) => Self::Events,
@@ -55,24 +56,24 @@ impl Way {
     }
 }
 
-/// What is known of a call that goes on.
+/// The answer for a call that continues.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Accepted {
-    /// The ledger's key.
+    /// The call's id, the key of its row in the ledger.
     #[schema(value_type = String)]
     pub invocation_id: InvocationId,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
     /// The model's id for the call.
     #[schema(value_type = Option<String>, required)]
     pub tool_use_id: Option<Arc<str>>,
-    /// How it stands.
+    /// Current state of the call.
     pub state: State,
 }
 
 type Called = Result<Answer, CallError>;
 
-/// Makes the call and answers.
+/// Makes the call and answers it.
 pub(super) async fn answer(
     way: Way,
     registry: Arc<Registry>,
@@ -90,7 +91,8 @@ pub(super) async fn answer(
     }
 }
 
-/// Whether what the tool says could not be looked up: nothing but a digest of it is kept, and no key to ask again with.
+/// Whether the result could not be read later: the ledger keeps only its digest, and there is no key to repeat the call
+/// with. Then a 202 would lose the result.
 fn is_lost(registry: &Registry, entry: &Entry, invocation: &Invocation) -> bool {
     let capture = entry.policy.capture.unwrap_or(registry.shared().capture);
     capture == Capture::Digest && invocation.key.is_none()
@@ -109,7 +111,7 @@ async fn follow(
     let called = tokio::select! {
         biased;
         called = &mut call => called,
-        // Either way it is a stream from here on.
+        // The tool runs, or the call has waited long. In both cases the answer is a stream from here on.
         _ = timeout(UNBEGUN, begun.cancelled()) => {
             return events::stream(listener, call.map(move |called| event(&entry, id, &called)));
         }
@@ -136,13 +138,15 @@ async fn later(
     let (id, tool_use_id) = (invocation.id, invocation.tool_use_id.clone());
     let begun = CancellationToken::new();
     (invocation.begun, invocation.detached) = (Some(begun.clone()), true);
-    // Not ended by anybody's leaving: only `DELETE` and the end of the service do that.
+    // Not aborted when the client disconnects. Only `DELETE` and the end of the service cancel this call.
     let mut call = spawn(registry.clone(), entry.clone(), invocation, reserved);
+    // Wait for both: the time that the client gives, and the start of the tool. A call in a queue can still be refused,
+    // and a 202 would then hide the status. `UNBEGUN` bounds that wait.
     let patience = async { tokio::join!(sleep(wait.max(AT_ONCE)), timeout(UNBEGUN, begun.cancelled())) };
     let state = tokio::select! {
         biased;
         called = &mut call => match ended(called) {
-            // Who does not say how long it would wait looks for the result elsewhere, be it there already.
+            // A client without `wait` does not expect a result here. So it gets the link even if the call has ended.
             Ok(answer) if wait.is_zero() && !answer.replayed && answer.result.is_error => State::Failed,
             Ok(answer) if wait.is_zero() && !answer.replayed => State::Succeeded,
             called => return respond(&entry, id, called),
@@ -160,7 +164,7 @@ async fn later(
     response
 }
 
-/// The call in a task of its own, which may outlive its request.
+/// Starts the call in a task of its own, which may outlive its request.
 fn spawn(
     registry: Arc<Registry>,
     entry: Arc<Entry>,
@@ -175,7 +179,7 @@ fn spawn(
 
 fn ended(joined: Result<Called, JoinError>) -> Called {
     joined.unwrap_or_else(|error| {
-        // Layers catch their panics: it was outside of all of them, or the runtime is at its end.
+        // The layers catch panics. So the panic was outside of them, or the runtime is shutting down.
         tracing::error!(%error, "the task of a call broke off");
         Err(CallError::Internal)
     })
@@ -199,7 +203,7 @@ fn respond(entry: &Entry, id: InvocationId, called: Called) -> Response {
     response
 }
 
-/// The same bytes as an event's data.
+/// The data of the `result` event: the same bytes as the body of a plain answer.
 fn event(entry: &Entry, id: InvocationId, called: &Called) -> Box<RawValue> {
     match called {
         Ok(answer) => events::text(&InvokeAnswer::of(entry, answer)),

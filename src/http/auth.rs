@@ -1,4 +1,4 @@
-//! Who is calling, by the key that came with the request.
+//! Identifies the caller by the key of the request.
 
 use std::sync::Arc;
 
@@ -13,10 +13,11 @@ use crate::call::Caller;
 use crate::callers::Callers;
 use crate::catalog::Catalog;
 
-/// An authenticated caller. A handler without this argument is open to everybody.
+/// An authenticated caller. A handler with none of the types of this file is open to every client.
 pub(super) struct Principal(pub Arc<Caller>);
 
-/// An authenticated caller, and the tools and callers as they were when it was let in: one world for the whole request.
+/// An authenticated caller, and the catalog with which it was authenticated. The handler uses this one catalog for the
+/// whole request, so a reload cannot mix two states.
 pub(super) struct Visit {
     pub(super) caller: Arc<Caller>,
     pub(super) catalog: Arc<Catalog>,
@@ -25,7 +26,8 @@ pub(super) struct Visit {
 /// An authenticated caller who may use the operator's routes.
 pub(super) struct Admin;
 
-/// A visit, or `None` for somebody without a key on a route that is open to everybody. A bad key is refused there too.
+/// An optional authentication, for a route that is open to every client. `None`: the request has no key, although there
+/// are callers. A bad key is still refused.
 pub(super) struct Visitor(pub Option<Visit>);
 
 /// The key of a request: `authorization: Bearer …`, or `x-api-key: …`.
@@ -37,7 +39,7 @@ fn key(headers: &HeaderMap) -> Option<&str> {
     headers.get("x-api-key")?.to_str().ok()
 }
 
-/// Who is calling; without callers in the manifest everybody is `anonymous` and trusted as the operator.
+/// Identifies the caller. Without callers in the manifest, every client is `anonymous`, with the operator's rights.
 pub(super) fn authenticate(callers: &Callers, headers: &HeaderMap) -> Result<Arc<Caller>, ApiError> {
     if callers.is_empty() {
         return Ok(Arc::new(Caller::anonymous()));

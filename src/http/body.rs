@@ -1,4 +1,4 @@
-//! Reading requests: JSON bodies and query strings, with problems that say what would be right.
+//! Reads bodies, path parts and query strings. The problems state what would be right.
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -18,7 +18,7 @@ use super::settings::{BODY_IDLE_TIME, BODY_TIME, LINGER_BYTES, LINGER_TIME};
 use super::state::AppState;
 use crate::call::json::parse_strict;
 
-/// A JSON body without duplicate keys, and the memory that its values take.
+/// A JSON body without duplicate keys, and the reservation for its memory.
 pub(super) struct StrictJson(pub(super) Value, pub(super) Reservation);
 
 impl FromRequest<AppState> for StrictJson {
@@ -31,11 +31,11 @@ impl FromRequest<AppState> for StrictJson {
     }
 }
 
-/// Longest definition of a tool that is registered, in bytes. What is compiled of a definition takes a hundred times its length, and
-/// a model is shown all of it.
+/// Longest definition of a registered tool, in bytes. Compiled, a definition takes a hundred times its length, and
+/// models see all of it.
 const LONGEST_DEFINITION: usize = 256 << 10;
 
-/// The definition of a tool, as JSON without duplicate keys, and the memory that it takes.
+/// The definition of a tool, as JSON without duplicate keys, and the reservation for its memory.
 pub(super) struct DefinitionJson(pub(super) Value, pub(super) Reservation);
 
 impl FromRequest<AppState> for DefinitionJson {
@@ -49,7 +49,7 @@ impl FromRequest<AppState> for DefinitionJson {
     }
 }
 
-/// What a model said: JSON without duplicate keys, or text; and the memory that it takes.
+/// A model's message, as JSON without duplicate keys or as text, and the reservation for its memory.
 pub(super) struct ModelSaid(pub(super) Said, pub(super) Reservation);
 
 impl FromRequest<AppState> for ModelSaid {
@@ -80,7 +80,7 @@ async fn strict(body: Bytes, memory: &MemoryBudget) -> Result<(Value, Reservatio
     Ok((reserved.read(parse).await?, reserved))
 }
 
-/// The bytes of a body that is JSON by its own word.
+/// Reads the whole body, if its `Content-Type` is JSON.
 pub(super) async fn json(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, ApiError> {
     if !is_json(&media_type(headers)) {
         return Err(ApiError::MediaType);
@@ -88,11 +88,12 @@ pub(super) async fn json(headers: &HeaderMap, body: Body, most: usize) -> Result
     whole(headers, body, most).await
 }
 
-/// The whole body, unless it is too large.
+/// Reads the whole body. A body with a declared length over `most` is refused at once.
 async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, ApiError> {
     let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if let Some(length) = declared.filter(|length| *length > most as u64) {
-        // A client that sends before it listens would find the connection closed instead of the reason.
+        // Many clients read the answer only after they have sent the body. They would find the connection reset, not
+        // the problem. So read and discard the body first. A client with `Expect` sends no body before our answer.
         if length <= LINGER_BYTES && !headers.contains_key(EXPECT) {
             let _ = tokio::time::timeout(LINGER_TIME, discard(body)).await;
         }
@@ -101,13 +102,15 @@ async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Ap
     collect(body, most).await
 }
 
-/// The whole body, unless it is too large or too late.
+/// Reads the whole body, unless it becomes too large or takes too long.
 async fn collect(body: Body, most: usize) -> Result<Bytes, ApiError> {
     let mut body = Limited::new(body, most);
     let end = Instant::now() + BODY_TIME;
     // Most bodies are one piece, which is not copied.
     let (mut piece, mut pieces) = (Bytes::new(), Vec::new());
     loop {
+        // The next piece must arrive within `BODY_IDLE_TIME`, and the last one before `end`. The earlier of the two
+        // times counts, and the problem names its limit.
         let (by, limit) = (Instant::now() + BODY_IDLE_TIME, BODY_IDLE_TIME);
         let (by, limit) = if by < end { (by, limit) } else { (end, BODY_TIME) };
         let frame = timeout_at(by, body.frame()).await.map_err(|_| ApiError::SlowBody(limit))?;
@@ -117,14 +120,14 @@ async fn collect(body: Body, most: usize) -> Result<Bytes, ApiError> {
             Some(Ok(Ok(first))) if piece.is_empty() && pieces.is_empty() => piece = first,
             Some(Ok(Ok(next))) => {
                 if pieces.is_empty() {
-                    // A list that grows by doubling would take the length twice.
+                    // Reserve the exact length. A vector that grows by doubling could take twice as much.
                     let rest = body.size_hint().upper().and_then(|rest| usize::try_from(rest).ok()).unwrap_or_default();
                     pieces.reserve_exact(piece.len() + next.len() + rest.min(most));
                 }
                 pieces.extend_from_slice(&std::mem::take(&mut piece));
                 pieces.extend_from_slice(&next);
             }
-            // Trailers say nothing here.
+            // Trailers are ignored.
             Some(Ok(Err(_))) => {}
             Some(Err(error)) if error.is::<LengthLimitError>() => return Err(ApiError::TooLarge(most)),
             Some(Err(error)) => return Err(ApiError::Malformed(format!("the body broke off: {error}"))),
@@ -136,8 +139,8 @@ async fn discard(mut body: Body) {
     while let Some(Ok(_)) = body.frame().await {}
 }
 
-/// The body's media type by its own word, without parameters, in small letters; empty when there is no word or more than
-/// one.
+/// The media type of `Content-Type`, without parameters and in lower case. It is empty if there is no such header, or
+/// more than one.
 fn media_type(headers: &HeaderMap) -> String {
     let mut all = headers.get_all(CONTENT_TYPE).iter();
     let written = all.next().filter(|_| all.next().is_none()).and_then(|value| value.to_str().ok());
@@ -160,7 +163,7 @@ impl FromRequestParts<AppState> for PathPart {
     }
 }
 
-/// A query string without unknown or misread parameters.
+/// The parameters of a query string. Unknown or invalid ones are refused.
 pub(super) struct Asked<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<AppState> for Asked<T> {

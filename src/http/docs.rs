@@ -1,4 +1,4 @@
-//! The OpenAPI document and a page to browse it, which works without a network.
+//! The OpenAPI document, and a page to browse it that needs no network.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::state::AppState;
 use crate::call::json::digest;
 use crate::formats::Format;
 
-/// The document's frame; the routes add themselves.
+/// The frame of the document, to which `api()` adds the routes.
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Toolcrib", description = "Executes the tool calls of software agents: validated, limited, cached, \
@@ -42,7 +42,7 @@ use crate::formats::Format;
 )]
 pub(super) struct Frame;
 
-/// Every route takes a caller's key once there are callers, in either of two headers.
+/// Declares the two headers in which every route takes a caller's key.
 struct CallersKey;
 
 impl Modify for CallersKey {
@@ -57,7 +57,7 @@ impl Modify for CallersKey {
     }
 }
 
-/// The problems that routes refer to.
+/// Adds the problems that routes refer to.
 struct Problems;
 
 impl Modify for Problems {
@@ -66,7 +66,7 @@ impl Modify for Problems {
     }
 }
 
-/// The page may load what this service serves, and talk to it; nothing else.
+/// The page may load files of this service and send requests to it, and nothing else.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                       connect-src 'self'; frame-ancestors 'none'; base-uri 'self'";
 
@@ -85,11 +85,11 @@ pub(super) fn routes(document: &utoipa::openapi::OpenApi) -> Router<AppState> {
         .route("/docs/{*file}", get(move |Path(name): Path<String>| async move { file(&name, config) }))
 }
 
-/// Bytes of documents that are kept. One takes some 4 KB for each tool.
+/// Most bytes of cached documents. A document takes some 4 KB for each tool.
 const KEPT: u64 = 16 << 20;
 
-/// What `/openapi.json` answers. A document is made when it is first asked for: of a thousand tools that is work for a
-/// tenth of a second, and callers who may use the same tools share it.
+/// The documents of `/openapi.json`. A document is made on the first request for it, which takes a tenth of a second
+/// for a thousand tools. Callers with the same tools share it.
 #[derive(Clone)]
 struct Documents {
     fixed: Arc<Fixed>,
@@ -103,11 +103,11 @@ impl Documents {
         Self { fixed: Arc::new(Fixed::new(document)), made }
     }
 
-    /// The fixed routes for everybody; a caller's own tools, as far as they are on, for who comes with a key.
+    /// The document: the fixed routes for every client, and with a valid key also the caller's enabled tools.
     async fn get(&self, Visitor(visit): Visitor) -> Result<Tagged, ApiError> {
         let mut tools = visit.map(|visit| visit.catalog.list(&visit.caller)).unwrap_or_default();
         tools.retain(|entry| entry.is_available());
-        // All that is shown of a tool is in these, but for its labels.
+        // `shown` has all parts of a tool that the document shows, except its tags.
         let shown = tools.iter().map(|entry| (&entry.shown, &entry.definition.tags));
         let key = digest([serde_json::to_vec(&shown.collect::<Vec<_>>()).unwrap_or_default().as_slice()]);
         let fixed = self.fixed.clone();
@@ -125,7 +125,8 @@ fn file(name: &str, config: Arc<Config<'static>>) -> Response {
         Ok(Some(file)) => {
             let mut bytes = file.bytes.into_owned();
             if name.is_empty() {
-                // The page names its files relative to a folder, and is served as `/docs` itself.
+                // The page refers to its files relative to a folder, but it is served as `/docs`, without a slash at
+                // the end.
                 let page = String::from_utf8_lossy(&bytes).replace("\"./", "\"/docs/");
                 bytes = page.replace("\"index.css", "\"/docs/index.css").into_bytes();
             }

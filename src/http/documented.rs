@@ -1,5 +1,6 @@
-//! Shapes that exist in the OpenAPI document only: what the service reads by hand, so that its messages can say what would
-//! be right.
+//! Types that exist only for the OpenAPI document.
+//!
+//! The service reads these shapes by hand, so that its messages can state what would be right.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,8 +12,9 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::call::{CacheScope, Capture, Effect, Idempotency, Limit, OnDisconnect, Paging};
 
-/// Spellings of a duration that every client can make. The service takes more of them, `2min 30sec` say; none that fits
-/// is refused: three parts are less than the ten years that [`LONGEST_TIME`](crate::call::units::LONGEST_TIME) has.
+/// The spellings of a duration in the document. The service accepts more, such as `2min 30sec`. It refuses no duration
+/// that fits this pattern: three parts are less than the ten years of
+/// [`LONGEST_TIME`](crate::call::units::LONGEST_TIME).
 const DURATION: &str =
     "^(([1-9][0-9]{0,8} ?ms|[1-9][0-9]{0,6} ?s|[1-9][0-9]{0,5} ?m|[1-9][0-9]{0,3} ?h|[1-9][0-9]{0,2} ?d) ?){1,3}$";
 
@@ -56,7 +58,7 @@ impl ToSchema for Since {}
 pub(super) struct JsonRpcError {
     /// `2.0`.
     jsonrpc: String,
-    /// The request's; null when it is not known.
+    /// The id of the request; null when it is not known.
     #[schema(required, value_type = Option<Value>)]
     id: Value,
     /// What is wrong.
@@ -67,11 +69,11 @@ pub(super) struct JsonRpcError {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "see JsonRpcError")]
 pub(super) struct JsonRpcFault {
-    /// JSON-RPC's number of it.
+    /// JSON-RPC's error code.
     code: i64,
-    /// In words.
+    /// The error as text.
     message: String,
-    /// More of it.
+    /// Details of the error.
     #[schema(required = false)]
     data: Option<Value>,
 }
@@ -103,19 +105,19 @@ pub(super) struct RegisteredTool {
     tags: Vec<String>,
     /// The result is the agent's final answer.
     result_as_answer: Option<bool>,
-    /// Who asks for the parts of long results. Default: caller.
+    /// Whether the caller or the model asks for the parts of long results. Default: caller.
     paging: Option<Paging>,
     /// The fields of a request's `context` that it takes: `{{ context.NAME }}` stands for one.
     context: Option<Vec<String>>,
     /// What may be repeated and cached. Default: write.
     effect: Option<Effect>,
-    /// Time for one try.
+    /// Time for one attempt.
     #[schema(value_type = Option<Duration>)]
     timeout: Option<String>,
     /// Time for the whole call.
     #[schema(value_type = Option<Duration>)]
     deadline: Option<String>,
-    /// How often a failed try is repeated.
+    /// How often a failed attempt is repeated.
     retry: Option<RegisteredRetry>,
     /// Calls per window.
     limits: Option<Vec<Limit>>,
@@ -123,21 +125,21 @@ pub(super) struct RegisteredTool {
     cache: Option<RegisteredCache>,
     /// How many calls run and wait at once.
     concurrency: Option<RegisteredConcurrency>,
-    /// When the caller leaves.
+    /// What happens to a call when its caller disconnects.
     on_disconnect: Option<OnDisconnect>,
     /// Whether calls may or must carry an `Idempotency-Key`.
     idempotency: Option<Idempotency>,
     /// Whether the same call may come twice in a row within a run.
     repeatable: Option<bool>,
-    /// No coercion.
+    /// Whether arguments are checked without coercion.
     strict: Option<bool>,
-    /// Whether it is on.
+    /// Whether the tool is enabled.
     enabled: Option<bool>,
     /// What the ledger keeps of arguments and results.
     capture: Option<Capture>,
-    /// What is asked. Texts may hold `{{ name }}` placeholders.
+    /// The HTTP request. Texts may contain `{{ name }}` placeholders.
     request: RegisteredRequest,
-    /// What becomes of the answer.
+    /// How the answer becomes the result.
     #[schema(required = false)]
     response: RegisteredResponse,
     /// Longest answer that is read, e.g. `256KiB`.
@@ -153,12 +155,12 @@ enum HttpKind {
     Http,
 }
 
-/// Tries of a registered tool.
+/// Retries of a registered tool.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "see RegisteredTool")]
 struct RegisteredRetry {
-    /// Tries in all.
+    /// Attempts in all.
     #[schema(minimum = 1)]
     attempts: u32,
 }
@@ -171,10 +173,10 @@ struct RegisteredCache {
     /// How long a result may be served.
     #[schema(value_type = Duration)]
     ttl: String,
-    /// Whose it is.
+    /// Which callers share a result.
     #[schema(required = false)]
     scope: CacheScope,
-    /// The fields of `context` that tell results apart.
+    /// The fields of `context` that distinguish results.
     context: Option<Vec<String>>,
     /// Which results are kept: an expression.
     when: Option<String>,
@@ -203,9 +205,9 @@ struct RegisteredConcurrency {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "see RegisteredTool")]
 struct RegisteredRequest {
-    /// GET unless another is named.
+    /// HTTP method. Default: GET.
     method: Option<String>,
-    /// http or https, a public address.
+    /// An http or https URL with a public address.
     url: String,
     /// Query parameters.
     #[schema(required = false)]
@@ -220,19 +222,19 @@ struct RegisteredRequest {
     body: Option<String>,
     /// Form body.
     form: Option<Object>,
-    /// The hosts that a host with a placeholder may turn out to be.
+    /// The allowed hosts, if the URL's host contains a placeholder.
     #[schema(required = false)]
     allow_hosts: Vec<String>,
 }
 
-/// What becomes of a registered tool's answer.
+/// How the answer to a registered tool's request becomes the result.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "see RegisteredTool")]
 struct RegisteredResponse {
     /// JSON Pointer to the part of the answer that is the result.
     pick: Option<String>,
-    /// JSON Pointer to what makes the answer an error, when it is there and not null, false or empty.
+    /// JSON Pointer to a part that makes the answer an error, if the part is present and not null, false or empty.
     error_when: Option<String>,
 }
 

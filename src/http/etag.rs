@@ -1,4 +1,4 @@
-//! JSON that a client may keep: asked again with `If-None-Match`, it is not sent a second time.
+//! JSON answers with an ETag. A request with a matching `If-None-Match` gets 304 instead of the body.
 
 use axum::body::Bytes;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
@@ -27,7 +27,7 @@ impl Tagged {
         self.body.len()
     }
 
-    /// The body, or 304 when these request headers name its tag.
+    /// The body, or 304 if these request headers name its ETag.
     pub(super) fn answer(self, request: &HeaderMap) -> Response {
         let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
         let mut known = known.flat_map(|list| list.split(',')).map(|one| one.trim().trim_start_matches("W/"));
@@ -39,7 +39,7 @@ impl Tagged {
         if let Ok(tag) = HeaderValue::from_str(&self.tag) {
             response.headers_mut().insert(ETAG, tag);
         }
-        // What is shown depends on who asks.
+        // The body depends on the caller.
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
         response
     }

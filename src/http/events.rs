@@ -1,7 +1,7 @@
-//! Answers as server-sent events: what calls tell while they run, then one `result`, the last.
+//! Answers as server-sent events: the progress of calls while they run, then one `result` event.
 //!
-//! The work is a task of its own, so that a client that reads slowly does not slow it down; dropping the answer's body
-//! drops the work, as a client that leaves does with any other answer.
+//! The work runs in a task of its own, so a client that reads slowly does not slow it down. Dropping the answer's body
+//! drops the work. So a client that disconnects has the same effect as with any other answer.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,14 +21,14 @@ use tokio_util::task::AbortOnDropHandle;
 use super::problem::{ApiError, Problem};
 use crate::call::{Event, Listener};
 
-/// A comment is sent after so much silence, so that nobody on the way takes the connection for dead.
+/// A comment is sent after this much silence, so that no proxy on the way treats the connection as dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// nginx passes an answer with this on as it comes, not when a buffer is full.
+/// With this header, nginx forwards each event at once, instead of when a buffer is full.
 const UNBUFFERED: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 
-/// Streams what is told to `listener` and then what `work` comes to, as the `result` event. Dropping the answer drops
+/// Streams the events of `listener`, and then the output of `work` as the `result` event. Dropping the answer drops
 /// `work`.
 pub(super) fn stream<T: Serialize>(listener: Listener, work: impl Future<Output = T> + Send + 'static) -> Response {
     let work = AbortOnDropHandle::new(tokio::spawn(async move { text(&work.await) }));
@@ -42,17 +42,17 @@ pub(super) fn stream<T: Serialize>(listener: Listener, work: impl Future<Output 
     ([UNBUFFERED], Sse::new(events(listener, result.boxed())).keep_alive(keep_alive)).into_response()
 }
 
-/// As it stands in an event.
+/// The JSON text of a value, for an event.
 pub(super) fn text(value: &impl Serialize) -> Box<RawValue> {
-    // All that is answered here has text keys, so it can be written.
+    // Serialization cannot fail: all answers have string keys.
     to_raw_value(value).unwrap_or_default()
 }
 
 struct State {
     listener: Listener,
-    /// `None` once it is done.
+    /// `None` once the work has ended.
     work: Option<BoxFuture<'static, Box<RawValue>>>,
-    /// What it came to, until that is said.
+    /// The output of the work, until it is sent.
     result: Option<Box<RawValue>>,
 }
 
@@ -63,14 +63,14 @@ fn events(
     unfold(State { listener, work: Some(work), result: None }, |mut state| async move {
         if let Some(work) = &mut state.work {
             tokio::select! {
-                // The work first: what is told without end must not hide its end.
+                // Poll the work first. Otherwise endless progress events would delay its result for ever.
                 biased;
                 result = work => (state.work, state.result) = (None, Some(result)),
                 Some(event) = state.listener.next() => return Some((Ok(written(event)), state)),
             }
         }
         state.result.as_ref()?;
-        // What was told before the end comes before it.
+        // Events that were sent before the end are delivered before the result.
         if let Some(event) = state.listener.try_next() {
             return Some((Ok(written(event)), state));
         }
@@ -86,9 +86,10 @@ fn written(event: Event) -> sse::Event {
     }
 }
 
-/// Whether a request wants events: `text/event-stream` is listed, by name, and JSON not before it. Of equal weights the
-/// one that is listed first counts, and `*/*` says nothing against what is named. (Clients that list whatever a document
-/// names list JSON first.)
+/// Whether a request prefers events: it lists `text/event-stream` by name, and does not prefer JSON.
+///
+/// The higher weight wins. At equal weights, a JSON type listed by name wins if it comes first; a range with a star
+/// does not win. Clients that list all types of an OpenAPI document list JSON first.
 pub(super) fn are_asked_for(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let (mut events, mut json) = (None::<(f32, usize)>, None::<(usize, f32, usize)>);
@@ -100,7 +101,7 @@ pub(super) fn are_asked_for(headers: &HeaderMap) -> bool {
         match media.as_str() {
             "text/event-stream" if weight > 0.0 => events = events.or(Some((weight, place))),
             "application/json" | "application/*" | "*/*" => {
-                // What is named says more than what is meant by a star.
+                // The most specific range for JSON decides, as RFC 9110 requires.
                 let named = usize::from(media == "application/json") + usize::from(media != "*/*");
                 if json.is_none_or(|(before, ..)| before < named) {
                     json = Some((named, weight, place));

@@ -1,11 +1,14 @@
-//! A browser must not reach the service through a page that its owner did not mean to let in.
+//! Keeps web pages that the operator has not allowed from reaching the service through a browser.
 //!
-//! `Host` must name the service (a DNS-rebinding page names itself), and `Origin`, when there is one, must be the
-//! service's own or an allowed one. On every route, before anything else. Some requests of foreign pages carry no `Origin`, and some
-//! routes take no body or one of plain text. So what a browser says in `Sec-Fetch-Site` is a second lock
-//! (<https://www.w3.org/TR/fetch-metadata/>): a page of another site, or of another port of this machine, may only lead a
-//! reader here. Other programs send no such header. Every answer tells browsers not to guess its type and not to hand it
-//! to other origins.
+//! On every route, before anything else:
+//!
+//! - `Host` must name the service. A page that uses DNS rebinding sends its own name.
+//! - `Origin`, if present, must be the service's own or an allowed one.
+//! - `Sec-Fetch-Site` is a second check (<https://www.w3.org/TR/fetch-metadata/>), because some requests of foreign
+//!   pages have no `Origin`, and some routes need no JSON body. A page of another site, or of another port of this
+//!   machine, may only link to the service. Programs other than browsers send no such header.
+//!
+//! Every answer forbids browsers to guess its type and to pass it to other origins.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -31,13 +34,13 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 /// The local end of a connection, put on each request by the accept loop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LocalAddress {
-    /// Where the connection arrived.
+    /// The address and port at which the connection arrived.
     pub at: SocketAddr,
     /// The service listens on all addresses (`0.0.0.0` or `[::]`).
     pub is_everywhere: bool,
 }
 
-/// Names that are answered.
+/// The allowed hosts and origins. Clones share them.
 #[derive(Clone)]
 pub(super) struct Guard(Arc<Names>);
 
@@ -60,13 +63,13 @@ impl Guard {
         if self.0.hosts.iter().any(|name| *name == host || *name == whole) {
             return true;
         }
-        // No DNS answer can make another machine's page carry these names. The port says nothing: `kubectl port-forward`,
-        // `docker -p` and `ssh -L` lead here from a port of their own, and the connection arrives at any address.
+        // DNS cannot give these names to a page of another machine. The port is not checked: `kubectl port-forward`,
+        // `docker -p` and `ssh -L` forward a port of their own, and the connection arrives at any address.
         if matches!(bare, "localhost" | "127.0.0.1" | "::1") {
             return true;
         }
-        // Who reads the listen address may well type it, and systems connect that to this machine. A page's own name is never an
-        // address, so this lets no page in that 127.0.0.1 would not: a page that was loaded from elsewhere has another `Origin`.
+        // A user may type the listen address that the service shows, and systems connect it to this machine. This is as
+        // safe as 127.0.0.1: a page from elsewhere does not have this address as its host, so its `Origin` differs.
         if local.is_some_and(|local| local.is_everywhere) && matches!(bare, "0.0.0.0" | "::") {
             return true;
         }
@@ -99,7 +102,7 @@ impl Guard {
         if authority.as_str().contains('@') || !self.knows_host(&authority, local) {
             return refuse("this Host is not answered; server.allowed_hosts names others than the listen address");
         }
-        // An absolute-form target must say the same.
+        // A target in absolute form must name the service too.
         if request.uri().authority().is_some_and(|target| !self.knows_host(target, local)) {
             return refuse("this request target is not answered");
         }
@@ -121,24 +124,25 @@ impl Guard {
     }
 }
 
-/// Whether a browser says that a page of another origin asks. Words that nobody knows say nothing, as the standard has
-/// it.
+/// Whether a browser declares that a page of another origin sent the request. Unknown values are ignored, as the
+/// standard requires.
 fn is_from_elsewhere(headers: &HeaderMap) -> bool {
     headers.get_all(SEC_FETCH_SITE).iter().any(|site| site == "cross-site" || site == "same-site")
 }
 
-/// Whether somebody follows a link to a page of its own, not into a frame. The page with the link sees nothing of the
-/// answer, and reading changes nothing.
+/// Whether the user follows a link into a whole tab, not a frame. This is safe: the page with the link sees nothing of
+/// the answer, and GET and HEAD change nothing.
 fn is_navigation(method: &Method, headers: &HeaderMap) -> bool {
     let says = |name, word: &str| headers.get_all(name).iter().all(|value| value == word);
     matches!(*method, Method::GET | Method::HEAD)
         && headers.contains_key(SEC_FETCH_MODE)
         && says(SEC_FETCH_MODE, "navigate")
-        // Not sent by the first browsers that sent the others.
+        // The first browsers with fetch metadata did not send this header, so it may be missing.
         && says(SEC_FETCH_DEST, "document")
 }
 
-/// Tells browsers what they may do with an answer. Those that hyper gives by itself, to what is no HTTP, have no body.
+/// Adds the headers that limit what browsers may do with an answer. hyper's own answers to invalid HTTP lack them, but
+/// have no body.
 pub(super) fn restrict(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
@@ -146,7 +150,7 @@ pub(super) fn restrict(mut response: Response) -> Response {
     response
 }
 
-/// The middleware.
+/// The middleware: refuses a request that fails the checks.
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     match guard.check(&request) {
         Ok(()) => next.run(request).await,

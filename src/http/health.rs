@@ -1,4 +1,6 @@
-//! Whether the process lives, and whether it may be sent calls; if not, why. Open to everybody, but for what names tools.
+//! `GET /livez` and `GET /readyz`: whether the process runs, and whether it may be sent calls.
+//!
+//! Both are open to every client. Details that name tools need a key.
 
 use std::sync::Arc;
 
@@ -31,24 +33,24 @@ pub(super) struct Health {
 pub(super) struct Readiness {
     /// `ready`.
     pub status: &'static str,
-    /// `current`, or why the one before is still served. Not there without a manifest.
+    /// `current`, or why the previous manifest is still served. Absent without a manifest.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub manifest: Option<String>,
-    /// Manifests read after the first. Not there without a manifest.
+    /// Manifests read after the first. Absent without a manifest.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub reloads: Option<Reloads>,
-    /// `up`: it can write; when it cannot, the service is not ready. With `?verbose` only.
+    /// `up`: the ledger can write. If it cannot, the service is not ready. With `?verbose` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub ledger: Option<&'static str>,
-    /// Circuit breakers that are not closed, by tool; the service is ready all the same. With `?verbose` only.
+    /// Circuit breakers that are not closed, by tool. The service is still ready. With `?verbose` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub breakers: Option<Vec<BreakerView>>,
-    /// Sources of tools, whatever their state: the service is ready when each was listed once or failed once. With
-    /// `?verbose` only.
+    /// Sources of tools, in any state. The service is ready when each was listed once or failed once. With `?verbose`
+    /// only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub sources: Option<Vec<SourceView>>,
@@ -57,13 +59,13 @@ pub(super) struct Readiness {
 /// A circuit breaker that is not closed.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct BreakerView {
-    /// Whose.
+    /// Name of the tool.
     pub tool: String,
-    /// `open`, or `half_open`: one call may try.
+    /// `open`, or `half_open`: one call may test the tool.
     pub state: &'static str,
     /// Failures in a row.
     pub failures: u32,
-    /// Until a call may try; null when one may now, or does.
+    /// Milliseconds until a call may test the tool; null when one may now, or does.
     #[schema(required)]
     pub retry_after_ms: Option<u64>,
 }
@@ -83,9 +85,9 @@ impl BreakerView {
 /// Manifests read after the first.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Reloads {
-    /// Now served, or served for a time.
+    /// Manifests that are served now, or were served for a time.
     pub taken: u64,
-    /// Refused.
+    /// Manifests that were refused.
     pub refused: u64,
 }
 
@@ -96,7 +98,7 @@ impl Readiness {
         Self { status: "ready", manifest, reloads, ledger: None, breakers: None, sources: None }
     }
 
-    /// The same and what names tools.
+    /// Adds the parts that name tools.
     fn in_full(self, catalog: &Catalog, sources: Vec<SourceView>) -> Self {
         let breakers = catalog.entries().filter_map(BreakerView::of).collect();
         Self { ledger: Some("up"), breakers: Some(breakers), sources: Some(sources), ..self }
@@ -110,11 +112,11 @@ pub(super) async fn alive() -> Json<Health> {
     Json(Health { status: "alive" })
 }
 
-/// What a probe asks for. Anything else in its query is nothing to fail at.
+/// The query of a probe. Unknown parameters are ignored, so that no probe fails because of one.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AskHealth {
-    /// `true`, or just `?verbose`: also how ledger and circuit breakers stand.
+    /// `true`, or just `?verbose`: also the state of the ledger, the circuit breakers and the sources.
     #[param(pattern = "^(true|false|1|0)?$")]
     verbose: Option<String>,
 }
@@ -129,10 +131,10 @@ impl AskHealth {
     }
 }
 
-/// Ready: the ledger can write, every source of tools that was there at the start was listed once or failed once, and
-/// the service is not stopping. Not: whether what tools depend on is up, since that
-/// would take every replica out at once; and not whether the manifest that is there now could be taken: the one before
-/// serves on, which `manifest` says.
+/// Ready: the ledger can write, the service is not stopping, and every source of tools that was there at the start was
+/// listed once or failed once. The state of backends does not count, since a failed backend would make every replica
+/// unready at once. Nor does a new manifest that was refused: the previous one is still served, and `manifest` tells
+/// why.
 ///
 /// `?verbose` names tools. With callers it needs the key of an admin or of a caller with `metrics: true`.
 #[utoipa::path(get, operation_id = "is_ready", path = "/readyz", tag = "health", params(AskHealth), responses(
@@ -166,7 +168,7 @@ pub(super) async fn ready(
     Ok(Json(if is_verbose { ready.in_full(&catalog, views(&live)) } else { ready }))
 }
 
-/// What the service waits for; its names are not for everybody who reaches it.
+/// The text that tells which sources are still loading. Only callers that may read metrics see the names.
 fn in_words(awaited: &[live::SourceView], named: bool) -> String {
     let names: Vec<String> =
         awaited.iter().map(|source| format!("source `{}` is still loading", source.name)).collect();

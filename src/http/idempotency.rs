@@ -16,13 +16,13 @@ pub(super) struct Asking {
     key: String,
 }
 
-/// Says that an answer was given before, byte for byte.
+/// Marks the replayed answer of an earlier call.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// The key of a request, if it has one.
 ///
 /// # Errors
-/// 400, when it is none or there are several.
+/// 400, if the key is invalid or there are several.
 pub(super) fn key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiError> {
     let mut all = headers.get_all("idempotency-key").iter();
     let (Some(value), None) = (all.next(), all.next()) else {
@@ -35,7 +35,7 @@ pub(super) fn key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiErro
     IdempotencyKey::parse(value.as_bytes()).map(Some).map_err(wrong)
 }
 
-/// Marks an answer that was given before.
+/// Marks an answer as replayed.
 pub(super) fn mark(response: &mut Response) {
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
 }

@@ -1,4 +1,4 @@
-//! The ledger, as callers may read it: their own calls, which they may also cancel; an admin's are all.
+//! `GET` and `DELETE /invocations`: callers read and cancel their own calls, an admin all calls.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,11 +24,12 @@ use crate::ledger::{AttemptRow, End, Found, LISTED_ARGUMENTS, Query, Row, State 
 use crate::recorded;
 use crate::registry::Registry;
 
-/// Calls on a page when nobody says otherwise.
+/// Default number of calls on a page.
 const PAGE: u32 = 50;
 /// Most calls on a page.
 const MAX_PAGE: u32 = 500;
-/// How long cancelling waits for a call's end. One that is dropped ends at once; what is waited for is the commit.
+/// How long a cancellation waits for the call's end. The call itself is dropped at once; its row must still be
+/// committed.
 const LONGEST_STOP: Duration = Duration::from_secs(3);
 
 /// Which calls to list; everything given must match.
@@ -36,26 +37,26 @@ const LONGEST_STOP: Duration = Duration::from_secs(3);
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListInvocations {
-    /// Of this tool.
+    /// Only calls of this tool.
     tool: Option<String>,
-    /// Of this caller; an admin may name any.
+    /// Only calls of this caller. An admin may name any.
     caller: Option<String>,
-    /// Of this run.
+    /// Only calls of this run.
     run_id: Option<String>,
-    /// Asked for under this `Idempotency-Key`.
+    /// Only calls with this `Idempotency-Key`.
     idempotency_key: Option<String>,
-    /// Made by the tool of this call, an agent say.
+    /// Only calls that the tool of this call made, such as an agent.
     #[param(pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
     parent: Option<String>,
-    /// In this state.
+    /// Only calls in this state.
     state: Option<CallState>,
-    /// Begun at or after this time (RFC 3339), or within this span (`15m`).
+    /// Only calls started at or after this time (RFC 3339), or within this span (`15m`).
     #[param(value_type = Option<Since>, inline)]
     since: Option<String>,
     /// Calls on a page: 1 to 500, default 50.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
-    /// `next_cursor` of the page before: the `invocation_id` of its last call.
+    /// `next_cursor` of the previous page: the `invocation_id` of its last call.
     #[param(pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
     cursor: Option<String>,
 }
@@ -70,7 +71,7 @@ pub(super) struct InvocationPage {
     pub next_cursor: Option<String>,
 }
 
-/// Calls, newest first, running ones too.
+/// Calls, running ones included, newest first.
 #[utoipa::path(get, operation_id = "list_invocations", path = "/invocations", tag = "ledger", params(ListInvocations), responses(
     (status = 200, description = "A page", body = InvocationPage), Always, Keyed, Asking, Recording))]
 pub(super) async fn list(
@@ -105,7 +106,8 @@ pub(super) async fn list(
     let more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
     let next_cursor = rows.last().filter(|_| more).map(|row| row.id.to_string());
-    // A row of the table of running calls is whole.
+    // The ledger's list leaves long arguments out. A row of the table of running calls has all of them, so they are
+    // removed here.
     let short = |row: Arc<Row>| match row.arguments.len() {
         0..=LISTED_ARGUMENTS => row,
         _ => Arc::new(Row { arguments: "null".into(), ..Row::clone(&row) }),
@@ -114,14 +116,18 @@ pub(super) async fn list(
     Ok(Json(InvocationPage { invocations: rows.iter().map(|row| InvocationView::from(&**row)).collect(), next_cursor }))
 }
 
-/// Rows of the ledger and calls under way, as one list. A call in the snapshot of those under way is known better by
-/// it than by its row, and is looked for there first: one that ends in between is in the ledger by then.
+/// Merges the calls under way and the rows of the ledger into one list.
+///
+/// For a call under way, the table of running calls knows more than the ledger's row, so the table's entry is used. The
+/// table is read before the ledger. A call that ends between the two reads is then in one of them at least; in the
+/// other order it could be in neither.
 async fn merged(registry: &Registry, query: &Query) -> Result<Vec<Arc<Row>>, ApiError> {
     let shared = registry.shared();
     let under_way = shared.running.list();
     let known: HashSet<InvocationId> = under_way.iter().map(|row| row.id).collect();
     let mut rows: Vec<Arc<Row>> = under_way.into_iter().filter(|row| query.matches(row)).collect();
-    // Rows that are known better take no place from the others, or a page would end early: what they took is read after.
+    // Stored rows of running calls are skipped, but the ledger has counted them toward the page. So read on until the
+    // page has enough other rows. Otherwise it would look like the last page.
     let (mut rest, page, mut others) = (query.clone(), query.limit as usize, 0);
     loop {
         let stored = shared.ledger.list(&rest).await?;
@@ -140,7 +146,7 @@ async fn merged(registry: &Registry, query: &Query) -> Result<Vec<Arc<Row>>, Api
 
 fn since(text: &str, now: Timestamp) -> Result<Timestamp, ApiError> {
     let ago = || Time::parse(text).ok().and_then(|time| now.checked_sub(time.0).ok());
-    // `+` in a query string is a space; a time zone offset is written with one all the same.
+    // A query string decodes `+` as a space, but time zone offsets are written with `+`.
     let at = text.replace(' ', "+").parse().ok().or_else(ago);
     at.ok_or_else(|| ApiError::Malformed("since is a time (2026-01-31T12:00:00Z) or a span (15m)".into()))
 }
@@ -151,30 +157,30 @@ pub(super) struct InvocationDetail {
     /// What the list shows.
     #[serde(flatten)]
     pub invocation: InvocationView,
-    /// The answer or the problem; null while it runs, and where only a digest of the answer is kept.
+    /// The answer or the problem. Null while the call runs, and if only a digest of the answer is kept.
     #[schema(value_type = Option<Ended<'_>>, required)]
     pub result: Value,
-    /// Stands for the tool's words that are not kept (`capture: digest`); else null.
+    /// A digest that replaces the tool's output, if that is not kept (`capture: digest`); else null.
     pub result_digest: Option<Digest>,
-    /// Tries that failed.
+    /// Failed attempts.
     pub attempt_errors: Vec<AttemptError>,
 }
 
-/// What a call came to.
+/// The end of a call.
 #[derive(utoipa::ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "it is put together again from the row")]
 enum Ended<'a> {
     /// The tool ran.
     Answer(InvokeAnswer<'a>),
-    /// It did not, or failed.
+    /// The tool did not run, or failed.
     Problem(Problem),
 }
 
-/// A try that failed.
+/// A failed attempt.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct AttemptError {
-    /// Which, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
     /// Why.
     pub kind: ErrorKind,
@@ -205,9 +211,9 @@ pub(super) async fn get(
 
 /// Cancel a running call, whatever its tool's `on_disconnect` says.
 ///
-/// Answers once it has ended, or with how it stands if that takes longer than three seconds. Whoever asked for the call
-/// gets the problem `cancelled`. A write that was tried is `unknown`: it may have had an effect. Cancelled before: the
-/// same answer again.
+/// Answers when the call has ended, or with its current state if that takes longer than three seconds. The client that
+/// made the call gets the problem `cancelled`. A write that was attempted is `unknown`: it may have had an effect. A
+/// call that was cancelled before gets the same answer again.
 #[utoipa::path(delete, operation_id = "cancel_invocation", path = "/invocations/{id}", tag = "ledger",
     params(("id" = String, Path, description = "The invocation's id")), responses(
     (status = 200, description = "Cancelled", body = InvocationDetail), Always, Keyed, Naming, Stopping, Recording))]
@@ -220,7 +226,7 @@ pub(super) async fn cancel(
     let running = &registry.shared().running;
     let runs_here = running.get(id).is_some_and(|row| may_see(&caller, &row));
     if runs_here && let Some(gone) = running.cancel(id) {
-        // However it goes, what is answered is how the call stands then.
+        // After a timeout too, the answer is the call's current state.
         let _ = timeout(LONGEST_STOP, gone.cancelled()).await;
     }
     let call = look(&registry, &caller, id).await?;
@@ -242,12 +248,12 @@ pub(super) fn missing() -> ApiError {
     ApiError::NotFound("there is no such invocation".into())
 }
 
-/// How much earlier than a call the row may begin that it shares.
+/// A call may share a row that started this much earlier.
 const SHARED_FOR: SignedDuration = SignedDuration::from_secs(2);
-/// Rows that are looked at for one that a call may share.
+/// Most rows that are searched for a shared row.
 const LOOKED_AT: u32 = 300;
 
-/// Why there is no row of this id: it may have been refused and share the row of another call.
+/// The error for an id without a row. A refused call may share the row of another call; then the text names that row.
 async fn missing_or_shared(registry: &Registry, caller: &Caller, id: InvocationId) -> ApiError {
     let Some(since) = id.made_at().and_then(|at| at.checked_sub(SHARED_FOR).ok()) else { return missing() };
     let query = Query {
@@ -269,7 +275,7 @@ async fn missing_or_shared(registry: &Registry, caller: &Caller, id: InvocationI
     }
 }
 
-/// Somebody else's call is not there at all: ids must not be worth guessing.
+/// Whether this caller may see a call. Calls of others are reported as missing, so guessing ids reveals nothing.
 fn may_see(caller: &Caller, row: &Row) -> bool {
     caller.admin || row.caller == caller.name
 }
@@ -283,7 +289,10 @@ async fn look(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<
     Ok(InvocationDetail { invocation, result, result_digest, attempt_errors })
 }
 
-/// A call that this caller may see, with what was said by the one it was answered from.
+/// Finds a call that this caller may see, and the result of the call from which it was answered.
+///
+/// # Errors
+/// 404, if there is no such call, or the caller may not see it.
 pub(super) async fn find(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<Found, ApiError> {
     let Some(found) = recorded::find(registry.shared(), id).await? else {
         return Err(missing_or_shared(registry, caller, id).await);
@@ -291,7 +300,7 @@ pub(super) async fn find(registry: &Registry, caller: &Caller, id: InvocationId)
     if may_see(caller, &found.row) { Ok(found) } else { Err(missing()) }
 }
 
-/// What was answered, put together again from the row; or what stands for it.
+/// The answer or the problem, made again from the row, or the digest that replaces it.
 fn result(
     registry: &Registry,
     row: &Row,

@@ -1,7 +1,8 @@
-//! A bound on the memory that the bodies of all requests take once they are parsed.
+//! Bounds the memory that the bodies of all requests take once they are parsed.
 //!
-//! A JSON text of one byte can become a value of 140 bytes: `max_body` alone bounds nothing when many clients send at once. So a
-//! request reserves the memory that its values may take before they are made, and waits while other requests have it.
+//! One byte of JSON text can become a value of 140 bytes. So `max_body` alone does not bound the memory when many
+//! clients send at once. Before a body is parsed, its request reserves the memory that the values may take. It waits
+//! while other requests have that memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +15,17 @@ use crate::blocking;
 
 /// Memory for the values of all requests, in KiB: thirty bodies of 1 MiB that are long texts, or the densest one alone.
 const ALL_KIB: usize = 64 << 10;
-/// Bodies that wait for memory take at most this much themselves, in KiB.
+/// Most memory that the unparsed bodies of waiting requests take, in KiB.
 const WAITING_KIB: usize = 32 << 10;
-/// A body has at most one list or object for so many bytes of `max_body`. A list of two digits, such as a point of a grid, takes six.
+/// A body may have one list or object for this many bytes of `max_body`. For comparison: a list of two digits, such as
+/// a point of a grid, takes six bytes.
 const CONTAINER_BYTES: usize = 5;
-/// A request with fewer values needs no reservation, in KiB: to parse it takes less than a millisecond.
+/// A request whose values take no more than this needs no reservation, in KiB. Parsing it takes less than a
+/// millisecond.
 const FREE_KIB: usize = 256;
-/// A text of this length stays below `FREE_KIB`, whatever is in it.
+/// A body of this length takes less than `FREE_KIB` in any case, in bytes.
 const FREE_BYTES: usize = 1 << 10;
-/// A request waits so long for memory. Most calls have 30 seconds.
+/// How long a request waits for memory. Most calls have 30 seconds in all.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Memory for the values of requests. Clones share it.
@@ -37,7 +40,7 @@ pub(super) struct MemoryBudget {
 impl MemoryBudget {
     /// For bodies of up to `max_body` bytes.
     pub(super) fn new(max_body: usize) -> Self {
-        // Some of the largest bodies have a place side by side, if texts are most of them.
+        // Several of the largest bodies fit at once, if they consist mostly of texts.
         let largest = max_body >> 10;
         Self {
             most_containers: max_body / CONTAINER_BYTES,
@@ -53,7 +56,7 @@ impl MemoryBudget {
     /// Reserves memory for the values of a JSON body, `copies` times.
     ///
     /// # Errors
-    /// 413 when it has too many lists and objects; 503 as [`MemoryBudget::reserve`].
+    /// 413, if the body has too many lists and objects; 503 as [`MemoryBudget::reserve`].
     pub(super) async fn reserve_json(&self, body: &[u8], copies: usize) -> Result<Reservation, ApiError> {
         if containers(body) > self.most_containers && containers_outside_texts(body) > self.most_containers {
             return Err(ApiError::TooManyValues(self.most_containers));
@@ -61,10 +64,11 @@ impl MemoryBudget {
         self.reserve(body, copies).await
     }
 
-    /// Reserves memory for the values of a body, `copies` times; it is given back when every clone of the reservation is dropped.
+    /// Reserves memory for the values of a body, `copies` times. The memory is free again when every clone of the
+    /// reservation is dropped.
     ///
     /// # Errors
-    /// 503 when too many large bodies wait, or when this one has waited for too long.
+    /// 503, if too many large bodies wait, or if this one has waited for too long.
     pub(super) async fn reserve(&self, body: &[u8], copies: usize) -> Result<Reservation, ApiError> {
         if body.len() <= FREE_BYTES {
             return Ok(Reservation(None));
@@ -73,7 +77,7 @@ impl MemoryBudget {
         if kib <= FREE_KIB {
             return Ok(Reservation(None));
         }
-        // A body that needs more than there is has all of it to itself.
+        // A body that needs more than the whole budget reserves the whole budget. Otherwise it would wait for ever.
         let kib = permits(kib.min(self.kib));
         if let Ok(permit) = self.all.clone().try_acquire_many_owned(kib) {
             return Ok(Reservation(Some(Arc::new(permit))));
@@ -90,13 +94,15 @@ fn permits(kib: usize) -> u32 {
     u32::try_from(kib).unwrap_or(u32::MAX)
 }
 
-/// Memory that is kept for one request.
+/// Memory reserved for one request. Clones share it; dropping the last one frees it.
 #[derive(Clone, Default)]
 pub(super) struct Reservation(Option<Arc<OwnedSemaphorePermit>>);
 
 impl Reservation {
-    /// Reads what the memory is for: on a thread that may block if that takes long. The memory stays reserved until the
-    /// reading has ended, also when nobody waits for it.
+    /// Parses the body with `read`, on a thread that may block if the body is large.
+    ///
+    /// The job holds the reservation itself. If the client disconnects, the thread still parses, and its memory stays
+    /// reserved until it ends.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
@@ -106,16 +112,18 @@ impl Reservation {
             let _permit = permit;
             read()
         };
-        // Nothing is read any more when the service is stopping.
+        // The thread pool takes no job while the service is stopping.
         blocking::on_a_thread(job).await.unwrap_or(Err(ApiError::NoMemory))
     }
 }
 
-/// The most memory that the values of a JSON text take, in bytes.
+/// An upper bound of the memory that the values of a JSON text take, in bytes.
 ///
-/// A value in a list takes 72 bytes, and while a list grows there are two copies of it, of up to twice its length: 216 bytes. A list and
-/// an object have room for four values from the first one on. Texts are counted twice: as they came and as values. Brackets inside of
-/// texts count as well, since models send arguments as texts that hold JSON.
+/// - A value in a list takes 72 bytes. While a list grows, there are two copies of it, with room for up to twice its
+///   length: 216 bytes.
+/// - A list or object has room for four values as soon as it has one.
+/// - Texts count twice: in the body and as values.
+/// - Brackets inside texts count too, because models send arguments as texts that hold JSON.
 fn estimate(text: &[u8]) -> usize {
     2 * text.len() + 220 * (count(text, b',') + count(text, b':')) + 300 * containers(text)
 }

@@ -1,4 +1,4 @@
-//! `GET /metrics`, and counting the requests themselves.
+//! `GET /metrics`, and the count of all requests.
 
 use std::sync::Arc;
 
@@ -50,7 +50,10 @@ fn level(source: SourceView) -> SourceLevel {
     SourceLevel { name, up: state == SourceState::Up, replaced, stopped: stopped.len() }
 }
 
-/// Whether this caller may read what names every tool.
+/// Checks that this caller may read answers that name every tool.
+///
+/// # Errors
+/// 403, if the caller is not an admin and has no `metrics: true`.
 pub(super) fn may_read_metrics(callers: &Callers, caller: &Caller) -> Result<(), ApiError> {
     if callers.may_read_metrics(caller) {
         return Ok(());
@@ -58,7 +61,7 @@ pub(super) fn may_read_metrics(callers: &Callers, caller: &Caller) -> Result<(),
     Err(ApiError::Forbidden(format!("caller `{}` is no admin and has no `metrics: true`", caller.name)))
 }
 
-/// Counts every request under the route it met, whatever becomes of it: also those that reach no handler.
+/// Counts every request under its route and its status, also if it reaches no handler.
 pub(super) async fn count(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let response = next.run(request).await;

@@ -1,4 +1,4 @@
-//! The HTTP face: the only folder that knows axum and statuses.
+//! The HTTP API: routes, problems and response modes. Only this folder knows axum and statuses.
 
 mod answering;
 mod auth;
@@ -56,7 +56,8 @@ use self::state::AppState;
 use crate::call::Definition;
 use crate::live::Live;
 
-/// Every route, with the layers around them: outermost first, as a request meets them. What clients hold open ends with `ending`.
+/// Makes the router: every route, inside the layers. The first layer of the list is the outermost. `ending` ends the
+/// streams that clients keep open without a call.
 pub fn router(live: Arc<Live>, settings: &ServerSettings, ending: &CancellationToken) -> Router {
     let (routes, document) = api().split_for_parts();
     let ids = request_id::Ids { random: || fastrand::u128(..) };
@@ -81,7 +82,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     api().split_for_parts().1
 }
 
-/// The same with an operation for each of these tools.
+/// The OpenAPI document with an operation for each of these tools.
 pub fn openapi_with<'a>(tools: impl IntoIterator<Item = &'a Definition>) -> Value {
     openapi::Fixed::new(&openapi()).with_tools(tools)
 }

@@ -1,9 +1,11 @@
-//! One operation for each tool, with the tool's own types, beside the fixed routes of the OpenAPI document.
+//! Adds one operation for each tool, with the tool's own types, to the OpenAPI document of the fixed routes.
 //!
-//! `POST /tools/get_weather/invoke` is what `POST /tools/{name}/invoke` is, said of one tool: its request, answer and
-//! problems are the fixed route's, with the input schema in the place of `arguments` and the output schema in the place
-//! of `structured_content`. JSON text as `arguments` is left to the fixed route: a typed client has no use for it. So are
-//! streams of events and `respond-async`: an answer that may be of three types is no typed answer.
+//! `POST /tools/get_weather/invoke` is `POST /tools/{name}/invoke` for one tool. Its request, answer and problems are
+//! those of the fixed route. Only the type of `arguments` is the input schema, and the type of `structured_content` is
+//! the output schema.
+//!
+//! Some features are documented at the fixed route only. JSON text as `arguments` is of no use to a typed client. With
+//! streams of events and `respond-async`, an answer could have three types, so it would not be typed.
 
 use std::collections::HashSet;
 
@@ -15,7 +17,7 @@ use crate::schema;
 /// The route that all tools share.
 const SHARED: &str = "/tools/{name}/invoke";
 
-/// The document of the fixed routes, as it stands for every caller.
+/// The document of the fixed routes, the same for every caller.
 pub(super) struct Fixed {
     document: Value,
     names: Names,
@@ -33,10 +35,10 @@ impl Fixed {
         Self { document, names }
     }
 
-    /// The document with these tools.
+    /// The document with an operation for each of these tools.
     pub(super) fn with_tools<'a>(&self, tools: impl IntoIterator<Item = &'a Definition>) -> Value {
         let mut tools: Vec<&Definition> = tools.into_iter().collect();
-        // A tool that is called what its operation is called gets that name before one that only comes close.
+        // A tool whose name is already a valid identifier gets it first. Then no tool with a similar name can take it.
         let comes_close = |tool: &Definition| schema::identifier(tool.name.as_str()) != tool.name.as_str();
         tools.sort_by_key(|tool| (comes_close(tool), tool.name.as_str()));
         let mut document = self.document.clone();
@@ -68,7 +70,7 @@ impl Fixed {
             let result = format!("{family}_result");
             place(tool, output, &result, &result, names, schemas);
             let answer = format!("{family}_answer");
-            // Null when the tool says no.
+            // Null if the result is an error.
             let content = json!({"oneOf": [reference(&result), {"type": "null"}]});
             schemas.insert(answer.clone(), self.like("InvokeAnswer", "structured_content", content));
             operation["responses"]["200"]["content"]["application/json"]["schema"] = reference(&answer);
@@ -82,7 +84,7 @@ impl Fixed {
         operation["operationId"] = format!("invoke_{family}").into();
         operation["requestBody"]["content"]["application/json"]["schema"] = reference(&request);
         if let Some(parameters) = operation["parameters"].as_array_mut() {
-            // The name is said by the path itself.
+            // The path has the name, and `respond-async` is documented at the fixed route only.
             parameters.retain(|parameter| parameter["in"] != "path" && parameter["name"] != "prefer");
         }
         if let Some(responses) = operation["responses"].as_object_mut() {
@@ -94,7 +96,7 @@ impl Fixed {
         json!({"post": operation})
     }
 
-    /// A fixed shape with one property of another type.
+    /// A copy of a fixed schema, with another type for one property.
     fn like(&self, shape: &str, property: &str, schema: Value) -> Value {
         let mut like = self.document["components"]["schemas"][shape].clone();
         like["properties"][property] = schema;
@@ -102,7 +104,8 @@ impl Fixed {
     }
 }
 
-/// Puts a tool's schema among the document's. One that cannot be there is shown as what it is at least.
+/// Adds a tool's schema to the schemas of the document. If the schema cannot be moved there, the document says so, and
+/// accepts any value.
 fn place(
     tool: &Definition,
     schema: &Value,
@@ -127,8 +130,10 @@ fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-/// What is called something already. Generators make class, function and file names of these, and each language has
-/// its own way with case and underscores: what differs in nothing else counts as the same.
+/// The names that are taken, in normal form.
+///
+/// Generators make names of classes, functions and files of them. Each language changes case and underscores in its own
+/// way. So names that differ in nothing else count as equal.
 #[derive(Clone, Default)]
 struct Names(HashSet<String>);
 
@@ -137,12 +142,12 @@ fn normal(name: &str) -> String {
 }
 
 impl Names {
-    /// The name, or the name with the first number that makes it free.
+    /// Takes the name, or the name with the first number that makes it free.
     fn claim(&mut self, wanted: &str) -> String {
         self.first_free(wanted, |name| vec![name.to_owned()])
     }
 
-    /// A word of which all names of one tool can be made.
+    /// Takes all names of one tool at once, and returns their common stem: `wanted`, or `wanted` with a number.
     fn family(&mut self, wanted: &str) -> String {
         self.first_free(wanted, |word| {
             let suffixes = ["arguments", "request", "result", "answer"].map(|suffix| format!("{word}_{suffix}"));

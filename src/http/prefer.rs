@@ -1,12 +1,12 @@
-//! The `Prefer` header (RFC 7240), as far as this service has a choice: `respond-async` and `wait`.
+//! Reads the `Prefer` header (RFC 7240). The service supports `respond-async` and `wait`.
 
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Says which preference was followed.
+/// The response header that names the applied preference.
 pub(super) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
-/// Answer at once, with where to look for the result.
+/// The preference for an early answer with a link to the result.
 pub(super) const RESPOND_ASYNC: HeaderValue = HeaderValue::from_static("respond-async");
 
 /// What a request may prefer.
@@ -14,16 +14,15 @@ pub(super) const RESPOND_ASYNC: HeaderValue = HeaderValue::from_static("respond-
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "`respond_async` reads the header")]
 pub(super) struct Asking {
-    /// `respond-async`: a call is answered 202 and goes on; with `wait=10`, one that is not
-    /// done within ten seconds. Other preferences are passed over (RFC 7240).
+    /// `respond-async`: the call is answered 202 and continues. With `wait=10`, only a call that takes longer than ten
+    /// seconds. Other preferences are ignored (RFC 7240).
     #[param(rename = "prefer", required = false)]
     prefer: String,
 }
 
-/// How long a caller that prefers `respond-async` would wait for the answer itself; `None`: it does not prefer it.
+/// How long a caller that prefers `respond-async` waits for the result itself. `None`: the caller does not prefer it.
 ///
-/// Preferences that cannot be read count as those that are unknown: they are passed over. Of one that stands there more
-/// than once the first counts.
+/// Unknown and invalid preferences are ignored. If a preference occurs more than once, the first one counts.
 pub(super) fn respond_async(headers: &HeaderMap) -> Option<Duration> {
     let values = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
     let (mut is_async, mut wait) = (false, None);
@@ -39,7 +38,7 @@ pub(super) fn respond_async(headers: &HeaderMap) -> Option<Duration> {
     is_async.then(|| Duration::from_secs(wait.unwrap_or_default()))
 }
 
-/// The parts between separators that stand in no quoted string.
+/// Splits at separators outside quoted strings.
 fn split(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped) = (false, false);
     text.split(move |c| {

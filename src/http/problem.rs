@@ -1,6 +1,6 @@
-//! What the service says when it refuses or fails: RFC 9457 `application/problem+json`.
+//! Maps failures to statuses and problems: RFC 9457 `application/problem+json`.
 //!
-//! The only file that knows which failure has which status.
+//! No other file decides which failure has which status.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::call::{CallError, Content, ErrorKind, Failure, InvocationId, Source, Violation};
 use crate::ledger;
 
-/// Everything a handler can fail with.
+/// All errors of handlers.
 #[derive(Debug)]
 pub enum ApiError {
     /// Not JSON, or JSON of the wrong shape: 400.
@@ -24,16 +24,16 @@ pub enum ApiError {
         /// What to do about it, for the model.
         correction: String,
     },
-    /// Nothing is there: 404.
+    /// Nothing with this name exists: 404.
     NotFound(String),
     /// A tool's definition cannot be used: 400.
     Definition {
-        /// The first faults.
+        /// The first few faults.
         detail: String,
-        /// All of them.
+        /// All faults.
         violations: Vec<Violation>,
     },
-    /// Not with what is there: 409.
+    /// The request contradicts the current state, such as a name that is taken: 409.
     Conflict(String),
     /// The route has other methods: 405.
     Method,
@@ -45,35 +45,35 @@ pub enum ApiError {
     TooManyValues(usize),
     /// The header block is too large: 431.
     LargeHeader(usize),
-    /// No place for another connection: 503.
+    /// All connections have requests under way: 503.
     Crowded,
     /// Too many large bodies are being read: 503.
     NoMemory,
-    /// The body is no JSON by its own word: 415.
+    /// The `Content-Type` of the body is not JSON: 415.
     MediaType,
     /// No key, or a bad one: 401.
     Unauthenticated,
-    /// Not for this caller: 403.
+    /// This caller, host or origin is not allowed: 403.
     Forbidden(String),
     /// No such tool: 404.
     UnknownTool {
-        /// The name as it came.
+        /// The name as the client sent it.
         name: String,
-        /// What was probably meant.
+        /// Names of tools that were probably meant.
         did_you_mean: Vec<String>,
     },
     /// A call was refused or failed.
     Call {
-        /// How.
+        /// The failure, which decides the status.
         failure: Failure,
-        /// Which call; `None` when none began.
+        /// The id of the call's row; `None` if the call has no row.
         invocation: Option<InvocationId>,
     },
     /// Sources of tools are still loading: 503.
     Loading(String),
     /// The ledger failed: 503.
     Ledger(ledger::Error),
-    /// Our fault: 500.
+    /// A fault of the service: 500.
     Internal,
 }
 
@@ -89,22 +89,22 @@ pub struct Problem {
     /// A URN that names the kind.
     #[serde(rename = "type")]
     pub type_: String,
-    /// The kind in words.
+    /// The kind as text.
     pub title: String,
     /// The HTTP status again.
     pub status: u16,
-    /// What happened, this time.
+    /// What happened in this case.
     pub detail: String,
-    /// The kind: one closed vocabulary.
+    /// The kind, one of a closed list.
     pub kind: ErrorKind,
-    /// Did the service fail, or the tool?
+    /// Whether the service failed, or the tool.
     pub source: Source,
     /// Whether the same request may succeed later.
     pub retryable: bool,
-    /// Worth waiting so long first, in milliseconds.
+    /// How long to wait before the next attempt, in milliseconds.
     #[schema(required)]
     pub retry_after_ms: Option<u64>,
-    /// The call, when one began.
+    /// The id of the call, when it has a row in the ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub invocation_id: Option<String>,
@@ -114,7 +114,7 @@ pub struct Problem {
     /// Names that were probably meant.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub did_you_mean: Vec<String>,
-    /// The same said to a model.
+    /// The same as text for a model.
     pub content: Vec<Content>,
 }
 
@@ -149,7 +149,7 @@ fn status_for(failure: &Failure) -> StatusCode {
     }
 }
 
-/// A failure that is told in another shape than a problem's: under the same status, with the same `Retry-After`.
+/// Gives a response in another shape, such as JSON-RPC, the status and the `Retry-After` of the failure's problem.
 pub(super) fn told(failure: &Failure, mut response: Response) -> Response {
     *response.status_mut() = status_for(failure);
     wait_first(failure.retry_after_ms, &mut response);
@@ -190,7 +190,7 @@ fn title_of(kind: ErrorKind) -> &'static str {
 }
 
 impl Problem {
-    /// The problem that a failed call comes to.
+    /// The problem for a failed call.
     pub fn of_failure(failure: Failure, invocation: Option<InvocationId>) -> Self {
         let status = status_for(&failure);
         Self {
@@ -292,7 +292,7 @@ impl From<ApiError> for Problem {
                 retry_after_ms: Some(1000),
                 ..Self::plain(ErrorKind::ToolUnavailable, status_of(ErrorKind::ToolUnavailable, false), detail)
             },
-            // Asking again would not help; the log names the row.
+            // A repeated request would fail again, so this is not a 503. The log names the row.
             ApiError::Ledger(ledger::Error::Damaged(id)) => {
                 Self::of_failure(Failure::from(&CallError::Internal), Some(id))
             }
@@ -331,7 +331,7 @@ impl IntoResponse for ApiError {
 mod tests {
     use super::*;
 
-    /// A client that waits as long as `Retry-After` says must not come too early.
+    /// A client that waits for `Retry-After` must not come too early: the header is rounded up.
     #[test]
     fn retry_after_rounds_up() {
         let told = |millis| {

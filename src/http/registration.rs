@@ -1,4 +1,4 @@
-//! Tools registered at run time.
+//! `PUT` and `DELETE /tools/{name}`: tools registered at run time.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::live::{Live, PutError};
 use crate::manifest::{Finding, Severity};
 use crate::registry::ChangeError;
 
-/// Findings that a problem's detail names; `violations` has them all.
+/// Number of findings in a problem's detail; `violations` has all of them.
 const NAMED: usize = 3;
 
 impl From<PutError> for ApiError {
@@ -85,10 +85,10 @@ pub(super) async fn put(
     Ok((status, detail(live.registry(), &entry, &caller).await?).into_response())
 }
 
-/// A tool that is gone.
+/// A tool that was removed.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Deleted {
-    /// Which.
+    /// Name of the tool.
     pub tool: String,
     /// True.
     pub deleted: bool,

@@ -1,5 +1,7 @@
-//! Every request has an id: its sender's own, or one of ours. It comes back in the answer, problems included, and stands
-//! in the log line of the call. It may be part of a trace, too.
+//! The id and the trace of a request.
+//!
+//! Every request has an id: the client's own, or a generated one. It is in the answer, also in a problem, and in the
+//! call's log line. A request may also be part of a trace.
 
 use std::sync::Arc;
 
@@ -10,23 +12,23 @@ use uuid::Uuid;
 
 use crate::call::TraceContext;
 
-/// Longest id that is taken over.
+/// Longest client id that is accepted, in bytes.
 const LONGEST: usize = 128;
 
-/// The header, by the name that proxies give it.
+/// The header of the id, with the name that proxies use.
 const X_REQUEST_ID: &str = "x-request-id";
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// The trace that a request belongs to, if it says so in a way that is valid.
+/// The trace that a request belongs to, if its headers name a valid one.
 pub(super) fn trace(headers: &HeaderMap) -> Option<Arc<TraceContext>> {
     let all = |name| headers.get_all(name).iter().map(HeaderValue::as_bytes);
     TraceContext::read(all(TRACEPARENT), all(TRACESTATE)).map(Arc::new)
 }
 
-/// Takes an id away that must not be repeated into logs and answers: too long, more than one, or not visible ASCII. The
-/// request then gets one of ours.
+/// Removes an id that must not appear in logs and answers: empty, too long, more than one, or not visible ASCII. The
+/// request then gets a generated id.
 pub(super) fn vetted(mut request: Request) -> Request {
     let mut ids = request.headers().get_all(X_REQUEST_ID).iter();
     if let Some(id) = ids.next()
@@ -40,8 +42,8 @@ pub(super) fn vetted(mut request: Request) -> Request {
     request
 }
 
-/// Makes ids: random UUIDs. They only have to differ, so `random` need not be the system's source, which would cost a
-/// system call for each request.
+/// Generates ids: random UUIDs. They need not be secret, so `random` may be a fast generator. The system's source would
+/// cost a system call for each request.
 #[derive(Clone)]
 pub(super) struct Ids {
     pub(super) random: fn() -> u128,

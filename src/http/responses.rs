@@ -1,14 +1,15 @@
-//! The problems that each route can answer, as the OpenAPI document shows them.
+//! Declares the problems of each route for the OpenAPI document.
 //!
-//! A route lists what it does (`Always, Keyed, Naming`), not statuses: what follows from that is said here once.
-//! `problem.rs` decides which failure has which status; the test below holds this table against it.
+//! A route does not list statuses, but what it does (`Always, Keyed, Naming`). This file lists the statuses of each
+//! such property once. `problem.rs` decides which failure has which status, and the test below compares this table with
+//! it.
 
 use std::collections::BTreeMap;
 
 use utoipa::IntoResponses;
 use utoipa::openapi::{ContentBuilder, HeaderBuilder, Ref, RefOr, Response, ResponseBuilder};
 
-/// Status, name in the document, and what it means: the kinds first.
+/// Status, name in the document, and description: first the error kinds, then the meaning.
 const PROBLEMS: [(u16, &str, &str); 16] = [
     (400, "Malformed", "invalid_request: not JSON, or of the wrong shape; the detail says what would be right."),
     (401, "Unauthenticated", "unauthenticated: no key, or a bad one."),
@@ -40,10 +41,10 @@ const PROBLEMS: [(u16, &str, &str); 16] = [
     (504, "TimedOut", "deadline_exceeded, attempt_timed_out: it took too long."),
 ];
 
-/// Answers that carry `Retry-After` when a time is known.
+/// Statuses whose answers have `Retry-After` when a time is known.
 const WAITING: [u16; 2] = [429, 503];
 
-/// Every problem under its name, for the document's components.
+/// Every problem response under its name, for the document's components.
 pub(super) fn components() -> impl Iterator<Item = (String, RefOr<Response>)> {
     PROBLEMS.into_iter().map(|(status, name, description)| {
         let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
@@ -58,7 +59,7 @@ pub(super) fn components() -> impl Iterator<Item = (String, RefOr<Response>)> {
     })
 }
 
-/// Declares what a route does, and the statuses that come with it.
+/// Declares properties of routes, each with its statuses.
 macro_rules! doing {
     ($($(#[$doc:meta])* $name:ident: $($status:literal)+;)+) => {$(
         $(#[$doc])*
@@ -73,25 +74,25 @@ macro_rules! doing {
 }
 
 doing! {
-    /// Any route: Host and Origin are looked at, the header block is bounded, a handler may panic.
+    /// Any route: Host and Origin are checked, the header block is bounded, a handler may panic.
     Always: 403 431 500;
-    /// It wants a caller's key.
+    /// It needs a caller's key.
     Keyed: 401;
     /// It reads a query, or a part of the path.
     Asking: 400;
-    /// It looks for something of that name.
+    /// It looks up the name in the path.
     Naming: 400 404;
     /// It reads a JSON body.
     Reading: 400 408 413 415 503;
-    /// It claims or gives up a name.
+    /// It registers or removes a tool name.
     Claiming: 409;
-    /// It stops what may have ended.
+    /// It cancels a call that may have ended already.
     Stopping: 409;
-    /// It holds arguments against a schema.
+    /// It checks arguments against a schema.
     Fitting: 422;
     /// It is about an MCP session, or opens one.
     Sitting: 404 503;
-    /// It asks the ledger.
+    /// It reads or writes the ledger.
     Recording: 503;
     /// It runs a tool.
     Running: 409 422 429 499 502 503 504;

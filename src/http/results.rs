@@ -1,4 +1,4 @@
-//! What an ended call answered, read again from the ledger: all of it, or a part.
+//! `GET /invocations/{id}/result`: the result of an ended call, or a part of it, from the ledger.
 
 use std::sync::Arc;
 
@@ -31,11 +31,11 @@ pub(super) struct ReadResult {
     limit: Option<usize>,
 }
 
-/// What a call answered, all of it or a part.
+/// The result of a call, all of it or a part.
 ///
-/// The answer or the problem of the call as its route gave it, for as long as the ledger keeps it; the tool never runs.
-/// With `offset` or `limit` a list is read by items and a text by characters: `meta.overflow` says which, and where the
-/// next part begins. Parts put together are the whole. A call that has not ended: 409.
+/// The answer or the problem of the call as its route gave it, for as long as the ledger keeps it. The tool never runs.
+/// With `offset` or `limit`, a list is read by items and a text by characters. `meta.overflow` tells which, and where
+/// the next part begins. All parts together are the whole result. A call that has not ended: 409.
 #[utoipa::path(get, operation_id = "get_result", path = "/invocations/{id}/result", tag = "ledger",
     params(("id" = String, Path, description = "The invocation's id"), ReadResult), responses(
     (status = 200, description = "What the tool said", body = InvokeAnswer<'_>),
@@ -86,7 +86,7 @@ fn part(mut answer: Answer, asked: &ReadResult) -> Answer {
     answer
 }
 
-/// Why there is no result.
+/// Why a call has no result.
 fn open(row: &Row) -> ApiError {
     match row.state {
         CallState::Reserved | CallState::Running => {

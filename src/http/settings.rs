@@ -1,4 +1,4 @@
-//! What the operator may set about the server, and what is fixed.
+//! The settings of the server, and its fixed bounds.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ pub struct ServerSettings {
     pub max_body: usize,
     /// Calls running at once over all tools.
     pub max_in_flight: usize,
-    /// How long new calls are still served after SIGTERM, for who is told late that the service is going.
+    /// How long new calls are still served after SIGTERM, for clients that learn late that the service stops.
     pub linger: Duration,
-    /// How long running calls may go on after that.
+    /// How long running calls may continue after `linger`. Then they are cancelled.
     pub drain: Duration,
     /// `Host` values answered besides the listen address, with or without a port.
     pub allowed_hosts: Vec<String>,
     /// `Origin` values answered besides the service's own.
     pub allowed_origins: Vec<String>,
-    /// May listen beyond loopback although there are no callers.
+    /// Allows listening beyond loopback without callers, so without keys.
     pub allow_open: bool,
 }
 
@@ -37,31 +37,32 @@ impl Default for ServerSettings {
     }
 }
 
-/// A client that has not sent its header block by then is cut off (slow-loris): counted from when it connected, or from
-/// the first byte of a later request.
+/// Longest time for a header block, against slow-loris clients. It starts with the connection, or with the first byte
+/// of a later request.
 pub(super) const HEADER_TIME: Duration = Duration::from_secs(10);
 /// Largest header block. hyper answers 431 beyond it.
 pub(super) const HEADER_BYTES: usize = 32 << 10;
 /// Most header fields in a request.
 pub(super) const HEADER_FIELDS: usize = 64;
-/// A connection may stay open so long between two requests, unless its place is needed. nginx's default.
+/// How long a connection stays open between two requests, unless its slot is needed. The value is nginx's default.
 pub(super) const IDLE_TIME: Duration = Duration::from_secs(75);
-/// A client that has read nothing of its answer for so long is cut off.
+/// A client that has read nothing of its answer for this time is disconnected.
 pub(super) const WRITE_TIME: Duration = Duration::from_secs(30);
-/// For a client to close its side when we have closed ours.
+/// How long a client has to close its side after we have closed ours.
 pub(super) const CLOSING_TIME: Duration = Duration::from_secs(1);
-/// A body must have arrived by then.
+/// Longest time for a whole body.
 pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
-/// Some of a body must arrive in each such time.
+/// Longest time without a byte of a body.
 pub(super) const BODY_IDLE_TIME: Duration = Duration::from_secs(10);
-/// A body that is refused for its declared length is read and thrown away up to this length and time, so that its
-/// sender gets to see why; a longer one is cut off.
+/// Bounds for reading and discarding a body that is too large by its declared length. The client then sees the answer
+/// instead of a reset. A longer body is cut off.
 pub(super) const LINGER_BYTES: u64 = 16 << 20;
 pub(super) const LINGER_TIME: Duration = Duration::from_secs(1);
-/// Connections at once, where there are file handles for them.
+/// Most connections at once, if there are enough file handles.
 const CONNECTIONS: usize = 1024;
 
-/// Connections at once. A file handle in two is for them; the ledger, tools and their programs need the others.
+/// Most connections at once. They may take half of the file handles. The ledger, tools and their programs need the
+/// others.
 pub(super) fn connections() -> usize {
     file_handles::limit().map_or(CONNECTIONS, |handles| (handles / 2).clamp(8, CONNECTIONS))
 }

@@ -1,4 +1,4 @@
-//! Sources of tools, such as Python modules: how they are, and starting one anew.
+//! The state of the sources of tools, such as Python modules, and the restart of a source.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,47 +17,47 @@ use super::responses::{Always, Keyed, Naming};
 use crate::call::Kind;
 use crate::live::{self, Live};
 
-/// A restart that takes longer is answered as one that goes on.
+/// A restart that takes longer is answered 202 and continues.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A source of tools.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct SourceView {
-    /// Its name.
+    /// Name of the source.
     #[schema(value_type = String)]
     pub name: Arc<str>,
     /// How its tools run.
     pub kind: Kind,
-    /// `starting`: not listed yet; `up`: its tools can be called; `failed`: it could not be listed and is tried again;
-    /// `down`: listed, and what runs its tools is not there just now.
+    /// `starting`: not listed yet. `up`: its tools can be called. `failed`: it could not be listed, and will be started
+    /// again. `down`: listed, but the process or server that runs its tools is not available now.
     pub state: &'static str,
     /// Tools that are served.
     pub tools: usize,
-    /// Processes that are ready or at work.
+    /// Processes that are idle or busy.
     pub workers: usize,
     /// Processes that were replaced.
     pub replaced: u64,
-    /// What it is busy with.
+    /// What the source does now, such as a start.
     #[schema(required)]
     pub doing: Option<String>,
-    /// Why it is not up; of one that is up, what went wrong since it was listed, and what is served on.
+    /// Why the source is not up. If it is up: what failed since it was listed, and which tools are still served.
     #[schema(required)]
     pub fault: Option<String>,
-    /// When that was.
+    /// Time of the fault.
     #[schema(required, value_type = Option<String>, format = DateTime)]
     pub fault_at: Option<Timestamp>,
-    /// What is odd about what is served: tools that could not be taken over, policies without effect.
+    /// Warnings about the tools of the source: tools that were left out, policies without effect.
     pub warnings: Vec<String>,
-    /// Tools that are not what they were when their server was pinned; their calls are refused as `definition_changed`.
+    /// Quarantined tools: their definitions differ from their pins. Their calls are refused as `definition_changed`.
     pub stopped: Vec<StoppedView>,
 }
 
-/// A tool that waits to be approved.
+/// A quarantined tool.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct StoppedView {
-    /// Its name.
+    /// Name of the tool.
     pub tool: String,
-    /// What is another.
+    /// How its definition differs.
     pub why: String,
 }
 
@@ -79,21 +79,21 @@ pub(super) fn views(live: &Live) -> Vec<SourceView> {
 /// All sources.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct SourceList {
-    /// The program's first, then as the manifest has them.
+    /// The program's sources first, then the manifest's in its order.
     pub sources: Vec<SourceView>,
 }
 
-/// Where tools come from that are not declared one by one, and how these sources are.
+/// The sources of tools, and their state.
 #[utoipa::path(get, operation_id = "list_sources", path = "/sources", tag = "operator", responses(
     (status = 200, description = "All sources", body = SourceList), Always, Keyed))]
 pub(super) async fn list(State(live): State<Arc<Live>>, _: Admin) -> Json<SourceList> {
     Json(SourceList { sources: views(&live) })
 }
 
-/// Start a source anew.
+/// Restart a source.
 ///
-/// It is started beside what is served; when it is listed, its tools take the place of the old ones in one step, and calls
-/// under way finish in the old one. If it fails, the old one serves on, and `fault` says why.
+/// The new source starts beside the old one. When it is listed, its tools replace the old ones in one step, and calls
+/// under way finish in the old one. If it fails, the old one is still served, and `fault` tells why.
 #[utoipa::path(post, operation_id = "restart_source", path = "/sources/{name}/restart", tag = "operator",
     params(("name" = String, Path, description = "The source's name")), responses(
     (status = 200, description = "It was listed, or has failed: `fault` says so", body = SourceView),

@@ -1,4 +1,4 @@
-//! What handlers work with: handles, and nothing that is configuration.
+//! The state of the handlers: handles, and no configuration.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::registry::Registry;
 /// Shared by all handlers; cheap to clone.
 #[derive(Clone)]
 pub(super) struct AppState {
-    /// The tools, and through them everything that calls share.
+    /// The tools, and the parts of the service that all calls share.
     pub registry: Arc<Registry>,
-    /// What changes them.
+    /// Reload and registration of tools.
     pub live: Arc<Live>,
     /// The MCP server.
     pub mcp: Face,
@@ -26,7 +26,7 @@ pub(super) struct AppState {
 }
 
 impl AppState {
-    /// What clients hold open at the MCP server ends with `ending`.
+    /// Makes the state. `ending` ends the MCP streams that clients keep open without a call.
     pub(super) fn new(live: Arc<Live>, max_body: usize, ending: &CancellationToken) -> Self {
         let registry = live.registry().clone();
         let mcp = Face::new(registry.clone(), max_body, ending);

@@ -1,4 +1,4 @@
-//! The tools: listing, looking at one, calling it.
+//! The routes of tools: list, details, calls, validation, and the operator's switches.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,19 +31,19 @@ type Tools = State<Arc<Registry>>;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListTools {
-    /// Ready to paste into that API.
+    /// The format of the definitions: the shape of another API.
     #[param(value_type = Option<Format>)]
     format: Option<String>,
     /// Only tools with this tag.
     tag: Option<String>,
-    /// Only tools that were declared there.
+    /// Only tools with this origin.
     origin: Option<Origin>,
-    /// Where the page before ended. All tools are on the first page, so there is no cursor but the empty one.
+    /// The cursor of the previous page. All tools are on the first page, so the only valid cursor is empty.
     #[param(max_length = 0)]
     cursor: Option<String>,
 }
 
-/// What `GET /tools` answers.
+/// The answer of `GET /tools`.
 #[derive(utoipa::ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "what is answered in another format is known to its renderer only")]
@@ -108,7 +108,8 @@ fn view(entry: &Entry) -> ToolView<'_> {
     ToolView::new(definition, (*kind, *origin, policy.effect), context, entry.is_available(), hash)
 }
 
-/// The tool of a path, by its name or an alias: what changes something takes no other spelling.
+/// Finds the tool of a path by its name or an alias. Routes that change something accept no other spelling, so that
+/// they never change another tool.
 fn find(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
     catalog.get(name).cloned().ok_or_else(|| ApiError::UnknownTool {
         name: name.to_owned(),
@@ -116,7 +117,10 @@ fn find(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, Ap
     })
 }
 
-/// The tool that a path means to this caller.
+/// Finds the tool that a path means to this caller, also by other spellings.
+///
+/// # Errors
+/// 404, if there is no such tool; 503, if a source that may have it is not up.
 pub(super) fn resolve(catalog: &Catalog, name: &str, caller: &Caller) -> Result<(Arc<Entry>, How), ApiError> {
     let found = catalog.resolve(name, caller).map(|(entry, how)| (entry.clone(), how));
     found.map_err(|error| match error {
@@ -128,7 +132,10 @@ pub(super) fn resolve(catalog: &Catalog, name: &str, caller: &Caller) -> Result<
     })
 }
 
-/// The same, for a caller who may use it.
+/// Like [`resolve`], but also checks that the caller may use the tool.
+///
+/// # Errors
+/// As [`resolve`]; 403, if the caller has no grant.
 fn resolve_allowed(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
     let (entry, _) = resolve(catalog, name, caller)?;
     if entry.allows(caller) {
@@ -152,7 +159,7 @@ pub(super) async fn get(
     detail(&registry, &entry, &caller).await
 }
 
-/// What there is to say of one tool.
+/// Answers with the details of one tool.
 pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) -> Result<Response, ApiError> {
     let usage = registry.used(entry, caller).await?;
     let detail = ToolDetail {
@@ -167,17 +174,17 @@ pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) 
 
 /// Run a tool.
 ///
-/// Answers 200 whenever the tool ran, also when it says no (`is_error`). Anything else is a problem. With an
-/// `Idempotency-Key` the tool runs once: for 24 hours after the call has ended, asking again gives the same answer, byte
-/// for byte, with `Idempotent-Replayed: true`, and costs nothing.
+/// Answers 200 whenever the tool ran, also with an error result (`is_error`). Anything else is a problem. With an
+/// `Idempotency-Key` the tool runs once. For 24 hours after the call has ended, the same request gets the same answer,
+/// byte for byte, with `Idempotent-Replayed: true`, and costs nothing.
 ///
-/// With `Accept: text/event-stream` the answer is a stream: `progress` events (`invocation_id`, `tool_use_id`, `tool`, `data`
-/// in the tool's own shape, `missed` when events were left out), a comment as heartbeat after each 15 seconds of silence,
-/// and one `result` event, the last: the answer or the problem, with its status. What is refused before the tool runs is
-/// the plain problem.
+/// With `Accept: text/event-stream` the answer is a stream. It has `progress` events (`invocation_id`, `tool_use_id`,
+/// `tool`, `data` in the tool's own shape, `missed` when events were left out), and a comment as heartbeat after each
+/// 15 seconds of silence. The last event is the one `result` event: the answer or the problem, with its status. A call
+/// that is refused before the tool runs gets the plain problem.
 ///
-/// With `Prefer: respond-async` a call is answered 202 and goes on by itself:
-/// `GET /invocations/{id}` shows it and keeps its result, `DELETE` cancels it.
+/// With `Prefer: respond-async` a call is answered 202 and continues: `GET /invocations/{id}` shows it and keeps its
+/// result, `DELETE` cancels it.
 #[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
     params(("name" = String, Path, description = "The tool's name, an alias, or as far as calls.name_matching goes another spelling"), idempotency::Asking, prefer::Asking),
     responses((status = 200, description = "The tool ran",
@@ -212,8 +219,8 @@ pub(super) async fn invoke(
     Ok(answering::answer(Way::asked(&headers), registry, entry, invocation, reserved).await)
 }
 
-/// Calls a tool without a server, as the operator, and gives what the route would have answered: the answer or the
-/// problem, and whether the tool ran and did not say no.
+/// Calls a tool without a server, as the operator. Returns the body that the route would have answered, and whether the
+/// tool ran without an error result.
 pub async fn call_in_process(
     registry: &Arc<Registry>,
     name: &str,
@@ -235,14 +242,14 @@ pub async fn call_in_process(
     called.await.unwrap_or_else(|error| (json!(Problem::from(error)), false))
 }
 
-/// The failure of a call. One that was turned away at the door has no row, so its id is not named; one that speaks of
-/// another call names that.
+/// The error for a failed call. It names the call's id, unless the call has no row (the service is draining, or the
+/// ledger is unavailable). If the failure is about another call, it names that call's id.
 pub(super) fn failed(error: &CallError, entry: &Entry, id: InvocationId) -> ApiError {
     ApiError::Call { failure: Failure::of(error, entry.policy.effect), invocation: error.on_record(id) }
 }
 
 impl InvokeRequest {
-    /// The call that is asked for, as it begins. `asked` is the name that led to the tool.
+    /// Makes the invocation. `asked` is the name in the request, which may be an alias or another spelling.
     pub(super) fn into_invocation(
         self,
         registry: &Registry,
@@ -257,7 +264,7 @@ impl InvokeRequest {
         invocation.context = self.context;
         invocation.cache = self.cache;
         invocation.page = self.page;
-        // A time that reaches beyond the clock is no limit.
+        // A timeout that the clock cannot represent is no limit.
         if let Some(end) = self.timeout.and_then(|timeout| invocation.started.checked_add(timeout)) {
             invocation.shorten_deadline(end);
         }
@@ -265,7 +272,7 @@ impl InvokeRequest {
     }
 }
 
-/// Check arguments; nothing runs and nothing is recorded.
+/// Check arguments. Nothing runs and nothing is recorded.
 #[utoipa::path(post, operation_id = "validate_arguments", path = "/tools/{name}/validate", tag = "tools", request_body = InvokeRequest,
     params(("name" = String, Path, description = "The tool's name, an alias, or as far as calls.name_matching goes another spelling")), responses(
     (status = 200, description = "The arguments fit", body = Validated), Always, Keyed, Naming, Reading, Fitting))]
@@ -292,7 +299,7 @@ pub(super) async fn validate(
 pub(super) struct Switched {
     /// The tool.
     pub tool: String,
-    /// Whether it is on now.
+    /// Whether the tool is enabled now.
     pub enabled: bool,
 }
 
@@ -324,16 +331,16 @@ async fn switch(
     Ok(Json(Switched { tool: entry.definition.name.to_string(), enabled }))
 }
 
-/// Whose count to forget.
+/// Which counts to reset.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ResetUsage {
-    /// Only this caller's count; then what its own limits over all tools have counted is forgotten too.
+    /// Reset only this caller's counts, those of its own limits over all tools included.
     caller: Option<String>,
 }
 
-/// A tool whose count was forgotten.
+/// A tool whose counts were reset.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Reset {
     /// The tool.
@@ -342,7 +349,7 @@ pub(super) struct Reset {
     pub reset: bool,
 }
 
-/// Forget what was counted against a tool's usage limits.
+/// Reset the counts of a tool's usage limits.
 #[utoipa::path(post, operation_id = "reset_usage", path = "/tools/{name}/usage/reset", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias"), ResetUsage), responses(
     (status = 200, description = "Done", body = Reset), Always, Keyed, Naming, Recording))]
@@ -357,14 +364,14 @@ pub(super) async fn reset_usage(
     Ok(Json(Reset { tool: entry.definition.name.to_string(), reset: true }))
 }
 
-/// How much was purged.
+/// The result of a purge.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Purged {
-    /// Whose results, when it was one tool's.
+    /// The tool, if only one tool's results were purged.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub tool: Option<String>,
-    /// Stored results that are gone.
+    /// Number of purged results.
     pub purged: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What was used: per tool and caller.
+//! `GET /usage`: calls and limits of each tool and caller.
 
 use std::sync::Arc;
 
@@ -17,27 +17,27 @@ use crate::registry::Registry;
 /// Totals and limits of one tool and caller.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ToolUsage {
-    /// Tool.
+    /// Name of the tool.
     pub tool: String,
-    /// Caller.
+    /// Name of the caller.
     pub caller: String,
     /// All calls.
     pub calls: u64,
-    /// The tool answered yes.
+    /// Calls whose tool succeeded.
     pub succeeded: u64,
-    /// It failed, said no, timed out, was cancelled, or is unknown.
+    /// Calls that failed, gave an error result, timed out, were cancelled, or are unknown.
     pub failed: u64,
-    /// Refused before the tool ran.
+    /// Calls refused before the tool ran.
     pub refused: u64,
-    /// Answered from a stored or a joined result.
+    /// Calls answered from a stored result, or from the result of an equal call in flight.
     pub cache_hits: u64,
     /// Median duration of calls that were not refused.
     #[schema(required)]
     pub p50_ms: Option<f64>,
-    /// 99th percentile of the same.
+    /// 99th percentile of the duration of calls that were not refused.
     #[schema(required)]
     pub p99_ms: Option<f64>,
-    /// Where the limits stand.
+    /// The current state of the limits.
     pub limits: Vec<LimitUsage>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Usage {
     pub tools: Vec<ToolUsage>,
 }
 
-/// No parameters.
+/// A query without parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Nothing {}

@@ -1,4 +1,4 @@
-//! The shapes that go over the wire. Scripts rely on these fields: some may be added, none renamed.
+//! The JSON shapes of requests and answers. Scripts rely on these fields: fields may be added, but never renamed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::catalog::{Entry, definition_hash};
 use crate::ledger::{Row, State};
 use crate::tools::Tool;
 
-/// What `POST /tools/{name}/invoke` takes.
+/// The body of `POST /tools/{name}/invoke`.
 #[derive(Debug, Default, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct InvokeRequest {
@@ -46,18 +46,18 @@ pub(super) struct InvokeRequest {
     pub page: Option<Page>,
 }
 
-/// What `arguments` may be.
+/// The two forms of `arguments`.
 #[derive(utoipa::ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "read_arguments reads both, and says more of what is neither")]
 enum Arguments {
-    /// By name.
+    /// The arguments by name.
     Object(HashMap<String, Value>),
     /// The JSON text of an object.
     Text(String),
 }
 
-/// What the caller knows of a call beyond its arguments, by name.
+/// Facts about a call that the caller knows beside the arguments, by name.
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "gives the shape a name of its own, for generated clients")]
 struct Context(HashMap<String, Value>);
@@ -104,7 +104,7 @@ impl InvokeRequest {
 fn read_arguments(value: Value) -> Result<JsonObject, ApiError> {
     match value {
         Value::Object(arguments) => Ok(arguments),
-        // What OpenAI-style callers hold; an empty text is how some models say "none".
+        // OpenAI-style callers have the arguments as JSON text. Some models send an empty text for no arguments.
         Value::String(text) if text.trim().is_empty() => Ok(JsonObject::new()),
         Value::String(text) => match strict::parse_strict(text.as_bytes()) {
             Ok(Value::Object(arguments)) => Ok(arguments),
@@ -121,37 +121,37 @@ fn read_arguments(value: Value) -> Result<JsonObject, ApiError> {
     }
 }
 
-/// What `POST /tools/{name}/invoke` answers, whenever the tool ran.
+/// The answer of `POST /tools/{name}/invoke`, whenever the tool ran.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct InvokeAnswer<'a> {
-    /// The ledger's key.
+    /// The call's id, the key of its row in the ledger.
     #[schema(value_type = String)]
     pub invocation_id: InvocationId,
-    /// The tool.
+    /// Name of the tool.
     pub tool: &'a str,
     /// The model's id for the call.
     #[schema(required)]
     pub tool_use_id: Option<&'a str>,
-    /// The tool ran and says no.
+    /// The tool ran and reports an error.
     pub is_error: bool,
     /// Blocks for the model.
     pub content: &'a [Content],
-    /// The same as data.
+    /// The result as data.
     #[schema(required)]
     pub structured_content: Option<&'a Value>,
     /// The result is the agent's final answer.
     pub result_as_answer: bool,
-    /// How the answer came about.
+    /// How the answer was made.
     pub meta: &'a Meta,
 }
 
 impl<'a> InvokeAnswer<'a> {
-    /// The answer of a call of this tool.
+    /// The answer for a call of this tool.
     pub(super) fn of(entry: &'a Entry, answer: &'a Answer) -> Self {
         Self::new(entry.definition.name.as_str(), entry.definition.result_as_answer, answer)
     }
 
-    /// The answer of one call.
+    /// The answer for a call, also if its tool is no longer in the catalog.
     pub(super) fn new(tool: &'a str, result_as_answer: bool, answer: &'a Answer) -> Self {
         let result = &*answer.result;
         Self {
@@ -197,7 +197,7 @@ pub struct ToolView<'a> {
     /// Other names it answers to.
     #[schema(value_type = Vec<String>)]
     pub aliases: &'a [ToolName],
-    /// The fields of a request's `context` that it takes; null when it is handed all of it.
+    /// The fields of a request's `context` that it takes; null when it gets all of them.
     #[schema(required)]
     pub context: Option<Vec<String>>,
     /// Whether it can be called now.
@@ -235,7 +235,7 @@ impl<'a> ToolView<'a> {
         }
     }
 
-    /// A tool that is not registered yet.
+    /// The view of a tool that is not registered yet.
     pub fn of_tool(tool: &'a Tool) -> Self {
         let Tool { definition, kind, origin, policy, .. } = tool;
         let context = tool.context_fields();
@@ -272,12 +272,12 @@ pub(super) struct ToolList<'a> {
 pub(super) struct PolicyView {
     /// What may be repeated and cached.
     pub effect: Effect,
-    /// Time for one try.
+    /// Time for one attempt.
     pub timeout: String,
     /// Time for the whole call.
     #[schema(required)]
     pub deadline: Option<String>,
-    /// Tries.
+    /// Retries after failed attempts.
     pub retry: RetryView,
     /// Limits, as declared.
     pub limits: Vec<crate::call::Limit>,
@@ -286,7 +286,7 @@ pub(super) struct PolicyView {
     pub cache: Option<CacheView>,
     /// Running and waiting calls.
     pub concurrency: ConcurrencyView,
-    /// When the caller leaves.
+    /// What happens to a call when its caller disconnects.
     pub on_disconnect: OnDisconnect,
     /// Whether calls may or must carry an `Idempotency-Key`.
     pub idempotency: Idempotency,
@@ -294,11 +294,11 @@ pub(super) struct PolicyView {
     pub capture: Capture,
     /// Whether the same call may come twice in a row within a run.
     pub repeatable: bool,
-    /// No coercion.
+    /// Whether arguments are checked without coercion.
     pub strict: bool,
-    /// Who asks for the parts of long results.
+    /// Whether the caller or the model asks for the parts of long results.
     pub paging: Paging,
-    /// Whether it is on.
+    /// Whether the tool is enabled.
     pub enabled: bool,
 }
 
@@ -334,10 +334,10 @@ impl PolicyView {
     }
 }
 
-/// How often a failed try is repeated.
+/// How often a failed attempt is repeated.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct RetryView {
-    /// Tries in all.
+    /// Attempts in all.
     pub attempts: u32,
 }
 
@@ -346,9 +346,9 @@ pub(super) struct RetryView {
 pub(super) struct CacheView {
     /// How long a result may be served.
     pub ttl: String,
-    /// Whose it is.
+    /// Which callers share a result.
     pub scope: CacheScope,
-    /// The fields of `context` that tell results apart; null when that is not said.
+    /// The fields of `context` that distinguish results; null when they are not declared.
     #[schema(required)]
     pub context: Option<Vec<String>>,
     /// Which results are kept: an expression, or `a function` of the program; null when all are.
@@ -370,7 +370,7 @@ pub(super) struct ConcurrencyView {
     pub per_caller: Option<usize>,
 }
 
-/// A tool with everything that may be known of it.
+/// A tool with its policy, usage and environment.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct ToolDetail<'a> {
     /// What the list shows.
@@ -378,7 +378,7 @@ pub(super) struct ToolDetail<'a> {
     pub tool: ToolView<'a>,
     /// What the operator decided.
     pub policy: PolicyView,
-    /// Where the limits stand, for this caller.
+    /// The current state of the limits, for this caller.
     pub usage: Vec<LimitUsage>,
     /// Environment variables it declares; never their values.
     pub env: Vec<EnvView<'a>>,
@@ -390,13 +390,13 @@ pub(super) struct ToolDetail<'a> {
 /// A declared environment variable.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct EnvView<'a> {
-    /// Its name.
+    /// Name of the variable.
     pub name: &'a str,
-    /// What it is for.
+    /// Purpose of the variable.
     pub description: &'a str,
     /// Whether the service needs it to start; one with a default is optional.
     pub required: bool,
-    /// Used when it is not set.
+    /// Value that is used when the variable is not set.
     #[schema(required)]
     pub default: Option<&'a str>,
 }
@@ -408,7 +408,7 @@ impl<'a> From<&'a EnvVar> for EnvView<'a> {
     }
 }
 
-/// What `POST /tools/{name}/validate` answers when the arguments fit.
+/// The answer of `POST /tools/{name}/validate` when the arguments fit.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Validated {
     /// True.
@@ -426,11 +426,11 @@ pub(super) struct Validated {
 /// One call in the ledger.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct InvocationView {
-    /// Key.
+    /// Id of the call, the key of its row.
     pub invocation_id: String,
-    /// Tool.
+    /// Name of the tool.
     pub tool: String,
-    /// Caller.
+    /// Name of the caller.
     pub caller: String,
     /// The caller's run.
     #[schema(required)]
@@ -441,34 +441,34 @@ pub struct InvocationView {
     /// The caller's own name for the call.
     #[schema(required)]
     pub idempotency_key: Option<String>,
-    /// The call whose tool made this one; null when somebody asked for it.
+    /// The call whose tool made this call; null when a client made it.
     #[schema(required)]
     pub parent: Option<String>,
-    /// Where it stands.
+    /// Current state of the call.
     pub state: State,
     /// Why it failed; null when the tool answered.
     #[schema(required)]
     pub kind: Option<ErrorKind>,
     /// How the cache took part.
     pub cache: CacheStatus,
-    /// Tries made.
+    /// Number of attempts.
     pub attempts: u32,
-    /// When it began.
+    /// When the call started.
     #[schema(value_type = String, format = DateTime)]
     pub started_at: Timestamp,
-    /// Milliseconds from begin to end; null while it runs.
+    /// Milliseconds from start to end; null while the call runs.
     #[schema(required)]
     pub duration_ms: Option<f64>,
-    /// The arguments as they came; null where only a digest or their beginning is kept, and in a list when they are longer
-    /// than 16 KiB.
+    /// The arguments as the client sent them. Null if only a digest or their beginning is kept, and in a list if they
+    /// are longer than 16 KiB.
     #[schema(value_type = Option<HashMap<String, Value>>, required)]
     pub arguments: Option<Box<RawValue>>,
     /// Stands for arguments that are not kept (`capture: digest`); else null.
     pub arguments_digest: Option<Digest>,
     /// Stands for the arguments of a refused call that are longer than 1 KiB; else null.
     pub arguments_truncated: Option<Truncated>,
-    /// How many calls this stands for: 1, but for refused calls of one caller beyond 100 in a second. Those of one tool and
-    /// kind share the row of their first.
+    /// Number of calls in this row. It is 1, except for refused calls of one caller beyond 100 in a second. Of these,
+    /// the calls with the same tool and kind share the row of the first.
     pub count: u64,
 }
 

@@ -1,4 +1,5 @@
-//! What every engine must do. One suite, run against each; what one engine promises beyond it is tested beside it.
+//! The requirements on every engine, as one test suite that runs against each. Further guarantees of an engine have
+//! tests beside it.
 
 use std::sync::Arc;
 
@@ -115,14 +116,14 @@ async fn limits_hold_to_the_unit(ledger: &dyn Ledger) {
     let Err(ReserveError::LimitReached(full)) = reserve(3, now()).await else { panic!("a fourth of three") };
     assert_eq!((full.used, full.charge.per), (3, Per::Minute));
     assert_eq!(full.charge.per.resets_at(full.window_start).unwrap().to_string(), "2026-06-15T12:01:00Z");
-    // Refused means not counted anywhere.
+    // A refused call counts nowhere.
     let stands = ledger.used(&[charge(100, Per::Lifetime)], now()).await.unwrap();
     assert_eq!(stands[0].used, 3);
-    // The next window is empty; the one before never comes back.
+    // The next window is empty. The window before never comes back.
     let later = now() + 1.minute();
     assert_eq!(reserve(3, later).await.unwrap().charged[0].used, 1);
     assert_eq!(reserve(3, now()).await.unwrap().charged[0].used, 2);
-    // A lowered limit counts what was used.
+    // A lowered limit counts the units that were used before.
     assert!(reserve(2, later).await.is_err());
 }
 
@@ -218,7 +219,7 @@ async fn results_are_kept_until_they_expire_or_are_purged(ledger: &dyn Ledger) {
     assert_eq!(ledger.purge(None).await.unwrap(), 1);
 }
 
-/// A call that began and ended then.
+/// Records a call that started and ended at `at`.
 pub(super) async fn record_at(ledger: &dyn Ledger, at: Timestamp) -> InvocationId {
     let mut row = row("t", "a", at);
     let mut id = *InvocationId::floor(at).as_bytes();
@@ -267,7 +268,7 @@ async fn refusals_beyond_a_hundred_a_second_share_rows(ledger: &dyn Ledger) {
         for call in 0..120 {
             refuse(caller, if call % 2 == 0 { "t" } else { "u" }, now()).await;
         }
-        // Such as ran have rows of their own, however many.
+        // Calls that ran have rows of their own, however many they are.
         ledger.record(ended(&row("t", caller, now()), State::Succeeded)).await.unwrap();
         last = Some(refuse(caller, "t", now()).await);
     }
@@ -282,7 +283,7 @@ async fn refusals_beyond_a_hundred_a_second_share_rows(ledger: &dyn Ledger) {
         (11, Some(ErrorKind::Forbidden), rows[1].arguments.clone())
     );
     assert!(ledger.get(last.unwrap().id).await.unwrap().is_none());
-    // The next second begins anew.
+    // The next second starts with rows of their own again.
     let next = refuse("a", "t", now() + 1.second()).await;
     assert_eq!(ledger.get(next.id).await.unwrap().unwrap().row.count, 1);
     ledger.flush().await.unwrap();
@@ -368,7 +369,7 @@ async fn a_key_is_held_by_one_call_until_its_time_is_over(ledger: &dyn Ledger) {
     ledger.settle(until(&first, Some(now() + 1.hour())), vec![]).await.unwrap();
     assert_eq!(holder("a", now()).await, Some((first.id, "f".into())));
     assert_eq!(holder("a", now() + 1.hour()).await, None);
-    // One that holds its key is not forgotten; two keys in one commit are two.
+    // A call that holds its key is not deleted. Two keys in one commit are two claims.
     let (late, later) = (Timestamp::now() + 1.hour(), Timestamp::now() + 2.hours());
     ledger.prune(late, now(), 100).await.unwrap();
     assert!(ledger.get(first.id).await.unwrap().is_some());
@@ -376,7 +377,7 @@ async fn a_key_is_held_by_one_call_until_its_time_is_over(ledger: &dyn Ledger) {
     assert!(ledger.reserve(keyed("a", now() + 30.minutes()), vec![]).await.is_err());
     ledger.reserve(second.clone(), vec![]).await.unwrap();
     assert_eq!(holder("a", now() + 2.hours()).await.unwrap().0, second.id);
-    // Given up: free at once.
+    // A released key is free at once.
     ledger.settle(until(&second, None), vec![]).await.unwrap();
     let third = keyed("a", now() + 2.hours());
     ledger.reserve(third.clone(), vec![]).await.unwrap();
@@ -418,7 +419,7 @@ async fn closed_means_no_more_writes(ledger: &dyn Ledger) {
     assert!(ledger.record(ended(&row("t", "a", now()), State::Succeeded)).await.is_err());
 }
 
-/// Runs the suite against ledgers made by `$open`, each with its own guard (a folder to be deleted, say).
+/// Runs the suite against ledgers made by `$open`, each with its own guard (for example a folder to delete).
 macro_rules! contract {
     ($open:expr) => {
         contract!(@ $open, rows_settle_once, failed_tries_and_origins_are_found_with_their_call, calls_of_a_tool_are_found_by_the_call_above, limits_hold_to_the_unit,

@@ -1,4 +1,4 @@
-//! How a call ended, read back from its row.
+//! Reads the end of a call back from its row.
 
 use std::sync::Arc;
 
@@ -8,34 +8,34 @@ use crate::call::{Digest, Failure, Meta, ToolResult};
 /// How a call ended.
 #[derive(Debug)]
 pub enum End {
-    /// It runs, or it was interrupted and nobody knows.
+    /// The call still runs, or it was interrupted and its outcome is unknown.
     Open,
-    /// The tool answered.
+    /// The tool returned a result.
     Answered {
-        /// What it said.
+        /// The tool's result.
         result: ToolResult,
-        /// How that came about.
+        /// The `meta` of the answer.
         meta: Meta,
     },
-    /// The tool answered, and this stands for what it said.
+    /// The tool returned a result, of which the ledger keeps only this digest.
     Withheld(Digest),
-    /// It failed.
+    /// The call failed.
     Failed(Failure),
 }
 
-/// A row that says something else than was written.
+/// The text in a row is not what the service writes.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the row of this call cannot be read")]
 pub struct Unreadable;
 
 impl Row {
-    /// How the call ended. `origin_result`: what was said by the call that this one was answered from.
+    /// How the call ended. `origin_result` is the result of the call that answered this one.
     ///
     /// # Errors
-    /// When what is stored is none of ours; that is logged here.
+    /// When the stored text cannot be parsed. The cause is logged here.
     pub fn end(&self, origin_result: Option<Arc<str>>) -> Result<End, Unreadable> {
         let unreadable = |error: serde_json::Error| {
-            // Its text may quote what it could not read.
+            // The message of the error may quote the text, so only its class and position are logged.
             let (fault, column) = (error.classify(), error.column());
             tracing::error!(id = %self.id, ?fault, column, "a stored result cannot be read");
             Unreadable
@@ -52,7 +52,7 @@ impl Row {
         Ok(End::Answered { result, meta: meta.unwrap_or_default() })
     }
 
-    /// Whether the tool answered, and said no.
+    /// Whether the tool returned an error result (`is_error`).
     pub fn said_no(&self) -> bool {
         self.kind.is_none() && self.state == State::Failed
     }

@@ -1,8 +1,8 @@
-//! Durations as a sketch that can be added to for good and asked for quantiles.
+//! Durations as a sketch: a bounded set of counters from which quantiles can be computed.
 //!
-//! A DDSketch (Masson, Rim and Lee, "DDSketch", VLDB 2019): bucket `i` counts durations above `g^(i-1)` up to `g^i`,
-//! so every quantile is within [`ERROR`] of the true one, however many were counted. Buckets are numbers that add up,
-//! which is what a table in a database wants.
+//! This is a DDSketch (Masson, Rim and Lee, "DDSketch", VLDB 2019): bucket `i` counts durations above `g^(i-1)` up to
+//! `g^i`. So every quantile is within [`ERROR`] of the true one, however many durations were counted. Two sketches are
+//! merged by adding the counters of their buckets, which suits a database table.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ fn bucket(us: i64) -> i64 {
     if us <= 1 { 0 } else { ((us as f64).ln() / GROWTH.ln()).ceil() as i64 }
 }
 
-/// The duration that stands for all in a bucket, in microseconds.
+/// The duration that represents all durations of a bucket, in microseconds.
 fn middle(bucket: i64) -> f64 {
     2.0 * GROWTH.powf(bucket as f64) / (GROWTH + 1.0)
 }
 
-/// Counted durations: calls by bucket.
+/// The sketch: the number of calls in each bucket.
 #[derive(Default, serde::Deserialize)]
 #[serde(transparent)]
 pub(super) struct Latencies(BTreeMap<i64, u64>);
@@ -32,7 +32,7 @@ impl Latencies {
         *self.0.entry(bucket(us)).or_default() += 1;
     }
 
-    /// Buckets and the calls that each counts.
+    /// The buckets, with the number of calls in each.
     pub(super) fn buckets(&self) -> impl Iterator<Item = (i64, u64)> {
         self.0.iter().map(|(bucket, calls)| (*bucket, *calls))
     }
@@ -65,7 +65,7 @@ mod tests {
             for percent in [50, 99] {
                 let exact = all[(all.len() * percent).div_ceil(100) - 1] as f64 / 1000.0;
                 let found = sketch.quantile_ms(percent as u64).unwrap();
-                // Half a microsecond for rounding.
+                // The result is rounded to microseconds, so it may be off by half of one.
                 prop_assert!((found - exact).abs() <= exact * ERROR + 0.0006, "{found} for {exact}");
             }
         }

@@ -1,4 +1,4 @@
-//! A ledger that forgets, for tests under a paused clock: SQLite's thread does not know about paused time.
+//! A ledger in memory for tests with a paused clock. SQLite's thread would not follow a paused clock.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::refusals::{Place, Refusals};
 use super::*;
 use crate::call::{Charge, Charged, InvocationId};
 
-/// See the module.
+/// A ledger in memory, for tests.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<Tables>);
 
@@ -27,7 +27,7 @@ struct Tables {
     switches: BTreeMap<String, bool>,
     totals: BTreeMap<(Arc<str>, Arc<str>), (UsageRow, Latencies)>,
     registered: BTreeMap<String, Registered>,
-    /// Calls that were committed before their tool ran.
+    /// Calls that were committed before their tool ran. `trim` must keep them.
     promised: HashSet<InvocationId>,
     refusals: Refusals<()>,
     drift: u64,
@@ -82,7 +82,7 @@ impl Tables {
 }
 
 impl Memory {
-    /// Lets the counters differ from the rows by so many units.
+    /// Sets the number that `drift` returns.
     pub(super) fn set_drift(&self, units: u64) {
         self.tables().drift = units;
     }

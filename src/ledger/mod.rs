@@ -1,6 +1,6 @@
-//! The durable record: invocations, failed attempts, counted usage, stored results, switches.
+//! The durable record: calls, failed attempts, counted usage, stored results, switches.
 //!
-//! One trait, its engines beside it. Every engine passes `contract.rs`.
+//! `engine.rs` has the trait. Every engine passes the tests in `contract.rs`.
 
 #[cfg(test)]
 mod contract;

@@ -1,4 +1,4 @@
-//! Which ledger, and opening it.
+//! Selects and opens the ledger that the settings name.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,90 +20,90 @@ pub enum Durability {
     Strict,
 }
 
-/// Smallest bound on the file, in bytes: several commits must fit into it.
+/// Minimum for the bound on the file, in bytes: several commits must fit into it.
 pub const SMALLEST: u64 = 16 << 20;
 
-/// Where the ledger is and how it writes.
+/// Location and behavior of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `sqlite://FILE`.
+    /// The URL of the ledger: `sqlite://FILE`.
     pub url: String,
-    /// Relative files start here.
+    /// The folder from which relative file names start.
     pub base: PathBuf,
-    /// When answers may leave.
+    /// When an answer may leave.
     pub durability: Durability,
-    /// How long calls are kept after they began; `None`: for good.
+    /// How long calls are kept after their start; `None`: forever.
     pub retention: Option<Duration>,
-    /// Bound on the file, in bytes; `None`: there is none. See [`SMALLEST`].
+    /// Bound on the file, in bytes, at least [`SMALLEST`]; `None`: no bound.
     pub max_bytes: Option<u64>,
-    /// Go on with a ledger that has lost acknowledged commits ([`Error::Missing`]).
+    /// Whether to use a ledger that has lost acknowledged commits ([`Error::Missing`]).
     pub accept_loss: bool,
 }
 
 /// Why the ledger failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// Not a URL that we can open.
+    /// The URL has no known form.
     #[error("ledger {0}: write sqlite://FILE")]
     Url(String),
-    /// In memory.
+    /// The URL names a database in memory.
     #[error(
         "ledger {0}: there is no ledger in memory; name a file, sqlite://FILE, such as one in a temporary folder, or leave the URL out"
     )]
     InMemory(String),
-    /// An engine of a later release.
+    /// The URL names an engine of a later release.
     #[error("ledger {0}: postgres is not built yet; write sqlite://FILE")]
     NotBuilt(String),
-    /// Written by a newer Toolcrib.
+    /// A newer Toolcrib has written the file.
     #[error(
         "ledger {place}: written by a newer Toolcrib (schema {found}, this one knows up to {known}); upgrade, or name another file"
     )]
     Newer {
-        /// Which.
+        /// The ledger's file.
         place: String,
-        /// Its schema version.
+        /// Schema version of the file.
         found: i64,
-        /// Ours.
+        /// Newest schema version that this program knows.
         known: i64,
     },
-    /// What was acknowledged is not in it.
+    /// Acknowledged commits are missing in the file.
     #[error(
         "ledger {place}: {commits} acknowledged commits are missing. The file or its write-ahead log is damaged, or an \
          older copy was put in its place; all files were left as they are. Restore a backup, or start once with \
          --accept-loss to go on without them"
     )]
     Missing {
-        /// Which.
+        /// The ledger's file.
         place: String,
-        /// How many.
+        /// Number of missing commits.
         commits: u64,
     },
     /// The file cannot be used.
     #[error("ledger {place}: {reason}")]
     Open {
-        /// Which.
+        /// The ledger's file.
         place: String,
-        /// Why, and what would help.
+        /// The reason, and what would help.
         reason: String,
     },
-    /// No copy was made.
+    /// No backup was made.
     #[error("backup {place}: {reason}")]
     Backup {
-        /// Where it should have gone.
+        /// The file that the backup should have had.
         place: String,
-        /// Why, and what would help.
+        /// The reason, and what would help.
         reason: String,
     },
-    /// SQLite itself is too old to be trusted.
+    /// This version of SQLite can corrupt the file.
     #[error("SQLite {0} has the WAL-reset bug; 3.51.3 or newer is needed")]
     OldSqlite(String),
-    /// A row says something else than was written, so nobody can tell what it was.
+    /// The row's content does not match its checksum, so what was written is unknown.
     #[error("the row of call {0} is damaged")]
     Damaged(InvocationId),
     /// A statement failed.
     #[error("{0}")]
     Failed(String),
-    /// The writing failed in a way that leaves open what is in the file: nothing is written any more.
+    /// A write failed in a way that leaves the content of the file uncertain. Nothing is written from now on.
     #[error("the ledger has stopped: {0}")]
     Stopped(String),
     /// The ledger was closed.
@@ -114,12 +114,13 @@ pub enum Error {
 /// Opens the ledger that the settings name.
 ///
 /// # Errors
-/// When it cannot be opened, is damaged, or belongs to a newer version: a sentence that names the place.
+/// When the file cannot be opened, is damaged, or belongs to a newer version. The error is a sentence with the
+/// location.
 pub async fn open(settings: &Settings, now: Timestamp) -> Result<Arc<dyn Ledger>, Error> {
     open_watched(settings, now, Arc::new(())).await
 }
 
-/// The same, and `watch` is told how the writing goes.
+/// Opens the ledger like [`open`]. `watch` gets events of the writer.
 ///
 /// # Errors
 /// As [`open`].
@@ -132,10 +133,10 @@ pub async fn open_watched(
     Ok(Arc::new(ledger))
 }
 
-/// Opens a new ledger in a temporary folder of its own, which is removed with it.
+/// Opens a new ledger in a temporary folder of its own. The folder is deleted with the ledger.
 ///
 /// # Errors
-/// As [`open`], and when there is no room for temporary files.
+/// As [`open`], and when no temporary folder can be made.
 pub async fn open_temporary(
     settings: &Settings,
     now: Timestamp,
@@ -143,21 +144,21 @@ pub async fn open_temporary(
 ) -> Result<Arc<dyn Ledger>, Error> {
     let failed =
         |error: std::io::Error| Error::Open { place: "in a temporary folder".into(), reason: error.to_string() };
-    // Its mode lets nobody else in.
+    // The folder's mode excludes all other users.
     let folder = tempfile::Builder::new().prefix("toolcrib-").tempdir().map_err(failed)?;
     let ledger = sqlite::Sqlite::open(&folder.path().join("toolcrib.db"), settings, now, watch).await?;
     Ok(Arc::new(ledger.in_folder(folder)))
 }
 
-/// Opens a ledger that is there, to read only: whatever is asked of it, the file stays as it is.
+/// Opens an existing ledger for reading only. No operation changes the file.
 ///
 /// # Errors
-/// As [`open`], and when there is no such ledger.
+/// As [`open`], and when there is no such file.
 pub async fn open_to_read(settings: &Settings) -> Result<Arc<dyn Ledger>, Error> {
     Ok(Arc::new(sqlite::Sqlite::open_to_read(&sqlite_file(settings)?).await?))
 }
 
-/// The folder that such a ledger's file is in, where the service may write; `None` if it is no file.
+/// The folder of the ledger's file, in which the service must be able to write; `None` if the URL names no file.
 pub fn folder(settings: &Settings) -> Option<PathBuf> {
     let file = std::path::absolute(sqlite_file(settings).ok()?).ok()?;
     file.parent().map(PathBuf::from)
@@ -165,7 +166,7 @@ pub fn folder(settings: &Settings) -> Option<PathBuf> {
 
 fn sqlite_file(settings: &Settings) -> Result<PathBuf, Error> {
     if settings.url.starts_with("postgres://") || settings.url.starts_with("postgresql://") {
-        // Not shown in full: it may hold a password.
+        // The URL is not shown in full, because it may hold a password.
         return Err(Error::NotBuilt("postgres://…".into()));
     }
     if is_in_memory(&settings.url) {
@@ -177,8 +178,8 @@ fn sqlite_file(settings: &Settings) -> Result<PathBuf, Error> {
     }
 }
 
-/// Whether a URL means SQLite's database in memory, as SQLite and its clients write it
-/// (<https://www.sqlite.org/inmemorydb.html>). As a file's name it would only surprise.
+/// Whether a URL means SQLite's database in memory, in any form that SQLite and its clients use
+/// (<https://www.sqlite.org/inmemorydb.html>). Taken as the name of a file, it would only surprise.
 pub fn is_in_memory(url: &str) -> bool {
     let name = url.strip_prefix("sqlite:").unwrap_or(url).trim_start_matches('/');
     let name = name.strip_prefix("file:").unwrap_or(name);

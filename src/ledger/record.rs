@@ -1,4 +1,4 @@
-//! What is written to a ledger and asked of it.
+//! The rows of the ledger and the queries for them.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub enum State {
 }
 
 impl State {
-    /// The word used in the ledger and in answers.
+    /// The name used in the ledger and in answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Reserved => "reserved",
@@ -45,7 +45,7 @@ impl State {
         }
     }
 
-    /// The state of that word.
+    /// The state with this name.
     pub fn from_word(word: &str) -> Option<Self> {
         let all = [
             Self::Reserved,
@@ -61,58 +61,58 @@ impl State {
     }
 }
 
-/// One invocation as the ledger keeps it.
+/// The row of one call in the ledger.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Key.
+    /// The call's id and the row's key.
     pub id: InvocationId,
-    /// Tool.
+    /// Name of the tool.
     pub tool: Arc<str>,
-    /// Caller.
+    /// Name of the caller.
     pub caller: Arc<str>,
-    /// The caller's run.
+    /// The run that the caller has named.
     pub run_id: Option<Arc<str>>,
     /// The model's id for the call.
     pub tool_use_id: Option<Arc<str>>,
-    /// Where it stands.
+    /// The state of the call.
     pub state: State,
-    /// Why it failed; `None` when the tool answered.
+    /// Why the call failed; `None` when the tool returned a result.
     pub kind: Option<ErrorKind>,
-    /// What the tool may do.
+    /// The effect of the tool.
     pub effect: Effect,
     /// How the cache took part.
     pub cache: CacheStatus,
-    /// Tries made.
+    /// Number of attempts; 0 if the tool did not run.
     pub attempts: u32,
-    /// When it began.
+    /// When the call was accepted.
     pub started_at: Timestamp,
-    /// Microseconds from begin to end; `None` while it runs.
+    /// Microseconds from acceptance to end; `None` while the call runs.
     pub duration_us: Option<i64>,
-    /// The arguments as they came, as JSON; or a [`Digest`](crate::call::Digest) of them.
+    /// The arguments as received, as JSON; or a [`Digest`](crate::call::Digest) of them.
     pub arguments: Arc<str>,
-    /// What the tool said or a digest of it, or the failure, as JSON.
+    /// The tool's result as JSON or a digest of it, or the failure as JSON.
     pub result: Option<Arc<str>>,
-    /// The call whose stored result this one was answered from.
+    /// The call whose stored result answered this one.
     pub origin: Option<InvocationId>,
-    /// The answer's meta, as JSON.
+    /// The answer's `meta`, as JSON.
     pub meta: Option<Arc<str>>,
-    /// The caller's own name for the ask.
+    /// The idempotency key of the request.
     pub idempotency_key: Option<Arc<str>>,
-    /// Tells what was asked under that name from anything else.
+    /// Fingerprint of the request, to detect another request under the same key.
     pub fingerprint: Option<Arc<str>>,
-    /// The call whose tool made this one.
+    /// The call whose tool made this nested call.
     pub parent: Option<InvocationId>,
-    /// Until when the call holds its key, so that no other can have it; `None`: not, or not any more.
+    /// Until when the call holds its key, so that no other call can claim it. `None`: it holds no key.
     pub key_until: Option<Timestamp>,
-    /// How many calls it stands for: more than one for refused calls that share a row.
+    /// Number of calls that the row counts. It is above one for refused calls that share a row.
     pub count: u64,
 }
 
 impl Row {
-    /// Until when a call holds its key while it runs: the last second that there is.
+    /// Until when a running call holds its key: the last second that a timestamp can have.
     pub const FOREVER: Timestamp = Timestamp::constant(253_402_207_200, 0);
 
-    /// The row of a call that has not ended; of a refused one, with short arguments.
+    /// The row of a call that has not ended. For `Refused`, with short arguments.
     pub fn begun(invocation: &Invocation, effect: Effect, state: State) -> Self {
         Self {
             id: invocation.id,
@@ -142,7 +142,7 @@ impl Row {
         }
     }
 
-    /// The row has claimed its key for what was asked under it, and holds it until then; `None`: not any more.
+    /// The row with a claim on its key for the request `asked`, held until `until`. `None`: the key is released.
     #[must_use]
     pub fn claiming(mut self, asked: Option<&Fingerprint>, until: Option<Timestamp>) -> Self {
         self.fingerprint = asked.map(Fingerprint::shared);
@@ -150,53 +150,53 @@ impl Row {
         self
     }
 
-    /// About how much memory it takes, in bytes.
+    /// Approximate memory of the row, in bytes.
     pub fn weight(&self) -> usize {
         let texts = [self.result.as_ref(), self.meta.as_ref()];
         512 + self.arguments.len() + texts.into_iter().flatten().map(|text| text.len()).sum::<usize>()
     }
 }
 
-/// Longest arguments that a list of calls shows, in bytes of JSON.
+/// Maximum length of arguments in a list of calls, in bytes of JSON.
 pub const LISTED_ARGUMENTS: usize = 16 << 10;
 
-/// One failed try.
+/// The row of a failed attempt.
 #[derive(Debug, Clone)]
 pub struct AttemptRow {
-    /// Of which call.
+    /// The call of the attempt.
     pub invocation: InvocationId,
-    /// Which try, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Why.
+    /// Why the attempt failed.
     pub kind: ErrorKind,
-    /// What happened.
+    /// The message of the failure.
     pub message: String,
-    /// Microseconds.
+    /// Duration of the attempt, in microseconds.
     pub duration_us: i64,
 }
 
-/// A call read back, with its failed tries.
+/// A call read back from the ledger.
 #[derive(Debug, Clone)]
 pub struct Found {
     /// The call.
     pub row: Row,
-    /// Its failed tries, in order.
+    /// The failed attempts of the call, in order.
     pub attempts: Vec<AttemptRow>,
-    /// The result of the call it was answered from, as JSON.
+    /// The result of the call that answered this one, as JSON.
     pub origin_result: Option<Arc<str>>,
 }
 
 /// A committed reservation.
 #[derive(Debug, Clone, Default)]
 pub struct Reservation {
-    /// What was charged, and where each limit now stands.
+    /// The charged units, with the state of each limit after them.
     pub charged: Vec<Charged>,
 }
 
 /// Why nothing was reserved.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReserveError {
-    /// This limit is used up.
+    /// This limit is reached.
     #[error("usage limit reached")]
     LimitReached(Charged),
     /// This call holds the idempotency key.
@@ -207,65 +207,65 @@ pub enum ReserveError {
     Ledger(#[from] Error),
 }
 
-/// A result that may be served again.
+/// A result in the cache of the ledger.
 #[derive(Debug, Clone)]
 pub struct StoredResult {
     /// Cache key.
     pub key: [u8; 32],
-    /// Tool.
+    /// Name of the tool.
     pub tool: String,
-    /// The call that produced it.
+    /// The call that produced the result.
     pub origin: InvocationId,
     /// The result as JSON.
     pub result: String,
-    /// When it was stored.
+    /// When the result was stored.
     pub stored_at: Timestamp,
-    /// When it must not be served any more.
+    /// From when on the result must not be served.
     pub expires_at: Timestamp,
 }
 
-/// What an admin set for a tool.
+/// An admin's switch of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Switch {
-    /// Which tool.
+    /// Name of the tool.
     pub tool: String,
-    /// On or off.
+    /// Whether the tool is enabled.
     pub enabled: bool,
 }
 
 /// A tool that an admin registered at run time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
-    /// Its name.
+    /// Name of the tool.
     pub name: String,
-    /// The definition as it came, as JSON.
+    /// The definition as received, as JSON.
     pub definition: String,
-    /// The caller who registered it.
+    /// Name of the caller that registered the tool.
     pub by: String,
-    /// When, to the millisecond.
+    /// Time of the registration, in milliseconds.
     pub at: Timestamp,
 }
 
-/// Which calls to list. Everything given must match.
+/// Selects calls for a list. Each given filter must match.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
-    /// Of this tool.
+    /// Calls of this tool.
     pub tool: Option<String>,
-    /// Of this caller.
+    /// Calls of this caller.
     pub caller: Option<String>,
-    /// Of this run.
+    /// Calls of this run.
     pub run_id: Option<String>,
-    /// Asked for under this idempotency key.
+    /// Calls with this idempotency key.
     pub idempotency_key: Option<String>,
-    /// Made by the tool of this call.
+    /// Nested calls that the tool of this call made.
     pub parent: Option<InvocationId>,
-    /// In this state.
+    /// Calls in this state.
     pub state: Option<State>,
-    /// Begun at or after.
+    /// Calls that started at this time or later.
     pub since: Option<Timestamp>,
-    /// Older than this call: the last of the page before.
+    /// Calls older than this one, which is the last of the page before.
     pub before: Option<InvocationId>,
-    /// At most so many.
+    /// Maximum number of calls.
     pub limit: u32,
 }
 
@@ -287,22 +287,22 @@ impl Query {
 /// Totals of one tool and caller.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UsageRow {
-    /// Tool.
+    /// Name of the tool.
     pub tool: String,
-    /// Caller.
+    /// Name of the caller.
     pub caller: String,
-    /// All calls since the ledger began, those that run too.
+    /// All calls since the ledger was created, including running ones.
     pub calls: u64,
-    /// The tool answered.
+    /// Calls with a result that is not an error.
     pub succeeded: u64,
-    /// Failed, timed out, cancelled or unknown.
+    /// Calls that failed, timed out, were canceled, or are unknown.
     pub failed: u64,
-    /// Refused before the tool ran.
+    /// Calls that were refused before the tool ran.
     pub refused: u64,
-    /// Answered from a stored or a joined result.
+    /// Calls that a stored or a joined result answered.
     pub cache_hits: u64,
     /// Median duration of calls that were not refused, in milliseconds, within 2 %.
     pub p50_ms: Option<f64>,
-    /// 99th percentile of the same.
+    /// 99th percentile of these durations, in milliseconds, within 2 %.
     pub p99_ms: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! Refused calls share rows beyond a rate, so that asking for what is refused fills no disk.
+//! Lets refused calls share rows above a rate, so that a flood of refused calls does not fill the disk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,24 +6,24 @@ use std::sync::Arc;
 use super::Row;
 use crate::call::{ErrorKind, InvocationId};
 
-/// Refused calls of one caller that have rows of their own, in each second.
+/// How many refused calls of one caller get rows of their own in each second.
 pub(super) const ROWS_A_SECOND: u32 = 100;
 
-/// A call that began earlier than the current second by more than this says that the clock was set back, in seconds.
+/// Tolerance for calls that end out of order, in seconds. A call from before that shows that the clock was set back.
 const STRAGGLER: i64 = 2;
 
-/// Where a refused call is recorded. `S` is what the engine keeps of a shared row to write it again.
+/// Where a refused call is recorded. `S` is the data that the engine needs to update a shared row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place<S> {
     /// In a row of its own.
     Own,
-    /// In this row, which then stands for so many calls.
+    /// In this existing row, which then counts `count` calls.
     Shared { row: InvocationId, count: u64, kept: S },
 }
 
-/// Counts the refused calls of the current second. A caller's first hundred have rows of their own; of the others, those of
-/// the same tool and the same kind of refusal share the row of their first. Time is what the rows say, so it comes from
-/// the service's clock. Memory is bounded by the calls of one second.
+/// Counts the refused calls of the current second. The first hundred of a caller get rows of their own. Later calls
+/// with the same tool and the same kind of refusal share the row of the first of them. The time comes from the rows, so
+/// it is the service's clock. Memory is bounded by the calls of one second.
 pub(super) struct Refusals<S> {
     second: i64,
     callers: HashMap<Arc<str>, OfCaller<S>>,
@@ -47,13 +47,13 @@ impl<S> Default for Refusals<S> {
 }
 
 impl<S: Copy> Refusals<S> {
-    /// Where this refused call is recorded. `keep` is asked for a row that may be shared from now on.
+    /// Where this refused call is recorded. `keep` makes the data for a row that later calls may share.
     pub(super) fn place(&mut self, row: &Row, keep: impl FnOnce(&Row) -> S) -> Place<S> {
         let ended_at = row.started_at.as_millisecond() + row.duration_us.unwrap_or_default() / 1000;
         let second = ended_at.div_euclid(1000);
         if second > self.second || second < self.second - STRAGGLER {
             self.second = second;
-            // Not `clear`: what one busy second took is given back.
+            // A new map instead of `clear`, so that the memory of a busy second is released.
             self.callers = HashMap::new();
         }
         let empty = || OfCaller { rows: 0, shared: HashMap::new() };
@@ -98,7 +98,7 @@ mod tests {
         for second in 0..3 {
             let at = now() + Duration::from_secs(second);
             for caller in ["a", "b"] {
-                // One more is the row that the others share.
+                // One row more: the row that the others share.
                 assert_eq!(own_rows(&mut refusals, || refused(caller, "t", at), 500), 101);
             }
         }
@@ -146,7 +146,7 @@ mod tests {
         own_rows(&mut refusals, || refused("a", "t", now()), 200);
         let earlier = now() - Duration::from_secs(1);
         assert_eq!(own_rows(&mut refusals, || refused("a", "t", earlier), 200), 0);
-        // A clock that was set back does.
+        // A clock that was set back starts a new second.
         let earlier = now() - Duration::from_secs(3600);
         assert_eq!(own_rows(&mut refusals, || refused("a", "t", earlier), 200), 101);
     }

@@ -1,5 +1,7 @@
-//! What goes on beside the calls: forgetting what is older than the operator wants to keep, holding counters of
-//! limits against the rows that they count, and looking at the clock.
+//! Periodic tasks beside the calls:
+//! - deletion of calls that are older than the retention,
+//! - comparison of the counters of limits with the rows that they count,
+//! - detection of jumps of the wall clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,27 +12,27 @@ use tokio::time::{Instant, sleep};
 use super::{Error, Ledger, Watch};
 use crate::call::Clock;
 
-/// Rows deleted in one commit: about a millisecond for whoever waits behind it.
+/// Rows deleted in one commit. The next commit waits about a millisecond for it.
 const A_FEW: u32 = 200;
-/// Pause after such a commit, in times of how long it took: a ledger that has fallen behind catches up in a fifth of
-/// its writer's time.
+/// Pause after such a commit, as a multiple of its duration. So even after a long backlog, retention uses only a fifth
+/// of the writer's time.
 const REST: u32 = 4;
-/// Pause when nothing is left to delete, at least and at most; in between a tenth of what is kept.
+/// Minimum and maximum pause when no row is left to delete. Between them, the pause is a tenth of the retention.
 const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
-/// How far the wall clock may be set without a word, and how often that is looked at.
+/// Larger jumps of the wall clock are reported. The second constant is the time between two checks.
 const JUMP: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Pause between two looks. Each reads an index, not the rows.
+/// Time between two comparisons of the counters. Each reads an index, not the rows.
 const VERIFY_EVERY: Duration = Duration::from_secs(60);
 
-/// Deletes calls that began longer than `keep` ago, a few at a time, until the ledger is closed.
+/// Deletes calls that started longer than `keep` ago, a few at a time, until the ledger is closed.
 pub async fn retain(ledger: Arc<dyn Ledger>, clock: Clock, keep: Duration) {
     let pause = (keep / 10).clamp(PAUSE[0], PAUSE[1]);
     loop {
         let began = Instant::now();
-        // Further back than time goes, nothing is too old.
+        // If `keep` reaches back beyond the earliest timestamp, no call is too old.
         let now = clock.now();
         let pruned = match now.checked_sub(keep) {
             Ok(before) => ledger.prune(before, now, A_FEW).await,
@@ -39,14 +41,15 @@ pub async fn retain(ledger: Arc<dyn Ledger>, clock: Clock, keep: Duration) {
         match pruned {
             Ok(rows) if rows >= u64::from(A_FEW) => sleep(began.elapsed() * REST).await,
             Err(Error::Closed | Error::Stopped(_)) => return,
-            // A ledger in trouble says so itself.
+            // The ledger reports its own failures.
             Ok(_) | Err(_) => sleep(pause).await,
         }
     }
 }
 
-/// Tells `watch` by how many units the counters differ from the rows, at once and every minute. A difference is a fault
-/// of this program or somebody else's hand in the file; nothing is set right, since either side may be wrong.
+/// Reports to `watch` by how many units the counters differ from the rows, at the start and every minute. A difference
+/// is a fault of this program, or another program changed the file. It is not corrected, because either side may be
+/// wrong.
 pub async fn verify(ledger: Arc<dyn Ledger>, watch: Arc<dyn Watch>) {
     let mut before = 0;
     loop {
@@ -64,8 +67,9 @@ pub async fn verify(ledger: Arc<dyn Ledger>, watch: Arc<dyn Watch>) {
     }
 }
 
-/// Tells `watch` when the wall clock leaves the monotonic one by more than a few minutes at once. Windows of limits never
-/// go back and durations do not come from it, so nothing is set right: but a window that has begun early is worth knowing.
+/// Reports to `watch` when the wall clock jumps by more than some minutes against the monotonic clock. Nothing needs
+/// correction: windows of limits never go back, and durations use the monotonic clock. But the operator should know
+/// about a window that started early.
 pub async fn mind_the_clock(clock: Clock, watch: Arc<dyn Watch>) {
     let mut before = (clock.now(), Instant::now());
     loop {
@@ -94,7 +98,7 @@ mod tests {
     use super::*;
     use crate::log::captured::capture;
 
-    /// How often the counters were compared, and how often the clock jumped.
+    /// Counts the comparisons of counters and the clock jumps.
     #[derive(Default)]
     struct Counts {
         comparisons: AtomicU32,

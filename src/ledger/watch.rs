@@ -1,45 +1,45 @@
-//! Who wants to know how the writing goes: metrics, in the service.
+//! The interface for events of the writer. In the service, the metrics implement it.
 
 use std::time::Duration;
 
-/// How large a ledger is, in bytes.
+/// The size of a ledger, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Size {
-    /// The database file.
+    /// Size of the database file.
     pub file: u64,
-    /// Its write-ahead log.
+    /// Size of the write-ahead log.
     pub log: u64,
-    /// What is in use in the file; the rest of it is used again.
+    /// The part of the file that is in use. The remaining pages are free for new rows.
     pub used: u64,
-    /// The bound on the file (`ledger.max_bytes`); `None`: there is none.
+    /// The bound on the file (`ledger.max_bytes`); `None`: no bound.
     pub max: Option<u64>,
 }
 
-/// Told by the writer, and by `upkeep.rs`. Must not block.
+/// Gets events of the writer and of `upkeep.rs`. No method may block.
 pub trait Watch: Send + Sync + 'static {
-    /// A commit of so many rows is done.
+    /// A commit with this number of rows has succeeded.
     fn committed(&self, rows: usize, took: Duration);
 
-    /// A commit failed.
+    /// A commit has failed.
     fn failed(&self);
 
-    /// So many rows of calls that have ended wait to be tried again.
+    /// Number of rows of ended calls that wait for a retry of their commit.
     fn backlog(&self, rows: usize);
 
-    /// Counters of limits differ from the rows by so many units.
+    /// By how many units the counters of limits differ from the rows.
     fn drift(&self, units: u64);
 
-    /// The wall clock was moved by minutes at once.
+    /// The wall clock jumped by minutes.
     fn clock_jumped(&self);
 
-    /// The ledger is this large.
+    /// The size of the ledger.
     fn size(&self, _: Size) {}
 
-    /// So many calls or stored results were deleted to keep below the bound.
+    /// Number of calls or stored results that were deleted to stay below the bound.
     fn trimmed(&self, _: u64) {}
 }
 
-/// Nobody does.
+/// Ignores all events.
 impl Watch for () {
     fn committed(&self, _: usize, _: Duration) {}
 

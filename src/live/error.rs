@@ -1,23 +1,23 @@
-//! Why a change of the tools was not made.
+//! Why the set of tools was not changed.
 
 use crate::ledger;
 use crate::manifest::Finding;
 use crate::registry::ChangeError;
 use crate::tools::BuildError;
 
-/// Why a manifest was not taken; the one before stays.
+/// Why a manifest was refused. The one before stays in use.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It has errors.
+    /// The manifest has errors.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Manifest(Vec<Finding>),
     /// A tool cannot be built.
     #[error(transparent)]
     Tool(#[from] BuildError),
-    /// The ledger, which has the switches and the registered tools, failed.
+    /// The ledger failed. It stores the switches and the registered tools.
     #[error(transparent)]
     Ledger(#[from] ledger::Error),
-    /// Keys are asked for now, and would not be any more.
+    /// The manifest has no callers, but the current one has. Taking it would let every client in without a key.
     #[error("it has no callers, so everybody who reaches the service would be trusted; start it anew if that is meant")]
     Unguarded,
 }

@@ -1,4 +1,4 @@
-//! Settings that are what they were at the start until the next one.
+//! Settings that change only at the next start, and a comparison that finds such changes.
 
 use crate::call::Digest;
 use crate::http::ServerSettings;
@@ -6,12 +6,12 @@ use crate::ledger;
 use crate::live::Plan;
 use crate::manifest::Manifest;
 
-/// See the module.
+/// The values of these settings.
 pub(super) struct Fixed {
     server: ServerSettings,
     listen: String,
     ledger: ledger::Settings,
-    /// What the key makes of nothing: tells keys apart without holding one.
+    /// The key's digest of an empty text. It tells two keys apart without keeping one.
     digest_key: Option<Digest>,
     cache_bytes: u64,
 }
@@ -28,7 +28,8 @@ impl Fixed {
         }
     }
 
-    /// Keys that say something else than at the start. What was given outside the manifest is not its to change.
+    /// Keys whose values differ in `now`. Skips a setting that was given outside the manifest, because the manifest
+    /// cannot change it.
     pub(super) fn changed(&self, now: &Self, plan: &Plan) -> Vec<&'static str> {
         let ServerSettings { max_body, max_in_flight, linger, drain, allowed_hosts, allowed_origins, allow_open } =
             &self.server;

@@ -1,5 +1,6 @@
-//! Entries of the manifest's lists of tools that mean no tool: told in the log when all sources have settled, and looked at again
-//! whenever the tools have changed.
+//! Finds entries of the manifest's lists of tools that match no tool, and logs them.
+//!
+//! The check runs when all sources have settled, and again whenever the tools have changed.
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
@@ -7,23 +8,23 @@ use std::sync::PoisonError;
 use super::Live;
 use crate::manifest::{Knowledge, ListEntry, Severity};
 
-/// See the module.
+/// The entries of all lists, and which of them match no tool.
 #[derive(Default)]
 pub(super) struct Lists {
     entries: Vec<ListEntry>,
-    /// The entries, by number, of which the log says that they mean no tool.
+    /// Indices of the entries that the log has reported as matching no tool.
     idle: HashSet<usize>,
 }
 
 impl Live {
-    /// Puts the lists of a new manifest in the place of the old ones.
+    /// Replaces the lists with those of a new manifest.
     pub(super) fn take_lists(&self, entries: Vec<ListEntry>) {
         *self.lists.lock().unwrap_or_else(PoisonError::into_inner) = Lists { entries, idle: HashSet::new() };
         self.judge_lists();
     }
 
-    /// Says which entries mean no tool, and which of those said before mean one now. Before all sources have settled nobody
-    /// knows.
+    /// Logs the entries that match no tool, and those reported before that match a tool now. Does nothing until all
+    /// sources have settled, because their tools are not known before.
     pub(super) fn judge_lists(&self) {
         if !self.shown.load().iter().all(|board| board.is_settled()) {
             return;

@@ -1,8 +1,16 @@
 //! The tools while the service runs: where they come from, and how they change.
 //!
-//! `plan.rs` says what a service is made of, `seen.rs` what was read for it, `reload.rs` puts a new world in place of
-//! the old one or keeps the old one, `watch.rs` says when, `registration.rs` is for tools that come over HTTP and
-//! `fixed.rs` for what waits for the next start, `lists.rs` for names that mean no tool, `error.rs` for why nothing came of it; `sources/` has what brings tools of its own. One change is made at a time; readers never wait.
+//! - `plan.rs`: what stays the same for the whole run, and reading the manifest
+//! - `seen.rs`: snapshots of the files that were read
+//! - `reload.rs`: takes a new manifest, or keeps the old one
+//! - `watch.rs`: decides when to reload
+//! - `registration.rs`: tools that come over HTTP
+//! - `fixed.rs`: settings that change only at the next start
+//! - `error.rs`: why a change was not made
+//! - `lists.rs`: lists of tools with entries that match no tool
+//! - `sources/`: modules and servers that bring tools of their own
+//!
+//! One change is made at a time. Readers never wait.
 
 mod error;
 mod fixed;
@@ -37,66 +45,66 @@ use crate::manifest::Defaults;
 use crate::registry::Registry;
 use crate::tools::{Clients, Ends, Surroundings, Tool};
 
-/// See the module.
+/// The tools of a running service, with everything that can change them.
 pub struct Live {
     registry: Arc<Registry>,
     plan: Arc<Plan>,
     surroundings: Surroundings,
-    /// The HTTP clients of all registered tools. Each holds the system's certificates, about 100 KB. A manifest that is taken
-    /// replaces them, so that tools which change then trust the certificates of that time.
+    /// The HTTP clients of all registered tools. Each holds the system's certificates, about 100 KB. A new manifest
+    /// replaces the clients, so that tools which change later trust the certificates of that time.
     clients: ArcSwap<Clients>,
-    /// Held while something changes.
+    /// Locked during each change.
     state: tokio::sync::Mutex<State>,
     status: ArcSwap<Status>,
-    /// Lists of tools' names in the manifest.
+    /// The manifest's lists of tools.
     lists: Mutex<Lists>,
-    /// What can be seen of the sources.
+    /// The status of each source, for readers.
     shown: ArcSwap<Vec<Arc<Board>>>,
-    /// Told when something of that changes.
+    /// Signals a change of `shown`, or of a status in it.
     told: Sender<()>,
     has_started: AtomicBool,
-    // Behind the sources: it waits for the ends of all.
+    // Must stay behind the sources: its drop waits for the end of everything that they started.
     _ends: Ends,
 }
 
 struct State {
     world: Remembered,
     sources: Sources,
-    /// What the service was started with.
+    /// The settings of the start.
     fixed: Fixed,
-    /// The files of the last reading, good or bad.
+    /// The files of the last reading, whether it succeeded or not.
     seen: Seen,
 }
 
-/// What program and manifest say besides their sources: a source that is listed later joins it.
+/// The state that program and manifest declare, without sources. A source that is listed later is added to it.
 #[derive(Default)]
 struct Remembered {
     callers: Arc<Callers>,
     calls: CallSettings,
     tools: Vec<Tool>,
     defaults: Defaults,
-    /// There was a file of pins.
+    /// The manifest had a file of pins.
     is_pinned: bool,
 }
 
-/// How reloading has gone so far.
+/// The outcome of the reloads so far.
 #[derive(Debug, Clone, Default)]
 pub struct Status {
     /// Manifests that were taken after the first.
     pub taken: u64,
     /// Manifests that were refused.
     pub refused: u64,
-    /// Why the manifest that is there now is not the one that is served, in a few words that tell nothing of it.
+    /// Why the current manifest file is not the one that is served. Short, and without contents of the file.
     pub kept: Option<String>,
 }
 
 impl Live {
-    /// The tools.
+    /// The registry, which holds the current catalog.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
 
-    /// How reloading has gone so far; `None` when there is no manifest.
+    /// The outcome of the reloads so far; `None` without a manifest.
     pub fn status(&self) -> Option<Arc<Status>> {
         self.plan.manifest.is_some().then(|| self.status.load_full())
     }

@@ -1,4 +1,4 @@
-//! What a service is made of besides its manifest, and reading that.
+//! What stays the same for the whole run of a service, and reading its manifest.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -9,41 +9,41 @@ use crate::manifest::{self, DeclaredSource, Finding, Host, Manifest, Place};
 use crate::tool_pattern::{ToolPattern, any_denies};
 use crate::tools::{BuildError, OwnPorts, Tool};
 
-/// What stays the same while manifests come and go.
+/// Settings and tools that do not change when the manifest changes.
 #[derive(Default)]
 pub struct Plan {
-    /// Where the manifest is.
+    /// Path of the manifest; `None`: there is no manifest.
     pub manifest: Option<PathBuf>,
-    /// The program's own tools; an entry of the manifest may take one over.
+    /// The program's own tools. An entry of the manifest may take a tool over.
     pub program: Vec<Tool>,
     /// The program's own sources.
     pub sources: Vec<DeclaredSource>,
-    /// The variables that the program was started with.
+    /// The environment variables at the start of the program.
     pub environment: Environment,
-    /// Where virtual environments are kept.
+    /// The folder for virtual environments.
     pub venvs: PathBuf,
-    /// Tools that one of these means are off.
+    /// Tools that match one of these patterns are switched off.
     pub(crate) deny: Vec<ToolPattern>,
     /// No program adds tools or sources.
     pub(crate) is_alone: bool,
-    /// Where the service listens, once it does.
+    /// The ports of the service, after it has bound them.
     pub(crate) own: OwnPorts,
-    /// Somebody said in so many words that no callers are needed.
+    /// The operator has explicitly permitted a service without callers.
     pub allow_open: bool,
-    /// Where to listen, when that was given outside the manifest.
+    /// The address to listen on, if it was given outside the manifest.
     pub listen: Option<String>,
     /// The ledger was given outside the manifest.
     pub ledger_given: bool,
 }
 
-/// A manifest, or what is wrong with it, and the files that said so.
+/// A manifest or its errors, with the files that were read.
 pub(crate) struct Reading {
     pub(crate) outcome: Result<Manifest, Vec<Finding>>,
     pub(crate) seen: Seen,
 }
 
 impl Plan {
-    /// Reads the manifest; without one, what goes without saying.
+    /// Reads the manifest. Without a manifest, returns the defaults.
     pub(crate) fn read(&self) -> Reading {
         let Some(path) = &self.manifest else {
             return Reading { outcome: Ok(Manifest::default()), seen: Seen::default() };
@@ -56,7 +56,8 @@ impl Plan {
         Reading { outcome, seen: recorder.seen() }
     }
 
-    /// What can be told of the manifest alone was told when it was loaded.
+    /// Checks that no MCP server of the manifest is this service itself. The check needs the address that the service
+    /// really listens on, which may come from outside the manifest. So the loader cannot do it.
     fn not_itself(&self, manifest: Manifest) -> Result<Manifest, Vec<Finding>> {
         let listen = self.listen.as_ref().unwrap_or(&manifest.listen);
         let found = manifest::mounted(&manifest, listen).map(|(name, message)| {
@@ -67,8 +68,8 @@ impl Plan {
         if found.is_empty() { Ok(manifest) } else { Err(found) }
     }
 
-    /// Reads it while the service runs. Then an empty file is a fault: it would take every tool and every caller away,
-    /// and it is what a file looks like that is just being written.
+    /// Reads the manifest while the service runs. Here an empty file is an error: it would remove all tools and
+    /// callers, and a file looks empty while it is being written.
     pub(super) fn read_again(&self) -> Reading {
         let mut reading = self.read();
         if let Some(path) = self.manifest.as_deref().filter(|path| reading.seen.is_blank(path)) {
@@ -79,20 +80,20 @@ impl Plan {
         reading
     }
 
-    /// The tools of program and manifest, with the values of the variables that they declare. `taken` are those of the
-    /// program that entries of the manifest have taken over.
+    /// The tools of program and manifest, with the values of the variables that they declare. `taken` names the
+    /// program's tools that entries of the manifest have taken over.
     pub(super) fn tools(&self, declared: Vec<Tool>, taken: &[String]) -> Result<Vec<Tool>, BuildError> {
         let own = self.program.iter().filter(|tool| !taken.iter().any(|name| name == tool.name())).cloned();
         own.chain(declared).map(|tool| Ok(self.admit(tool.with_variables(&self.environment)?))).collect()
     }
 
-    /// The tool, off if it is to be.
+    /// Returns the tool, switched off if a `deny` pattern matches it.
     pub(super) fn admit(&self, mut tool: Tool) -> Tool {
         self.deny(&mut tool);
         tool
     }
 
-    /// Switches the tool off if it is to be.
+    /// Switches the tool off if a `deny` pattern matches it.
     pub(super) fn deny(&self, tool: &mut Tool) {
         let is_denied = any_denies(&self.deny, tool.definition.names(), |_| false);
         tool.policy.enabled &= !is_denied;

@@ -1,4 +1,4 @@
-//! Tools that come over HTTP: kept in the ledger's database, restored at every start and reload.
+//! Tools that come over HTTP. The ledger's database stores them, and each start and reload restores them.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use crate::manifest::{Defaults, Finding, read_registered};
 use crate::registry::{ChangeError, Entry};
 use crate::tools::{Clients, Tool};
 
-/// Why a tool was not registered; nothing has changed.
+/// Why a tool was not registered. Nothing has changed then.
 #[derive(Debug, thiserror::Error)]
 pub enum PutError {
-    /// Its definition cannot be used; places are JSON Pointers.
+    /// The definition has these faults. Their positions are JSON Pointers.
     #[error("{} faults", .0.len())]
     Definition(Vec<Finding>),
-    /// It has no place, or the ledger failed.
+    /// A name is not free, the tool cannot be built, too many tools are registered, or the ledger failed.
     #[error(transparent)]
     Change(#[from] ChangeError),
 }
 
 impl Live {
-    /// Registers a tool, or replaces the registered one of that name; `by` is the admin who asks for it. Committed when
-    /// it returns, and says whether the name is new.
+    /// Registers a tool, or replaces the registered tool of that name. `by` is the admin of the request. The tool is
+    /// committed when this returns. The result says whether the name is new.
     ///
     /// # Errors
     /// [`PutError`].
@@ -42,7 +42,7 @@ impl Live {
             at: self.registry.shared().clock.now(),
         };
         let (named, defaults, clients) = (name.to_owned(), state.world.defaults.clone(), self.clients.load_full());
-        // Making an HTTP client reads the system's certificates.
+        // Making an HTTP client reads the system's certificates, which blocks.
         let read = blocking::on_a_thread(move || read_registered(&named, &definition, &defaults, &clients)).await;
         let (tool, warnings) = read.ok_or(ChangeError::Ledger(Error::Closed))?.map_err(PutError::Definition)?;
         let (entry, is_new) = self.registry.put(self.plan.admit(tool), kept).await?;
@@ -51,14 +51,14 @@ impl Live {
             tracing::warn!(tool = name, "{warning}");
         }
         if !is_new {
-            // It may have had more names before.
+            // The replaced definition may have had other names, which are free now for tools that were left out.
             self.seat_left_out(&mut state).await;
         }
         self.judge_lists();
         Ok((entry, is_new))
     }
 
-    /// Forgets a registered tool. Committed when it returns.
+    /// Removes a registered tool. The removal is committed when this returns.
     ///
     /// # Errors
     /// [`ChangeError`].
@@ -71,8 +71,8 @@ impl Live {
         Ok(())
     }
 
-    /// The tools that the ledger keeps. One that cannot be read any more, perhaps since an upgrade reads it with other
-    /// eyes, is left where it is.
+    /// The tools that the ledger stores. A tool that cannot be read any more, perhaps after an upgrade, is skipped and
+    /// stays in the ledger.
     pub(super) async fn registered(&self, defaults: Defaults) -> Result<Vec<Tool>, Error> {
         let kept = self.registry.shared().ledger.registered().await?;
         let (plan, clients) = (self.plan.clone(), self.clients.load_full());

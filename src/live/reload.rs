@@ -1,4 +1,4 @@
-//! A new manifest in place of the old one, whole or not at all.
+//! Replaces the manifest with a new one, as a whole or not at all.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,10 +20,10 @@ use crate::registry::{Aside, Registry};
 use crate::tools::{Clients, Surroundings, Tool};
 
 impl Live {
-    /// Fills an empty registry: the tools of program and manifest, and those that were registered before the last stop.
+    /// Fills an empty registry with the tools of program and manifest, and with the stored registered tools.
     ///
     /// # Errors
-    /// What keeps the service from being built.
+    /// Why the service cannot be built.
     pub(crate) async fn start(
         registry: Arc<Registry>,
         plan: Plan,
@@ -51,18 +51,19 @@ impl Live {
         Ok(live)
     }
 
-    /// Whether what comes now comes later than the start.
+    /// Whether [`start`](Self::start) has ended. A source that is added later is not awaited by the readiness probe.
     pub(super) fn has_started(&self) -> bool {
         self.has_started.load(Ordering::Relaxed)
     }
 
-    /// Reads the manifest again. A good one takes the place of the old one in one step: callers, tools, aliases. Calls
-    /// under way finish in the stacks they began in; counts of limits, switches, stored results of tools that are the
-    /// same, and places of concurrency carry over. A bad one changes nothing; the log says what is wrong with it.
-    /// Without a manifest there is nothing to do.
+    /// Reads the manifest again. A valid manifest replaces the old one in one step: callers, tools, aliases. A manifest
+    /// with errors changes nothing, and the log has its errors. Without a manifest, this does nothing.
+    ///
+    /// Running calls finish in the stacks in which they started. Counts of limits, switches, stored results of
+    /// unchanged tools and concurrency permits carry over.
     ///
     /// # Errors
-    /// Why the old one was kept.
+    /// Why the old manifest was kept.
     pub async fn reload(self: &Arc<Self>) -> Result<(), Error> {
         if self.plan.manifest.is_none() {
             tracing::warn!("there is no manifest, so nothing was read again");
@@ -72,6 +73,7 @@ impl Live {
         let plan = self.plan.clone();
         let read = blocking::on_a_thread(move || plan.read_again()).await;
         let Reading { outcome, seen } = read.ok_or(ledger::Error::Closed)?;
+        // Keep the snapshot even if the manifest has errors. Otherwise each poll would read the same errors again.
         state.seen = seen;
         let outcome = outcome.and_then(|manifest| with_pins(manifest, &state.world, &self.plan));
         let done = match outcome {
@@ -111,8 +113,11 @@ impl Live {
 
     /// Makes the manifest the current one.
     async fn take(self: &Arc<Self>, state: &mut State, manifest: Manifest) -> Result<(), Error> {
+        // The order matters. First come the checks that can refuse the manifest. The redactor learns the new secrets
+        // before a tool can use them. Then the catalog is replaced. `state.world` follows only after that has
+        // succeeded, so a refused manifest leaves no trace in later changes.
         let Manifest { defaults, callers, calls, tools, sources, taken, secrets, warnings, pins, lists, .. } = manifest;
-        // A file that is cut off, or not yet written to its end, must not open the service to everybody.
+        // A truncated file, or one that is still being written, must not open the service to every client.
         if callers.is_empty() && !self.registry.catalog().callers().is_empty() {
             return Err(Error::Unguarded);
         }
@@ -139,8 +144,8 @@ impl Live {
     }
 }
 
-/// The manifest, unless its pins are gone and its servers would be served as they come: a file that somebody has removed must
-/// no more do that than one that cannot be read.
+/// Refuses the manifest if its pins are gone while it has servers. Without this check, deleting the file of pins would
+/// serve every tool of those servers unapproved. An unreadable file is refused as well.
 fn with_pins(manifest: Manifest, before: &Remembered, plan: &Plan) -> Result<Manifest, Vec<Finding>> {
     let has_servers = manifest.sources.iter().any(|source| source.settings.is_foreign());
     match &plan.manifest {
@@ -160,7 +165,7 @@ pub(super) fn warn_of(aside: &[Aside]) {
     }
 }
 
-/// What everybody may know of why.
+/// The reason in short, for `/readyz`. It has no details of the manifest.
 fn kept(error: &Error) -> String {
     let what = match error {
         Error::Manifest(findings) => match findings.iter().filter(|found| is_error(found)).count() {

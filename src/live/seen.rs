@@ -1,8 +1,9 @@
-//! What was read, so that a change of it can be seen: the manifest, what it includes, and the files of its references.
+//! Snapshots of files, to see whether they have changed: the manifest, what it includes, and the files of its
+//! references.
 //!
-//! By looking, not by being told: inotify sees nothing of network and some bind mounts, loses a file that is replaced
-//! by another, and its watches are a scarce resource of the whole machine. A look is a few `stat`s; only a file whose
-//! stat differs is read, and only contents that differ count.
+//! The files are polled. inotify does not work on network file systems and some bind mounts, and loses a file that is
+//! replaced by another. Its watches are also a scarce resource of the whole machine. A poll is a few `stat` calls. Only
+//! a file whose stat differs is read, and only different contents count as a change.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,10 +15,10 @@ use crate::call::json::digest;
 use crate::environment::Environment;
 use crate::manifest::{Process, Source, matching, read_file};
 
-/// A file that was written so recently may be written again without a new time (file systems count in ticks).
+/// A file that changed within this time may change again without a new time stamp, because file systems count in ticks.
 const TICK: Duration = Duration::from_secs(2);
 
-/// Files and patterns, as they were.
+/// A snapshot of files, and of the paths that patterns match.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     files: BTreeMap<PathBuf, SeenFile>,
@@ -26,15 +27,14 @@ pub(crate) struct Seen {
 
 #[derive(Debug, Clone)]
 struct SeenFile {
-    /// `None`: not there, or so new that its contents must be looked at again.
+    /// `None`: the file is missing, or so new that its contents must be compared again.
     stamp: Option<Stamp>,
-    /// `None`: cannot be read.
+    /// SHA-256 of the contents; `None`: the file cannot be read.
     content: Option<[u8; 32]>,
     blank: bool,
 }
 
-/// What `stat` says of a file behind all links: device, inode, size, and the times of the last change of contents and
-/// of anything.
+/// Device, inode, size, and the times of the last change of contents and of metadata. Links are followed.
 type Stamp = (u64, u64, u64, [i64; 4]);
 
 fn stamp(path: &Path) -> Option<Stamp> {
@@ -56,7 +56,7 @@ impl SeenFile {
 }
 
 impl Seen {
-    /// These files as they are now.
+    /// A snapshot of these files.
     pub(super) fn of<'a>(files: impl IntoIterator<Item = &'a Path>) -> Self {
         let one = |path: &Path| {
             let stamp = stamp(path);
@@ -65,12 +65,12 @@ impl Seen {
         Self { files: files.into_iter().map(one).collect(), patterns: BTreeMap::new() }
     }
 
-    /// SHA-256 of what is in each file; `None`: it cannot be read.
+    /// SHA-256 of each file's contents; `None` for a file that cannot be read.
     pub(super) fn contents(&self) -> impl Iterator<Item = Option<[u8; 32]>> {
         self.files.values().map(|file| file.content)
     }
 
-    /// The same files and patterns as they are now.
+    /// A new snapshot of the same files and patterns.
     pub(super) fn look_again(&self) -> Self {
         let look = |(path, before): (&PathBuf, &SeenFile)| {
             let stamp = stamp(path);
@@ -82,19 +82,19 @@ impl Seen {
         Self { files: self.files.iter().map(look).collect(), patterns: self.patterns.keys().map(matched).collect() }
     }
 
-    /// Whether everything reads the same.
+    /// Whether both snapshots have the same files with the same contents.
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         let same_files = self.files.keys().eq(other.files.keys()) && self.contents().eq(other.contents());
         self.patterns == other.patterns && same_files
     }
 
-    /// Whether there is nothing in that file.
+    /// Whether the file is empty, or has only white space.
     pub(super) fn is_blank(&self, path: &Path) -> bool {
         self.files.get(path).is_some_and(|file| file.blank)
     }
 }
 
-/// The program's variables and files, keeping in mind what was read.
+/// Reads variables and files, and records which files were read.
 pub(super) struct Recorder {
     from: Process,
     seen: RefCell<Seen>,
@@ -116,7 +116,7 @@ impl Source for Recorder {
     }
 
     fn file(&self, path: &Path) -> std::io::Result<String> {
-        // The stamp first: what is written in between is then seen at the next look.
+        // Take the stamp first. A write between the stamp and the read is then found by the next poll.
         let stamp = stamp(path);
         let read = self.from.file(path);
         let seen = SeenFile::of(stamp, read.as_ref().ok().map(String::as_bytes));
@@ -148,12 +148,12 @@ mod tests {
         let seen = recorder.seen();
         let same = || seen.says_the_same(&seen.look_again());
         assert!(same());
-        // Written again, and replaced by another of the same contents.
+        // Write the same contents again, and replace the file by another with the same contents.
         std::fs::write(at("a.yaml"), "one").unwrap();
         std::fs::write(at("b"), "one").unwrap();
         std::fs::rename(at("b"), at("a.yaml")).unwrap();
         assert!(same());
-        // The same size within the same tick.
+        // A change with the same size within the same tick.
         std::fs::write(at("a.yaml"), "two").unwrap();
         assert!(!same());
         std::fs::write(at("a.yaml"), "one").unwrap();
@@ -173,7 +173,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a");
         std::fs::write(&file, "one").unwrap();
-        // Too new to be trusted, so it has no stamp.
+        // The file is too new, so it has no stamp.
         assert_eq!(stamp(&file), None);
         assert!(stamp(Path::new("/proc/self/exe")).is_some() || stamp(Path::new("/usr")).is_some());
     }

@@ -1,5 +1,5 @@
-//! When to read the manifest again: on SIGHUP, and when a file of it says something else. A source whose own file does
-//! is started anew.
+//! Decides when to read the manifest again: on SIGHUP, and when one of its files has changed. A source is restarted
+//! when one of its own files has changed.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -11,13 +11,14 @@ use tokio::signal::unix::Signal;
 use super::{Live, Seen};
 use crate::blocking;
 
-/// Between two looks.
+/// Time between two polls.
 const LOOK: Duration = Duration::from_secs(1);
-/// Files must have stood still for so long: an editor or a deployment writes several, and each in pieces.
+/// Files must be unchanged for this time before a reload. An editor or a deployment writes several files, and each of
+/// them in pieces.
 const QUIET: Duration = Duration::from_millis(250);
 
 impl Live {
-    /// Reloads when told to or when files have changed, for as long as the service runs.
+    /// Reloads on SIGHUP and when files have changed, for as long as the service runs.
     pub async fn watch(self: Arc<Self>, mut hangups: Signal) {
         let mut moving: Option<Files> = None;
         loop {
@@ -36,7 +37,8 @@ impl Live {
         }
     }
 
-    /// Looks at the files once. `moving` is how they were a moment ago, if they were changing; so is the answer.
+    /// Polls the files once, and reloads if they have changed and are quiet. `moving` is the last snapshot, if it
+    /// differed from the files in use. Returns the new snapshot while the files still change, else `None`.
     async fn look(self: &Arc<Self>, moving: Option<Files>) -> Option<Files> {
         let before = {
             let state = self.state.lock().await;
@@ -65,7 +67,7 @@ impl Live {
         None
     }
 
-    /// Reloads. What went wrong is in the log and in `/readyz`; a panic must not end the watch.
+    /// Reloads. Failures are reported in the log and in `/readyz`. A panic must not end the watch.
     async fn try_again(self: &Arc<Self>) {
         if AssertUnwindSafe(self.reload()).catch_unwind().await.is_err() {
             tracing::error!("reading the manifest panicked; the one before is served on");
@@ -73,7 +75,7 @@ impl Live {
     }
 }
 
-/// All that is looked at.
+/// Snapshots of all files that are watched.
 struct Files {
     manifest: Seen,
     sources: Vec<(Arc<str>, Seen)>,

@@ -1,4 +1,4 @@
-//! The log of one test.
+//! Captures the log of one test.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,12 +7,12 @@ use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Level};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The lines that this thread logs while the value lives, from `INFO` on.
+/// The lines from `INFO` on that this thread logs while the value lives.
 pub(crate) struct Captured {
     lines: Lines,
     _guard: DefaultGuard,
-    /// A second subscriber. With only one in the process, `tracing` asks the current thread whether an event is wanted,
-    /// and another test's thread would answer no for all.
+    /// A second subscriber. With only one in the process, `tracing` asks the current thread whether an event is
+    /// enabled. Another test's thread would then disable the event for all threads.
     _second: Dispatch,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn capture() -> Captured {
 }
 
 impl Captured {
-    /// How many lines have this text.
+    /// The number of lines with this text.
     pub(crate) fn count(&self, text: &str) -> usize {
         let bytes = self.lines.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         String::from_utf8_lossy(&bytes).lines().filter(|line| line.contains(text)).count()

@@ -1,4 +1,4 @@
-//! What is said of a call that has ended.
+//! The log entry of a call that has ended.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::TARGET;
 use crate::call::{CacheStatus, Caller, ErrorKind, Invocation, InvocationId, ToolName, TraceContext};
 use crate::ledger::{Row, State};
 
-/// A call's end: handles and numbers, so that making it costs next to nothing and it keeps no result in memory.
+/// The end of a call: only handles and numbers. So it is cheap to make and keeps no result in memory.
 pub(super) struct Ended {
     pub(super) at: Timestamp,
     pub(super) id: InvocationId,
@@ -24,7 +24,7 @@ pub(super) struct Ended {
     pub(super) cache: CacheStatus,
     pub(super) attempts: u32,
     pub(super) duration_us: i64,
-    /// It ended before; this says the same again.
+    /// The answer of a call that ended earlier was given again.
     pub(super) replayed: bool,
 }
 
@@ -61,9 +61,9 @@ impl Ended {
         self.duration_us as f64 / 1e3
     }
 
-    /// As a tracing event.
+    /// Emits the entry as a tracing event.
     pub(super) fn emit(&self) {
-        // A level is part of the callsite.
+        // The level is part of a callsite, so each level needs its own.
         macro_rules! event {
             ($level:expr) => {
                 tracing::event!(
@@ -94,8 +94,9 @@ impl Ended {
     }
 }
 
-/// How much a call's end matters to whoever runs the service: what the service itself failed at is an error, what was
-/// down, late or full a warning. An answer, also one that says no, and what the caller did wrong are neither.
+/// The importance of a call's end for the operator. A failure of the service itself is an error. A failure of the
+/// tool or its backend, an overload, or an expired time is a warning. Everything else is information, including error
+/// results and mistakes of the caller.
 pub(super) fn level_of(kind: Option<ErrorKind>) -> Level {
     match kind {
         Some(ErrorKind::Internal | ErrorKind::LedgerUnavailable) => Level::ERROR,

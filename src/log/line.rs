@@ -1,4 +1,4 @@
-//! A call's end as a line of text, in the shape of the log's other lines (tracing-subscriber's).
+//! Formats the end of a call as a line of text, like the other lines of the log (tracing-subscriber's).
 
 use std::io::Write as _;
 
@@ -10,12 +10,12 @@ use super::TARGET;
 use super::ended::Ended;
 use crate::call::{CacheStatus, InvocationId};
 
-/// How lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// For people.
     Human {
-        /// In colour, for a terminal.
+        /// With colors, for a terminal.
         colour: bool,
     },
     /// One JSON object on each line.
@@ -60,7 +60,7 @@ struct Lost {
 }
 
 impl Format {
-    /// Adds the line of a call.
+    /// Appends the line of a call.
     pub(super) fn call(self, out: &mut Vec<u8>, ended: &Ended) {
         match self {
             Self::Json => json(
@@ -89,7 +89,7 @@ impl Format {
         }
     }
 
-    /// Adds a line that says how many were lost.
+    /// Appends a line with the number of lost lines.
     pub(super) fn lost(self, out: &mut Vec<u8>, now: Timestamp, lines: u64) {
         let (level, message) = (Level::WARN, "lines of calls were lost: nobody read them");
         match self {
@@ -104,7 +104,7 @@ impl Format {
     }
 }
 
-/// Writing to memory does not fail.
+/// Appends JSON. Writing to memory does not fail.
 fn json(out: &mut Vec<u8>, fields: &impl Serialize) {
     let _ = serde_json::to_writer(&mut *out, fields);
     out.push(b'\n');
@@ -137,7 +137,7 @@ fn human(out: &mut Vec<u8>, colour: bool, ended: &Ended) {
         out.extend_from_slice(b" replayed");
     }
     let _ = write!(out, " caller={:?}", &*ended.caller.name);
-    // Quoted: whatever a caller sends stays on its line and moves no cursor.
+    // These values come from the caller. As quoted text they cannot start a new line or move the cursor.
     for (name, id) in
         [("run_id", &ended.run_id), ("tool_use_id", &ended.tool_use_id), ("request_id", &ended.request_id)]
     {

@@ -1,10 +1,10 @@
-//! The log: one line for each call (who called what, and how it ended; never arguments, never results), and the thread
-//! that writes it together with whatever else the program says.
+//! The log: one line for each call, and the thread that writes the log. A line shows caller, tool and outcome, never
+//! arguments or results. The thread also writes all other lines of the program.
 //!
-//! Off the way of the call: its end is put into a bounded queue as plain data, and the thread formats and writes what
-//! has collected in one go. When nobody reads what is written, calls go on and lines are lost; how many is said later,
-//! in a line of its own and in the metrics. Programs that embed the crate get tracing events instead, unless they say
-//! otherwise.
+//! Calls do not wait for the log. The end of a call is put into a bounded queue as plain data. The thread formats and
+//! writes everything that has collected at once. If nothing reads the output, calls continue and lines are lost.
+//! Their number is reported later in a separate line and in the metrics. Programs that embed the crate get tracing
+//! events by default.
 
 #[cfg(test)]
 pub(crate) mod captured;
@@ -22,44 +22,44 @@ pub use writer::LogWriter;
 use crate::call::Invocation;
 use crate::ledger::Row;
 
-/// What filters know the lines by.
+/// The target of the lines, for filters.
 pub const TARGET: &str = "toolcrib::call";
 
-/// Where the line of each call goes. Clones share it.
+/// The destination of the log line of each call. Clones share it.
 #[derive(Clone)]
 pub struct CallLog(To);
 
 #[derive(Clone)]
 enum To {
     Nobody,
-    /// Whoever subscribes to tracing.
+    /// Emitted as tracing events.
     Events,
     Lines {
         writer: LogWriter,
-        /// What is less important is left out.
+        /// The least important level that is written.
         least: LevelFilter,
     },
 }
 
 impl CallLog {
-    /// No lines.
+    /// Writes no lines.
     pub fn off() -> Self {
         Self(To::Nobody)
     }
 
-    /// A tracing event for each call, under [`TARGET`].
+    /// Emits a tracing event for each call, under [`TARGET`].
     pub fn events() -> Self {
         Self(To::Events)
     }
 
-    /// Lines of text; calls below `least` are left out.
+    /// Writes lines of text. Calls below `least` are left out.
     pub fn lines(writer: LogWriter, least: LevelFilter) -> Self {
         Self(To::Lines { writer, least })
     }
 
-    /// How much of it the program's subscriber lets through.
+    /// The level up to which the program's subscriber accepts these lines.
     pub fn wanted() -> LevelFilter {
-        // A callsite each, since a level is part of one.
+        // One callsite for each level, because the level is part of a callsite.
         if tracing::enabled!(target: TARGET, Level::INFO) {
             LevelFilter::INFO
         } else if tracing::enabled!(target: TARGET, Level::WARN) {
@@ -71,7 +71,7 @@ impl CallLog {
         }
     }
 
-    /// A call has ended with this row.
+    /// Logs a call that ended with this row.
     pub fn ended(&self, invocation: &Invocation, row: &Row) {
         match &self.0 {
             To::Nobody => {}
@@ -84,7 +84,7 @@ impl CallLog {
         }
     }
 
-    /// What this row says was said again.
+    /// Logs that the answer in this row was given again.
     pub fn replayed(&self, invocation: &Invocation, row: &Row) {
         let ended = || Ended { replayed: true, ..Ended::new(invocation, row) };
         match &self.0 {
@@ -94,7 +94,7 @@ impl CallLog {
         }
     }
 
-    /// Lines that were lost because nobody read them.
+    /// The number of lines that were lost because nothing read the output.
     pub fn lost(&self) -> u64 {
         match &self.0 {
             To::Lines { writer, .. } => writer.lost(),
@@ -102,7 +102,7 @@ impl CallLog {
         }
     }
 
-    /// Returns when everything is written, or after a second if nobody reads it.
+    /// Returns when everything is written, or after a second if nothing reads the output.
     pub async fn flush(&self) {
         if let To::Lines { writer, .. } = &self.0 {
             writer.flush().await;

@@ -9,7 +9,7 @@ use super::*;
 use crate::call::{Caller, Effect, ErrorKind, JsonObject, ToolName};
 use crate::ledger::State;
 
-/// What is written, one text for each write; and a reader that reads when told to.
+/// A writer whose reader reads only when allowed. Each write is one text.
 struct Slow {
     written: SyncSender<String>,
     may: Receiver<()>,
@@ -66,7 +66,7 @@ async fn a_reader_that_does_not_read_stops_nobody_and_is_told_what_it_missed() {
         call(&log, None);
     }
     let lost = log.lost();
-    // One batch may be in the thread's hands, one waits.
+    // The thread may hold one batch, and another batch waits.
     assert!(lost >= writer::QUEUE as u64, "{lost}");
     drop(may);
     log.flush().await;

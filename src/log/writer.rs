@@ -1,7 +1,7 @@
 //! The thread that writes the log.
 //!
-//! A thread, not a task: writing blocks for as long as nobody reads, and a blocked task would hold one of the runtime's
-//! workers. One for all lines, so that they come whole and in order.
+//! It is a thread, not a task: writing blocks while nothing reads the output, and a blocked task would hold one of
+//! the runtime's workers. One thread writes all lines, so lines stay whole and in order.
 
 use std::io;
 use std::sync::Arc;
@@ -14,22 +14,24 @@ use tokio::sync::{mpsc, oneshot};
 use super::ended::Ended;
 use super::line::Format;
 
-/// What may wait to be written: lines, or the ends of calls, some hundred bytes each.
+/// Maximum number of entries that wait to be written: lines, or ends of calls, some hundred bytes each.
 pub(super) const QUEUE: usize = 4096;
-/// After each write it sleeps so long: under load a call wakes nobody, and one write takes what has collected.
+/// The thread sleeps this long after each write. So under load a call does not wake the thread, and one write takes
+/// everything that has collected.
 const COLLECT: Duration = Duration::from_millis(10);
-/// How long [`LogWriter::flush`] waits for a reader that does not read.
+/// The maximum time that [`LogWriter::flush`] waits while nothing reads the output.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 enum Asked {
     Call(Ended),
-    /// A line that somebody else has formatted.
+    /// A line that is already formatted.
     Line(Box<[u8]>),
     Flush(oneshot::Sender<()>),
 }
 
-/// The handle on the thread, which ends when nobody holds one any more. As a writer (for tracing-subscriber, say) it
-/// takes whole lines, one in each `write`, and never blocks or fails: a line that finds no room is lost, and counted.
+/// The handle of the thread, which ends when no handle remains. As a writer (for example of tracing-subscriber) it
+/// takes one whole line in each `write`. It never blocks or fails: if the queue is full, the line is lost and
+/// counted.
 #[derive(Clone)]
 pub struct LogWriter {
     queue: mpsc::Sender<Asked>,
@@ -38,10 +40,10 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// Writes to `out` from a thread of its own; `format` is how calls look.
+    /// Writes to `out` from a new thread. `format` is the format of calls.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// The thread cannot be started.
     pub fn spawn(out: impl io::Write + Send + 'static, format: Format) -> io::Result<Self> {
         let (queue, asked) = mpsc::channel(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
@@ -50,17 +52,17 @@ impl LogWriter {
         Ok(Self { queue, lost, format })
     }
 
-    /// How calls look.
+    /// The format of calls.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Lines that were lost because nobody read them.
+    /// The number of lines that were lost because nothing read the output.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Returns when everything is written, or after a second if nobody reads it.
+    /// Returns when everything is written, or after a second if nothing reads the output.
     pub async fn flush(&self) {
         let (reply, flushed) = oneshot::channel();
         let flush = async {
@@ -93,7 +95,7 @@ impl io::Write for LogWriter {
     }
 }
 
-/// Writes until nobody can ask any more.
+/// Writes until no sender remains.
 fn write(mut asked: mpsc::Receiver<Asked>, mut out: impl io::Write, format: Format, lost: &AtomicU64) {
     let (mut batch, mut text, mut told) = (Vec::with_capacity(QUEUE), Vec::new(), 0);
     while asked.blocking_recv_many(&mut batch, QUEUE) > 0 {
@@ -110,7 +112,7 @@ fn write(mut asked: mpsc::Receiver<Asked>, mut out: impl io::Write, format: Form
             format.lost(&mut text, Timestamp::now(), gone - told);
             told = gone;
         }
-        // There is nobody to tell of a failure.
+        // A failure cannot be reported anywhere.
         let _ = out.write_all(&text);
         text.clear();
         for reply in waiting {

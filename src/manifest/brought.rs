@@ -1,4 +1,4 @@
-//! What is said of the tools that a source brings: the same in every section that declares sources.
+//! Reads the rules for the tools of a source. They are the same in every section that declares sources.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,8 @@ use crate::call::json::digest;
 use crate::call::{EnvVar, Kind, NameError, Policy, ToolName};
 use crate::tools::{StandIn, Tool};
 
-/// Of the keys of a tool, those that a source's tool has beside its policy: the rest comes with the source.
+/// The definition keys of a tool that may also be set for a source's tool. The source itself supplies the other parts
+/// of the definition.
 pub(super) const OF_TOOLS: [&str; 7] =
     ["description", "aliases", "tags", "annotations", "result_as_answer", "paging", "context"];
 
@@ -35,8 +36,8 @@ struct GivenEntry {
 }
 
 impl ToolReader<'_> {
-    /// Replaces references below `node`; `declared` are variables that it may refer to and that are not set. What had to be left
-    /// out.
+    /// Replaces references below `node`. `declared` contains the variables that `node` may refer to and that are not
+    /// set. Returns the values that were left out.
     pub(super) fn resolve(
         &mut self,
         node: &mut Node,
@@ -51,7 +52,7 @@ impl ToolReader<'_> {
         references.left_out
     }
 
-    /// `tools:` below a source. `plain` is the policy of tools of which nothing is said.
+    /// Reads `tools:` of a source. `plain` is the policy of tools that are not listed.
     pub(super) fn tools_of(
         &mut self,
         kind: Kind,
@@ -85,7 +86,7 @@ impl ToolReader<'_> {
         written
     }
 
-    /// What is said of one tool, and a tool of that kind for those who look at policies.
+    /// Reads the rules of one tool. Also makes a tool of that kind, for the checks that examine policies.
     fn rules_of(
         &mut self,
         kind: Kind,
@@ -112,7 +113,7 @@ impl ToolReader<'_> {
         let policy: PolicyEntry = self.part(&node, under, fields::<PolicyEntry>()).unwrap_or_default();
         let policy = PolicyEntry { timeout: policy.timeout.or(plain.timeout), ..policy };
         let (description, result_as_answer) = (said.description.clone(), said.result_as_answer);
-        // Its description comes with the source unless there is one here.
+        // The source supplies the description unless the entry has one.
         let mut tool = Tool::new(name, "…");
         tool.kind = kind;
         tool.policy = Policy::default();
@@ -135,7 +136,7 @@ impl ToolReader<'_> {
     }
 }
 
-/// What a source declares that it and its tools are given.
+/// The context fields and variables that a source declares.
 #[derive(Default)]
 pub(super) struct Given {
     pub(super) context: Option<Vec<String>>,
@@ -144,7 +145,7 @@ pub(super) struct Given {
 }
 
 impl ToolReader<'_> {
-    /// Reads `context:` and `env:` of a source. They are no place for references: callers see them.
+    /// Reads `context:` and `env:` of a source. References are not allowed there, because callers see these values.
     pub(super) fn given(&mut self, written: &Node, under: &str) -> Given {
         let key = |name: &str| ["env", "context"].contains(&name);
         let said: GivenEntry = self.findings.decode_keys(&written.filtered(key), under).unwrap_or_default();
@@ -155,7 +156,8 @@ impl ToolReader<'_> {
 }
 
 impl ToolReader<'_> {
-    /// Warns where `environment:` of a source sets a variable that its `env:` declares, unless to that variable's own value.
+    /// Warns where `environment:` of a source overrides a variable that its `env:` declares, unless the value is that
+    /// variable.
     pub(super) fn warn_of_overridden(&mut self, env: &[EnvVar], written: &Node, under: &str) {
         let Some(environment) = written.get("environment") else { return };
         for EnvVar { name, .. } in env {
@@ -169,12 +171,13 @@ impl ToolReader<'_> {
 }
 
 impl Given {
-    /// The environment of what is started: the declared variables that have a value, and over them what `environment` says.
+    /// The environment of the program that runs the source: declared variables with a value. Entries of `environment`
+    /// take precedence.
     pub(super) fn environment(&self, environment: BTreeMap<String, String>) -> BTreeMap<String, String> {
         self.variables.values.clone().into_iter().chain(environment).collect()
     }
 
-    /// What is written of the source, with the names of the variables that it is given.
+    /// The source's settings as written, with the names of its declared variables.
     pub(super) fn written(&self, mut written: Value) -> Value {
         if !self.env.is_empty() {
             written["env"] = self.env.iter().map(|var| Value::from(var.name.as_str())).collect();
@@ -182,7 +185,7 @@ impl Given {
         written
     }
 
-    /// Over what the source runs, with references and variables replaced.
+    /// A hash of what the source runs, with references and variables replaced.
     pub(super) fn generation(&self, replaced: &Value) -> [u8; 32] {
         let replaced = canonical(replaced);
         match self.variables.values.is_empty() {
@@ -192,7 +195,7 @@ impl Given {
     }
 }
 
-/// Says what is wrong at the keys of one entry.
+/// Reports faults at the keys of one entry.
 pub(super) struct Checks<'a> {
     pub(super) findings: &'a mut Findings,
     pub(super) node: &'a Node,
@@ -204,7 +207,7 @@ impl Checks<'_> {
         self.findings.error(self.node, &[key.to_owned()], self.under, message);
     }
 
-    /// The file that a key names, which must be there.
+    /// The path of the file that a key names. The file must exist.
     pub(super) fn file(
         &mut self,
         key: &str,
@@ -216,14 +219,14 @@ impl Checks<'_> {
         if exists(&path) {
             return Some(path);
         }
-        // Without the `.` between: a folder `.` and `./program` make one.
+        // Without `.` components, which come from a base folder `.` or a name such as `./program`.
         let shown: PathBuf = base.join(file).components().collect();
         self.error(key, &format!("there is no file {}", shown.display()));
         None
     }
 }
 
-/// The path seen from the root, wherever the service runs once it has started.
+/// The absolute path, so that it stays valid if the service changes its working folder.
 pub(super) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -1,4 +1,4 @@
-//! `callers:`, and what makes a key of no use, or easy to guess.
+//! Reads `callers:`, and finds keys that are useless or easy to guess.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,13 +11,13 @@ use super::sections::Caller;
 use super::tool_lists::{List, ListEntry};
 use crate::callers::{CallerSettings, hash_key};
 
-/// Keys are kept as a fast hash (`crate::callers`), so that only their length keeps them from being guessed: 16 characters of
-/// base64 are 96 bits.
+/// Keys are stored as a fast hash (`crate::callers`), so only their length protects them from guessing: 16 characters
+/// of base64 are 96 bits.
 const SHORTEST_KEY: usize = 16;
-/// Longest blank text whose hash is looked for. Such a hash comes of a variable that is not set.
+/// The longest blank text whose hash is recognized. Such a hash results from a variable that is not set.
 const LONGEST_BLANK: u32 = 3;
 const NO_KEY: &str = "one of key (not empty) and key_sha256 (64 hex digits) is needed";
-/// Keys of examples, as people leave them: parts of these, once or repeated, in any case.
+/// Keys of examples that people forget to replace: parts of these texts, once or repeated, ignoring case.
 const PLACEHOLDERS: [&str; 16] = [
     "changeme",
     "change-me",
@@ -37,7 +37,7 @@ const PLACEHOLDERS: [&str; 16] = [
     "placeholder",
 ];
 
-/// Callers, and the entries of their lists.
+/// The callers, and the entries of their lists.
 pub(super) fn read(
     root: &Node,
     base: &Path,
@@ -59,7 +59,7 @@ pub(super) fn read(
         references.resolve(&mut item, &under, findings);
         *secrets = references.secrets;
         let Some(said) = findings.decode::<Caller>(&item, &under) else { continue };
-        // A reference that leads nowhere has been reported, and stands in the place of the key.
+        // A reference without a value was already reported, and its text is still in place of the key.
         let is_whole = findings.0.len() == before;
         let Some(key_sha256) = key(&said, is_whole, &item, &under, secrets, findings) else { continue };
         let plain = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
@@ -99,7 +99,7 @@ pub(super) fn read(
     (callers, entries)
 }
 
-/// The hash of a caller's key; what is wrong with the key is among the findings.
+/// The hash of a caller's key. Faults of the key are added to the findings.
 fn key(
     said: &Caller,
     is_whole: bool,
@@ -155,7 +155,7 @@ fn warn_of_weak_key(item: &Node, key: &str, under: &str, why: &str, findings: &m
     findings.warning_of(Rule::ShortKey, item, &[key.to_owned()], under, message);
 }
 
-/// Why a key is easy to guess, as the begin of a sentence.
+/// Why a key is easy to guess. The text begins a sentence.
 fn weakness(key: &str) -> Option<String> {
     let lower = key.to_ascii_lowercase();
     let mut chars = lower.chars();
@@ -173,7 +173,7 @@ fn weakness(key: &str) -> Option<String> {
     (key.chars().count() < SHORTEST_KEY).then(|| format!("shorter than {SHORTEST_KEY} characters"))
 }
 
-/// Whether it is the hash of a text without anything in it but white space.
+/// Whether it is the hash of a text that contains only white space.
 fn is_of_blank(hash: &[u8; 32]) -> bool {
     let mut texts = vec![String::new()];
     for _ in 0..=LONGEST_BLANK {
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Severity, path and message of what is said about the keys of one caller.
+    /// The severity, path and message of each finding about the keys of one caller.
     fn of(keys: &str) -> Vec<String> {
         let text = format!("tools: {{calculator: {{kind: native}}}}\ncallers:\n  - {{name: a, {keys}}}\n");
         let mut found = check(Path::new("t.yaml"), &Text(text), &HashMap::new()).findings;

@@ -1,4 +1,4 @@
-//! What `toolcrib check` asks for: everything that loading finds, and the lints.
+//! Everything that `toolcrib check` reports: the findings of loading, and the lints.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,13 +11,13 @@ use super::{Manifest, lint};
 use crate::call::EnvVar;
 use crate::tools::Tool;
 
-/// A manifest, looked at closely.
+/// The result of checking a manifest.
 pub struct Checked {
-    /// Everything found: errors, then warnings and hints by place.
+    /// All findings: errors, then warnings and hints sorted by position.
     pub findings: Vec<Finding>,
-    /// What the manifest comes to, as far as it could be read.
+    /// The manifest, as far as it could be read.
     pub manifest: Manifest,
-    /// The variables that tools and sources declare, those that cannot be used included.
+    /// The variables that tools and sources declare, including those that cannot be used.
     pub variables: Vec<DeclaredVariable>,
 }
 
@@ -27,27 +27,27 @@ pub struct DeclaredVariable {
     pub tool: Option<String>,
     /// The Python module or MCP server; `None` if a tool declares it.
     pub source: Option<String>,
-    /// What is declared.
+    /// The declaration.
     pub variable: EnvVar,
 }
 
 impl Checked {
-    /// How many findings are that bad.
+    /// The number of findings of this severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|finding| finding.severity == severity).count()
     }
 }
 
-/// Reads a manifest as [`load`](super::load()) does and looks for what can be used and is hardly meant so. Runs nothing.
-/// `natives` are the embedding program's own tools, by name.
+/// Reads a manifest as [`load`](super::load()) does, and finds settings that are valid but probably not intended.
+/// Runs nothing. `natives` are the embedding program's own tools, by name.
 pub fn check(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -> Checked {
-    // A program's own tools are known here; one that has none is taken for the service itself.
+    // The program's own tools are known here. Without any, the program is assumed to be the service itself.
     let host = Host { natives: Some(natives), is_alone: natives.is_empty(), ..Host::default() };
     let Loaded { manifest, mut findings, idle, written } = load::read(path, source, &host);
     let manifest = manifest.unwrap_or_default();
     findings.extend(idle);
     findings.extend(lint::lint(&written, manifest.calls.name_matching, &manifest.listen, source));
-    // Errors stay in the order in which they were found, as `serve` has them: the first often causes the next.
+    // Errors stay in the order in which they were found, as in `serve`: the first often causes the next.
     findings.sort_by_key(|finding| {
         let place = &finding.place;
         let odd = (finding.severity != Severity::Error).then(|| (place.file.clone(), place.line, place.column));
@@ -73,7 +73,7 @@ fn variables(written: &Written) -> Vec<DeclaredVariable> {
     of_tools.chain(of_sources).collect()
 }
 
-/// `env:` of an entry, as far as it can be read. Its faults are among the findings.
+/// `env:` of an entry, as far as it can be read. Loading has reported its faults.
 fn declared(entry: &Node) -> Vec<EnvVar> {
     let Some(Node { data: Data::List(items), .. }) = entry.get("env") else { return Vec::new() };
     let mut variables: Vec<EnvVar> = Vec::new();

@@ -1,5 +1,5 @@
-//! Names that two sources' tools could have, or a server's pinned tool and another: what can be known of them before any
-//! server is started.
+//! Finds names that tools of two servers could share, as far as this is known before any server starts. Also finds
+//! names that a server's pinned tool shares with another tool.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,8 @@ use super::rule::Rule;
 use super::{DeclaredSource, Manifest};
 use crate::call::Kind;
 
-/// Says what is wrong with the names of servers. `servers` are the places of their keys, `tools` those of all names that
-/// the manifest gives to tools.
+/// Reports conflicts of servers' names. `servers` contains the positions of their keys, `tools` the positions of all
+/// tool names in the manifest.
 pub(super) fn look(
     manifest: &Manifest,
     servers: &HashMap<String, Place>,

@@ -7,7 +7,7 @@ use crate::call::{ContextFields, Policy};
 use crate::tools::Tool;
 
 impl ToolReader<'_> {
-    /// The declared fields, if their names can be used.
+    /// The declared fields, if their names are valid.
     pub(super) fn context_fields(
         &mut self,
         said: Option<Vec<String>>,
@@ -24,7 +24,7 @@ impl ToolReader<'_> {
         }
     }
 
-    /// Says where the declared fields of a finished tool cannot work.
+    /// Reports where the declared fields of a finished tool cannot work.
     pub(super) fn check_context(&mut self, tool: &Tool, node: &Node, under: &str) {
         let key = ["context".to_owned()];
         let fields = tool.definition.context.as_deref().unwrap_or_default();
@@ -44,8 +44,8 @@ impl ToolReader<'_> {
     }
 }
 
-/// Adds declared fields to those that tell cached results apart, where the manifest's defaults or the program say which: they
-/// were chosen without a look at what this tool takes.
+/// Adds the declared fields to the fields of the cache key, if that list comes from the manifest's defaults or the
+/// program. Such a list was chosen without knowledge of the fields that this tool takes.
 pub(super) fn keep_apart(policy: &mut Policy, said: &PolicyEntry, fields: Option<&[String]>) {
     if said.cache.is_none()
         && let Some(keyed) = policy.cache.as_mut().and_then(|cache| cache.context.as_mut())

@@ -1,4 +1,4 @@
-//! From a node to a settings type, through serde, keeping the place of what does not fit.
+//! Decodes a node to a settings type through serde, and reports faults with their positions.
 
 use serde::de::DeserializeOwned;
 use serde_aux::serde_introspection::serde_introspect;
@@ -8,12 +8,12 @@ use super::node::Node;
 use super::rule::Rule;
 use crate::similar;
 
-/// Most findings of one reading, and most unknown keys of one map: registered tools are read by the same code, and each
-/// finding costs a search for its place.
+/// Maximum number of findings of one reading, and of unknown keys of one map. Registered tools are read by the same
+/// code, and each finding costs a search for its position.
 const MOST_FINDINGS: usize = 1000;
 const MOST_UNKNOWN: usize = 50;
 
-/// Collects what is found while a manifest is read: as much as possible in one go.
+/// Collects the findings of one reading, as many as possible at once.
 #[derive(Default)]
 pub(super) struct Findings(pub(super) Vec<Finding>);
 
@@ -38,7 +38,7 @@ impl Findings {
             return;
         }
         let finding = Finding::error(node.locate(path).clone(), join(under, path), message).rule(rule);
-        // A key that was reported once needs no second sentence.
+        // The same key is reported only once.
         if !self.0.contains(&finding) {
             self.0.push(finding);
         }
@@ -57,12 +57,12 @@ impl Findings {
         }
     }
 
-    /// Whether nothing more is told, but that there is an error at all.
+    /// Whether no further finding is stored, except that there is an error.
     fn is_full(&self) -> bool {
         self.0.len() >= MOST_FINDINGS
     }
 
-    /// Reads `node` as a `T` in which every key may be missing: one fault of each key is reported.
+    /// Reads `node` as a `T` in which every key is optional. Reports one fault of each key.
     pub(super) fn decode_keys<T: DeserializeOwned>(&mut self, node: &Node, under: &str) -> Option<T> {
         let faults = self.0.len();
         for (key, _) in node.entries().unwrap_or_default() {
@@ -71,7 +71,7 @@ impl Findings {
         if self.0.len() > faults { None } else { self.decode_value(node, under) }
     }
 
-    /// Reads `node`, whose own path is `under`, as a `T`; unknown keys are all reported, other faults one at a time.
+    /// Reads `node`, whose own path is `under`, as a `T`. Reports all unknown keys, and of other faults the first.
     pub(super) fn decode<T: DeserializeOwned>(&mut self, node: &Node, under: &str) -> Option<T> {
         if node.entries().is_none() {
             self.error(node, &[], under, "a map is expected here");
@@ -103,7 +103,7 @@ impl Findings {
         }
     }
 
-    /// Reports serde's word on what stands at `path`; an unknown field as the unknown key it is.
+    /// Reports serde's message about the value at `path`. An unknown field is reported as an unknown key.
     pub(super) fn fault(&mut self, node: &Node, mut path: Vec<String>, under: &str, message: String) {
         let (rule, message) = match unknown_field(&message) {
             Some((field, known)) => {
@@ -117,7 +117,7 @@ impl Findings {
         self.error_of(rule, node, &path, under, message);
     }
 
-    /// Reports the keys that are none of `known`: the first ones, and how many more there are.
+    /// Reports the keys that are not in `known`: the first ones, and the number of further ones.
     pub(super) fn unknown_keys(&mut self, node: &Node, under: &str, known: &[&str]) {
         let keys = node.entries().unwrap_or_default().iter().map(|(key, _)| key.text.as_str());
         let mut unknown = keys.filter(|key| !known.contains(key));
@@ -133,7 +133,7 @@ impl Findings {
     }
 }
 
-/// The keys that a settings type knows.
+/// The keys of a settings type.
 pub(super) fn fields<T: DeserializeOwned>() -> &'static [&'static str] {
     serde_introspect::<T>()
 }
@@ -145,7 +145,7 @@ fn unknown_key(key: &str, known: &[String]) -> String {
     }
 }
 
-/// serde's "unknown field `x`, expected one of `a`, `b`", taken apart.
+/// The field and the known names of serde's message "unknown field `x`, expected one of `a`, `b`".
 fn unknown_field(message: &str) -> Option<(String, Vec<String>)> {
     let rest = message.strip_prefix("unknown field `")?;
     let (field, rest) = rest.split_once('`')?;

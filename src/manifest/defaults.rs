@@ -1,4 +1,4 @@
-//! What holds where the manifest says nothing.
+//! The values of settings that the manifest does not contain.
 
 use std::path::PathBuf;
 

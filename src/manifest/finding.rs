@@ -1,4 +1,4 @@
-//! What is wrong in a manifest: where, what, and what would be right.
+//! Findings in a manifest: position, fault, and correct form.
 
 use std::fmt;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::rule::Rule;
 
-/// A place in a file, counted from 1; or in a JSON document, which has no lines.
+/// A position in a file, counted from 1, or in a JSON document, which has no lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The file as it was named; of a JSON document the JSON Pointer (RFC 6901).
+    /// The file as it was named, or the JSON Pointer (RFC 6901) in a JSON document.
     pub file: Arc<Path>,
-    /// Line; 0 in a JSON document.
+    /// Line. 0 in a JSON document.
     pub line: usize,
     /// Column, in characters.
     pub column: usize,
@@ -23,56 +23,56 @@ impl Place {
         self.line == 0
     }
 
-    /// A place in a JSON document.
+    /// A position in a JSON document.
     pub(super) fn in_json(pointer: &str) -> Self {
         Self { file: Path::new(pointer).into(), line: 0, column: 0 }
     }
 
-    /// The JSON Pointer, if it is a place in a JSON document.
+    /// The JSON Pointer, if the position is in a JSON document.
     pub fn pointer(&self) -> Option<String> {
         (self.line == 0).then(|| self.file.to_string_lossy().into_owned())
     }
 }
 
-/// How bad it is, the worst first.
+/// The severity of a finding, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The manifest cannot be used.
     Error,
-    /// It can, but hardly as meant.
+    /// The manifest can be used, but probably not as intended.
     Warning,
-    /// It can, and may well be meant so.
+    /// The manifest can be used, and this may be intended.
     Hint,
 }
 
-/// One thing found in a manifest.
+/// One finding in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Where.
+    /// The position.
     pub place: Place,
-    /// Keys from the top down to it, e.g. `tools.get_weather.timeout`.
+    /// The keys from the root to the value, e.g. `tools.get_weather.timeout`.
     pub path: String,
-    /// What, and what would be right.
+    /// The fault and the correct form.
     pub message: String,
-    /// How bad.
+    /// The severity.
     pub severity: Severity,
-    /// Which rule says so.
+    /// The rule that found it.
     pub rule: Rule,
 }
 
 impl Finding {
-    /// The manifest cannot be used.
+    /// A finding with which the manifest cannot be used.
     pub fn error(place: Place, path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { place, path: path.into(), message: message.into(), severity: Severity::Error, rule: Rule::Invalid }
     }
 
-    /// It can be used.
+    /// A finding with which the manifest can still be used.
     pub fn warning(place: Place, path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, rule: Rule::Ineffective, ..Self::error(place, path, message) }
     }
 
-    /// The same finding under a rule of its own.
+    /// The same finding under another rule.
     #[must_use]
     pub fn rule(self, rule: Rule) -> Self {
         Self { rule, ..self }
@@ -93,7 +93,8 @@ impl fmt::Display for Finding {
             write!(f, "{}: ", self.path)?;
         }
         f.write_str(&self.message)?;
-        // What has to be put right needs no name; what may be meant so has one to talk about.
+        // An error must be corrected, so it needs no rule name. A warning or hint may be intended, and users refer to
+        // it by name.
         if self.severity == Severity::Error { Ok(()) } else { write!(f, " [{}]", self.rule.as_str()) }
     }
 }

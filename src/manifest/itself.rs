@@ -1,4 +1,5 @@
-//! A server that is this service itself: its tools would be listed as its own, and those again, more of them each time.
+//! Finds MCP servers of a manifest that are this service itself. Its tools would be listed as its own again, more of
+//! them with each listing.
 
 use std::net::IpAddr;
 
@@ -8,10 +9,10 @@ use super::Manifest;
 use crate::tools::SourceSettings;
 use crate::tools::mcp::Reach;
 
-/// Where the service is an MCP server.
+/// The route of the service's own MCP server.
 const ROUTE: &str = "/mcp";
 
-/// The servers of a manifest that are the service which listens at `listen`, each with what is wrong with that.
+/// The servers of a manifest that are the service listening at `listen`, each with a message about it.
 pub(crate) fn mounted<'m>(manifest: &'m Manifest, listen: &'m str) -> impl Iterator<Item = (&'m str, String)> {
     manifest.sources.iter().filter_map(move |source| {
         let SourceSettings::Mcp(server) = &source.settings else { return None };
@@ -25,7 +26,7 @@ pub(crate) fn mounted<'m>(manifest: &'m Manifest, listen: &'m str) -> impl Itera
     })
 }
 
-/// Whether a URL leads to our route at the address where the service listens, as far as that can be told by looking.
+/// Whether a URL leads to our route at the address of the service, as far as the text of the URL shows that.
 pub(super) fn is_at(url: &Url, listen: &str) -> bool {
     let Some((host, port)) = listen.rsplit_once(':') else { return false };
     let is_port = port.parse().is_ok_and(|port: u16| port != 0 && url.port_or_known_default() == Some(port));
@@ -33,7 +34,7 @@ pub(super) fn is_at(url: &Url, listen: &str) -> bool {
     is_port && is_route && is_near(url, host.trim_matches(['[', ']']).parse().ok())
 }
 
-/// Whether the URL's host is loopback, and who listens there is heard on that.
+/// Whether the URL's host is a loopback address on which the service accepts connections.
 fn is_near(url: &Url, listens: Option<IpAddr>) -> bool {
     let asked: IpAddr = match url.host() {
         Some(Host::Domain(name)) => {
@@ -47,7 +48,7 @@ fn is_near(url: &Url, listens: Option<IpAddr>) -> bool {
     match listens {
         _ if !asked.is_loopback() && !asked.is_unspecified() => false,
         Some(ip) if ip.is_loopback() => asked == ip || asked.is_unspecified(),
-        // A name may stand for any of them.
+        // A listen address that is a host name may stand for any of them.
         other => other.is_none_or(|ip| ip.is_unspecified()),
     }
 }

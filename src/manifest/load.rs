@@ -1,4 +1,4 @@
-//! From a file, and the files it includes, to a [`Manifest`].
+//! Loads a file, and the files it includes, as a [`Manifest`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -25,36 +25,36 @@ use crate::tools::{Clients, Databases, OwnPorts, Tool};
 
 const SECTIONS: [&str; 10] =
     ["server", "ledger", "cache", "calls", "callers", "include", "defaults", "tools", "python_modules", "mcp_servers"];
-/// Shorter values are left in messages: a letter or two would be found in every word.
+/// The shortest value that is removed from messages. One or two letters would be found in every word.
 const SHORTEST_SECRET: usize = 3;
 const INCLUDED: [&str; 3] = ["tools", "python_modules", "mcp_servers"];
 
-/// What a manifest is read for.
+/// The program that reads a manifest.
 #[derive(Default)]
 pub(crate) struct Host<'a> {
     /// The embedding program's own tools, by name.
     pub(crate) natives: Option<&'a HashMap<String, Tool>>,
-    /// No program adds tools to those of the manifest.
+    /// Whether no program adds tools to those of the manifest.
     pub(crate) is_alone: bool,
-    /// Where the service listens, once it does.
+    /// The ports on which the service listens, once it does.
     pub(crate) own: OwnPorts,
 }
 
 /// Reads a manifest and everything it includes. `natives` are the embedding program's own tools, by name.
 ///
 /// # Errors
-/// Everything that was found, warnings too, when there is at least one error.
+/// All findings, including warnings, if there is at least one error.
 pub fn load(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -> Result<Manifest, Vec<Finding>> {
     load_for(path, source, &Host { natives: Some(natives), ..Host::default() })
 }
 
-/// The same, for this host.
+/// The same as [`load`], for this host.
 ///
 /// # Errors
 /// As [`load`].
 pub(crate) fn load_for(path: &Path, source: &dyn Source, host: &Host<'_>) -> Result<Manifest, Vec<Finding>> {
     let Loaded { manifest, mut findings, .. } = read(path, source, host);
-    // What keeps the manifest from working comes first.
+    // Errors come first.
     findings.sort_by_key(|finding| finding.severity);
     match manifest {
         Some(mut manifest) if findings.iter().all(|finding| finding.severity != Severity::Error) => {
@@ -65,60 +65,60 @@ pub(crate) fn load_for(path: &Path, source: &dyn Source, host: &Host<'_>) -> Res
     }
 }
 
-/// What reading comes to, whether it can be used or not.
+/// The result of reading, whether the manifest can be used or not.
 pub(super) struct Loaded {
     pub(super) manifest: Option<Manifest>,
     pub(super) findings: Vec<Finding>,
-    /// What is odd about lists of tools, as far as it can be told before the sources are listed.
+    /// Findings about entries of tool lists, as far as they are known before the sources are listed.
     pub(super) idle: Vec<Finding>,
     pub(super) written: Written,
 }
 
-/// What stands in the files, as far as it could be read.
+/// The content of the files, as far as it could be read.
 #[derive(Default)]
 pub(super) struct Written {
     pub(super) root: Option<Node>,
     pub(super) tools: Vec<WrittenTool>,
     /// Entries of `python_modules:` and `mcp_servers:`.
     pub(super) sources: Vec<WrittenSource>,
-    /// What was approved of servers.
+    /// The approved definitions of servers' tools.
     pub(super) pins: Option<Pins>,
 }
 
 /// One entry of a section that declares sources of tools.
 pub(super) struct WrittenSource {
-    /// Its section.
+    /// The key of its section.
     pub(super) section: &'static str,
     pub(super) name: String,
     pub(super) entry: Node,
-    /// Relative paths start here.
+    /// The folder at which relative paths start.
     pub(super) base: PathBuf,
 }
 
-/// What reading one entry of such a section comes to: the source, and what it says of tools.
+/// Reads one entry of such a section. Returns the source, and the entries of its tools.
 type ReadSource = fn(&mut ToolReader<'_>, &str, &Node) -> Option<(DeclaredSource, Vec<WrittenTool>)>;
 
 /// The section of sources that can be pinned.
 pub(super) const SERVERS: &str = "mcp_servers";
-/// The sections that declare sources: key, what a map of it has, and how an entry is read.
+/// The sections that declare sources: the key, the plural for messages, and the function that reads an entry.
 const SOURCES: [(&str, &str, ReadSource); 2] = [
     ("python_modules", "modules", |reader, name, node| reader.module(name, node)),
     (SERVERS, "servers", |reader, name, node| reader.server(name, node)),
 ];
 
-/// One entry of `tools:`, there or below a module, and what it came to.
+/// One entry of `tools:`, at the top or in a source, and the tool made from it.
 pub(super) struct WrittenTool {
-    /// Its name and where that stands.
+    /// The name and its position.
     pub(super) key: Key,
-    /// Its path from the top down.
+    /// The path from the root.
     pub(super) under: String,
     pub(super) entry: Node,
     pub(super) tool: Option<Tool>,
-    /// Relative paths start here.
+    /// The folder at which relative paths start.
     pub(super) base: PathBuf,
 }
 
-/// Reads everything there is to read.
+/// Reads the file and everything that it includes.
 pub(super) fn read(path: &Path, source: &dyn Source, host: &Host<'_>) -> Loaded {
     let none = HashMap::new();
     let natives = host.natives.unwrap_or(&none);
@@ -135,7 +135,7 @@ pub(super) fn read(path: &Path, source: &dyn Source, host: &Host<'_>) -> Loaded 
     };
     let mut manifest = loader.manifest(path);
     let mut findings = loader.findings.0;
-    // Where something could not be read, names are missing that are there.
+    // If something could not be read, the list of names is incomplete.
     let is_whole = findings.iter().all(|finding| finding.rule != Rule::Unreadable)
         && loader.written.tools.iter().all(|tool| tool.tool.is_some());
     let idle = manifest.as_mut().map(|manifest| {
@@ -146,7 +146,7 @@ pub(super) fn read(path: &Path, source: &dyn Source, host: &Host<'_>) -> Loaded 
     let idle = idle.filter(|_| is_whole).unwrap_or_default();
     let (wrong, idle): (Vec<_>, Vec<_>) = idle.into_iter().partition(|finding| finding.severity == Severity::Error);
     findings.extend(wrong);
-    // A value that came by reference may be quoted in a message about it.
+    // A message may quote a value that came by reference, so such values are removed.
     let redactor = Redactor::of_length(SHORTEST_SECRET, loader.secrets.iter().map(String::as_str));
     for finding in &mut findings {
         finding.message = redactor.text(&finding.message).into_owned();
@@ -162,9 +162,9 @@ struct Loader<'a> {
     natives: &'a HashMap<String, Tool>,
     findings: Findings,
     secrets: BTreeSet<String>,
-    /// Where each tool name was first seen.
+    /// The position where each tool name first occurred.
     seen: HashMap<String, Place>,
-    /// Where each source's name was first seen.
+    /// The position where each source's name first occurred.
     sources: HashMap<String, Place>,
     written: Written,
     clients: Clients,
@@ -225,7 +225,7 @@ impl Loader<'_> {
             self.ledger(&root, &section);
             capture = section.capture;
             manifest.digest_key = section.digest_key.as_deref().and_then(DigestKey::from_secret);
-            // A default file stands in the working folder; one that the manifest names, relative to the manifest.
+            // The default file is in the working folder. A file that the manifest names is relative to the manifest.
             let base = if section.url.is_some() { base.clone() } else { PathBuf::new() };
             let url = section.url.unwrap_or_else(|| DEFAULT_LEDGER.into());
             let retention = section.retention.map(|time| time.0);
@@ -256,7 +256,7 @@ impl Loader<'_> {
             && let Some(text) = &cache.when
             && tool::cache_when(text, node, "defaults", &mut self.findings).is_none()
         {
-            // Said once here rather than for every tool.
+            // Reported once here instead of for every tool.
             cache.when = None;
         }
         self.tools(&root, &base, &defaults, &mut manifest);
@@ -359,7 +359,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Takes a tool's name, unless it is taken.
+    /// Claims a name for a tool. Returns false and reports an error if the name is taken.
     fn claim(&mut self, key: &Key, under: &str) -> bool {
         if let Some(first) = self.seen.get(&key.text) {
             let message = format!("the name is taken: {}:{}:{}", first.file.display(), first.line, first.column);
@@ -446,7 +446,7 @@ impl Loader<'_> {
     }
 }
 
-/// The folder that relative paths of a file start at.
+/// The folder at which relative paths of a file start.
 pub(super) fn folder(file: &Path) -> PathBuf {
     match file.parent() {
         Some(folder) if folder != Path::new("") => folder.to_path_buf(),

@@ -1,4 +1,4 @@
-//! The pins of MCP servers, in the file beside the manifest.
+//! Reads the pins of MCP servers from the file beside the manifest.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::pins::{self, Pins, ServerPins};
 use crate::tools::SourceSettings;
 use crate::tools::mcp::{ServerSettings, ToolFilter};
 
-/// Reads the pins of the manifest at `path`, if it has any. What cannot be read is an error: served without them a server
-/// could say what it likes.
+/// Reads the pins of the manifest at `path`, if it has any. An unreadable file is an error: without pins, a server
+/// could change its definitions at will.
 pub(super) fn read(path: &Path, source: &dyn Source, findings: &mut Findings) -> Option<Pins> {
     let file = pins::file_of(path);
     let at =
@@ -77,12 +77,12 @@ fn shared_with(path: &Path, source: &dyn Source) -> Option<PathBuf> {
     })
 }
 
-/// Gives each server its pins. The names that it had then are known before it is listed.
+/// Gives each server its pins. The pinned tool names are thereby known before the server is listed.
 pub(super) fn pin(manifest: &mut Manifest, pins: &Pins) {
     for declared in &mut manifest.sources {
         let SourceSettings::Mcp(settings) = &declared.settings else { continue };
         let Some(server) = pins.servers.get(&settings.name) else {
-            // Who has pinned the others does not mean to have this one served as it comes.
+            // The operator has pinned other servers, so this one must not be served without pins.
             declared.rules.pins = Some(Arc::new(ServerPins::missing(&declared.written)));
             continue;
         };
@@ -93,7 +93,7 @@ pub(super) fn pin(manifest: &mut Manifest, pins: &Pins) {
     }
 }
 
-/// Whether `include` and `exclude` let a tool of that name in.
+/// Whether `include` and `exclude` select a tool of that name.
 pub(super) fn takes(settings: &ServerSettings, own: &str) -> bool {
     ToolFilter::of(settings).takes(own)
 }
@@ -107,7 +107,7 @@ mod tests {
 
     const MANIFEST: &str = "mcp_servers:\n  near:\n    command: [npx, server]\n    exclude: [\"x_*\"]\n    tools: {get_weather: {timeout: 3s}}\n  far: {url: \"https://e.example\"}\n";
 
-    /// A manifest and the file beside it.
+    /// A manifest and the lock file beside it.
     struct Files(String, Option<String>);
 
     impl Source for Files {

@@ -1,8 +1,19 @@
 //! The YAML file that declares tools, callers and settings.
 //!
-//! `node.rs` reads YAML with places, `references.rs` brings in secrets (`reference_places.rs`: where their text would be read as a template), `decode.rs` holds what is written against the
-//! types in `sections.rs`, `tool.rs` makes tools of entries, `modules.rs` and `servers.rs` sources of tools (`brought.rs`: what both say of these; `lock.rs`: what was approved of servers; `clashes.rs`: names that they could both have; `itself.rs`: a server that is the service), `callers.rs` who may call, `tool_lists.rs` lists of tools that name none, `variables.rs` and `context.rs` what tools and sources declare that they are given. As many faults as possible are found in one go, each
-//! with its place and what would be right. `lint/` looks at what can be used for what is hardly meant so.
+//! Reading finds as many faults as possible at once. Each has a position and a correction.
+//!
+//! - `node.rs` reads YAML with positions.
+//! - `references.rs` replaces references to secrets. `reference_places.rs` knows where their text would be read as a
+//!   template.
+//! - `decode.rs` decodes nodes to the types in `sections.rs`.
+//! - `tool.rs` makes tools of entries.
+//! - `modules.rs` and `servers.rs` read sources of tools; `brought.rs` has the parts that both share.
+//! - `lock.rs` reads the pins of servers.
+//! - `clashes.rs` finds names that tools of two servers could share, and `itself.rs` servers that are this service.
+//! - `callers.rs` reads the callers.
+//! - `tool_lists.rs` finds entries of tool lists that match no tool.
+//! - `variables.rs` and `context.rs` read the variables and context fields that tools and sources declare.
+//! - `lint/` finds settings that are valid but probably not intended.
 
 mod brought;
 mod callers;
@@ -55,15 +66,15 @@ use crate::ledger;
 use crate::pins::Pins;
 use crate::tools::Tool;
 
-/// What a manifest comes to.
+/// A manifest as read.
 pub struct Manifest {
     /// `server:`
     pub server: ServerSettings,
-    /// `server.listen:`, as it was written or by default.
+    /// `server.listen:`, or its default.
     pub listen: String,
     /// `ledger:`
     pub ledger: ledger::Settings,
-    /// `ledger.capture:`, for the calls of tools that do not say.
+    /// `ledger.capture:`, for tools without a `capture` of their own.
     pub capture: Capture,
     /// `ledger.digest_key:`
     pub digest_key: Option<DigestKey>,
@@ -75,27 +86,27 @@ pub struct Manifest {
     pub defaults: Defaults,
     /// `callers:`
     pub callers: Vec<CallerSettings>,
-    /// The entries of all lists of tools, to be looked at again when all tools are known.
+    /// The entries of all lists of tools. They are checked again when all tools are known.
     pub(crate) lists: Vec<ListEntry>,
-    /// `tools:`, includes too.
+    /// `tools:`, including those of included files.
     pub tools: Vec<Tool>,
-    /// `python_modules:` and `mcp_servers:`, includes too.
+    /// `python_modules:` and `mcp_servers:`, including those of included files.
     pub sources: Vec<DeclaredSource>,
-    /// What was approved of `mcp_servers:`, in the file beside the manifest; `None`: there is no such file.
+    /// The pins of `mcp_servers:`, from the file beside the manifest. `None` if there is no such file.
     pub pins: Option<Pins>,
-    /// Names of the embedding program's tools that an entry has taken over.
+    /// Names of the embedding program's tools that entries of the manifest replace.
     pub taken: Vec<String>,
-    /// Every value that came in by reference.
+    /// Every value that came in by reference. They are secrets.
     pub secrets: Vec<String>,
-    /// What is odd but works.
+    /// Findings that do not prevent the use of the manifest.
     pub warnings: Vec<Finding>,
 }
 
-/// Where the service listens when nobody says otherwise.
+/// The default listen address.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:7411";
-/// The ledger when nobody says otherwise: a file in the working folder.
+/// The default ledger: a file in the working folder.
 pub const DEFAULT_LEDGER: &str = "sqlite://toolcrib.db";
-/// Results kept in memory when nobody says otherwise.
+/// The default memory for cached results, in bytes.
 pub const DEFAULT_CACHE_BYTES: u64 = 64 << 20;
 
 /// Whether an address is reachable from this machine only.

@@ -22,12 +22,12 @@ use crate::call::{EnvVar, JsonObject, Kind, NameError, ToolName};
 use crate::tools::SourceSettings;
 use crate::tools::python::{Interpreter, ModulePath, ModuleSettings};
 
-/// For a worker to have loaded its module, unless it is said: imports of large libraries take many seconds.
+/// The default time for a worker to load its module. Imports of large libraries take many seconds.
 const START_TIME: Duration = Duration::from_secs(60);
-/// Keys that say what runs.
+/// Keys that define what runs.
 const RUNS: [&str; 7] = ["module", "interpreter", "requirements", "object", "share", "init", "environment"];
 
-/// Keys that are read by themselves.
+/// Keys that are read separately.
 const APART: [&str; 3] = ["tools", "context", "env"];
 
 /// One entry of `python_modules:`: a Python file or module with tools.
@@ -68,7 +68,7 @@ pub(super) struct ModuleEntry {
     #[schemars(extend("examples" = ["60s"]), extend("default" = "60s"))]
     start_timeout: Option<Time>,
     /// Policy of single tools, by the module's own name of a tool.
-    // Read tool by tool.
+    // Read separately for each tool.
     #[schemars(with = "BTreeMap<String, JsonObject>")]
     tools: Option<serde_json::Value>,
     /// Fields of the request's `context` that the module's tools take.
@@ -81,7 +81,7 @@ pub(super) struct ModuleEntry {
 }
 
 impl ToolReader<'_> {
-    /// Reads one entry, and what it says of tools; what is wrong with it is among the findings.
+    /// Reads one entry, and the entries of its tools. Faults are added to the findings.
     pub(super) fn module(&mut self, name: &str, written: &Node) -> Option<(DeclaredSource, Vec<WrittenTool>)> {
         let under = join("python_modules", &[name.to_owned()]);
         if ToolName::parse(name).is_err() {
@@ -208,7 +208,7 @@ impl ToolReader<'_> {
             init: init.unwrap_or_default(),
             environment: given.environment(said.environment),
             workdir: absolute(self.base),
-            // Where the service may write is known to who starts it.
+            // The program that starts the service chooses where it may write.
             venvs: PathBuf::new(),
             start_timeout: said.start_timeout.map_or(START_TIME, |time| time.0),
         })
@@ -220,7 +220,7 @@ fn is_file(module: &str) -> bool {
     module.contains('/') || Path::new(module).extension().is_some_and(|extension| extension == "py")
 }
 
-/// Whether Python could import it by this name.
+/// Whether Python could import a module of this name.
 fn is_importable(module: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty()
@@ -381,7 +381,7 @@ mod tests {
         ] {
             assert!(found.contains(&expected.to_owned()), "{expected}: {found:?}");
         }
-        // Which tools there are is not known, so no pattern is said to match none.
+        // The tools are unknown, so no pattern is reported as matching none.
         let callers = "callers: [{name: a, key: \"${env:KEY}\", admin: true, allow: [anything_*]}]\n";
         let found = rules(&format!("{callers}{}", module(", tools: {f: {effect: read, cache: {ttl: 5m}}}")));
         assert_eq!(found, ["short-key callers.0.key", "unreachable-tool python_modules.m.tools.f"]);

@@ -1,4 +1,4 @@
-//! YAML with places: every value and every key knows its file, line and column.
+//! YAML with positions: every value and every key knows its file, line and column.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use super::finding::{Finding, Place};
 use super::rule::Rule;
 use crate::call::json::pointer_token;
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) place: Place,
     pub(super) data: Data,
 }
 
-/// What a value is.
+/// The content of a value.
 #[derive(Debug, Clone)]
 pub(super) enum Data {
-    /// Anything without parts.
+    /// A value without parts.
     Scalar(Value),
     /// A list.
     List(Vec<Node>),
@@ -28,7 +28,7 @@ pub(super) enum Data {
     Map(Vec<(Key, Node)>),
 }
 
-/// A map's key and where it stands.
+/// The key of a map and its position.
 #[derive(Debug, Clone)]
 pub(super) struct Key {
     pub(super) text: String,
@@ -36,7 +36,7 @@ pub(super) struct Key {
 }
 
 impl Node {
-    /// Reads a file's text.
+    /// Parses the text of a file.
     pub(super) fn parse(file: &Path, text: &str) -> Result<Self, Finding> {
         let file: Arc<Path> = file.into();
         let start = Place { file: file.clone(), line: 1, column: 1 };
@@ -58,7 +58,7 @@ impl Node {
         }
     }
 
-    /// A definition that came as JSON; places in it are JSON Pointers.
+    /// A definition in JSON. Its positions are JSON Pointers.
     pub(super) fn from_json(value: &Value, pointer: &str) -> Self {
         let place = Place::in_json(pointer);
         let below = |token: &str| format!("{pointer}/{}", pointer_token(token));
@@ -78,7 +78,7 @@ impl Node {
         Self { place, data }
     }
 
-    /// The entries, if it is a map; an empty value counts as an empty map.
+    /// The entries of a map. An empty value counts as an empty map.
     pub(super) fn entries(&self) -> Option<&[(Key, Node)]> {
         match &self.data {
             Data::Map(entries) => Some(entries),
@@ -101,8 +101,8 @@ impl Node {
         }
     }
 
-    /// The place of the value at the end of a path, or of the last part of the path that is there; for a key whose
-    /// name is asked for, the place of the key.
+    /// The position of the value at the end of a path, or of the last part of the path that exists. If the path ends
+    /// in an existing key, it is the position of the key.
     pub(super) fn locate(&self, path: &[String]) -> &Place {
         let Some((first, rest)) = path.split_first() else { return &self.place };
         match &self.data {
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// The same map with only the keys that `keep` says.
+    /// The same map with only the keys that `keep` selects.
     pub(super) fn filtered(&self, keep: impl Fn(&str) -> bool) -> Self {
         let entries = self.entries().unwrap_or_default();
         let kept = entries.iter().filter(|(key, _)| keep(&key.text)).cloned().collect();

@@ -1,4 +1,4 @@
-//! The `parameters:` shorthand, compiled to a JSON Schema.
+//! Compiles the `parameters:` shorthand to a JSON Schema.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,8 @@ use super::decode::{Findings, join};
 use super::node::Node;
 use crate::call::JsonObject;
 
-/// Keys of a parameter: JSON Schema's, and `required`. Others are typing mistakes, which JSON Schema would let pass.
+/// The keys of a parameter: those of JSON Schema, and `required`. Any other key is a typing error, which JSON Schema
+/// would ignore.
 const KEYS: [&str; 38] = [
     "type",
     "description",
@@ -48,8 +49,8 @@ const KEYS: [&str; 38] = [
     "nullable",
 ];
 
-/// Builds the schema: a parameter is required unless it says `required: false` or has a default; nothing else may be
-/// given.
+/// Builds the schema. A parameter is required unless it has `required: false` or a default. Other parameters are
+/// forbidden.
 pub(super) fn compile(node: &Node, under: &str, findings: &mut Findings) -> Option<Value> {
     let Some(entries) = node.entries() else {
         findings.error(node, &[], under, "a map of parameters is expected here");
@@ -83,7 +84,7 @@ pub(super) fn compile(node: &Node, under: &str, findings: &mut Findings) -> Opti
         properties.insert(key.text.clone(), schema);
     }
     if node.place.is_json() {
-        // The order of the list is part of the definition's hash, and clients may write the members in any order.
+        // The order of the list is part of the definition hash, and clients may write the members in any order.
         required.sort_unstable_by(|one, other| one.as_str().cmp(&other.as_str()));
     }
     Some(json!({

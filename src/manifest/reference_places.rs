@@ -1,57 +1,57 @@
-//! What the place of a reference means for it: whether its value stands in a template, and what becomes of a list whose item is left
-//! out.
+//! Decides by the position of a reference whether its value is part of a template. Also decides what happens to a list
+//! whose item is left out.
 
 use std::borrow::Cow;
 
 use crate::tools::literal;
 
-/// Whose entry holds the references.
+/// The kind of entry that contains the references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// No tool's: a section of settings.
+    /// A section of settings.
     Settings,
-    /// A tool's.
+    /// An entry of a tool.
     Tool,
-    /// A Python module's or an MCP server's.
+    /// An entry of a Python module or an MCP server.
     Source,
 }
 
-/// How the text at a place is read once references are replaced.
+/// How the text at a position is read after references are replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// As it is.
+    /// As plain text.
     Plain,
-    /// For `{{ name }}`.
+    /// As a template with `{{ name }}`.
     Template,
-    /// For `:name`.
+    /// As an SQL statement with `:name`.
     Statement,
 }
 
-/// What becomes of an item of a list that refers to a variable without a value.
+/// What happens to an item of a list that refers to a variable without a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AbsentItem {
-    /// It is left out.
+    /// The item is left out.
     LeftOut,
-    /// It is null, so that the other items keep their places.
+    /// The item becomes null, so that the other items keep their positions.
     Null,
-    /// An error: the items behind it would take its place.
+    /// It is an error, because the following items would move to its position.
     Refused,
 }
 
 impl Owner {
-    /// How the text at `path` is read; `path` begins below the entry.
+    /// How the text at `path` is read. `path` is relative to the entry.
     pub(super) fn reading(self, path: &str) -> Reading {
         let is_below = |key: &str| path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         match self {
             Self::Tool if path == "statement" => Reading::Statement,
-            // The program itself is no template.
+            // The program itself is not a template.
             Self::Tool if path == "command.0" => Reading::Plain,
             Self::Tool if TEMPLATES.iter().any(|key| is_below(key)) => Reading::Template,
             Self::Settings | Self::Tool | Self::Source => Reading::Plain,
         }
     }
 
-    /// What becomes of an item at `path`; `path` begins below the entry.
+    /// What happens to an absent item at `path`. `path` is relative to the entry.
     pub(super) fn absent_item(self, path: &str) -> AbsentItem {
         let is_in = |key: &str| path.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
         match self {
@@ -77,10 +77,10 @@ const TEMPLATES: [&str; 9] = [
 ];
 
 impl Reading {
-    /// The value of a reference as text at this place. `before` is the text in front of it.
+    /// The value of a reference as text at this position. `before` is the text before it.
     ///
     /// # Errors
-    /// A sentence: the reference stands inside a placeholder.
+    /// A sentence: the reference is inside a placeholder.
     pub(super) fn literal<'v>(self, before: &str, value: &'v str) -> Result<Cow<'v, str>, &'static str> {
         match self {
             Self::Plain => Ok(Cow::Borrowed(value)),

@@ -1,4 +1,4 @@
-//! `${env:NAME}` and `${file:/path}`: values that a manifest names instead of holding.
+//! `${env:NAME}` and `${file:/path}`: values that a manifest refers to instead of containing them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::OpenOptions;
@@ -17,7 +17,7 @@ use super::reference_places::{AbsentItem, Owner, Reading};
 use super::rule::Rule;
 use crate::environment::Environment;
 
-/// Where references lead. A trait, so that tests need not touch the process's environment.
+/// Resolves references. It is a trait so that tests do not use the environment of the process.
 pub trait Source {
     /// The value of an environment variable.
     fn env(&self, name: &str) -> Option<String>;
@@ -25,26 +25,26 @@ pub trait Source {
     /// The contents of a file.
     ///
     /// # Errors
-    /// As the file system says.
+    /// The error of the file system.
     fn file(&self, path: &Path) -> std::io::Result<String>;
 
-    /// Whether there is a file, to be read or run later.
+    /// Whether the file exists. It is read or run later.
     fn is_file(&self, path: &Path) -> bool {
         path.is_file()
     }
 
-    /// The files that a pattern with `*` and the like stands for, sorted.
+    /// The files that match a pattern with `*` and the like, sorted.
     ///
     /// # Errors
-    /// A sentence, when it is not a pattern.
+    /// A sentence, if the pattern is invalid.
     fn matching(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
         matching(pattern)
     }
 }
 
-/// See [`Source::matching`].
+/// The files that match a pattern, sorted. See [`Source::matching`].
 pub(crate) fn matching(pattern: &str) -> Result<Vec<PathBuf>, String> {
-    // As in shells: what begins with a dot is an editor's own, or hidden on purpose.
+    // As in shells, because names that begin with a dot are files of editors or hidden on purpose.
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
     let found = glob::glob_with(pattern, options).map_err(|error| format!("not a pattern: {}", error.msg))?;
     let mut files: Vec<PathBuf> = found.filter_map(Result::ok).collect();
@@ -52,17 +52,18 @@ pub(crate) fn matching(pattern: &str) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// Longest manifest, and longest file that one includes.
+/// Maximum size of a manifest, and of an included file, in bytes.
 const LONGEST_FILE: u64 = 8 << 20;
-/// Longest value that comes by reference. Looking for it in what tools say takes memory for each of its bytes.
+/// Maximum size of a value that comes by reference, in bytes. The search for it in tool output takes memory for each
+/// byte.
 const LONGEST_SECRET: usize = 16 << 10;
 
-/// The variables that the program was started with, and the files that it can read.
+/// Resolves references with the given variables and the files that the process can read.
 #[derive(Clone, Default)]
 pub struct Process(Environment);
 
 impl Process {
-    /// With these variables.
+    /// Resolves references with these variables.
     pub fn new(environment: &Environment) -> Self {
         Self(environment.clone())
     }
@@ -78,12 +79,12 @@ impl Source for Process {
     }
 }
 
-/// What is in a regular file that is not too long.
+/// The content of a regular file of limited size.
 ///
 /// # Errors
-/// As the file system says.
+/// The error of the file system. A file that is too long or not regular is also an error.
 pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
-    // A pipe or a device would be waited for, or never end.
+    // Opening a pipe could block, and reading a device may never end.
     let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(Error::new(ErrorKind::InvalidInput, "not a regular file"));
@@ -97,18 +98,18 @@ pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Keys of a tool whose values callers see: a secret there would be public.
+/// Keys of a tool whose values callers see. A secret there would be public.
 pub(super) const PUBLIC: [&str; 8] =
     ["description", "parameters", "input_schema", "output_schema", "annotations", "aliases", "tags", "context"];
 
-/// What a reference to a variable comes to that is declared and not set.
+/// The value of a reference to a variable that is declared and not set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Declared {
-    /// Its default.
+    /// The default of the variable.
     Default(String),
-    /// Nothing, and what refers to it is left out.
+    /// No value. The text that refers to it is left out.
     Absent,
-    /// Nothing, which is an error that was reported where the variable is declared.
+    /// No value. An error was reported where the variable is declared.
     Missing,
 }
 
@@ -122,28 +123,28 @@ pub(super) struct LeftOut {
 /// Replaces references in a node.
 pub(super) struct References<'a> {
     pub(super) source: &'a dyn Source,
-    /// Relative file references start here.
+    /// The folder at which relative file references start.
     pub(super) base: &'a Path,
-    /// Whose entry they stand in.
+    /// The kind of entry that contains the references.
     pub(super) owner: Owner,
     /// Variables that are declared and not set.
     pub(super) declared: HashMap<String, Declared>,
     /// Every value that came in by reference.
     pub(super) secrets: BTreeSet<String>,
-    /// Values that refer to a variable which is optional and not set.
+    /// Values that were left out because they refer to an optional variable that is not set.
     pub(super) left_out: Vec<LeftOut>,
 }
 
-/// What a text comes to.
+/// A text after its references were replaced.
 enum Expanded {
-    /// This text, and a warning about what only looks like a reference.
+    /// The text, and a warning if a part of it resembles a reference.
     Text(String, Option<String>),
-    /// Nothing: this variable is absent.
+    /// No text, because this variable is absent.
     Absent(String),
 }
 
-/// Says of what was left out and is missed why it is not there; `before`: what was found until then. Something else that is wrong
-/// is no reason to speak of it.
+/// For each omitted value that causes an error, adds a finding that explains why the value is absent. `before` is the
+/// number of findings before the entry was read. Errors in other positions are unrelated to omitted values.
 pub(super) fn explain(left_out: Vec<LeftOut>, before: usize, findings: &mut Findings) {
     let is_missed = |path: &str| {
         let around = path.rsplit_once('.').map_or("", |(around, _)| around);
@@ -158,18 +159,19 @@ pub(super) fn explain(left_out: Vec<LeftOut>, before: usize, findings: &mut Find
 }
 
 impl<'a> References<'a> {
-    /// References among which no variable is declared.
+    /// Replaces references without declared variables.
     pub(super) fn new(source: &'a dyn Source, base: &'a Path, secrets: BTreeSet<String>) -> Self {
         Self { source, base, owner: Owner::Settings, declared: HashMap::new(), secrets, left_out: Vec::new() }
     }
 
-    /// Replaces every reference below an entry, whose path is `under`. In a tool, not in what callers see.
+    /// Replaces every reference below an entry, whose path is `under`. In a tool, a reference below a key that callers
+    /// see is an error.
     pub(super) fn resolve(&mut self, entry: &mut Node, under: &str, findings: &mut Findings) {
         self.resolve_below(entry, under, "", findings);
     }
 
-    /// Replaces every reference below `node`; `own` is its path below the entry. False: the node itself refers to a variable that is
-    /// absent, so it is to be left out.
+    /// Replaces every reference below `node`. `own` is its path below the entry. Returns false if the node itself
+    /// refers to an absent variable and must be left out.
     fn resolve_below(&mut self, node: &mut Node, under: &str, own: &str, findings: &mut Findings) -> bool {
         match &mut node.data {
             Data::Scalar(Value::String(text)) if text.contains("${") => {
@@ -211,7 +213,7 @@ impl<'a> References<'a> {
         true
     }
 
-    /// Whether an item that refers to an absent variable stays in its list all the same.
+    /// Whether an item that refers to an absent variable stays in its list.
     fn keeps_place(&mut self, item: &mut Node, path: &str, own: &str, findings: &mut Findings) -> bool {
         match self.owner.absent_item(own) {
             AbsentItem::LeftOut => false,
@@ -220,7 +222,7 @@ impl<'a> References<'a> {
                 true
             }
             AbsentItem::Refused => {
-                // One sentence is enough.
+                // This error replaces the explanation that the omitted value would get later.
                 let variable = self.left_out.pop().map(|left_out| left_out.variable).unwrap_or_default();
                 let message = format!(
                     "{variable} is optional and not set, so the items behind this one would take its place: give {variable} a \
@@ -232,7 +234,7 @@ impl<'a> References<'a> {
         }
     }
 
-    /// The text with its references replaced, for a place where it is read so.
+    /// Replaces the references in a text. `reading` defines how the text is read afterwards.
     fn expand(&mut self, text: &str, reading: Reading) -> Result<Expanded, (Rule, String)> {
         let (mut out, mut rest, mut warning, mut missing) = (String::new(), text, None, Vec::new());
         let (mut absent, mut is_reported) = (None, false);
@@ -270,7 +272,7 @@ impl<'a> References<'a> {
                         missing.push(format!("file {path}: longer than {}", ByteSize(LONGEST_SECRET as u64)));
                     }
                     Ok(value) => {
-                        // Files made by editors and by `echo` end in a line end that is no part of the secret.
+                        // Editors and `echo` add a line end to a file. It is not part of the secret.
                         let value = value.trim_end_matches(['\r', '\n']);
                         self.secrets.insert(value.to_owned());
                         out.push_str(&reading.literal(&out, value).map_err(invalid)?);
@@ -298,7 +300,7 @@ impl<'a> References<'a> {
     }
 }
 
-/// Texts with one of these marks are errors; `$${` is still a literal.
+/// Reports texts with one of these marks as errors. `$${` is still a literal.
 pub(super) fn refuse(node: &mut Node, under: &str, marks: &[&str], message: &str, findings: &mut Findings) {
     match &mut node.data {
         Data::Scalar(Value::String(text)) => {

@@ -1,4 +1,4 @@
-//! A tool that came over HTTP: an entry of `tools:` as JSON, read by the same reader, with less trust.
+//! Reads a tool that came over HTTP. It is an entry of `tools:` as JSON, read by the same reader but with less trust.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -14,11 +14,11 @@ use super::tool::ToolReader;
 use crate::call::Origin;
 use crate::tools::{Clients, Databases, Tool};
 
-/// What a manifest says in `defaults:`; it goes for registered tools too.
+/// `defaults:` of a manifest. It also applies to registered tools.
 #[derive(Debug, Clone, Default)]
 pub struct Defaults(pub(super) PolicyEntry);
 
-/// Nothing of the process can be named from outside.
+/// Resolves no references, because a registration must not name variables or files of the process.
 struct Nothing;
 
 impl Source for Nothing {
@@ -31,10 +31,10 @@ impl Source for Nothing {
     }
 }
 
-/// Reads the definition of a tool that is registered at run time, and says what is odd about it.
+/// Reads the definition of a tool that is registered at run time. Also returns warnings and hints.
 ///
 /// # Errors
-/// Everything that was found; places are JSON Pointers.
+/// All findings. Their positions are JSON Pointers.
 pub fn read_registered(
     name: &str,
     value: &Value,
@@ -63,7 +63,7 @@ pub fn read_registered(
     }
 }
 
-/// The keys of a registered tool, or of one of its sections: what the OpenAPI document is held against.
+/// The keys of a registered tool, or of one of its sections. A test compares the OpenAPI document with them.
 #[cfg(test)]
 pub(crate) fn registered_keys(section: &str) -> Vec<&'static str> {
     use super::decode::fields;

@@ -1,10 +1,10 @@
-//! The rules that findings come from. Their names are stable: scripts and editors filter by them.
+//! The rules behind findings. Their names are stable, because scripts and editors filter by them.
 
 use serde::Serialize;
 
 macro_rules! rules {
     ($($name:ident $word:literal $says:literal,)*) => {
-        /// What a finding is about.
+        /// The rule behind a finding.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Rule {
             $(#[doc = $says] $name,)*
@@ -14,12 +14,12 @@ macro_rules! rules {
             /// Every rule.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Its stable name.
+            /// The stable name of the rule.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $word,)* }
             }
 
-            /// What it finds, in a line.
+            /// A description of the rule in one line.
             pub fn says(self) -> &'static str {
                 match self { $(Self::$name => $says,)* }
             }

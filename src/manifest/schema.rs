@@ -1,5 +1,5 @@
-//! The JSON Schema of a manifest, made from the types that decode one: editors complete keys with it, and the reference
-//! page is made from it.
+//! The JSON Schema of a manifest, made from the types that decode it. Editors complete keys with it, and the
+//! reference page is made from it.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -12,7 +12,8 @@ use super::servers::ServerEntry;
 use crate::call::{CallSettings, Kind};
 use crate::tools::{builtin, kinds};
 
-/// The schema, in JSON Schema 2020-12. `toolcrib check` finds more: a schema cannot know files, references and other tools.
+/// The schema, in JSON Schema 2020-12. `toolcrib check` finds more, because a schema cannot check files, references
+/// and other tools.
 pub fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let policy = keys::<PolicyEntry>(&mut generator);
@@ -139,7 +140,7 @@ fn capitalized(word: &str) -> String {
     format!("{}{rest}", first.to_ascii_uppercase())
 }
 
-/// An absent list is an empty one, so its default tells the reader nothing.
+/// Removes empty defaults. An absent list means an empty list, so such a default is no information.
 fn drop_empty_defaults(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
@@ -188,7 +189,7 @@ mod tests {
         }
     }
 
-    /// The default of each key that has one, as a manifest has them.
+    /// The defaults of keys that have one, in the form of a manifest.
     fn defaults(properties: &Value) -> Value {
         let defaults = properties.as_object().into_iter().flatten();
         defaults.filter_map(|(key, property)| Some((key.clone(), property.get("default")?.clone()))).collect()
@@ -201,7 +202,7 @@ mod tests {
         let mut policy = defaults(&schema["properties"]["defaults"]["properties"]);
         policy["concurrency"] = of("ConcurrencyEntry");
         let tool = json!({"kind": "native", "use": "calculator"});
-        // Written out, these two also set the folder of the file and the policy of each tool.
+        // Written explicitly, these two keys also set the folder of the file and the policy of each tool.
         let written = json!({"url": crate::manifest::DEFAULT_LEDGER, "capture": "full"});
         let absent = json!({"ledger": written, "tools": {"a": tool}});
         let mut all = json!({"defaults": policy, "tools": {"a": tool}});
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(all, absent);
     }
 
-    /// Each key's own example stands in a place where it is decoded.
+    /// The example of each key is decoded at the position of the key.
     #[test]
     fn examples_fit_their_keys() {
         let schema = schema();

@@ -1,4 +1,4 @@
-//! Everything in a manifest but its tools, as the file says it.
+//! The types of all sections of a manifest and of the keys of a tool, as written in the file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -261,7 +261,8 @@ pub(super) struct NativeEntry {
     pub(super) workdir: Option<std::path::PathBuf>,
 }
 
-/// A list that was written down, however short: nothing is not a list, and allows nothing by mistake for everything.
+/// Decodes a list that was written explicitly, even an empty one. `null` is an error here: as an absent list it would
+/// allow everything.
 fn said<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
     Vec::deserialize(from).map(Some)
 }

@@ -26,18 +26,18 @@ use crate::similar;
 use crate::tools::SourceSettings;
 use crate::tools::mcp::{Mode, Reach, ServerSettings};
 
-/// For a server to have started and listed its tools, unless it is said: `npx` and `uvx` download on their first run.
+/// The default time for a server to start and list its tools. `npx` and `uvx` download on their first run.
 const START_TIME: Duration = Duration::from_secs(60);
-/// Longest name: it stands before every tool's, and these have 128 characters together.
+/// Maximum length of a name. It is the prefix of every tool's name, and the whole name has at most 128 characters.
 const LONGEST_NAME: usize = 64;
-/// Keys that say what runs.
+/// Keys that define what runs.
 const RUNS: [&str; 4] = ["command", "environment", "url", "headers"];
-/// Header fields that the connection itself sets, and the beginning of those of the protocol.
+/// Header fields that the connection sets itself. The second constant is the prefix of the protocol's own fields.
 const OWN_FIELDS: [&str; 8] =
     ["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding", "upgrade"];
 const OF_PROTOCOL: &str = "mcp-";
 
-/// Keys that are read by themselves.
+/// Keys that are read separately.
 const APART: [&str; 3] = ["tools", "context", "env"];
 
 /// One entry of `mcp_servers:`. Its tools are called `{server}_{tool}`.
@@ -73,7 +73,7 @@ pub(super) struct ServerEntry {
     #[schemars(extend("examples" = ["60s"]), extend("default" = "60s"))]
     start_timeout: Option<Time>,
     /// Policy of single tools, by the server's own name of a tool.
-    // Read tool by tool.
+    // Read separately for each tool.
     #[schemars(with = "BTreeMap<String, JsonObject>")]
     tools: Option<serde_json::Value>,
     /// Fields of the request's `context` that the server's tools take.
@@ -85,7 +85,7 @@ pub(super) struct ServerEntry {
     env: Option<serde_json::Value>,
 }
 
-/// The words of `mode:`, for the manifest's schema.
+/// The values of `mode:`, for the manifest's schema.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case", inline)]
 #[expect(dead_code, reason = "only its schema is used: `Checks::mode` reads the word and suggests the nearest one")]
@@ -95,7 +95,7 @@ enum ModeWord {
 }
 
 impl ToolReader<'_> {
-    /// Reads one entry, and what it says of tools; what is wrong with it is among the findings.
+    /// Reads one entry, and the entries of its tools. Faults are added to the findings.
     pub(super) fn server(&mut self, name: &str, written: &Node) -> Option<(DeclaredSource, Vec<WrittenTool>)> {
         let under = join("mcp_servers", &[name.to_owned()]);
         if ToolName::parse(name).is_err() || name.len() > LONGEST_NAME {
@@ -116,7 +116,7 @@ impl ToolReader<'_> {
         let mut node = written.filtered(|key| known.contains(&key) && !APART.contains(&key));
         let left_out = self.resolve(&mut node, &under, Owner::Source, given.variables.declared.clone());
         if let Some(Node { data: Data::Scalar(serde_json::Value::String(line)), .. }) = node.get("command") {
-            // Said here since serde's word, "a sequence", tells nobody what to write.
+            // A message of its own, because serde's "a sequence" does not explain what to write.
             let words: Vec<&str> = line.split_whitespace().take(3).collect();
             let message = format!("a list is expected here, one word an item, since there is no shell: {words:?} …");
             self.findings.error(&node, &["command".into()], &under, message);
@@ -125,7 +125,7 @@ impl ToolReader<'_> {
         let said: Option<ServerEntry> = self.findings.decode_keys(&node, &under);
         if said.is_none() || self.has_errors_since(before) {
             explain(left_out, before, self.findings);
-            // What its tools are said to be is looked at all the same.
+            // The entries of its tools are checked even so.
             let mut rules = SourceRules { prefix: prefix(name), ..SourceRules::default() };
             self.tools_of(Kind::Mcp, written, &under, &PolicyEntry::default(), &mut rules);
             return None;
@@ -303,7 +303,7 @@ impl Checks<'_> {
     }
 }
 
-/// Put before the server's own names.
+/// The prefix of the names of a server's tools.
 fn prefix(server: &str) -> String {
     format!("{server}_")
 }

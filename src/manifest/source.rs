@@ -1,4 +1,4 @@
-//! What the manifest says of a source of tools.
+//! The manifest's settings for a source of tools.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,73 +9,74 @@ use crate::call::{EnvVar, JsonObject, Paging, Policy, ToolName};
 use crate::pins::ServerPins;
 use crate::tools::SourceSettings;
 
-/// A source and the manifest's word on the tools that it brings.
+/// A source, and the manifest's rules for the tools that it brings.
 #[derive(Clone, PartialEq)]
 pub struct DeclaredSource {
-    /// How it is started: when this is another, it is started anew.
+    /// How it is started. If this changes, the source is restarted.
     pub settings: SourceSettings,
-    /// What is said of its tools: when only this is another, they get new stacks and the source runs on.
+    /// The rules for its tools. If only this changes, the tools get new stacks and the source keeps running.
     pub rules: SourceRules,
-    /// What it runs, as it is written: part of its tools' definition hashes.
+    /// What it runs, as written. It is part of the definition hashes of its tools.
     pub written: Value,
-    /// Over the same with references replaced: part of cache keys only, for it may be made of secrets.
+    /// A hash of the same settings with references replaced. It may depend on secrets, so it is only part of cache
+    /// keys.
     pub generation: [u8; 32],
 }
 
-/// What is said of the tools of a source.
+/// The rules for the tools of a source.
 #[derive(Clone, Default, PartialEq)]
 pub struct SourceRules {
-    /// Put before every name.
+    /// The prefix of every tool name.
     pub prefix: String,
-    /// For tools that are not named.
+    /// The policy of tools that are not listed in `tools`.
     pub policy: Policy,
-    /// The fields of the caller's context that tools take of which nothing else is said.
+    /// The context fields of tools without a list of their own.
     pub context: Option<Vec<String>>,
-    /// Variables that it declares, for all its tools.
+    /// The declared variables, which apply to all its tools.
     pub env: Vec<EnvVar>,
-    /// By the source's own name for a tool.
+    /// The rules of single tools, by the source's own name of the tool.
     pub tools: BTreeMap<String, ToolRules>,
-    /// Own names that are probably tools too: what the source was asked for.
+    /// Further own names of tools that the source is expected to have.
     pub asked: Vec<String>,
-    /// What was approved; a tool that is another is stopped. `None`: nobody has pinned the source.
+    /// The approved definitions. A tool whose definition differs is quarantined. `None` if the source is not pinned.
     pub pins: Option<Arc<ServerPins>>,
 }
 
-/// What is said of one of them.
+/// The rules for one tool of a source.
 #[derive(Clone, PartialEq)]
 pub struct ToolRules {
-    /// What the operator decided.
+    /// The operator's policy for the tool.
     pub policy: Policy,
-    /// In the place of the source's own.
+    /// Replaces the source's own description.
     pub description: Option<String>,
-    /// Other names.
+    /// Further names of the tool.
     pub aliases: Vec<ToolName>,
-    /// Labels.
+    /// Labels by which tools are filtered.
     pub tags: Vec<String>,
-    /// Over the source's own.
+    /// These take precedence over the source's own annotations.
     pub annotations: JsonObject,
-    /// In the place of the source's own.
+    /// Replaces the source's own setting.
     pub result_as_answer: Option<bool>,
-    /// Who asks for the parts of long results.
+    /// Which side requests the parts of long results.
     pub paging: Paging,
-    /// The fields of the caller's context that it takes; the source's own declaration included.
+    /// The context fields that the tool takes, including those that the source itself declares.
     pub context: Option<Vec<String>>,
 }
 
 impl DeclaredSource {
-    /// A source of the program, of whose tools nothing is said.
+    /// A source of the embedding program, without rules for its tools.
     pub fn of_program(settings: SourceSettings) -> Self {
         Self { settings, rules: SourceRules::default(), written: Value::Null, generation: [0; 32] }
     }
 
-    /// Its name.
+    /// The name of the source.
     pub fn name(&self) -> &str {
         self.settings.name()
     }
 }
 
 impl SourceRules {
-    /// Own names of tools that are known before the source has listed them.
+    /// The source's own names of tools that are known before the source is listed.
     pub fn known(&self) -> impl Iterator<Item = &str> {
         let more = self.asked.iter().filter(|name| !self.tools.contains_key(*name));
         self.tools.keys().chain(more).map(String::as_str)

@@ -1,4 +1,4 @@
-//! A manifest and what lies beside it, for tests of the sections that declare sources.
+//! A manifest and the files beside it, for tests of the sections that declare sources.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const FILES: [&str; 5] = [
     "/etc/crib/venv/bin/python",
 ];
 
-/// A manifest, a file that it may include, programs and modules that are there, and one variable.
+/// A manifest, a file that it may include, existing programs and modules, and one variable.
 struct Folder<'a>(&'a str);
 
 impl Source for Folder<'_> {
@@ -48,12 +48,12 @@ pub(super) fn read(text: &str) -> Result<Manifest, Vec<String>> {
     })
 }
 
-/// All that `toolcrib check` finds.
+/// All findings of `toolcrib check`.
 pub(super) fn findings(text: &str) -> Vec<Finding> {
     check(Path::new(MANIFEST), &Folder(text), &HashMap::new()).findings
 }
 
-/// The same, each as its rule and path.
+/// All findings, each as its rule and path.
 pub(super) fn rules(text: &str) -> Vec<String> {
     findings(text).iter().map(|finding| format!("{} {}", finding.rule.as_str(), finding.path)).collect()
 }

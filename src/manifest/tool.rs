@@ -1,4 +1,4 @@
-//! One entry of `tools:`.
+//! Reads one entry of `tools:`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -27,14 +27,14 @@ use crate::printable;
 use crate::schema::{PageFields, Schema, SchemaFault};
 use crate::tools::{BuildContext, Clients, ConfigFault, Databases, Tool, builtin, kinds, literal};
 
-/// Reads tools of one file.
+/// Reads the tools of one file.
 pub(super) struct ToolReader<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) base: &'a Path,
     pub(super) defaults: &'a PolicyEntry,
-    /// Tools that the embedding program brought; an entry of kind native may name one.
+    /// Tools of the embedding program. An entry of kind `native` may name one.
     pub(super) natives: &'a HashMap<String, Tool>,
-    /// Where it came from: one that came over HTTP is trusted with less.
+    /// The origin of the tools. A tool that came over HTTP is trusted less.
     pub(super) origin: Origin,
     pub(super) clients: &'a Clients,
     pub(super) databases: &'a Databases,
@@ -42,7 +42,7 @@ pub(super) struct ToolReader<'a> {
     pub(super) findings: &'a mut Findings,
 }
 
-/// One entry, its references replaced.
+/// One entry, with its references replaced.
 struct Entry<'a> {
     name: &'a str,
     kind: Kind,
@@ -55,7 +55,7 @@ struct Entry<'a> {
 }
 
 impl ToolReader<'_> {
-    /// Reads one entry; what is wrong with it is among the findings.
+    /// Reads one entry. Faults are added to the findings.
     pub(super) fn read(&mut self, name: &str, written: &Node) -> Option<Tool> {
         let under = format!("tools.{name}");
         if ToolName::parse(name).is_err() {
@@ -73,7 +73,7 @@ impl ToolReader<'_> {
 
         let said: Option<DefinitionEntry> = self.part(written, &under, fields::<DefinitionEntry>());
         let policy: Option<PolicyEntry> = self.part(written, &under, fields::<PolicyEntry>());
-        // What cannot be read is said; what else is wrong should be said with it.
+        // The faults so far are reported. Reading continues with defaults, to report further faults at the same time.
         let (said, policy) = (said.unwrap_or_default(), policy.unwrap_or_default());
         let mut node = written.clone();
         let (env, left_out) = match self.origin {
@@ -133,8 +133,8 @@ impl ToolReader<'_> {
         Some(tool)
     }
 
-    /// What only the operator's file may say: a service that anybody with an admin's key can reach must not hand out
-    /// what its process can read, nor reach into its network.
+    /// Refuses settings that only the operator's file may have. A client with an admin's key must not be able to read
+    /// what the process can read, or to reach the network of the service.
     fn refuse_trust(&mut self, node: &mut Node, under: &str) {
         if node.get("env").is_some() {
             let message =
@@ -300,7 +300,7 @@ impl ToolReader<'_> {
         }
     }
 
-    /// The output schema; none where it is too large, which is warned of.
+    /// The output schema. `None` with a warning if it is too large.
     fn output_schema(&mut self, node: &Node, under: &str) -> Option<Arc<Value>> {
         let schema = node.get("output_schema")?.to_json();
         let schema = Arc::new(schema);
@@ -379,14 +379,15 @@ impl ToolReader<'_> {
         definition.tags.extend(said.tags);
         definition.env.extend(said.env);
         definition.result_as_answer = said.result_as_answer.unwrap_or(definition.result_as_answer);
-        // A tool that has pages of its own keeps them.
+        // A tool that pages its results itself keeps doing so.
         definition.paging = said.paging.filter(|_| definition.paging != Paging::Pages).unwrap_or(definition.paging);
         if let Err(fault) = PageFields::of(definition.paging, &definition.input_schema) {
             self.findings.error(node, &["paging".to_owned()], under, fault.message);
         }
     }
 
-    /// The policy: the entry's word, else what the tool brings of its own, else the manifest's defaults.
+    /// Completes the policy. The entry takes precedence over the tool's own policy, and that over the manifest's
+    /// defaults.
     pub(super) fn govern(&mut self, kind: Kind, policy: &mut Policy, said: &PolicyEntry, node: &Node, under: &str) {
         let (plain, defaults) = (Policy::default(), self.defaults);
         policy.effect =
@@ -414,12 +415,12 @@ impl ToolReader<'_> {
         policy.repeatable = said.repeatable.unwrap_or(policy.repeatable || defaults.repeatable.unwrap_or_default());
         policy.strict = said.strict.or(defaults.strict).unwrap_or(policy.strict);
         policy.enabled = said.enabled.or(defaults.enabled).unwrap_or(policy.enabled);
-        // A native tool knows best whether its results keep: the time now does not.
+        // A native tool decides itself whether its results can be cached: those of a clock cannot.
         let may_default = policy.effect == Effect::Read && kind != Kind::Native;
         if let Some(cache) = said.cache.as_ref().or(defaults.cache.as_ref().filter(|_| may_default)) {
             let (ttl, scope, context) = (cache.ttl.0, cache.scope, cache.context.clone());
             policy.cache = Some(CachePolicy { ttl, scope, context });
-            // A predicate that the tool brings of its own holds until the manifest has another.
+            // A condition of the tool's own applies unless the manifest has another.
             let when = cache.when.as_deref().and_then(|text| cache_when(text, node, under, self.findings));
             policy.cache_when = when.or(policy.cache_when.take());
         }
@@ -427,7 +428,7 @@ impl ToolReader<'_> {
         self.check_policy(policy, said, node, under);
     }
 
-    /// Policies that cannot be kept are errors; policies without an effect are warnings.
+    /// Reports impossible policies as errors, and policies without effect as warnings.
     fn check_policy(&mut self, policy: &Policy, said: &PolicyEntry, node: &Node, under: &str) {
         let key = |name: &str| vec![name.to_owned()];
         if policy.timeout.is_zero() {

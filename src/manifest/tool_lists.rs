@@ -1,8 +1,8 @@
-//! Lists of tools' names: `allow` and `deny` of callers, `tools` and `coworkers` of agents. An entry that means no tool is hardly
-//! what its author wants: a denial denies nothing, a grant grants nothing.
+//! Checks lists of tool names: `allow` and `deny` of callers, `tools` and `coworkers` of agents. An entry that
+//! matches no tool is probably a mistake: the denial or the grant has no effect.
 //!
-//! Where every name is known when the manifest is read, such a name is an error. Where a source or a registration may bring the
-//! tool, it is a warning: `check` says so at once, the service when all sources have settled.
+//! If all names are known when the manifest is read, such an entry is an error. If a source or a registration may
+//! bring the tool, it is a warning. `check` reports it at once, the service after all sources have settled.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
 /// The built-ins that hand work to agents.
 const DELEGATES: [&str; 2] = ["delegate_work", "ask_question"];
 
-/// What a list is for.
+/// The kind of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum List {
     /// `allow:` of a caller.
@@ -40,7 +40,7 @@ pub(crate) struct ListEntry {
     place: Place,
     path: String,
     list: List,
-    /// As it is written: what is compared may come by reference.
+    /// The entry as written. The pattern may have come by reference.
     written: String,
     pattern: ToolPattern,
 }
@@ -52,14 +52,14 @@ impl fmt::Display for ListEntry {
     }
 }
 
-/// How much is known of the tools that there are.
+/// How many of the existing tools are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Knowledge {
-    /// There are no others.
+    /// All tools are known.
     All,
-    /// All tools of the manifest. A registration or a source may bring more, but no agents.
+    /// All tools of the manifest are known. A registration or a source may add more, but no agents.
     AllAgents,
-    /// More may come.
+    /// Any tools may be added.
     Some,
 }
 
@@ -80,7 +80,7 @@ impl ListEntry {
         }
     }
 
-    /// What there is to say if no tool with one of these names is meant.
+    /// The finding if the entry matches none of these names.
     pub(crate) fn finding(&self, names: &[&str], knowledge: Knowledge) -> Option<Finding> {
         if self.pattern.text() == "*" || self.means(names) {
             return None;
@@ -93,7 +93,7 @@ impl ListEntry {
         };
         let severity = match (self.pattern.is_glob(), self.list) {
             (false, _) if is_known => Severity::Error,
-            // Denied as a precaution, unless it looks like a mistake.
+            // This may be a precaution, unless the name resembles another.
             (true, List::Deny) if near.is_none() => Severity::Hint,
             _ => Severity::Warning,
         };
@@ -133,7 +133,7 @@ pub(super) fn of_agents(tools: &[WrittenTool]) -> Vec<ListEntry> {
     entries
 }
 
-/// The built-in that an entry of kind `native` names.
+/// The name of the built-in that an entry of kind `native` uses.
 pub(super) fn builtin(written: &WrittenTool) -> String {
     let which = written.entry.get("use").map(Node::to_json);
     which.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_else(|| written.key.text.clone())
@@ -150,9 +150,9 @@ fn texts(list: List, node: &Node, under: &str, key: &str) -> Vec<ListEntry> {
     items.iter().enumerate().filter_map(entry).collect()
 }
 
-/// What there is to say of the lists of a manifest when it is read. `is_alone`: no program adds tools to it.
+/// The findings about the lists of a manifest when it is read. `is_alone`: no program adds tools to it.
 pub(super) fn judge(manifest: &Manifest, written: &Written, natives: &[&str], is_alone: bool) -> Vec<Finding> {
-    // Without callers everybody may register tools.
+    // Without callers, every client may register tools.
     let may_register = manifest.callers.is_empty() || manifest.callers.iter().any(|caller| caller.admin);
     let knowledge = match is_alone {
         true if written.sources.is_empty() && !may_register => Knowledge::All,
@@ -169,7 +169,7 @@ pub(super) fn judge(manifest: &Manifest, written: &Written, natives: &[&str], is
         .flat_map(|source| source.rules.known().map(|own| format!("{}{own}", source.rules.prefix)).collect::<Vec<_>>())
         .collect();
     let names: Vec<&str> = declared.chain(brought.iter().map(String::as_str)).chain(natives.iter().copied()).collect();
-    // What a pattern may mean is not known before the sources are listed.
+    // Before the sources are listed, it is unknown which tools a pattern matches.
     let is_listed = written.sources.is_empty();
     let entries = manifest.lists.iter().filter(|entry| is_listed || !entry.pattern.is_glob());
     entries.filter_map(|entry| entry.finding(&names, knowledge)).collect()

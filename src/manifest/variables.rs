@@ -1,4 +1,4 @@
-//! `env:` of a tool or a source: variables that it declares, and their values.
+//! Reads `env:` of a tool or a source: the variables that it declares, and their values.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,25 +8,25 @@ use super::rule::Rule;
 use super::tool::ToolReader;
 use crate::call::EnvVar;
 
-/// Declared variables, read.
+/// The declared variables with their values.
 #[derive(Default)]
 pub(super) struct Variables {
-    /// The values of those that have one: set, or by default.
+    /// Values that are set, or defaults.
     pub(super) values: HashMap<String, String>,
-    /// What a reference comes to that is to one of the others.
+    /// What a reference to one of the other variables results in.
     pub(super) declared: HashMap<String, Declared>,
 }
 
 impl Variables {
-    /// The values in the order of their names, for hashes.
+    /// The values sorted by name, for hashes.
     pub(super) fn sorted(&self) -> BTreeMap<&String, &String> {
         self.values.iter().collect()
     }
 }
 
 impl ToolReader<'_> {
-    /// Looks the declared variables up. One that is required and not set is an error; one that is optional and not set has
-    /// no value.
+    /// Looks up the declared variables. A required variable that is not set is an error. An optional variable that is
+    /// not set has no value.
     pub(super) fn variables(&mut self, declared: &[EnvVar], node: &Node, under: &str) -> Variables {
         let mut variables = Variables { values: HashMap::new(), declared: HashMap::new() };
         for (at, var) in declared.iter().enumerate() {
@@ -44,7 +44,7 @@ impl ToolReader<'_> {
                 self.secrets.insert(value.clone());
                 variables.values.insert(var.name.clone(), value);
             } else if let Some(default) = &var.default {
-                // It stands in the manifest for all to see, so it is no secret.
+                // The default is written in the manifest, so it is not a secret.
                 variables.values.insert(var.name.clone(), default.clone());
                 variables.declared.insert(var.name.clone(), Declared::Default(default.clone()));
             } else if var.required {

@@ -1,4 +1,4 @@
-//! From a `tools/call` to the invocation that it asks for.
+//! Makes the invocation for a `tools/call`.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::call::{CallError, ErrorKind, Invocation, JsonObject};
 use crate::catalog::{Catalog, Entry, NotFound};
 use crate::registry::Registry;
 
-/// A call that can be made.
+/// A prepared call.
 pub struct Asked {
-    /// Its tool.
+    /// The catalog's entry of the tool.
     pub entry: Arc<Entry>,
-    /// The call.
+    /// The call as data, not started yet.
     pub invocation: Invocation,
 }
 
-/// Why no call begins.
+/// Why no call starts.
 pub enum NoCall {
-    /// An error of the protocol: `-32602`, when there is no such tool, or `_meta` is not what it should be.
+    /// An error of the protocol, `-32602`: there is no such tool, or `_meta` is invalid.
     Wrong(ErrorData),
-    /// There may be such a tool, and its source is not up.
+    /// A source that may have the tool is not up.
     Refused(CallError),
 }
 
@@ -33,7 +33,9 @@ impl From<ErrorData> for NoCall {
     }
 }
 
-/// The call that is asked for, as it begins: the tool is found as `POST /tools/{name}/invoke` finds it.
+/// Prepares a call. `said` is the request's `_meta`.
+///
+/// The tool is found in the same way as by `POST /tools/{name}/invoke`.
 ///
 /// # Errors
 /// [`NoCall`].

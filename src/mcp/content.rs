@@ -1,4 +1,4 @@
-//! From an answer to the result of a `tools/call`.
+//! Makes the result of a `tools/call` from a call's answer.
 
 use std::borrow::Cow;
 
@@ -16,14 +16,14 @@ use crate::call::{
 use crate::catalog::Entry;
 use crate::registry::Registry;
 
-/// Says who answers, in every result since 2026-07-28.
+/// The key of `_meta` that names the server, in every result since 2026-07-28.
 pub(super) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// The result of a `tools/call`, as it goes over the wire.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reply<'a> {
-    /// Since 2026-07-28.
+    /// `complete`; only since 2026-07-28.
     #[serde(skip_serializing_if = "Option::is_none")]
     result_type: Option<&'static str>,
     content: Cow<'a, [Content]>,
@@ -35,10 +35,10 @@ pub struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// What is said of a call that has ended, to a client of 2026-07-28 (`modern`) or before.
+    /// The result for a call that has ended. `modern`: the client uses version 2026-07-28.
     ///
     /// # Errors
-    /// For failures that are none of a tool's: as `failure.rs` has it.
+    /// The failure is an error of JSON-RPC and not a result: `failure.rs` decides.
     pub fn of(
         registry: &Registry,
         (entry, caller): (&Entry, &Caller),
@@ -55,7 +55,7 @@ impl<'a> Reply<'a> {
         Ok(reply)
     }
 
-    /// What is said when no call began.
+    /// The result for a call that did not start.
     ///
     /// # Errors
     /// As [`Reply::of`].
@@ -85,7 +85,7 @@ impl<'a> Reply<'a> {
             None => Cow::Borrowed(&*result.content),
         };
         let mut meta = notes(answer);
-        // An object until 2025-11-25; other data is words there.
+        // Until 2025-11-25, structured content must be an object. Other data becomes a text block.
         let (structured_content, other) = match &result.structured_content {
             Some(data) if modern || data.is_object() => (Some(data), None),
             other => (None, other.as_ref()),
@@ -107,7 +107,7 @@ impl<'a> Reply<'a> {
         Self { result_type: None, content, structured_content, is_error: result.is_error, meta }
     }
 
-    /// The same in rmcp's type.
+    /// Converts to rmcp's type.
     pub(super) fn into_result(self) -> CallToolResult {
         let mut result = CallToolResult::success(self.content.into_owned().into_iter().map(block).collect());
         result.structured_content = self.structured_content.cloned();
@@ -117,12 +117,12 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// This program, as MCP names it.
+/// Name and version of this program, in MCP's shape.
 pub(super) fn server_info() -> Value {
     json!({"name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION")})
 }
 
-/// How the answer came about, as far as it says something.
+/// The `_meta` of the result: how the answer was made. Facts without information are left out, such as an empty list.
 fn notes(answer: &Answer) -> JsonObject {
     let mut notes = JsonObject::new();
     let mut note = |name: &str, value: Value| notes.insert(format!("toolcrib/{name}"), value);
@@ -149,7 +149,7 @@ fn notes(answer: &Answer) -> JsonObject {
     notes
 }
 
-/// Whether one of the texts is this data as JSON.
+/// Whether one of the text blocks is this data as JSON.
 fn is_said(content: &[Content], data: &Value) -> bool {
     content.iter().any(|block| match block {
         Content::Text { text } => serde_json::from_str::<Value>(text).is_ok_and(|said| said == *data),
@@ -157,7 +157,8 @@ fn is_said(content: &[Content], data: &Value) -> bool {
     })
 }
 
-/// A file has text or bytes: of one that has both its text is said, which models read, and one that has neither is empty text.
+/// Repairs resources, because MCP requires text or bytes, and not both. With both, the text is kept, since models read
+/// text. With neither, the text is empty.
 fn whole(blocks: Cow<'_, [Content]>) -> Cow<'_, [Content]> {
     let is_odd = |block: &Content| matches!(block, Content::Resource { resource } if resource.text.is_some() == resource.blob.is_some());
     if !blocks.iter().any(is_odd) {

@@ -1,9 +1,15 @@
-//! From a failed call to what a model and its program are told.
+//! Makes the result or the JSON-RPC error for a failed call.
 //!
-//! MCP (Tools, Error Handling) keeps errors of the protocol for what no model can mend: an unknown tool, a request that is
-//! none, a context that a tool cannot use, a tool that its caller may not use, an idempotency key that is another call's. All else, most refusals included, is a
-//! result with `isError` that says in words what to do. Beside either stands what a problem of REST says: under
-//! `toolcrib/problem`, or as the error's `data`.
+//! MCP (Tools, Error Handling) reserves errors of the protocol for failures that no model can repair:
+//!
+//! - an unknown tool
+//! - an invalid request, or one without a required idempotency key
+//! - a context that the tool cannot use
+//! - a tool that the caller may not use
+//! - an idempotency key that belongs to another call, or whose call still runs
+//!
+//! Every other failure, most refusals included, is a result with `isError`, whose text tells the model what to do. Both
+//! carry the fields of a REST problem: a result under `toolcrib/problem`, an error as its `data`.
 
 use rmcp::ErrorData;
 use rmcp::model::ErrorCode;
@@ -12,7 +18,7 @@ use serde_json::json;
 
 use crate::call::{CallError, Content, Effect, ErrorKind, Failure, InvocationId, JsonObject, Source, Violation};
 
-/// What is said of a failure beside its words.
+/// The fields of a REST problem, beside the text for the model.
 #[derive(Serialize)]
 struct Problem<'a> {
     kind: ErrorKind,
@@ -26,16 +32,16 @@ struct Problem<'a> {
     violations: &'a [Violation],
 }
 
-/// A call that was refused, as JSON-RPC says it; `data` has which kind it is. Of the codes that are left to implementations
-/// (-32000 to -32019) one that no SDK uses.
+/// The JSON-RPC code of a refused call; `data` has the kind of error. Implementations may use -32000 to -32019, and no
+/// SDK uses this one.
 const REFUSED: ErrorCode = ErrorCode(-32010);
 
 /// A call that is answered with an error of JSON-RPC.
 #[derive(Debug)]
 pub struct Refused {
-    /// The error.
+    /// The error for the client.
     pub error: ErrorData,
-    /// What REST says, where an answer has a status of its own.
+    /// The failure whose REST status an HTTP transport uses. `None`: JSON-RPC's usual status.
     pub failure: Option<Box<Failure>>,
 }
 
@@ -45,10 +51,11 @@ impl From<ErrorData> for Refused {
     }
 }
 
-/// The words for the model, and the `_meta`; `id`: of the call, if one began.
+/// The text for the model, and the `_meta`. `id` is the call's id, if a call started.
 ///
 /// # Errors
-/// The failure is no result: `-32602` for a request that lacks what this tool's calls must have, else `-32010`.
+/// The failure is an error of the protocol: `-32602` if the idempotency key is missing or the context is invalid, else
+/// `-32010`.
 pub(super) fn said(
     error: &CallError,
     effect: Effect,
@@ -61,7 +68,7 @@ pub(super) fn said(
         );
         return Err(ErrorData::invalid_params(wanted, None).into());
     }
-    // The program behind the model sent it, so it is told and not the model.
+    // The client program made the context, not the model. So the program gets the error.
     if let CallError::InvalidContext(what) = error {
         return Err(ErrorData::invalid_params(format!("_meta, toolcrib/context: {what}"), None).into());
     }
@@ -84,7 +91,7 @@ pub(super) fn said(
     Ok((Content::text(failure.for_model), meta))
 }
 
-/// Nothing that another call of the model's could mend.
+/// Whether the failure is an error of the protocol: no other call of the model could repair it.
 fn is_refused(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Forbidden | ErrorKind::IdempotencyInProgress | ErrorKind::IdempotencyMismatch)
 }

@@ -1,4 +1,4 @@
-//! Who asks, as far as the transport knows it.
+//! What the transport knows about the sender of a request.
 
 use std::any::Any;
 use std::sync::atomic::AtomicBool;
@@ -8,31 +8,33 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::{Caller, Failure, TraceContext};
 
-/// Who asks.
+/// The sender of a request, and the parts of the transport that its call needs.
 #[derive(Clone)]
 pub struct Guest {
-    /// Who that is.
+    /// The authenticated caller; `anonymous` if there are no keys.
     pub caller: Arc<Caller>,
     /// The request's id, for the log.
     pub request_id: Option<Arc<str>>,
     /// The trace that the request belongs to, unless its message names one.
     pub trace: Option<Arc<TraceContext>>,
-    /// Tripped when whoever asks has left for good: the session is over.
+    /// Tripped when the session has ended.
     pub left: CancellationToken,
-    /// The end of a request's own stream means that its caller has left, and nothing else does: so it is without
-    /// sessions. Then a call's `on_disconnect` decides; in a session, and on standard input, it is cancelled when it is
-    /// said to be.
+    /// Whether the end of a request's own stream means that its caller has disconnected.
+    ///
+    /// Without sessions, this is so: nothing else tells the service that the client is gone. The tool's `on_disconnect`
+    /// then decides what happens to the call. In a session, and on standard input, the same signal from rmcp means a
+    /// cancel notification, which always cancels the call.
     pub leaves_by_stream: bool,
-    /// Whether it is told already when its tools have changed.
+    /// Whether a task already notifies the session of changes to its tools.
     pub told: Arc<AtomicBool>,
-    /// Filled in when the call is answered with an error that has a status in REST.
+    /// The failure whose REST status the transport must use, once the call was refused with a JSON-RPC error.
     pub refused: Arc<Mutex<Option<Box<Failure>>>>,
-    /// Given up when the request has been dealt with.
+    /// Values that must live as long as the request, such as its use of a session.
     pub held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Guest {
-    /// The operator at the other end of a pipe.
+    /// The operator, at the other end of a pipe.
     pub fn operator() -> Self {
         Self {
             caller: Arc::new(Caller::anonymous()),
@@ -46,7 +48,7 @@ impl Guest {
         }
     }
 
-    /// What the call of this guest's was refused for.
+    /// Takes the failure for which the call was refused, if there is one.
     pub fn refused(&self) -> Option<Box<Failure>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -1,4 +1,4 @@
-//! What is answered to MCP's requests, on any transport and in every version.
+//! Answers MCP's requests, on any transport and in every version.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::call::{Answer, CallError, Caller, Invocation, ProgressSink};
 use crate::catalog::{Catalog, Entry};
 use crate::registry::Registry;
 
-/// The versions that are spoken, oldest first.
+/// The supported protocol versions, oldest first.
 pub const VERSIONS: [ProtocolVersion; 4] = [
     ProtocolVersion::V_2025_03_26,
     ProtocolVersion::V_2025_06_18,
@@ -33,10 +33,10 @@ pub const VERSIONS: [ProtocolVersion; 4] = [
     ProtocolVersion::V_2026_07_28,
 ];
 
-/// A list may be kept for so long, in milliseconds; who listens is told sooner.
+/// How long clients may keep a list, in milliseconds. Clients that listen are notified sooner.
 const LIST_TTL: u64 = 60_000;
 
-/// What an `initialize` that cannot be read should be.
+/// The params that `initialize` needs, for the error text when they cannot be read.
 pub const INITIALIZE: &str = "params has protocolVersion, capabilities and clientInfo with name and version";
 
 const INSTRUCTIONS: &str = "Call the tools that are listed. A result with isError says what to do next.";
@@ -47,35 +47,36 @@ pub struct Handler {
     registry: Arc<Registry>,
     lists: Arc<Lists>,
     guest: fn(&Extensions) -> Option<Guest>,
-    /// Whoever is not named by the transport.
+    /// The guest for messages without one.
     operator: Guest,
-    /// Who asks, for what rmcp wants to know before it hands over a message.
+    /// The caller of the next message. rmcp calls `get_tool` before it hands over the message, so the message's guest
+    /// is not known then.
     asks: Arc<Caller>,
 }
 
 type Called = Result<Answer, CallError>;
 
 impl Handler {
-    /// For a peer at the other end of a pipe, who is the operator.
+    /// Makes a server for one peer at the other end of a pipe. The peer is the operator.
     pub fn new(registry: Arc<Registry>) -> Self {
         Self::for_guests(registry, |_| None)
     }
 
-    /// For a transport that knows who asks: `guest` finds it among what the transport put beside a message.
+    /// Makes a server for a transport that knows callers. `guest` finds the guest among the values that the transport
+    /// put beside a message.
     pub fn for_guests(registry: Arc<Registry>, guest: fn(&Extensions) -> Option<Guest>) -> Self {
         let operator = Guest::operator();
         let asks = operator.caller.clone();
         Self { registry, lists: Arc::default(), guest, operator, asks }
     }
 
-    /// The same server for a message of this caller's.
+    /// The same server, for a message of this caller.
     #[must_use]
     pub fn asked_by(self, caller: Arc<Caller>) -> Self {
         Self { asks: caller, ..self }
     }
 
-    /// Whether parameters of the tool that this caller means stand in headers too, which are then to be held against the
-    /// arguments.
+    /// Whether clients repeat parameters of this tool in headers. These must then be compared with the arguments.
     pub fn has_parameters_in_header(&self, catalog: &Arc<Catalog>, name: &str, caller: &Caller) -> bool {
         self.lists.in_header(catalog, name, caller).is_some()
     }
@@ -88,7 +89,8 @@ impl Handler {
         Seen::now(self.registry.clone(), self.lists.clone(), caller.clone())
     }
 
-    /// Makes the call for as long as somebody wants its answer.
+    /// Makes the call, and forwards its progress if the client asked for it. Stops waiting if the client disconnects or
+    /// cancels.
     async fn call(
         &self,
         entry: &Arc<Entry>,
@@ -122,8 +124,12 @@ impl Handler {
     }
 }
 
-/// The call's end, unless whoever asked leaves before: then it is dropped, and its tool's `on_disconnect` says whether it
-/// goes on. Said to be cancelled, it always is.
+/// Waits for the call, unless its client disconnects or cancels it first.
+///
+/// - If the session or the request's stream ends, the call's future is dropped. The tool's `on_disconnect` then decides
+///   whether the call continues.
+/// - rmcp's token also stands for a cancel notification. That is its only meaning in a session and on standard input,
+///   so there the call is always cancelled, and its end is awaited.
 async fn unless_left(
     call: impl Future<Output = Called>,
     cancel: impl FnOnce(),
@@ -222,7 +228,8 @@ impl ServerHandler for Handler {
         let guest = self.guest(&context.extensions);
         if !guest.told.swap(true, Ordering::Relaxed) {
             let (peer, Guest { caller, left, .. }) = (context.peer, guest);
-            // This lasts as long as the session; the message, which counts as its use, does not.
+            // The loop below lasts as long as the session. The extensions hold the guest's use of the session, which
+            // would otherwise never become idle.
             drop(context.extensions);
             self.seen(&caller).tell(peer, left).await;
         }
@@ -246,7 +253,7 @@ impl ServerHandler for Handler {
         }
     }
 
-    /// A request of a known method that cannot be read comes here too.
+    /// Refuses an unknown method. rmcp also calls this for a known method whose params cannot be read.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -255,7 +262,7 @@ impl ServerHandler for Handler {
         let right = match &*request.method {
             "tools/call" => "params has a name, which is a text, and arguments, which is an object",
             "tools/list" => "params has nothing but a cursor, which is a text",
-            // 2026-07-28 has no such method.
+            // 2026-07-28 has no `initialize`.
             "initialize" if !is_modern(&context) => INITIALIZE,
             "subscriptions/listen" => "params has notifications, which is an object",
             method => {

@@ -1,7 +1,8 @@
-//! `tools/list`: the caller's tools, a page at a time.
+//! `tools/list`: the caller's tools, page by page.
 //!
-//! What a tool looks like depends on its definition alone, so it is rendered once for a catalog and shared by all callers. A cursor
-//! names the tool that was listed last, so it survives a reload: the next page begins with whatever comes after it then.
+//! The shape of a tool depends on its definition alone. So each tool is rendered once per catalog, for all callers. A
+//! cursor names the last tool of a page, so it survives a reload: the next page starts with the first tool after that
+//! name.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,19 +21,19 @@ use crate::formats::mcp;
 
 /// Tools on one page.
 const PAGE: usize = 100;
-/// Begins what a cursor of ours holds.
+/// Start of the text in a cursor of this service.
 const AFTER: &str = "after:";
-/// A parameter that clients repeat in a header (2026-07-28, `x-mcp-header`).
+/// Marks a parameter that clients repeat in a header (2026-07-28, `x-mcp-header`).
 const IN_HEADER: &str = "\"x-mcp-header\":";
 
-/// The tools of the current catalog as MCP shows them.
+/// The tools of the current catalog in MCP's shape.
 #[derive(Default)]
 pub(super) struct Lists {
     latest: ArcSwapOption<Rendered>,
 }
 
 struct Rendered {
-    /// Not held: an old catalog must end with its last call.
+    /// Weak, since an old catalog must be freed after its last call.
     of: Weak<Catalog>,
     tools: BTreeMap<ToolName, Shown>,
     any_in_header: bool,
@@ -40,7 +41,8 @@ struct Rendered {
 
 struct Shown {
     tool: Tool,
-    /// Without an output schema whose root is no object, which sessions do not know.
+    /// The tool without its output schema, if the schema's root is not an object. Versions before 2026-07-28 do not
+    /// know such schemas.
     before_2026: Option<Tool>,
     digest: u64,
     in_header: bool,
@@ -59,10 +61,10 @@ impl Lists {
         rendered
     }
 
-    /// One page of this caller's tools that can be called, and where the next one begins.
+    /// One page of the tools that this caller can call, and the cursor of the next page.
     ///
     /// # Errors
-    /// When the cursor is none of ours.
+    /// The cursor is not one of this service.
     pub(super) fn page(
         &self,
         catalog: &Arc<Catalog>,
@@ -84,7 +86,7 @@ impl Lists {
         Ok((page.iter().map(|(_, shown)| tool(shown)).collect(), next))
     }
 
-    /// Stands for all that this caller is shown: another when anything in its list is another.
+    /// A digest of this caller's whole list. It changes when any tool in the list changes.
     pub(super) fn digest(&self, catalog: &Arc<Catalog>, caller: &Caller) -> u64 {
         let rendered = self.of(catalog);
         let mut all = DefaultHasher::new();
@@ -94,7 +96,7 @@ impl Lists {
         all.finish()
     }
 
-    /// The tool that a caller means by a name, if some of its parameters stand in headers too.
+    /// The tool that a name means to this caller, if clients repeat some of its parameters in headers.
     pub(super) fn in_header(&self, catalog: &Arc<Catalog>, name: &str, caller: &Caller) -> Option<Tool> {
         let rendered = self.of(catalog);
         if !rendered.any_in_header {
@@ -107,7 +109,7 @@ impl Lists {
 }
 
 impl Shown {
-    /// `None` if it cannot be shown to MCP clients at all: its input schema is no object.
+    /// Renders a tool. `None` if MCP cannot show it, because its input schema is not an object.
     fn of(entry: &Entry) -> Option<Self> {
         let written = Value::Object(mcp::written(&entry.offer()));
         let text = written.to_string();

@@ -1,4 +1,4 @@
-//! What a `tools/call` may say beside its arguments, in `_meta`: what REST has in the fields of its request.
+//! Reads the `_meta` of a `tools/call`. It has what REST takes in the other fields of a request.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use serde_json::Value;
 
 use crate::call::{Idempotency, IdempotencyKey, Invocation, JsonObject, Page, Policy, TraceContext, fields};
 
-/// Begins the names that are ours.
+/// Prefix of the keys of this service.
 const OURS: &str = "toolcrib/";
 
-/// Those that a call may have.
+/// The keys that a call may have, for error messages.
 const KEYS: &str = "idempotencyKey, runId, toolUseId, context, cache, timeout, page";
 
-/// Fills in what is said.
+/// Sets the fields of the invocation that `_meta` names.
 ///
 /// # Errors
-/// What would be right.
+/// The key, and what would be right.
 pub(super) fn read(meta: &JsonObject, policy: &Policy, invocation: &mut Invocation) -> Result<(), String> {
     for (name, value) in meta {
         let Some(key) = name.strip_prefix(OURS) else { continue };
@@ -24,7 +24,7 @@ pub(super) fn read(meta: &JsonObject, policy: &Policy, invocation: &mut Invocati
     Ok(())
 }
 
-/// The trace that is named there, in the two words that MCP has from W3C Trace Context (2026-07-28, `_meta`).
+/// The trace in `_meta`, under the two keys that MCP takes from W3C Trace Context (2026-07-28, `_meta`).
 pub(super) fn trace(meta: &JsonObject) -> Option<Arc<TraceContext>> {
     let text = |name: &str| meta.get(name).and_then(Value::as_str).map(str::as_bytes);
     TraceContext::read(text("traceparent"), text("tracestate")).map(Arc::new)
@@ -40,7 +40,7 @@ fn one(key: &str, value: &Value, policy: &Policy, invocation: &mut Invocation) -
         "cache" => invocation.cache = fields::cache(value)?,
         "timeout" => {
             let end = fields::timeout(value)?.and_then(|timeout| invocation.started.checked_add(timeout));
-            // A time that reaches beyond the clock is no limit.
+            // A timeout that the clock cannot represent is no limit.
             end.into_iter().for_each(|end| invocation.shorten_deadline(end));
         }
         "page" => invocation.page = Page::read(value)?,

@@ -1,8 +1,9 @@
-//! The MCP face: the same tools for every MCP client, over whatever transport.
+//! The MCP server: the same tools for MCP clients, over any transport.
 //!
-//! `Handler` is rmcp's `ServerHandler` over the registry. It knows no HTTP: a transport that knows who asks says so in a `Guest`; a
-//! peer without one (standard input and output) is the operator. A call goes through its tool's stack like any other, so
-//! limits, cache, ledger and policies are those of REST; here is only what MCP says it in.
+//! `Handler` is rmcp's `ServerHandler` over the registry. It knows no HTTP. A transport that knows the caller passes it
+//! in a `Guest`. A peer without one (standard input and output) is the operator. A call passes through its tool's stack
+//! like any other call, so limits, cache, ledger and policies are the same as in REST. This folder only translates
+//! requests and answers.
 
 mod call;
 mod content;

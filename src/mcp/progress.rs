@@ -1,7 +1,7 @@
-//! What a tool tells while it runs, as `notifications/progress`.
+//! Forwards a tool's progress to the client, as `notifications/progress`.
 //!
-//! Telling never slows the tool down: the call is a task of its own, and of a client that reads slowly the oldest are left
-//! out. The next notification says how many (`toolcrib/missed`).
+//! This never slows the tool down, because the call runs in a task of its own. If a client reads slowly, the oldest
+//! events are dropped. The next notification has their number (`toolcrib/missed`).
 
 use rmcp::model::{MetaObject, NotificationMetaObject, ProgressNotificationParam, ProgressToken};
 use rmcp::{Peer, RoleServer};
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::{Event, Listener, Progress};
 
-/// Tells one client what it hears of one call.
+/// Forwards the progress of one call to one client.
 pub(super) struct Teller {
     listener: Listener,
     peer: Peer<RoleServer>,
@@ -18,11 +18,11 @@ pub(super) struct Teller {
     steps: Steps,
 }
 
-/// The numbers, which only ever grow (MCP, Progress).
+/// The progress numbers of one call. They must always increase (MCP, Progress).
 #[derive(Default)]
 struct Steps {
     last: Option<f64>,
-    /// The tool's own numbers are used, not ours.
+    /// The tool has sent numbers of its own, so they are used and not a count.
     of_tool: bool,
 }
 
@@ -31,7 +31,7 @@ impl Teller {
         Self { listener, peer, token, steps: Steps::default() }
     }
 
-    /// Tells what it hears until `ended`, and what was told before that.
+    /// Forwards events until `ended`, including those that were sent before `ended`.
     pub(super) async fn tell(&mut self, ended: &CancellationToken) {
         loop {
             let event = tokio::select! {
@@ -63,7 +63,7 @@ impl Steps {
             (_, Some(Value::String(message))) => Some(message.clone()),
             (Value::String(text), _) => Some(text.clone()),
             (Value::Null, _) => None,
-            // The numbers say it all.
+            // An object with nothing but the numbers needs no message.
             (Value::Object(fields), None) if number("progress").is_some() && fields.len() <= 2 => None,
             (other, _) => Some(other.to_string()),
         };
@@ -75,7 +75,7 @@ impl Steps {
         said
     }
 
-    /// The tool's number, moved just past the last where it is not; else a count.
+    /// The next number: the tool's own, raised just above the last number if it is not greater; else a count.
     fn next(&mut self, of_tool: Option<f64>) -> f64 {
         self.of_tool |= of_tool.is_some();
         let next = match (self.last, of_tool) {

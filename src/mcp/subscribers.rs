@@ -1,4 +1,4 @@
-//! Who is told that its list of tools has changed.
+//! Notifies clients when their list of tools has changed.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use super::list::Lists;
 use crate::call::Caller;
 use crate::registry::Registry;
 
-/// One caller's list, as it was when it was last looked at.
+/// The digest of one caller's list, as of the last check. Only changes that this caller can see count, so it learns
+/// nothing about the tools of others.
 pub(super) struct Seen {
     registry: Arc<Registry>,
     lists: Arc<Lists>,
@@ -26,7 +27,7 @@ impl Seen {
         Self { registry, lists, caller, changes, digest }
     }
 
-    /// Returns when this caller is shown another list than before; never when nothing can change any more.
+    /// Returns when this caller's list has changed. It never returns when the registry is gone.
     pub(super) async fn changed(&mut self) {
         loop {
             if self.changes.changed().await.is_err() {
@@ -39,7 +40,7 @@ impl Seen {
         }
     }
 
-    /// Tells a session of every change, until `left` or until it cannot be told any more.
+    /// Notifies a session of every change, until `left` is tripped or a notification fails.
     pub(super) async fn tell(mut self, peer: Peer<RoleServer>, left: CancellationToken) {
         loop {
             tokio::select! {

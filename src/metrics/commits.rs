@@ -1,4 +1,4 @@
-//! The ledger's commits.
+//! Metrics of the ledger's commits.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use prometheus::{Error, Histogram, IntCounter, IntGauge};
 use super::families::Families;
 use crate::ledger::{Size, Watch};
 
-/// Rows in one commit; the writer's queue bounds them at about a thousand.
+/// Buckets for rows in one commit. The writer's queue bounds them at about a thousand.
 const ROWS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
-/// From a commit without fsync to a disk in trouble, in seconds.
+/// Buckets in seconds, from a commit without fsync to a failing disk.
 const SECONDS: [f64; 14] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-/// See the module.
+/// Metrics of the ledger's commits. The ledger updates them.
 pub struct CommitMetrics {
     done: IntCounter,
     failed: IntCounter,

@@ -1,11 +1,11 @@
-//! Making families and entering them in the registry.
+//! Creates metric families and registers them.
 
 use prometheus::core::Collector;
 use prometheus::{
     Counter, Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
-/// Families under construction.
+/// Creates families in one registry.
 #[derive(Default)]
 pub(super) struct Families {
     pub(super) registry: Registry,

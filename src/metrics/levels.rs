@@ -1,4 +1,4 @@
-//! What is not counted but looked up when somebody asks.
+//! Values that are not counted, but read when the metrics are requested.
 
 use std::sync::Arc;
 
@@ -6,33 +6,33 @@ use prometheus::{Error, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::families::Families;
 
-/// How things stand now.
+/// The current state of the service.
 #[derive(Debug, Clone)]
 pub struct Now {
-    /// Calls under way, whatever they wait for: a place, the tool, the commit of their row.
+    /// Calls under way, whatever they wait for: a permit, the tool, the commit of their row.
     pub calls: usize,
-    /// Results in memory.
+    /// The number of results in memory.
     pub cache_entries: u64,
-    /// Their size, in bytes.
+    /// The size of the results in memory, in bytes.
     pub cache_bytes: u64,
     /// Whether the ledger can write.
     pub ledger_up: bool,
     /// Lines of the log that were lost since the start.
     pub lines_lost: u64,
-    /// Sources of tools.
+    /// The sources of tools.
     pub sources: Vec<SourceLevel>,
 }
 
-/// How a source of tools stands.
+/// The state of a source of tools.
 #[derive(Debug, Clone)]
 pub struct SourceLevel {
-    /// Its name.
+    /// The name of the source.
     pub name: Arc<str>,
-    /// Its tools can be called.
+    /// Whether its tools can be called.
     pub up: bool,
-    /// Processes that were replaced since the start.
+    /// The number of processes that were replaced since the start.
     pub replaced: u64,
-    /// Tools that are stopped, since they are not what was pinned.
+    /// The number of quarantined tools, whose definitions differ from their pins.
     pub stopped: usize,
 }
 
@@ -86,7 +86,7 @@ impl Levels {
         self.cache_bytes.set(level(now.cache_bytes));
         self.ledger_up.set(now.ledger_up.into());
         self.lines_lost.inc_by(now.lines_lost.saturating_sub(self.lines_lost.get()));
-        // Sources that are gone have no series any more.
+        // Removed sources must have no series.
         self.source_up.reset();
         self.source_replaced.reset();
         self.source_stopped.reset();

@@ -1,8 +1,8 @@
-//! What `GET /metrics` says, counted where it happens.
+//! The metrics of `GET /metrics`, counted where events happen.
 //!
-//! A registry of its own for each service, nothing global. Who counts holds its handles from the start
-//! ([`ToolMetrics`], [`CommitMetrics`]); label values come from closed sets: registered tools, the words of `call`, the
-//! routes. Callers, runs and names that nobody registered never become a label.
+//! Each service has its own registry; nothing is global. Code that counts gets its handles once at the start
+//! ([`ToolMetrics`], [`CommitMetrics`]). Label values come from closed sets: registered tools, the enums of `call`,
+//! the routes. Callers, runs and unknown names never become a label.
 
 mod commits;
 mod families;
@@ -28,7 +28,7 @@ use crate::call::ToolName;
 /// The media type of [`Metrics::text`]: the text format that every scraper reads.
 pub use prometheus::TEXT_FORMAT;
 
-/// Why there are no metrics: two families of one name. Never, unless this module is wrong.
+/// The metrics cannot be set up, because two families have the same name. This is a bug of this module.
 pub use prometheus::Error;
 
 /// All families. Clones share them.
@@ -38,7 +38,7 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     registry: Registry,
     tools: ToolFamilies,
-    /// Tools that have series, each with what keeps them: the tool's stacks hold the same.
+    /// The tools with series. Each value is shared with the tool's stacks, so its count shows whether one exists.
     registered: Mutex<BTreeMap<ToolName, Arc<()>>>,
     requests: IntCounterVec,
     commits: Arc<CommitMetrics>,
@@ -47,7 +47,7 @@ struct Inner {
 }
 
 impl Metrics {
-    /// No tools yet.
+    /// Makes the families, without series of tools.
     ///
     /// # Errors
     /// See [`Error`].
@@ -70,42 +70,42 @@ impl Metrics {
         })))
     }
 
-    /// The handles of a tool's stack; `cached`: it has a cache. The tool's series stay for as long as one of its stacks
-    /// is there, and are then shown once more with their last numbers.
+    /// The handles for a tool's stack. `cached`: the stack has a cache. The tool's series exist as long as one of its
+    /// stacks. After that they are shown once more with their last numbers.
     pub fn tool(&self, name: &ToolName, cached: bool) -> ToolMetrics {
         let mut registered = self.0.registered.lock().unwrap_or_else(PoisonError::into_inner);
         let alive = registered.entry(name.clone()).or_default().clone();
         self.0.tools.of(name, cached, alive)
     }
 
-    /// How the breaker of a tool that is there stands: 0 closed, 1 half open, 2 open.
+    /// Sets the state of a registered tool's circuit breaker: 0 closed, 1 half open, 2 open.
     pub fn breaker(&self, tool: &ToolName, level: i64) {
         self.0.tools.breaker(tool, level);
     }
 
-    /// For the ledger's writer.
+    /// The metrics for the ledger's writer.
     pub fn commits(&self) -> Arc<CommitMetrics> {
         self.0.commits.clone()
     }
 
-    /// A request was answered.
+    /// Counts an answered request.
     pub fn answered(&self, route: &str, status: &str) {
         self.0.requests.with_label_values(&[route, status]).inc();
     }
 
-    /// Everything, in the text format.
+    /// All metrics in the text format.
     ///
     /// # Errors
     /// See [`Error`].
     pub fn text(&self, now: Now) -> Result<String, Error> {
         let Inner { registry, tools, registered, levels, process, .. } = &*self.0;
-        // One at a time: nothing is brought up to date twice, and no tool comes back while its series go.
+        // The lock is held to the end: no value is updated twice, and no tool returns while its series are removed.
         let mut registered = registered.lock().unwrap_or_else(PoisonError::into_inner);
         levels.set(now);
         process.look();
         let text = TextEncoder::new().encode_to_string(&registry.gather());
         registered.retain(|name, alive| {
-            // Held by this table alone: the tool is gone.
+            // Only this table holds it, so no stack of the tool exists.
             let gone = Arc::strong_count(alive) == 1;
             if gone {
                 tools.forget(name);

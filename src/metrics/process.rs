@@ -1,7 +1,7 @@
-//! The process, under the names that every Prometheus client gives.
+//! Metrics of the process, under the names that every Prometheus client uses.
 //!
-//! Read here, not by the crate's own `process` feature: that counts processor time in whole seconds and brings a
-//! second rustix.
+//! The `process` feature of the library is not used: it counts processor time in whole seconds and needs a second
+//! version of rustix.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ use super::families::Families;
 
 pub(super) struct ProcessMetrics {
     cpu_seconds: Counter,
-    /// Linux only, from `/proc`; elsewhere absent.
+    /// Only on Linux, from `/proc`. Absent elsewhere.
     resident_bytes: Option<IntGauge>,
     open_fds: Option<IntGauge>,
 }
@@ -36,7 +36,7 @@ impl ProcessMetrics {
         })
     }
 
-    /// Brings the numbers up to date.
+    /// Updates the numbers.
     pub(super) fn look(&self) {
         let used = clock_gettime(ClockId::ProcessCPUTime);
         let used = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
@@ -50,14 +50,14 @@ impl ProcessMetrics {
     }
 }
 
-/// proc_pid_statm(5): the second number is resident memory, in pages.
+/// Reads resident memory. proc_pid_statm(5): it is the second number, in pages.
 fn resident_bytes() -> Option<i64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: i64 = statm.split(' ').nth(1)?.parse().ok()?;
     Some(pages.saturating_mul(i64::try_from(page_size()).ok()?))
 }
 
-/// One entry each, and one for the look itself.
+/// Counts open files. Each has one entry, and one entry belongs to this reading of the folder.
 fn open_fds() -> Option<i64> {
     let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
     i64::try_from(open.saturating_sub(1)).ok()

@@ -8,7 +8,7 @@ fn name(text: &str) -> ToolName {
     ToolName::parse(text).unwrap()
 }
 
-/// Samples of one tool.
+/// The samples of one tool.
 fn of(metrics: &Metrics, tool: &str) -> Vec<String> {
     let text = metrics.text(NOW).unwrap();
     let label = format!("tool=\"{tool}\"");
@@ -21,7 +21,7 @@ fn a_tool_that_is_replaced_counts_on_and_one_that_is_gone_is_shown_once_more() {
     let (first, other) = (metrics.tool(&name("t"), true), metrics.tool(&name("u"), false));
     first.ended(Outcome::Ok, CacheStatus::Miss, None, 1);
     first.ended(Outcome::Failed(ErrorKind::UpstreamFailed), CacheStatus::Miss, None, 3);
-    // The new stack is built while the old one still has calls.
+    // The new stack is built while calls of the old stack still run.
     let second = metrics.tool(&name("t"), false);
     drop(first);
     second.ended(Outcome::Ok, CacheStatus::Off, None, 1);
@@ -39,7 +39,7 @@ fn a_tool_that_is_replaced_counts_on_and_one_that_is_gone_is_shown_once_more() {
     assert_eq!(of(&metrics, "t"), [""; 0]);
     assert!(!of(&metrics, "u").is_empty());
     drop(other);
-    // One that comes back begins anew.
+    // A tool that is registered again starts with new numbers.
     let back = metrics.tool(&name("t"), false);
     assert!(of(&metrics, "t").contains(&"toolcrib_calls_total{cache=\"off\",outcome=\"ok\",tool=\"t\"} 0".to_owned()));
     drop(back);

@@ -1,4 +1,4 @@
-//! One tool's calls.
+//! Metrics of one tool's calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use prometheus::{Error, Histogram, HistogramVec, IntCounter, IntCounterVec, IntG
 use super::families::Families;
 use crate::call::{CacheStatus, ErrorKind, ToolName};
 
-/// How a call ended: the `outcome` label.
+/// How a call ended. It is the label `outcome`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The tool answered yes.
+    /// The tool returned a result without an error.
     Ok,
-    /// The tool ran and said no.
+    /// The tool ran and returned an error result.
     ToolError,
-    /// It was refused or failed.
+    /// The call was refused or failed.
     Failed(ErrorKind),
 }
 
@@ -34,11 +34,11 @@ impl Outcome {
     }
 }
 
-/// From a cached answer to a slow agent, in seconds.
+/// Buckets in seconds, from a cached answer to a slow agent.
 const SECONDS: [f64; 18] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
-/// The families with a label `tool`.
+/// The metric families with a label `tool`.
 pub(super) struct ToolFamilies {
     calls: IntCounterVec,
     seconds: HistogramVec,
@@ -87,7 +87,8 @@ impl ToolFamilies {
 
     pub(super) fn of(&self, tool: &ToolName, cached: bool, alive: Arc<()>) -> ToolMetrics {
         let name = tool.as_str();
-        // Without a cache no other status is met; with one, `off` is only what was refused above it.
+        // Without a cache, `off` is the only status. With one, only calls that were refused before the cache layer
+        // have `off`.
         let met = |status| cached != (status == CacheStatus::Off);
         let ok = CacheStatus::ALL.map(|status| {
             met(status).then(|| self.calls.with_label_values(&[name, Outcome::Ok.as_str(), status.as_str()]))
@@ -106,10 +107,10 @@ impl ToolFamilies {
         }
     }
 
-    /// Drops a tool's series.
+    /// Removes a tool's series.
     pub(super) fn forget(&self, tool: &ToolName) {
         let name = tool.as_str();
-        // An error only says that there was no such series.
+        // An error only means that the series did not exist.
         for outcome in Outcome::all() {
             for status in CacheStatus::ALL {
                 let _ = self.calls.remove_label_values(&[name, outcome.as_str(), status.as_str()]);
@@ -124,19 +125,20 @@ impl ToolFamilies {
         let _ = self.breaker_openings.remove_label_values(&[name]);
     }
 
-    /// How a tool's breaker stands.
+    /// Sets the state of a tool's circuit breaker.
     pub(super) fn breaker(&self, tool: &ToolName, level: i64) {
         self.breaker_state.with_label_values(&[tool.as_str()]).set(level);
     }
 }
 
-/// One tool's handles.
+/// The handles of one tool.
 #[derive(Clone)]
 pub struct ToolMetrics {
     tool: ToolName,
-    /// Where most calls end, by cache status.
+    /// Counters of successful calls by cache status, because most calls end so.
     ok: [Option<IntCounter>; 6],
-    /// What fails finds its series when it is met: an idle tool would show a hundred zeros otherwise.
+    /// The series of other outcomes are created when they first occur. Otherwise an idle tool would show a hundred
+    /// zeros.
     others: IntCounterVec,
     seconds: Histogram,
     retries: IntCounter,
@@ -148,7 +150,8 @@ pub struct ToolMetrics {
 }
 
 impl ToolMetrics {
-    /// A call has ended, after this time (`None`: it was refused) and so many tries.
+    /// Counts the end of a call. `took` is its duration, or `None` if it was refused. `attempts` is the number of its
+    /// attempts.
     pub fn ended(&self, outcome: Outcome, cache: CacheStatus, took: Option<Duration>, attempts: u32) {
         match (outcome, &self.ok[cache as usize]) {
             (Outcome::Ok, Some(counter)) => counter.inc(),
@@ -162,28 +165,28 @@ impl ToolMetrics {
         }
     }
 
-    /// An answer was given again.
+    /// Counts an answer that was replayed.
     pub fn replayed(&self) {
         self.replays.inc();
     }
 
-    /// Its circuit breaker has opened.
+    /// Counts an opening of the tool's circuit breaker.
     pub fn breaker_opened(&self) {
         self.breaker_openings.inc();
     }
 
-    /// Counts a call that holds a place, until dropped.
+    /// Counts a call that holds a permit, until dropped.
     pub fn running(&self) -> Counted {
         Counted::new(&self.in_flight)
     }
 
-    /// Counts a call that waits for a place, until dropped.
+    /// Counts a call that waits for a permit, until dropped.
     pub fn queued(&self) -> Counted {
         Counted::new(&self.queued)
     }
 }
 
-/// One in a gauge for as long as it lives.
+/// Adds one to a gauge as long as it lives.
 #[must_use]
 pub struct Counted(IntGauge);
 

@@ -1,7 +1,7 @@
-//! What all inner layers have in common, written once: the tower plumbing around a layer's one idea.
+//! The tower code that all inner layers share.
 //!
-//! A layer says in [`Around::call`] what happens before and after the inner call. [`AroundLayer`] makes a
-//! `tower::Layer` of it, so that it stands in a `ServiceBuilder` beside tower's own.
+//! A layer implements [`Around::call`], which does its work before and after the inner call. [`AroundLayer`] makes a
+//! `tower::Layer` of it, so that `ServiceBuilder` accepts it beside tower's own layers.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tower::{Layer, Service};
 use super::{CallFuture, Outcome};
 use crate::call::{CallError, Invocation, ToolResult};
 
-/// The rest of the stack, as a layer sees it.
+/// The part of the stack below a layer.
 pub trait Inner:
     Service<Invocation, Response = Arc<ToolResult>, Error = CallError, Future: Send + 'static>
     + Clone
@@ -32,9 +32,9 @@ impl<S> Inner for S where
 {
 }
 
-/// One layer's idea.
+/// The logic of one layer.
 pub trait Around: Send + Sync + 'static {
-    /// Handles a call, by asking `inner` once, several times, or not at all.
+    /// Handles a call. It may call `inner` once, several times, or not at all.
     fn call<S: Inner>(
         self: Arc<Self>,
         inner: S,
@@ -42,11 +42,11 @@ pub trait Around: Send + Sync + 'static {
     ) -> impl Future<Output = Outcome> + Send + 'static;
 }
 
-/// The idea as a layer.
+/// A [`Layer`] that wraps services in the logic `A`.
 pub struct AroundLayer<A>(Arc<A>);
 
 impl<A: Around> AroundLayer<A> {
-    /// Puts the idea around whatever it is layered on.
+    /// Makes a layer of this logic.
     pub fn new(around: A) -> Self {
         Self(Arc::new(around))
     }
@@ -66,7 +66,8 @@ impl<A, S> Layer<S> for AroundLayer<A> {
     }
 }
 
-/// A layer on its inner service. Both are shared: a stack is cloned for every call, and each layer clones the one below.
+/// A layer together with its inner service. Both are behind an `Arc`, because a stack is cloned for every call, and
+/// each layer clones the layer below.
 pub struct Arounded<A, S> {
     around: Arc<A>,
     inner: Arc<S>,
@@ -90,7 +91,7 @@ impl<A: Around, S: Inner> Service<Invocation> for Arounded<A, S> {
     fn call(&mut self, invocation: Invocation) -> CallFuture {
         let (around, mut inner) = (self.around.clone(), S::clone(&self.inner));
         let call = async move {
-            // The clone that is called is the one that was asked (tower-service's docs).
+            // The clone that is called must be the one that was polled ready (see the documentation of tower-service).
             poll_fn(|cx| inner.poll_ready(cx)).await?;
             around.call(inner, invocation).await
         };

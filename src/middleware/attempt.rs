@@ -1,8 +1,7 @@
-//! One try: its time limit, its panic, its row if it failed. The row of a try that is dropped from above is `record`'s
-//! to write.
+//! Runs one attempt: applies its time limit, catches its panic, and writes its row if it failed.
 //!
-//! Inside retry, so that each try has its own clock. A panic in a tool is an answer that says no: whatever a tool
-//! does, the service goes on.
+//! This layer is below `retry`, so each attempt has its own time limit. A panic of a tool becomes an error result
+//! (`is_error`), so no tool can stop the service. If a layer above drops an attempt, `record` writes the attempt's row.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -19,7 +18,7 @@ use crate::ledger::{AttemptRow, Ledger};
 use crate::printable;
 use crate::secrets::Redactor;
 
-/// See the module.
+/// The layer that bounds each attempt.
 pub struct Attempt {
     ledger: Arc<dyn Ledger>,
     redactor: Arc<Redactor>,
@@ -28,7 +27,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Gives each try this long. `withholds`: words that may quote the call go neither on record nor into the log.
+    /// Makes the layer; each attempt may take `timeout`. With `withholds`, messages that may quote the call go neither
+    /// into the ledger nor into the log.
     pub fn layer(
         ledger: &Arc<dyn Ledger>,
         redactor: &Arc<Redactor>,
@@ -58,7 +58,8 @@ impl Around for Attempt {
             Ok(Err(panic)) => {
                 let said = printable::text(panic_message(&*panic));
                 let said = self.redactor.text(&said);
-                // What it says may hold anything the tool was given: it is in the ledger, not in the log.
+                // The message of the panic may contain any data of the call. It goes into the result and so into the
+                // ledger, but not into the log.
                 tracing::error!(%id, "a tool panicked");
                 Ok(Arc::new(ToolResult::error(format!("The tool failed unexpectedly: {said}"))))
             }

@@ -1,7 +1,7 @@
-//! May this caller use this tool, is it switched on, and is it what was approved?
+//! Checks that the caller may use the tool, that the tool is enabled, and that its definition is approved.
 //!
-//! Right under the record, so that a refusal costs nothing and is a row. Decided by the caller and the registered
-//! tool; a request can only deny itself more.
+//! This layer is directly below `record`, so a refusal costs nothing and has a row. The caller and the registered tool
+//! decide. A request can only deny itself further tools.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use super::around::{Around, AroundLayer, Inner};
 use crate::call::{CallError, Invocation};
 use crate::callers::Grants;
 
-/// See the module.
+/// The layer that checks permission, switch and approval.
 pub struct Authorize {
     grants: Arc<Grants>,
     enabled: Arc<AtomicBool>,
@@ -19,7 +19,7 @@ pub struct Authorize {
 }
 
 impl Authorize {
-    /// Lets through the callers with a grant while `enabled` is set; nobody to a tool that is `stopped`.
+    /// Admits callers with a grant while `enabled` is set. A tool that is `stopped` (quarantined) admits no caller.
     pub fn layer(grants: Arc<Grants>, enabled: Arc<AtomicBool>, stopped: bool) -> AroundLayer<Self> {
         AroundLayer::new(Self { grants, enabled, stopped })
     }

@@ -1,4 +1,4 @@
-//! Where a call's time ends, and what that says about its tool; what is kept of results.
+//! Tests: which bound ends a call, what that shows about its tool, and which results are stored.
 
 use super::*;
 use crate::call::{CacheStatus, CacheWhen};
@@ -17,7 +17,7 @@ async fn the_operators_deadline_tells_that_a_tool_is_down() {
     }
 }
 
-/// Fails because another call took its process with it.
+/// Fails because another call ended their shared process.
 struct Neighbour;
 
 #[async_trait]

@@ -1,8 +1,8 @@
-//! What each caller holds of one tool: at most so many permits, and so many calls that wait.
+//! Counts what each caller holds of one tool: permits and waiting calls, both bounded.
 //!
-//! A caller has an entry for as long as one of its calls runs or waits, so the table is never larger than the number of
-//! calls that are there. The semaphore of a tool is first in, first out: a call that waits for its own caller's share must not stand
-//! in that queue, or it would hold up the calls of others behind it. So the share comes first.
+//! A caller has an entry only while one of its calls runs or waits, so the table is never larger than the number of
+//! calls. A tool's semaphore is first in, first out. A call that waits for its caller's share must not stand in that
+//! queue, or it would block other callers' calls behind it. So a call takes its share first.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,19 +18,19 @@ pub(super) struct CallerShares {
 /// The calls of one caller.
 struct Share {
     permits: Arc<Semaphore>,
-    /// Calls that are there, running and waiting.
+    /// Calls that run or wait.
     members: usize,
-    /// Calls that wait, for whatever permit.
+    /// Calls that wait for a permit of any type.
     waiting: usize,
 }
 
 impl CallerShares {
-    /// Nobody calls yet; each caller may hold `per_caller` permits.
+    /// Makes an empty table. Each caller may hold `per_caller` permits.
     pub(super) fn new(per_caller: usize) -> Self {
         Self { per_caller, table: Mutex::default() }
     }
 
-    /// Permits that one caller may hold.
+    /// Maximum number of permits of one caller.
     pub(super) fn per_caller(&self) -> usize {
         self.per_caller
     }
@@ -63,7 +63,7 @@ impl CallerShares {
     }
 }
 
-/// One call's part in its caller's share; dropping it gives back all that it holds.
+/// One call's part of its caller's share. Dropping it releases all that the call holds.
 pub(super) struct Membership {
     permit: Option<OwnedSemaphorePermit>,
     permits: Arc<Semaphore>,
@@ -86,7 +86,7 @@ impl Membership {
         self.has_permit()
     }
 
-    /// Waits for one of the caller's permits, unless the call has one.
+    /// Waits for one of the caller's permits, unless the call holds one.
     pub(super) async fn acquire(&mut self) -> Result<(), AcquireError> {
         if self.permit.is_none() {
             self.permit = Some(self.permits.clone().acquire_owned().await?);
@@ -94,7 +94,7 @@ impl Membership {
         Ok(())
     }
 
-    /// Counts the call as waiting, unless `most` calls of its caller wait already. Says whether it may wait.
+    /// Counts the call as waiting, unless `most` calls of its caller wait already. Returns whether the call may wait.
     pub(super) fn begin_waiting(&mut self, most: usize) -> bool {
         let mut table = self.shares.table();
         if let Some(share) = table.get_mut(&self.caller).filter(|share| share.waiting < most) {
@@ -104,7 +104,7 @@ impl Membership {
         self.is_waiting
     }
 
-    /// The call has all that it waited for.
+    /// Stops counting the call as waiting, because it has all its permits.
     pub(super) fn end_waiting(&mut self) {
         if std::mem::take(&mut self.is_waiting)
             && let Some(share) = self.shares.table().get_mut(&self.caller)
@@ -116,7 +116,8 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // Before the entry goes: the next call would make one in which all permits are free.
+        // The permit is released before the entry is removed. In the opposite order, the caller's next call could
+        // create a new entry with all permits free while this permit is still held.
         self.permit = None;
         let mut table = self.shares.table();
         if let Some(share) = table.get_mut(&self.caller) {

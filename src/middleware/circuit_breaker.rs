@@ -1,11 +1,12 @@
-//! A rest for a tool whose runner is down.
+//! Refuses calls of a tool for some seconds while its runner is unavailable.
 //!
-//! After five failures of the runner in a row its calls are refused for five seconds; then one is let through as the
-//! probe, and how that ends decides. Below the cache, so that stored results are still served; above the bulkhead, so
-//! that a refused call takes no place and no unit.
+//! After five failures of the runner in a row, the circuit opens and calls are refused for five seconds. Then one call
+//! passes as the probe, and its end closes the circuit or opens it again. This layer is below the cache, so stored
+//! results are still served. It is above the bulkhead, so a refused call takes no permit and no unit.
 //!
-//! A failure counts when it says that the next call will fail too: nobody could be reached, or nothing came in time.
-//! What arguments can bring about, and an upstream that asks for fewer calls, says that the runner is alive.
+//! Only a failure counts that predicts that the next call fails too: the runner could not be reached, or did not answer
+//! in time. Failures that certain arguments cause, and an upstream that asks for fewer calls, show that the runner is
+//! alive.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,26 +19,26 @@ use super::around::{Around, AroundLayer, Inner};
 use crate::call::{CallError, Invocation, Policy, ToolName};
 use crate::metrics::ToolMetrics;
 
-/// Failures in a row that open it.
+/// Failures in a row that open the circuit.
 const FAILURES: u32 = 5;
-/// How long it stays open before a probe.
+/// How long the circuit stays open before a probe.
 const REST: Duration = Duration::from_secs(5);
-/// Told to who comes while the probe is under way.
+/// `retry_after` for a call that is refused while the probe is under way.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
 
-/// Whether calls go through.
+/// The state of a circuit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
-    /// They do.
+    /// All calls pass.
     Closed,
-    /// One does, to see whether others may; it is under way, or the next to come.
+    /// One call passes as the probe. It is under way, or the next call becomes it.
     HalfOpen,
-    /// None does.
+    /// No call passes.
     Open,
 }
 
 impl BreakerState {
-    /// The word used in answers.
+    /// The name in answers: `closed`, `half_open` or `open`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -46,7 +47,7 @@ impl BreakerState {
         }
     }
 
-    /// The number used in metrics.
+    /// The value in metrics: 0 closed, 1 half open, 2 open.
     pub fn level(self) -> i64 {
         match self {
             Self::Closed => 0,
@@ -56,21 +57,22 @@ impl BreakerState {
     }
 }
 
-/// How a breaker stands.
+/// State and counters of a breaker at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BreakerStatus {
-    /// Whether calls go through.
+    /// The state of the circuit.
     pub state: BreakerState,
-    /// The runner's failures in a row.
+    /// Failures of the runner in a row.
     pub failures: u32,
-    /// Until the next call goes through; `None` unless it is open.
+    /// Time until the next call passes. `None` unless the circuit is open.
     pub retry_after: Option<Duration>,
 }
 
-/// The breaker of one tool; outlives a stack that is built anew around the same runner.
+/// The breaker of one tool. It survives when the tool's stack is rebuilt around the same runner.
 #[derive(Debug, Default)]
 pub struct Breaker {
-    /// Not closed, or closed with failures. All that the calls of a sound tool look at.
+    /// Whether the circuit is not closed, or there were failures. A call of a healthy tool reads only this flag,
+    /// without a lock.
     troubled: AtomicBool,
     record: Mutex<Record>,
 }
@@ -78,9 +80,10 @@ pub struct Breaker {
 #[derive(Debug, Default)]
 struct Record {
     position: Position,
-    /// In a row.
+    /// Failures of the runner in a row.
     failures: u32,
-    /// When a probe closed it: how calls end that began before is old news.
+    /// When a probe closed the circuit. Ends of calls that started earlier are ignored: they say how the runner was
+    /// before it recovered.
     closed_at: Option<Instant>,
 }
 
@@ -95,16 +98,17 @@ enum Position {
     HalfOpen,
 }
 
-/// What the end of a call says about the runner.
+/// What the end of a call shows about the runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Alive,
     Down,
-    /// It was not asked, or not to the end.
+    /// The call did not reach the runner, or not to the end.
     Unknown,
 }
 
-/// `own`: the deadline that may have ended the call was the operator's, not a nearer one of the caller's.
+/// Judges the end of a call. `own`: the deadline that may have ended the call was the operator's, and not an earlier
+/// one of the caller.
 fn verdict(outcome: &Outcome, own: bool) -> Verdict {
     match outcome {
         Ok(_) => Verdict::Alive,
@@ -141,14 +145,14 @@ fn verdict(outcome: &Outcome, own: bool) -> Verdict {
     }
 }
 
-/// What the end of a call changed.
+/// How the end of a call changed the circuit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// Open after so many failures.
+    /// The circuit opened after this many failures.
     Opened { failures: u32 },
-    /// Open still: the probe failed.
+    /// The circuit stays open because the probe failed.
     Reopened,
-    /// Closed: the probe succeeded.
+    /// The circuit closed because the probe succeeded.
     Closed,
 }
 
@@ -157,7 +161,7 @@ impl Breaker {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it stands now.
+    /// The state now.
     pub fn status(&self) -> BreakerStatus {
         let record = self.record();
         let (state, retry_after) = match record.position {
@@ -171,7 +175,7 @@ impl Breaker {
         BreakerStatus { state, failures: record.failures, retry_after }
     }
 
-    /// Lets a call through, perhaps as the probe, or says how long to wait.
+    /// Lets a call pass, perhaps as the probe. The error is the time to wait.
     fn enter(&self) -> Result<Option<Probe<'_>>, Duration> {
         if !self.troubled.load(Ordering::Acquire) {
             return Ok(None);
@@ -190,7 +194,7 @@ impl Breaker {
         }
     }
 
-    /// A call has ended that began then and was no probe.
+    /// Counts the end of a call that started at `began` and was not the probe.
     fn heard(&self, verdict: Verdict, began: Instant) -> Option<Change> {
         let is_news = match verdict {
             Verdict::Unknown => false,
@@ -201,7 +205,8 @@ impl Breaker {
             return None;
         }
         let mut record = self.record();
-        // While it is not closed only the probe is listened to.
+        // While the circuit is not closed, only the end of the probe counts. Other calls started before it opened.
+        // Without this check, they would delay the probe or close the circuit with old information.
         if !matches!(record.position, Position::Closed) || record.closed_at.is_some_and(|at| began < at) {
             return None;
         }
@@ -219,14 +224,15 @@ impl Breaker {
     }
 }
 
-/// The one call that is let through. Dropped before it has ended, it gives its place to the next.
+/// The one call that passes a half-open circuit. If it is dropped without a verdict, the next call becomes the probe.
+/// Otherwise the circuit would stay half open for good and refuse all calls.
 struct Probe<'a> {
     breaker: &'a Breaker,
     has_ended: bool,
 }
 
 impl Probe<'_> {
-    /// What its end says.
+    /// Opens or closes the circuit, as this verdict says.
     fn ended(mut self, verdict: Verdict) -> Option<Change> {
         if verdict == Verdict::Unknown {
             return None;
@@ -253,17 +259,17 @@ impl Drop for Probe<'_> {
     }
 }
 
-/// See the module.
+/// The layer for tools with a circuit breaker.
 pub struct CircuitBreaker {
     breaker: Arc<Breaker>,
     tool: ToolName,
-    /// The operator's, over all tries.
+    /// The operator's deadline over all attempts.
     deadline: Option<Duration>,
     metrics: ToolMetrics,
 }
 
 impl CircuitBreaker {
-    /// The layer with this breaker; `None` for a tool that has none.
+    /// Makes the layer with this breaker; `None` for a tool without one.
     pub fn layer(
         breaker: Option<Arc<Breaker>>,
         tool: &ToolName,
@@ -281,7 +287,7 @@ impl CircuitBreaker {
                 self.metrics.breaker_opened();
                 tracing::warn!(tool, failures, rest_ms, "what runs a tool is down: its calls are refused for a while");
             }
-            // A tool that stays down would fill the log.
+            // Logged at `debug`, because a tool that stays unavailable would fill the log.
             Change::Reopened => {
                 self.metrics.breaker_opened();
                 tracing::debug!(tool, rest_ms, "what runs a tool is still down");
@@ -337,7 +343,7 @@ mod tests {
                 gate.wait();
                 let entered = breaker.enter();
                 let (is_probe, is_refused) = (matches!(entered, Ok(Some(_))), entered.is_err());
-                // Nobody leaves before all have come.
+                // No probe is dropped before all threads have entered.
                 gate.wait();
                 (is_probe, is_refused)
             };
@@ -364,7 +370,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn how_calls_end_that_began_before_it_closed_is_old_news() {
         let (breaker, before) = (open(Instant::now()), Instant::now());
-        // While it is open or half open only the probe is listened to.
+        // While the circuit is open or half open, only the end of the probe counts.
         assert_eq!(breaker.heard(Verdict::Alive, before), None);
         let probe = breaker.enter().unwrap().unwrap();
         assert_eq!((breaker.heard(Verdict::Alive, before), breaker.heard(Verdict::Down, before)), (None, None));

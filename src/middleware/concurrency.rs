@@ -1,17 +1,20 @@
-//! The tool's bulkhead: so many calls run, so many wait for a moment, the rest is refused on arrival.
+//! The bulkhead of a tool: bounds how many of its calls run and how many wait. Further calls are refused on arrival.
 //!
-//! Below the cache (a cached answer needs no place) and above the usage limit (a refused call costs no unit). One
-//! permit covers all tries. tower's own `ConcurrencyLimit` waits without bound and `LoadShed` refuses without
-//! waiting; this is the short bounded queue between them. A second bound spans all tools: it is there for the machine's
-//! sake and not shared out, so a tool's own `max` is what keeps one that hangs from taking it all (16 of 256 by default;
-//! `check` says where a manifest has it otherwise).
+//! This layer is below the cache, because a stored result needs no permit. It is above the usage limit, because a
+//! refused call costs no unit. One permit covers all attempts. tower's `ConcurrencyLimit` waits without bound and its
+//! `LoadShed` never waits; this layer has a short bounded queue instead.
 //!
-//! With `per_caller` a caller has a share: it holds at most so many of the tool's permits, and its calls take at most the same part of
-//! the queue. Without callers in the manifest everybody is one caller. A call that joins another's flight is above this
-//! layer and needs no permit; the flight counts for the caller that leads it.
+//! A second bound covers all tools together and protects the machine. It is not divided among the tools. Only a tool's
+//! own `max` keeps a tool that hangs from taking all permits (by default, 16 of 256). `check` warns if a manifest sets
+//! it otherwise.
 //!
-//! A call that a tool makes runs on the place that its tool's call has among all, and below a call of the same tool on that
-//! tool's place and its caller's share: else an agent would wait for places that are held until it is done.
+//! With `per_caller`, a caller has a share: it holds at most that many of the tool's permits, and its calls take at
+//! most the same fraction of the queue. Without callers in the manifest, all requests belong to one caller. A call that
+//! joins another call's flight does not reach this layer and needs no permit. The flight counts for the caller that
+//! leads it.
+//!
+//! A nested call reuses its parent's global permit and, if it targets the same tool, the tool's permit and its caller's
+//! share as well. Otherwise an agent would deadlock waiting for permits that it holds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,10 +29,10 @@ use super::caller_share::{CallerShares, Membership};
 use crate::call::{CallError, Concurrency, Invocation, Lineage};
 use crate::metrics::ToolMetrics;
 
-/// Told to a caller that finds everything full.
+/// `retry_after` for a call that is refused because permits and queue are full.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A tool's permits. They outlive its stack when the tool is changed at run time, so that a change never lets twice as
+/// The permits of one tool. They survive when the tool is changed at run time. Otherwise a change could let twice as
 /// many calls run.
 #[derive(Clone)]
 pub struct ToolPermits {
@@ -38,7 +41,7 @@ pub struct ToolPermits {
 }
 
 impl ToolPermits {
-    /// The permits of a tool with these settings. What is as large as `before` is the same.
+    /// Makes the permits of a tool with these settings. Permits of `before` are kept if their number is unchanged.
     pub fn new(settings: Concurrency, before: Option<(Concurrency, &Self)>) -> Self {
         let same_max = before.filter(|(before, _)| before.max == settings.max);
         let tool = same_max.map(|(_, permits)| permits.tool.clone());
@@ -52,19 +55,19 @@ impl ToolPermits {
     }
 }
 
-/// See the module.
+/// The layer that bounds the calls of one tool.
 pub struct ConcurrencyLimit {
     permits: ToolPermits,
     all: Arc<Semaphore>,
     waiting: AtomicUsize,
-    /// Calls of one caller that may wait.
+    /// Maximum number of waiting calls of one caller.
     caller_queue: usize,
     settings: Concurrency,
     metrics: ToolMetrics,
 }
 
 impl ConcurrencyLimit {
-    /// A bulkhead for one tool; `all` is the bound over all tools.
+    /// Makes the bulkhead of one tool. `all` is the bound over all tools.
     pub fn layer(
         settings: Concurrency,
         permits: ToolPermits,
@@ -84,8 +87,8 @@ impl Around for ConcurrencyLimit {
     }
 }
 
-/// What a call holds; nothing where it needs none of its own. Dropped in this order: a permit of the tool is free before
-/// the caller's next call looks for it.
+/// The permits that a call holds. A field is `None` if the call needs no permit of that type. The fields are dropped in
+/// this order: the tool's permit is free before the caller's share, so the caller's next call finds both.
 #[expect(dead_code, reason = "they are held, and given back when dropped")]
 struct Permits {
     all: Option<OwnedSemaphorePermit>,
@@ -104,7 +107,7 @@ async fn in_time(permits: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemapho
     }
 }
 
-/// Counts a waiting call for as long as it waits, also when it is dropped.
+/// Counts a waiting call, and stops counting when it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -115,7 +118,8 @@ impl Drop for Waiting<'_> {
 
 impl ConcurrencyLimit {
     async fn enter(&self, invocation: &Invocation) -> Result<Permits, CallError> {
-        // A call whose time is over is refused on arrival: it must not take a place from one that can still be answered.
+        // A call whose deadline is over is refused here. It must not take a permit from a call that can still be
+        // answered.
         if invocation.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Err(CallError::DeadlineExceeded { after: invocation.allowed(), started: false });
         }
@@ -125,8 +129,8 @@ impl ConcurrencyLimit {
         let of_all = parent.is_none().then_some(&self.all);
         let shares = self.permits.callers.as_ref().filter(|_| !is_below);
         let mut share = shares.map(|shares| shares.join(&invocation.caller.name));
-        // One after the other: who has no place in its tool must not hold, even for a moment, one among all that another
-        // call looks for.
+        // First the tool's permit, then the global one. A call without a permit of its tool must not hold a global
+        // permit, even briefly: another call that looks at that moment would be refused or wait without need.
         let mut tool = None;
         if share.as_mut().is_none_or(Membership::try_acquire)
             && let Ok(permit) = at_once(of_tool)
@@ -139,7 +143,7 @@ impl ConcurrencyLimit {
         self.wait(invocation, share, tool, of_tool, of_all).await
     }
 
-    /// Waits for what is missing, as long as the settings and the call's deadline allow.
+    /// Waits for the missing permits, within the limits of the settings and the call's deadline.
     async fn wait(
         &self,
         invocation: &Invocation,
@@ -153,10 +157,13 @@ impl ConcurrencyLimit {
         if let Some(share) = &mut share
             && !share.begin_waiting(self.caller_queue)
         {
-            // Where nobody may wait, a call that has its share's permit misses one of the tool's.
+            // If no call may wait, a call that has a permit of its share is refused because the tool is full, not its
+            // share.
             let is_tool_full = share.has_permit() && self.caller_queue == 0;
             return Err(if is_tool_full { all_full() } else { share_full() });
         }
+        // Counted before the check: of two calls that arrive at the same time, only one gets the last slot of the
+        // queue. `_waiting` takes the count back on every way out, also if this future is dropped.
         let before = self.waiting.fetch_add(1, Ordering::AcqRel);
         let _waiting = Waiting(&self.waiting);
         if before >= self.settings.queue {
@@ -169,7 +176,7 @@ impl ConcurrencyLimit {
             if let Some(share) = &mut share {
                 share.acquire().await?;
             }
-            // The tool's place first: a call that waits for its own tool takes nothing from the others.
+            // The tool's permit first: a call that waits for its own tool takes nothing from other tools.
             let tool = match tool {
                 Some(tool) => Some(tool),
                 None => in_time(of_tool).await?,
@@ -230,7 +237,7 @@ mod tests {
         Invocation::new(tool(), JsonObject::new(), caller, Timestamp::UNIX_EPOCH)
     }
 
-    /// Enters at once, or says why not.
+    /// Enters at once, or returns the refusal.
     async fn enter(limit: &ConcurrencyLimit, caller: &str) -> Result<Permits, CallError> {
         limit.enter(&call(caller)).now_or_never().unwrap_or_else(|| panic!("{caller} waits"))
     }

@@ -1,7 +1,7 @@
-//! What is left of the whole call, over all tries.
+//! Ends a call at its deadline, which covers all attempts.
 //!
-//! Below the usage limit: what is dropped here is the work, never its settling. The moment itself is set when the
-//! call begins (policy, or nearer if the caller asked), so waiting in a queue uses it up too.
+//! This layer is below the usage limit: the deadline drops the work, never the settlement. The deadline is set when the
+//! call starts, by the policy or earlier by the caller. So time in a queue counts as well.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use crate::call::{CallError, Invocation};
 
-/// See the module.
+/// The layer that applies the deadline of a call.
 pub struct Deadline;
 
 impl Deadline {
-    /// The layer.
+    /// Makes the layer.
     pub fn layer() -> AroundLayer<Self> {
         AroundLayer::new(Self)
     }
@@ -25,7 +25,7 @@ impl Around for Deadline {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         let Some(deadline) = invocation.deadline else { return inner.call(invocation).await };
         let after = invocation.allowed();
-        // A call whose time is over must not start: `timeout_at` would poll it once.
+        // `timeout_at` would poll the call once, so a call whose deadline has passed would start.
         if deadline <= Instant::now() {
             return Err(CallError::DeadlineExceeded { after, started: false });
         }

@@ -1,4 +1,4 @@
-//! How ends of calls are recorded, logged and said again.
+//! Tests: how ends of calls are recorded, logged and replayed.
 
 use super::*;
 use crate::log::captured::{Captured, capture as capture_log};
@@ -17,7 +17,7 @@ async fn invoke_after(registry: &Registry, key: Option<&str>, wait: Duration) ->
     registry.invoke(&registry.get("t").unwrap(), invocation).await
 }
 
-/// A write that fails once: the upstream may be asked again, after a while.
+/// A write that fails once with a retryable failure and a wait.
 fn fails() -> Tool {
     Tool::new("t", "…").effect(Effect::Write).call(|_, _| async {
         let (message, retry_after) = ("busy with top-secret-value".to_owned(), Some(SECOND));
@@ -73,7 +73,7 @@ async fn a_digest_says_that_the_tool_said_no() {
         let first = invoke_after(&registry, Some("k"), Duration::ZERO).await.unwrap();
         let rows = registry.shared().ledger.list(&Query { limit: 9, ..Query::default() }).await.unwrap();
         assert!(rows[0].meta.is_none(), "it may name what was asked");
-        // As after a restart: what was said is not in memory any more.
+        // As after a restart: the answer is no longer in memory.
         let forgetful = registry_over([write_that_says("never")], 100, |shared| Shared {
             ledger: registry.shared().ledger.clone(),
             digest_key: registry.shared().digest_key.clone(),

@@ -1,7 +1,8 @@
-//! A further page is one of a result that is there already: it never runs the tool.
+//! Answers a further page from a stored result. A further page never runs the tool.
 //!
-//! Right below the cache (and so below replay), where a call arrives only if nothing stored has answered it. A model that asks for
-//! pages itself has no other way to them, so long results of such a tool are kept for it here, whatever `cache` says.
+//! This layer is directly below the cache, and so below `replay`. A call arrives here only if no stored result has
+//! answered it. A model with paging arguments has no other way to further pages. So long results of such a tool are
+//! stored here, whatever the tool's `cache` policy is.
 
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use super::around::{Around, AroundLayer, Inner};
 use super::cache::PageShelf;
 use crate::call::{CacheStatus, CallError, Invocation, Page, Paging};
 
-/// See the module.
+/// The layer that refuses or answers further pages.
 pub struct FurtherPage(Option<PageShelf>);
 
 impl FurtherPage {
-    /// Lets through calls that want a result from its beginning; `None` for a tool that reads what is there already. `shelf`:
-    /// where a tool's results are kept for a model that asks for pages.
+    /// Makes the layer. It is `None` for a tool that reads stored data itself (`Paging::Pages`). `shelf` makes the
+    /// store of long results for a tool whose model requests pages.
     pub fn layer(paging: Paging, shelf: impl FnOnce() -> PageShelf) -> Option<AroundLayer<Self>> {
         match paging {
             Paging::Caller => Some(AroundLayer::new(Self(None))),

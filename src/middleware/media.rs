@@ -1,5 +1,5 @@
-//! The data of pictures, sound and files in a result: base64, or not passed on. One block that is not makes a whole result
-//! unreadable for MCP clients, and for models' providers, which refuse all of it.
+//! Checks the data of images, sound and files in a result: data that is not base64 is not passed on. One invalid block
+//! would make MCP clients and providers refuse the whole result.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -9,9 +9,9 @@ use data_url::forgiving_base64;
 use crate::call::{Content, Resource, ToolResult};
 use crate::secrets::Redactor;
 
-/// Brings data into the standard's form (RFC 4648, section 4): with padding and without line ends. Blocks whose data is no
-/// base64 become words, and so do those whose bytes hold a secret: without it they would be a damaged file. Says which, one
-/// sentence each.
+/// Converts data to the standard form (RFC 4648, section 4): with padding and without line breaks. A block becomes a
+/// text if its data is not base64, or if its bytes hold a secret: without the secret it would be a damaged file.
+/// Returns one sentence for each replaced block.
 pub(super) fn check(result: &mut ToolResult, redactor: &Redactor) -> Vec<String> {
     replace(result, |data| {
         let is_found = match redactor.is_in(DecoderReader::new(data.as_bytes(), &BASE64)) {
@@ -95,7 +95,7 @@ mod tests {
                 assert_eq!((warnings.len(), result.as_text().lines().count()), (3, 4));
             }
         }
-        // Across the blocks in which long data is read, and in data that has to be brought into form first.
+        // The secret crosses the blocks in which long data is read, and data that must be converted first.
         for at in [(64 << 10) - 7, (128 << 10) - 20] {
             let bytes = [&vec![0; at][..], b"top-secret-word", &[0; 9]].concat();
             assert_eq!(check(&mut blocks(&BASE64.encode(&bytes)), &redactor).len(), 3, "{at}");

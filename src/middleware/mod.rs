@@ -1,8 +1,9 @@
-//! The layers of a tool's stack; `stack.rs` puts them together. In the order a call meets them:
+//! The layers of a tool's stack; `stack.rs` composes them. A call passes through them in this order:
 //! view, record, authorize, replay, validate, repeat_guard, cache, further_page, circuit_breaker, concurrency, usage_limit, deadline, retry, attempt, run.
 //!
-//! All but the two outermost share one shape, `Service<Invocation, Response = Arc<ToolResult>, Error = CallError>`, so a
-//! layer can be moved or added without touching its neighbours; `around.rs` has the plumbing.
+//! All layers except the two outermost have the same type of service: `Service<Invocation, Response = Arc<ToolResult>,
+//! Error = CallError>`. So a layer can be moved or added without changes to its neighbors. `around.rs` has the common
+//! code.
 
 pub mod around;
 pub mod attempt;
@@ -34,8 +35,8 @@ use futures_util::future::BoxFuture;
 
 use crate::call::{CallError, ToolResult};
 
-/// What every inner layer answers.
+/// The result of every layer except the two outermost.
 pub type Outcome = Result<Arc<ToolResult>, CallError>;
 
-/// The future of one call. A tool call costs far more than a box.
+/// The boxed future of one call. A box costs little, compared with a tool call.
 pub type CallFuture = BoxFuture<'static, Outcome>;

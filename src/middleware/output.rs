@@ -1,4 +1,4 @@
-//! Structured content against the output schema that a tool promised.
+//! Checks structured content against the tool's output schema.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::validation::{NotValidated, ValidationPool, is_small};
 use crate::call::ToolResult;
 use crate::schema::{INLINE_STEPS, Meter, Schema, Stop};
 
-/// An output schema, and where large results are held against it.
+/// An output schema, and the pool that checks large results against it.
 #[derive(Clone)]
 pub struct OutputCheck {
     schema: Arc<Schema>,
@@ -16,16 +16,16 @@ pub struct OutputCheck {
 }
 
 impl OutputCheck {
-    /// Holds results against `schema`.
+    /// Checks results against `schema`.
     pub fn new(schema: Arc<Schema>, validations: ValidationPool) -> Self {
         Self { schema, validations }
     }
 
-    /// The first thing in which a result's structured content breaks the schema, in words. A result without any breaks
-    /// nothing.
+    /// The first violation of the schema in a result's structured content, as a message. `None` if there is no
+    /// violation or no structured content.
     ///
     /// # Errors
-    /// When it was not validated by `until`.
+    /// When the check did not end before `until`.
     pub(super) async fn misfit(
         &self,
         result: &Arc<ToolResult>,

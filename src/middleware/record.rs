@@ -1,7 +1,8 @@
-//! The call's one row in the ledger, written whatever happens.
+//! Writes exactly one row in the ledger for each call, however the call ends.
 //!
-//! Above all that may refuse, so that refusals are rows too. When the caller leaves, the handler's future is dropped; the call itself
-//! then goes on in a task of its own, stops the tool or lets it finish, and writes the row.
+//! This layer is above all layers that may refuse a call, so refusals get rows too. If the caller disconnects, the
+//! future of the handler is dropped. The call then continues in a task of its own. That task aborts the tool or lets it
+//! finish, as `on_disconnect` says, and writes the row.
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
@@ -27,7 +28,7 @@ use crate::metrics::{self, ToolMetrics};
 use crate::running::{Entered, Running};
 use crate::schema::Schema;
 
-/// See the module.
+/// The [`Layer`] of [`Record`].
 #[derive(Clone)]
 pub struct RecordLayer(Arc<Shared>);
 
@@ -37,25 +38,26 @@ struct Shared {
     effect: Effect,
     deadline: Option<std::time::Duration>,
     on_disconnect: OnDisconnect,
-    /// Knows which arguments must not be recorded.
+    /// Knows which arguments are `writeOnly` and must not be recorded.
     schema: Arc<Schema>,
-    /// Makes digests of what was said, for a tool of which no more is kept.
+    /// Key of the digests that replace arguments and results. `None` if the tool records them in full.
     digests: Option<DigestKey>,
-    /// Keeps what must not be on record, for who asks again.
+    /// Keeps in memory the answers of which the ledger may hold only digests, for repetitions of their keys.
     replays: Replays,
     told: Told,
 }
 
-/// Who is told of every call's end, besides the ledger.
+/// The observers that learn how each call ended, besides the ledger.
 pub struct Told {
-    /// The line of each call.
+    /// Writes one log line for each call.
     pub log: CallLog,
-    /// The tool's numbers.
+    /// The metrics of the tool.
     pub metrics: ToolMetrics,
 }
 
 impl RecordLayer {
-    /// Records calls of a tool with this policy; with a key, digests of what was said in them.
+    /// Makes the layer for a tool with this policy. With a key in `digests`, rows hold digests instead of arguments and
+    /// results.
     pub fn new(
         ledger: &Arc<dyn Ledger>,
         running: &Running,
@@ -87,7 +89,7 @@ impl<S> Layer<S> for RecordLayer {
     }
 }
 
-/// See the module.
+/// The service of this layer: runs the call and records its end. See [`RecordLayer`].
 #[derive(Clone)]
 pub struct Record<S> {
     inner: S,
@@ -108,6 +110,7 @@ where
     }
 
     fn call(&mut self, mut invocation: Invocation) -> Self::Future {
+        // The service that was polled ready must be the one that is called. `self` keeps the clone.
         let ready = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, ready);
         let shared = self.shared.clone();
@@ -129,7 +132,7 @@ where
     }
 }
 
-/// Runs the call until it ends or is cancelled. A panic here is ours: the tool's own are caught further in.
+/// Runs the call until it ends or is canceled. A panic here comes from a layer: `attempt` catches panics of the tool.
 async fn run<S>(mut inner: S, invocation: Invocation) -> Outcome
 where
     S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
@@ -137,11 +140,13 @@ where
     let (stop, notes, id) = (invocation.stop.clone(), invocation.notes.clone(), invocation.id);
     let cancelled = async {
         stop.cancelled().await;
-        // A commit under way is waited for, so that what it charged can be given back.
+        // The lock is held while a reservation commits. Without this wait, dropping the call would lose the list of
+        // units that the commit charged, and they could not be refunded.
         drop(notes.reserving.lock().await);
     };
     let call = AssertUnwindSafe(async move { inner.call(invocation).await }).catch_unwind();
     tokio::select! {
+        // `biased`: if the call ends at the moment of its cancellation, the cancellation takes precedence.
         biased;
         () = cancelled => Err(CallError::Cancelled { started: was_tried(&notes) }),
         outcome = call => outcome.unwrap_or_else(|_| {
@@ -151,7 +156,7 @@ where
     }
 }
 
-/// Whether a call that is cancelled has been tried. A try that only waited was none.
+/// Whether the tool of a canceled call started. An attempt that only waited for something to run on does not count.
 fn was_tried(notes: &Notes) -> bool {
     let mut notes = notes.lock();
     if notes.waits {
@@ -178,8 +183,8 @@ impl Shared {
         }
     }
 
-    /// Runs the call with these arguments, writes its row, answers. A row that was reserved is settled before the answer
-    /// leaves; any other is written behind it, unless the ledger is strict.
+    /// Runs the call with these arguments, writes its row and returns the answer. A reserved row is settled before the
+    /// answer leaves. Any other row is written after the answer left, unless the ledger is strict.
     async fn run<S>(
         self: Arc<Self>,
         inner: S,
@@ -192,13 +197,20 @@ impl Shared {
     {
         let id = invocation.id;
         let outcome = run(inner, Invocation { arguments, ..invocation.clone() }).await;
+        // The layers below are dropped or have returned, so no other code changes the notes from here on. The order of
+        // the steps that follow matters:
+        // 1. A replay ends here: its row exists since the first call.
+        // 2. The row gets its state, its key and its refunds.
+        // 3. The table of running calls, the log and the metrics see the row.
+        // 4. The row is committed. Only then does the call leave the table, so a caller with an answer always finds its
+        // call.
         let mut notes = std::mem::take(&mut *invocation.notes.lock());
         if let (Err(error), Some(began)) = (&outcome, notes.trying) {
             self.cut_off(&invocation, notes.meta.attempts, began, error).await;
         }
         let duration = invocation.started.elapsed();
         if let Some(earlier) = notes.earlier.take() {
-            // It has its row, of when it ran.
+            // The earlier call has written the row. A replay gets no row of its own.
             drop(running);
             let took = i64::try_from(duration.as_micros()).ok();
             return self.replayed(&invocation, outcome, earlier, took);
@@ -209,9 +221,9 @@ impl Shared {
             ..notes.meta
         };
         let state = state_of(&outcome, self.effect, meta.attempts);
-        // Nothing of the tool ran, so nothing was used.
+        // Without an attempt, or after a refusal, no code of the tool ran. Then the charged units are refunded.
         let tried = meta.attempts > 0 && state != State::Refused;
-        // Of more tries one may have got further than the last.
+        // With several attempts, an earlier attempt may have had more effect than the last one.
         let untouched = meta.attempts == 1 && outcome.as_ref().is_err_and(CallError::is_untouched);
         let keeps_key =
             !untouched && notes.reserved && notes.fingerprint.is_some() && tried && keeps_key(state, self.effect);
@@ -219,7 +231,8 @@ impl Shared {
             Err(error) if keeps_key => Err(self.kept(id, &error)),
             outcome => outcome,
         };
-        // Who asks again with the call's key is answered from its own row.
+        // A repetition with the same key is answered from the row of this call. So a reserved row must hold the result
+        // itself, not a reference to the call that the cached result comes from.
         let origin = notes.origin.filter(|_| !notes.reserved);
         let mut row = self.row(&invocation, &outcome, state, &meta, origin);
         if notes.reserved {
@@ -232,14 +245,17 @@ impl Shared {
         let refunds = if tried { Vec::new() } else { notes.charged };
         let tool_use_id = invocation.tool_use_id.clone();
         let answer = outcome.map(|result| Answer { invocation: id, tool_use_id, result, meta, replayed: false });
+        // This must precede the commit: from then on, a repetition finds the row and looks for its answer here.
         if self.digests.is_some() && row.key_until.is_some() {
             let failure = answer.as_ref().map_err(|error| Failure::of(error, self.effect));
             self.replays.keep(id, failure.as_ref().copied()).await;
         }
-        // What waits for its commit behind its answer has a bound; beyond it, answers wait with it.
+        // Rows that wait for their commit after their answers are bounded in memory. Above that bound, answers wait for
+        // their commit.
         let may_wait = !notes.reserved && !self.ledger.is_strict();
         if let Some(place) = may_wait.then(|| self.running.place_behind(&row)).flatten() {
-            // It stays among the running calls until it is committed.
+            // The guard moves into the ledger's queue: the call stays in the table of running calls until its row is
+            // committed.
             self.ledger.record_behind(row, Box::new((running, place)));
             return answer;
         }
@@ -255,7 +271,7 @@ impl Shared {
         answer
     }
 
-    /// Says again what was said.
+    /// Returns the answer of the earlier call. It is logged and counted as a replay, without a row.
     fn replayed(
         &self,
         invocation: &Invocation,
@@ -272,7 +288,8 @@ impl Shared {
         outcome.map(|result| Answer { invocation: id, tool_use_id, result, meta, replayed: true })
     }
 
-    /// A try that was dropped by a deadline or a cancellation could not write its own row.
+    /// Writes the row of an attempt that a deadline or a cancellation dropped, because such an attempt cannot write its
+    /// own row.
     async fn cut_off(&self, invocation: &Invocation, attempt: u32, began: Instant, error: &CallError) {
         let (id, kind, message) = (invocation.id, error.kind(), error.to_string());
         let duration_us = i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX);
@@ -282,7 +299,8 @@ impl Shared {
         }
     }
 
-    /// A failure that its key repeats: asking again with that key is no way to another answer.
+    /// A failure that is stored under the call's idempotency key. It is not retryable, because each call with that key
+    /// gets the same failure.
     fn kept(&self, invocation: InvocationId, error: &CallError) -> CallError {
         let failure = Failure { retryable: false, retry_after_ms: None, ..Failure::of(error, self.effect) };
         CallError::Kept { failure: Box::new(failure), invocation, again: false }
@@ -300,8 +318,8 @@ impl Shared {
         row.cache = meta.cache;
         row.attempts = meta.attempts;
         row.duration_us = Some((meta.duration_ms * 1e3) as i64);
-        // Its coercions and warnings may name what was asked; without a result there is no answer to put it into.
-        // Of a refusal, they may be as long as the arguments.
+        // The metadata holds coercions and warnings, which may quote arguments that `capture: digest` keeps out of the
+        // record. For a refusal, they may be as long as the arguments.
         let keeps_meta = self.digests.is_none() && state != State::Refused;
         row.meta = keeps_meta.then(|| json_text(meta)).flatten();
         match outcome {
@@ -317,7 +335,8 @@ impl Shared {
                 let failure = self.digests.iter().fold(failure, |failure, key| failure.withheld(key));
                 row.kind = Some(failure.kind);
                 if error.speaks_of().is_some_and(|other| other != invocation.id) {
-                    // Who looks for the key looks for the call that holds it.
+                    // The error names another call that holds the key. A search for the key must find that call, not
+                    // this row.
                     row.idempotency_key = None;
                 }
                 let failure = if state == State::Refused { failure.shortened() } else { failure };
@@ -333,7 +352,7 @@ fn json_text(value: &impl serde::Serialize) -> Option<Arc<str>> {
 }
 
 impl Shared {
-    /// A call that gets no row is told of all the same.
+    /// Reports a call that gets no row to the log and the metrics.
     fn turned_away(&self, invocation: &Invocation, error: CallError) -> CallError {
         let duration_us = i64::try_from(invocation.started.elapsed().as_micros()).ok();
         let row = Row::begun(invocation, self.effect, State::Refused);
@@ -356,8 +375,8 @@ impl Told {
     }
 }
 
-/// Whether a call that was tried and ended like this keeps its idempotency key. One that was stopped and may be
-/// repeated does not: who was cut off and asks again wants an answer, not to be told so.
+/// Whether a call with at least one attempt keeps its idempotency key at its end. A canceled call that may be repeated
+/// does not keep it: the next call with the key then runs, instead of getting the cancellation again.
 fn keeps_key(state: State, effect: Effect) -> bool {
     match state {
         State::Refused | State::Reserved | State::Running => false,
@@ -366,7 +385,8 @@ fn keeps_key(state: State, effect: Effect) -> bool {
     }
 }
 
-/// The call has ended and the ledger would not take its end. It keeps the row and tries again; the caller must not.
+/// The error for a call whose end could not be written. The ledger keeps the row and retries; the caller must not
+/// retry.
 fn unrecorded(error: &crate::ledger::Error, started: bool) -> CallError {
     CallError::LedgerUnavailable { reason: error.to_string(), started }
 }
@@ -375,8 +395,8 @@ fn not_writable(reason: String) -> CallError {
     CallError::LedgerUnavailable { reason, started: false }
 }
 
-/// Where the call stands at its end. A write that was tried and then stopped from outside, or that its process did not
-/// live to end, may have happened.
+/// The state of the call at its end. A write that had an attempt may have had an effect if it was then canceled, timed
+/// out, or lost its process. Its state is `Unknown`.
 fn state_of(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
     let in_doubt = effect == Effect::Write && attempts > 0;
     match outcome {
@@ -393,12 +413,13 @@ fn state_of(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
     }
 }
 
-/// A call that ends even if nobody waits for it any more. Polled where its caller waits, which costs no task and no
-/// change of thread; dropped before its end, it trips the call's tokens and goes on in a task of its own.
+/// A call that runs to its end even if its caller disconnects. It is polled in the task of the caller, which saves a
+/// task and a change of thread. If it is dropped before its end, it cancels the call's tokens and continues in a task
+/// of its own.
 struct Outliving {
     call: Option<BoxFuture<'static, Result<Answer, CallError>>>,
     left: CancellationToken,
-    /// `None`: what has started is let finish.
+    /// `None` if a call that has started runs to its end.
     stop: Option<CancellationToken>,
 }
 
@@ -420,7 +441,7 @@ impl Drop for Outliving {
         if let Some(stop) = &self.stop {
             stop.cancel();
         }
-        // Without a runtime the process is at its end, and the ledger with it.
+        // Without a runtime the process is at its end, and so is the ledger.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(call);
         }

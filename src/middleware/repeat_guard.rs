@@ -1,8 +1,11 @@
-//! The same call twice in a row within a run: said so instead of run.
+//! Refuses a call that repeats the last answered call of its run.
 //!
-//! A model that asks the same again has not understood the answer it has, and the same answer will not help it. Under
-//! validation, so that equal calls look equal; above the cache, since a stored answer is the same answer too. Calls
-//! without a run pass: nobody can say what came before them. What an agent's model calls is a run of its own. Only what was answered, and to somebody, can be repeated.
+//! A model that sends the same call again has not understood the answer, and the same answer would not help. This layer
+//! is below validation, so equal calls are equal. It is above the cache, because a stored result is the same answer
+//! too.
+//!
+//! Calls without a run pass, because the call before them is unknown. The calls of an agent's model form a run of their
+//! own. Only a call counts that was answered while its caller was still connected.
 
 use std::sync::Arc;
 
@@ -13,7 +16,7 @@ use crate::call::json::digest;
 use crate::call::{CallError, ContextFields, Invocation, Lineage, Policy};
 use crate::runs::{CallDigest, Runs};
 
-/// See the module.
+/// The layer that refuses a repeated call.
 pub struct RepeatGuard {
     runs: Runs,
     definition_hash: String,
@@ -23,13 +26,13 @@ pub struct RepeatGuard {
 }
 
 impl RepeatGuard {
-    /// Guards one tool. The calls of a repeatable one pass, and come between those of others all the same.
+    /// Guards one tool. Calls of a repeatable tool pass, but they count as calls in between.
     pub fn layer(runs: &Runs, policy: &Policy, definition_hash: &str, context: &ContextFields) -> AroundLayer<Self> {
         let (runs, definition_hash, context) = (runs.clone(), definition_hash.to_owned(), context.clone());
         AroundLayer::new(Self { runs, definition_hash, context, repeatable: policy.repeatable })
     }
 
-    /// A tool that has changed, another part of the result and another way with the cache are another call.
+    /// Calls that differ in definition, page or cache mode are not repeats.
     fn digest(&self, invocation: &Invocation) -> CallDigest {
         let how = serde_json::to_vec(&(invocation.page.unwrap_or_default(), invocation.cache)).unwrap_or_default();
         let (hash, arguments) = (self.definition_hash.as_bytes(), canonical(&*invocation.arguments));
@@ -40,7 +43,7 @@ impl RepeatGuard {
     }
 }
 
-/// What the calls of one model are in: the caller's run; of an agent's model, that call of the agent.
+/// The sequence in which a call can be a repeat: the caller's run, or for a nested call one attempt of its parent call.
 fn conversation(invocation: &Invocation) -> Option<Arc<str>> {
     let Lineage { parent, parent_attempt, .. } = &invocation.lineage;
     parent.map_or_else(|| invocation.run_id.clone(), |parent| Some(format!("{parent}/{parent_attempt}").into()))

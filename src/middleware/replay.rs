@@ -1,7 +1,9 @@
-//! An idempotency key that was seen before: the same answer again, or why there is none.
+//! Answers a call whose idempotency key was used before: with the answer of the earlier call, or with the reason why
+//! there is none.
 //!
-//! Above validation and limits: who asks again is told what was said, whatever has been used up or changed since. The
-//! key itself is claimed further in, in the transaction that reserves (`usage_limit.rs`); this only looks.
+//! This layer is above validation and limits, so a repeated call gets the same answer, whatever units were used or
+//! settings changed since. It only reads. `usage_limit.rs` claims the key later, in the transaction that reserves the
+//! call.
 
 use std::sync::Arc;
 
@@ -16,21 +18,21 @@ use crate::call::{
 };
 use crate::ledger::{self, End, Ledger, Row, State, Unreadable};
 
-/// See the module.
+/// The layer for tools that accept idempotency keys.
 pub struct Replay {
     ledger: Arc<dyn Ledger>,
     tool: ToolName,
     definition_hash: String,
-    /// Arguments must not be found from their fingerprints.
+    /// Key of the fingerprints, so that arguments cannot be guessed from them.
     secret: Option<DigestKey>,
-    /// Declared fields of the context are part of the payload.
+    /// Declared fields of the context are part of the request that the key names.
     context: ContextFields,
     required: bool,
     replays: Replays,
 }
 
 impl Replay {
-    /// Looks for the keys of one tool's calls; `None` if it does not look at keys.
+    /// Makes the layer for one tool; `None` if the tool ignores idempotency keys.
     pub fn layer(
         ledger: &Arc<dyn Ledger>,
         policy: &Policy,
@@ -62,7 +64,7 @@ impl Around for Replay {
         let (caller, tool, key) = (&invocation.caller.name, self.tool.as_str(), key.shared());
         let holder = self.ledger.claimed(caller, tool, &key, invocation.started_at).await;
         let holder = holder.map_err(|error| match error {
-            // Whatever it was answered, it must not run again.
+            // The row of the earlier call is damaged, so its answer is lost. The tool must not run again all the same.
             ledger::Error::Damaged(_) => CallError::Internal,
             error => CallError::LedgerUnavailable { reason: error.to_string(), started: false },
         })?;
@@ -104,7 +106,8 @@ impl Replay {
     }
 }
 
-/// What is said in the place of an answer that only a digest is left of. Running the tool again is no way out.
+/// The result in place of an answer of which the ledger keeps only a digest. `is_error` is as in the lost answer, and
+/// the tool does not run again.
 fn not_kept(row: &Row, digest: Digest) -> (Result<Arc<ToolResult>, Failure>, Meta) {
     let said = "The tool was called with this key before and answered. What it said is not kept (capture: digest), nor, without \
         ledger.digest_key, whether it was asked the same.";
@@ -112,8 +115,8 @@ fn not_kept(row: &Row, digest: Digest) -> (Result<Arc<ToolResult>, Failure>, Met
     (Ok(Arc::new(result)), Meta { attempts: row.attempts, result_digest: Some(digest), ..Meta::default() })
 }
 
-/// Ends of calls of which the ledger keeps digests only: in memory, for as long as their keys are kept or there is
-/// room. Clones share them.
+/// Keeps in memory how calls ended whose rows hold only digests. An end is kept as long as its idempotency key, or
+/// until the memory is full. Clones share the memory.
 #[derive(Clone)]
 pub struct Replays(Cache<InvocationId, Kept>);
 
@@ -123,7 +126,7 @@ struct Kept {
     meta: Meta,
 }
 
-/// Memory for ends, in bytes of their JSON.
+/// Memory for these ends, in bytes of their JSON.
 const ROOM: u64 = 16 << 20;
 
 impl Default for Replays {
@@ -135,14 +138,15 @@ impl Default for Replays {
             };
             u32::try_from(said + 512).unwrap_or(u32::MAX)
         };
-        // The newest are asked for again; what decides by how often something was asked for would not let them in.
+        // Repetitions come soon after the first call. A policy by frequency of use, moka's default, would not admit new
+        // entries.
         let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).time_to_live(KEY_KEPT);
         Self(cache.max_capacity(ROOM).weigher(weight).build())
     }
 }
 
 impl Replays {
-    /// Keeps how a call ended.
+    /// Stores the end of a call: its answer or its failure.
     pub async fn keep(&self, invocation: InvocationId, end: Result<&Answer, &Failure>) {
         let kept = match end {
             Ok(answer) => Kept { outcome: Ok(answer.result.clone()), meta: answer.meta.clone() },

@@ -1,8 +1,8 @@
-//! Which failed tries are repeated, and when. tower's retry layer does the repeating; this is its policy.
+//! Decides which failed attempts are repeated, and when. This is the policy; tower's retry layer repeats the call.
 //!
-//! Only tools whose effect allows it have this layer at all. Waits are "full jitter" (AWS Architecture Blog,
-//! "Exponential Backoff And Jitter"): anything from nothing to a bound that doubles. A budget (`retry_budget.rs`) keeps
-//! a tool that is down from being asked many times as often as one that is up.
+//! Only tools whose effect permits retries have this layer. Waits use "full jitter" (AWS Architecture Blog,
+//! "Exponential Backoff And Jitter"): a random time between zero and a bound that doubles. A budget (`retry_budget.rs`)
+//! keeps retries from multiplying the load on a backend that is unavailable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,30 +21,30 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// Bound of any wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// An upstream that asks for more is not waited for by a call without a deadline, since the call would hold its place
-/// all that time. Its failure says how long to wait instead.
+/// The longest `retry_after` of an upstream that a call without a deadline waits for. During the wait the call holds
+/// its permit. Beyond this bound, the call fails and passes the time on to its caller.
 const LONGEST_ASKED: Duration = Duration::from_secs(10);
 
-/// The layer for a tool with this policy; `None` if it is tried once.
+/// The retry layer for a tool with this policy; `None` if the policy permits one attempt only.
 pub fn layer(policy: &Policy) -> Option<RetryLayer<RetryTransient>> {
     let attempts = policy.attempts();
     let (budget, paid) = (Arc::new(RetryBudget::default()), Paid::default());
     (attempts > 1).then(|| RetryLayer::new(RetryTransient { attempts, budget, paid, random: fastrand::f64 }))
 }
 
-/// See the module. tower clones it for each call.
+/// The retry policy of one tool. tower clones it for each call.
 #[derive(Clone)]
 pub struct RetryTransient {
     attempts: u32,
     budget: Arc<RetryBudget>,
-    /// For the call's latest retry.
+    /// The tokens paid for the call's latest retry.
     paid: Paid,
-    /// A number from 0 to 1, handed in so that waits can be tested.
+    /// Returns a random number from 0 to 1. It is a field so that tests can replace it.
     random: fn() -> f64,
 }
 
 impl RetryTransient {
-    /// How long to wait before the try after `attempt`.
+    /// How long to wait after this attempt. `asked` is the upstream's `retry_after`.
     fn wait(&self, attempt: u32, asked: Option<Duration>) -> Duration {
         let bound = FIRST_WAIT.saturating_mul(1 << (attempt - 1).min(16)).min(LONGEST_WAIT);
         bound.mul_f64((self.random)()).max(asked.unwrap_or_default())
@@ -68,7 +68,7 @@ impl tower::retry::Policy<Invocation, Arc<ToolResult>, CallError> for RetryTrans
         }
         let wait = self.wait(request.attempt, error.retry_after());
         let fits = match request.deadline {
-            // A wait that outlasts the call would only turn a clear failure into a deadline.
+            // A wait beyond the deadline would only replace a clear failure by a deadline error.
             Some(deadline) => Instant::now().checked_add(wait).is_some_and(|end| end < deadline),
             None => wait <= LONGEST_ASKED,
         };

@@ -1,17 +1,18 @@
-//! What one tool's retries may cost.
+//! Bounds the retries of one tool.
 //!
-//! A bucket of tokens, with the numbers of the AWS SDKs' standard retry mode (AWS SDKs and Tools Reference Guide, "Retry
-//! behavior"): a tool that is down uses it up and is then asked once a call, not three times; a tool that is up fills it.
+//! A bucket of tokens, with the numbers of the AWS SDKs' standard retry mode (AWS SDKs and Tools Reference Guide,
+//! "Retry behavior"). A tool that is unavailable empties the bucket; from then on each call has one attempt instead of
+//! three. Successful calls fill the bucket again.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Tokens of a full bucket, which is how it starts.
+/// Tokens of a full bucket. Each bucket starts full.
 const CAPACITY: u32 = 500;
-/// What a retry costs.
+/// Tokens that a retry costs.
 const RETRY: u32 = 5;
-/// What a retry costs after a try that ran out of time: it held a place for that long.
+/// Tokens that a retry costs after an attempt that timed out, because that attempt held a permit for its whole timeout.
 const RETRY_AFTER_TIMEOUT: u32 = 10;
-/// What a call gives back that succeeds at its first try.
+/// Tokens that a call returns if its first attempt succeeds.
 const FIRST_SUCCESS: u32 = 1;
 
 /// The bucket of one tool.
@@ -24,21 +25,21 @@ impl Default for RetryBudget {
     }
 }
 
-/// What one call has paid for its latest retry, and gets back if that succeeds.
+/// The tokens that a call paid for its latest retry. They return if that retry succeeds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Paid(u32);
 
 impl RetryBudget {
-    /// Pays for a retry; `None`: there is not enough left.
+    /// Pays for a retry; `None` if too few tokens are left.
     pub(super) fn pay(&self, after_timeout: bool) -> Option<Paid> {
         let cost = if after_timeout { RETRY_AFTER_TIMEOUT } else { RETRY };
         let left = |tokens: u32| tokens.checked_sub(cost);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok().then_some(Paid(cost))
     }
 
-    /// A call has succeeded, after it paid so much.
+    /// Returns tokens for a call that succeeded after it paid `paid`.
     pub(super) fn succeeded(&self, paid: Paid) {
-        // Most calls find it full, and then nothing is written that other threads read.
+        // For most calls the bucket is full. Then no shared memory is written.
         let more = |tokens: u32| (tokens < CAPACITY).then(|| (tokens + paid.0.max(FIRST_SUCCESS)).min(CAPACITY));
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
@@ -68,7 +69,7 @@ mod tests {
         assert_eq!(left(&budget), 490);
         budget.succeeded(paid);
         assert_eq!(left(&budget), 500);
-        // Never more than full.
+        // Never more than the capacity.
         budget.succeeded(Paid::default());
         assert_eq!(left(&budget), 500);
         while budget.pay(false).is_some() {}

@@ -1,8 +1,8 @@
-//! The innermost service: the tool itself, and what is done to everything it says.
+//! The innermost service: calls the runner and cleans its output.
 //!
-//! Control characters and secrets are taken out here, in this order (an escape sequence must not hide a secret), before
-//! a result or a failure reaches the ledger, the cache or the caller; and a result is held against the output schema
-//! that the tool promised.
+//! It removes control characters and then secrets from each result and failure, before the ledger, the cache or the
+//! caller get them. The order matters: an escape sequence could hide a secret. Then it checks the result against the
+//! output schema of the tool.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,7 +20,7 @@ use crate::printable;
 use crate::secrets::Redactor;
 use crate::tools::Runner;
 
-/// See the module.
+/// The innermost service of a stack.
 #[derive(Clone)]
 pub struct Run(Arc<Inner>);
 
@@ -33,7 +33,7 @@ struct Inner {
 }
 
 impl Run {
-    /// Runs `runner` with these settings; each try has `timeout`.
+    /// Makes the service that calls `runner` with these settings. Each attempt may take `timeout`.
     pub fn new(
         runner: Arc<dyn Runner>,
         settings: Arc<ToolSettings>,
@@ -89,7 +89,7 @@ impl Service<Invocation> for Run {
 }
 
 impl Inner {
-    /// Secrets leave what the tool says on the way too.
+    /// Removes secrets from the progress messages of the tool.
     fn clean(&self) -> Clean {
         let redactor = self.redactor.clone();
         Box::new(move |data| redactor.progress(data))
@@ -110,7 +110,7 @@ impl Inner {
         }
     }
 
-    /// An answer that says no promises nothing; any other must have the promised shape.
+    /// Checks a result against the output schema. An error result needs no structured content.
     async fn check_output(&self, result: Arc<ToolResult>, end: Instant) -> Outcome {
         let Some(output) = self.output.as_ref().filter(|_| !result.is_error) else { return Ok(result) };
         if result.structured_content.is_none() {
@@ -127,7 +127,8 @@ impl Inner {
     }
 }
 
-/// A tool that says no has answered; anything else is a failure of the call.
+/// Converts an error of the runner. [`ToolError::Said`] becomes an error result (`is_error`); any other error fails the
+/// call.
 fn said_or_failed(error: ToolError, tool: &ToolName) -> Result<ToolResult, CallError> {
     Err(match error {
         ToolError::Said(text) => return Ok(ToolResult::error(text)),

@@ -1,4 +1,4 @@
-//! The stack over a ledger in memory, under a clock that the runtime moves when everybody waits.
+//! Tests of the stack with a ledger in memory. The clock moves whenever all tasks wait.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -147,14 +147,14 @@ async fn what_an_upstream_asks_for_is_waited_unless_the_call_ends_first() {
     let began = Instant::now();
     assert_eq!(call(&registry, "waits", None).await.unwrap().meta.attempts, 2);
     assert_eq!(began.elapsed().as_secs(), 7);
-    // More than is worth holding a place for.
+    // A longer wait than a call without a deadline accepts.
     assert_eq!(kind(&registry, "greedy", None).await, Some(ErrorKind::UpstreamFailed));
     assert_eq!(kind(&registry, "greedier", Some(5 * SECOND)).await, Some(ErrorKind::UpstreamFailed));
-    // A deadline says how long it is worth.
+    // A call with a deadline waits as long as the deadline permits.
     let began = Instant::now();
     assert_eq!(call(&registry, "patient", Some(60 * SECOND)).await.unwrap().meta.attempts, 2);
     assert_eq!(began.elapsed().as_secs(), 30);
-    // Waiting would outlast the call: the failure is told at once, with the wait it asks for.
+    // The wait would exceed the deadline, so the failure is returned at once, with the upstream's wait.
     let began = Instant::now();
     let error = call(&registry, "cannot", Some(5 * SECOND)).await.unwrap_err();
     assert_eq!((error.kind(), error.retry_after()), (ErrorKind::UpstreamFailed, Some(7 * SECOND)));
@@ -183,7 +183,7 @@ async fn a_full_bulkhead_refuses_on_arrival_and_a_waiting_place_has_its_time() {
     let refused = spawn(None);
     assert_eq!(refused.await.unwrap(), (ErrorKind::Overloaded, 0));
     assert_eq!(waiting.await.unwrap(), (ErrorKind::Overloaded, 2));
-    // In the queue the call's own deadline counts too; another tool is not held up.
+    // The call's own deadline also applies in the queue. Another tool does not wait.
     assert_eq!(spawn(Some(SECOND)).await.unwrap(), (ErrorKind::DeadlineExceeded, 1));
     assert_eq!(kind(&registry, "other", Some(SECOND)).await, Some(ErrorKind::DeadlineExceeded));
     assert_eq!(running.await.unwrap(), (ErrorKind::AttemptTimedOut, 30));
@@ -283,7 +283,8 @@ fn limited(retryable: bool) -> Said {
 
 type Script = Arc<Mutex<Vec<Said>>>;
 
-/// A registry with one tool `t` that does what the script says, last line first, else says yes; and how often it ran.
+/// A registry with one tool `t` that follows the script, last line first, and then returns "yes". Also the counter of
+/// its runs.
 fn with_script(build: impl FnOnce(Tool<()>) -> Tool<()>) -> (Arc<Registry>, Script, Arc<AtomicUsize>) {
     let (script, ran) = (Script::default(), Arc::new(AtomicUsize::new(0)));
     let (lines, runs) = (script.clone(), ran.clone());
@@ -330,7 +331,7 @@ async fn five_failures_in_a_row_are_a_rest_of_five_seconds_and_then_one_call_dec
     tokio::time::advance(3 * SECOND - PART).await;
     assert_eq!(call(&registry, "t", None).await.unwrap_err().retry_after(), Some(PART));
     assert_eq!((ran.load(Ordering::SeqCst), breaker(&registry)), (5, ("open", 5)));
-    // The probe fails, and the rest begins again.
+    // The probe fails, and the circuit opens again.
     tokio::time::advance(PART).await;
     assert_eq!(breaker(&registry), ("half_open", 5));
     script.lock().unwrap().push(down());
@@ -340,7 +341,7 @@ async fn five_failures_in_a_row_are_a_rest_of_five_seconds_and_then_one_call_dec
     assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::ToolUnavailable));
     tokio::time::advance(PART).await;
     assert_eq!((kind(&registry, "t", None).await, breaker(&registry)), (None, ("closed", 0)));
-    // Closed is closed: it takes five again.
+    // A closed circuit starts from zero: it takes five failures to open again.
     script.lock().unwrap().extend((0..4).map(|_| down()));
     for _ in 0..4 {
         assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
@@ -357,7 +358,7 @@ async fn what_counts_is_that_the_runner_is_down_and_nothing_else() {
     let invalid = || Said::Fails(ToolError::InvalidArguments(Vec::new()));
     let (registry, script, ran) = with_script(|tool| tool.timeout(10 * SECOND));
     let after = async |said: Said, within: Option<Duration>| {
-        // Four failures, then this.
+        // Four failures, then this outcome.
         let mut next = vec![said];
         next.extend((0..4).map(|_| down()));
         script.lock().unwrap().extend(next);
@@ -367,7 +368,7 @@ async fn what_counts_is_that_the_runner_is_down_and_nothing_else() {
         assert_eq!(breaker(&registry), ("closed", 4));
         let kind = kind(&registry, "t", within).await;
         let now = breaker(&registry);
-        // A clean slate for the next.
+        // A success resets the breaker for the next case.
         tokio::time::advance(5 * SECOND).await;
         assert!(call(&registry, "t", None).await.is_ok());
         (kind, now)
@@ -376,7 +377,7 @@ async fn what_counts_is_that_the_runner_is_down_and_nothing_else() {
     let unavailable = Said::Fails(ToolError::unavailable("gone"));
     assert_eq!(after(unavailable, None).await, (Some(ToolUnavailable), ("open", 5)));
     assert_eq!(after(Said::Hangs, None).await, (Some(AttemptTimedOut), ("open", 5)));
-    // These say that it is alive.
+    // These outcomes show that the runner is alive.
     assert_eq!(after(limited(true), None).await, (Some(UpstreamFailed), ("closed", 0)));
     assert_eq!(after(limited(false), None).await, (Some(UpstreamFailed), ("closed", 0)));
     assert_eq!(after(Said::Fails(ToolError::upstream_final("500")), None).await.1, ("closed", 0));
@@ -384,7 +385,7 @@ async fn what_counts_is_that_the_runner_is_down_and_nothing_else() {
     assert_eq!(after(Said::Panics, None).await, (None, ("closed", 0)));
     assert_eq!(after(invalid(), None).await, (Some(InvalidArguments), ("closed", 0)));
     assert_eq!(after(Said::Fails(ToolError::BadOutput("half".into())), None).await, (Some(BadOutput), ("closed", 0)));
-    // And this says nothing.
+    // This outcome shows nothing about the runner.
     assert_eq!(after(Said::Hangs, Some(SECOND)).await, (Some(DeadlineExceeded), ("closed", 4)));
     assert_eq!(ran.load(Ordering::SeqCst), 10 * 6);
 }
@@ -395,7 +396,7 @@ async fn one_probe_at_a_time_and_one_that_says_nothing_leaves_its_place() {
     let (registry, script, ran) = with_script(|tool| tool.timeout(10 * SECOND).concurrency(one));
     open_it(&registry, &script).await;
     tokio::time::advance(5 * SECOND).await;
-    // A probe under way: all others are refused, however many come.
+    // While a probe is under way, all other calls are refused.
     script.lock().unwrap().push(Said::Hangs);
     let probe = tokio::spawn({
         let registry = registry.clone();
@@ -409,11 +410,11 @@ async fn one_probe_at_a_time_and_one_that_says_nothing_leaves_its_place() {
         assert_eq!((error.kind(), error.retry_after()), (ErrorKind::ToolUnavailable, Some(SECOND)));
     }
     assert_eq!((ran.load(Ordering::SeqCst), breaker(&registry)), (6, ("half_open", 5)));
-    // Cancelled: the next call is the probe at once.
+    // The probe was canceled, so the next call is the probe at once.
     registry.shared().running.cancel_all();
     assert_eq!(probe.await.unwrap(), Some(ErrorKind::Cancelled));
     assert_eq!(breaker(&registry), ("half_open", 5));
-    // Refused further in, and out of time by its caller's wish: the same.
+    // The same holds for a probe that a lower layer refused, or that ended at its caller's deadline.
     let place = registry.shared().in_flight.clone().acquire_many_owned(100).await.unwrap();
     assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::Overloaded));
     drop(place);
@@ -445,7 +446,7 @@ async fn a_stored_answer_is_served_while_the_breaker_is_open() {
     assert_eq!(ran.load(Ordering::SeqCst), 6);
 }
 
-/// Calls other tools, or so it says; counts its runs.
+/// Claims to call other tools, and counts its runs.
 struct Boss(Arc<AtomicUsize>);
 
 #[async_trait]
@@ -490,7 +491,7 @@ async fn arguments_reach_the_tool_uncopied() {
         100,
     );
     let entry = registry.get("t").unwrap();
-    // One is validated at once, the other on a thread of its own.
+    // The first text is validated in place, the other one on a thread of the pool.
     for length in [10, 100_000] {
         let text = "x".repeat(length);
         let at = text.as_ptr().addr().to_string();
@@ -514,7 +515,7 @@ async fn one_call_is_one_failure_however_often_it_was_tried() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_stays_down_is_asked_once_a_call_when_its_budget_is_used_up() {
-    // A hundred retries, if nothing is given back.
+    // The budget is enough for a hundred retries if no tokens return.
     let (registry, script, ran) = with_script(|tool| tool.attempts(3));
     for _ in 0..60 {
         script.lock().unwrap().extend((0..3).map(|_| limited(true)));
@@ -556,7 +557,7 @@ async fn used(registry: &Registry, tool: &str) -> u64 {
     registry.used(&entry, &Caller::anonymous()).await.unwrap()[0].used
 }
 
-/// A write that has a limit and something to wait for before it runs.
+/// A write that has a limit, and that waits for a permit before it runs.
 fn write_that_waits() -> (Arc<Registry>, Arc<Semaphore>) {
     let free = Arc::new(Semaphore::new(0));
     let wanted = free.clone();
@@ -631,7 +632,7 @@ async fn successes_fill_the_retry_budget() {
         ran.load(Ordering::SeqCst) - before
     };
     assert_eq!(attempts_of_the_next().await, 1, "the budget is used up");
-    // A retry costs five; a call that succeeds at once gives one back.
+    // A retry costs five tokens; a call that succeeds at its first attempt returns one.
     for _ in 0..4 {
         assert!(call(&registry, "t", None).await.is_ok());
     }
@@ -659,7 +660,7 @@ async fn write_without_caller_is_not_started() {
     let registry = registry([tool], 10);
     let invocation = invocation_of(&registry, "writes");
     let notes = invocation.notes.clone();
-    // The reservation cannot be made while this is held; meanwhile the caller leaves.
+    // The reservation must wait for this lock. Meanwhile the caller disconnects.
     let held = notes.reserving.lock().await;
     let entry = registry.get("writes").unwrap();
     assert!(tokio::time::timeout(SECOND, registry.invoke(&entry, invocation)).await.is_err());

@@ -1,8 +1,8 @@
-//! Calls that count: the row, its units and its idempotency key are committed before the tool runs.
+//! Reserves a call: commits its row, its units and its idempotency key before the tool runs.
 //!
-//! Below the cache, so that a cached answer is free; above the deadline, so that dropping what runs never drops the
-//! settling. It reserves; the record layer settles, since only there the call has ended. Reads without a limit and a
-//! key pass, unless their answer is looked up later (`Prefer: respond-async`): then there must be something to find.
+//! This layer is below the cache, so a stored result is free. It is above the deadline, so a deadline drops the work
+//! but never the settlement. Only `record` settles, because the call ends there. A read without limit and without key
+//! is not reserved, unless its answer is fetched later (`Prefer: respond-async`): then its row must exist before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::around::{Around, AroundLayer, Inner};
 use crate::call::{CallError, Charge, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per, ToolName};
 use crate::ledger::{Ledger, ReserveError, Row, State};
 
-/// What one tool's calls are charged to.
+/// The limits that apply to the calls of one tool.
 #[derive(Clone)]
 pub struct Tariff {
     tool: ToolName,
@@ -22,12 +22,12 @@ pub struct Tariff {
 }
 
 impl Tariff {
-    /// The tool's own limits, and those that callers have over all tools.
+    /// Combines the tool's own limits with those that callers have over all tools.
     pub fn new(tool: &ToolName, limits: &[Limit], caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>) -> Self {
         Self { tool: tool.clone(), limits: limits.to_vec(), caller_limits }
     }
 
-    /// Limits that callers have over all tools.
+    /// The limits that callers have over all tools.
     pub fn caller_limits(&self) -> &HashMap<Arc<str>, Vec<Limit>> {
         &self.caller_limits
     }
@@ -49,7 +49,8 @@ impl Tariff {
         };
         let mut charges: Vec<Charge> = Vec::new();
         for charge in of_tool.chain(of_caller).map(charge) {
-            // Two limits that count the same units are one, the lower: a call is one unit, however often it is limited.
+            // Two limits that count the same units become one, the lower. A call costs one unit, however many limits
+            // count it.
             match charges.iter_mut().find(|other| other.counts_with(&charge)) {
                 Some(other) if other.limit <= charge.limit => {}
                 Some(other) => *other = charge,
@@ -60,7 +61,7 @@ impl Tariff {
     }
 }
 
-/// See the module.
+/// The layer that reserves calls.
 pub struct UsageLimit {
     ledger: Arc<dyn Ledger>,
     tariff: Arc<Tariff>,
@@ -69,7 +70,7 @@ pub struct UsageLimit {
 }
 
 impl UsageLimit {
-    /// Charges by this tariff.
+    /// Makes the layer with these charge rules.
     pub fn layer(ledger: &Arc<dyn Ledger>, tariff: &Arc<Tariff>, effect: Effect, clock: &Clock) -> AroundLayer<Self> {
         let (ledger, tariff, clock) = (ledger.clone(), tariff.clone(), clock.clone());
         AroundLayer::new(Self { ledger, tariff, effect, clock })
@@ -83,7 +84,7 @@ impl Around for UsageLimit {
         if !charges.is_empty() || self.effect != Effect::Read || is_looked_up {
             self.reserve(&invocation, charges).await?;
         }
-        // Nothing has started yet: whoever has left or cancelled by now wants nothing to.
+        // The tool has not started. A caller that disconnected or canceled during the commit does not want it to start.
         if invocation.left.is_cancelled() || invocation.stop.is_cancelled() {
             return Err(CallError::Cancelled { started: false });
         }
@@ -93,6 +94,8 @@ impl Around for UsageLimit {
 
 impl UsageLimit {
     async fn reserve(&self, invocation: &Invocation, charges: Vec<Charge>) -> Result<(), CallError> {
+        // Held until the notes know what was charged. A cancellation waits for it (`record.rs`), so it can refund the
+        // units.
         let _whole = invocation.notes.reserving.lock().await;
         let asked = invocation.notes.lock().fingerprint.clone();
         let row = Row::begun(invocation, self.effect, State::Reserved).claiming(asked.as_ref(), Some(Row::FOREVER));
@@ -103,7 +106,8 @@ impl UsageLimit {
                 Ok(())
             }
             Err(ReserveError::LimitReached(full)) => Err(self.refusal(&full)),
-            // Another call with the key came between the look for it and this; it runs, or has ended by now.
+            // Between the lookup in `replay` and this commit, another call claimed the key. It still runs, or has ended
+            // by now.
             Err(ReserveError::Claimed(invocation)) => Err(CallError::IdempotencyInProgress { invocation }),
             Err(ReserveError::Ledger(error)) => {
                 Err(CallError::LedgerUnavailable { reason: error.to_string(), started: false })
@@ -134,7 +138,7 @@ mod tests {
             limit(9, Per::Day, LimitScope::Tool),
             limit(8, Per::Day, LimitScope::Caller),
             limit(7, Per::Run, LimitScope::Tool),
-            // The lower of two that count the same units holds, in either order.
+            // The lower of two limits that count the same units applies, in either order.
             limit(5, Per::Minute, LimitScope::Tool),
             limit(3, Per::Minute, LimitScope::Tool),
             limit(2, Per::Lifetime, LimitScope::Tool),

@@ -1,7 +1,7 @@
-//! Arguments against the tool's input schema, compiled at registration.
+//! Validates arguments against the tool's input schema, which is compiled at registration.
 //!
-//! Above cache and limits: a call that cannot run costs no unit, and equal calls look equal (defaults filled in,
-//! strings that hold JSON read) before the cache sees them.
+//! This layer is above the cache and the limits. So a call that cannot run costs no unit. Equal calls are equal for the
+//! cache, because defaults are filled in and strings that hold JSON are parsed before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,49 +15,48 @@ use crate::call::{CallError, Coercion, ContextFields, Invocation, JsonObject, Pa
 use crate::schema::{self, INLINE_STEPS, Meter, PageFields, Schema, Unfit};
 use crate::tools::{Runner, Values};
 
-/// Told to a caller whose arguments found no place to be validated.
+/// `retry_after` for a call that found no free slot for validation.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What arguments of one tool are held against.
+/// All rules for the arguments of one tool.
 #[derive(Clone)]
 pub struct ArgumentRules {
     /// The compiled input schema.
     pub schema: Arc<Schema>,
-    /// Knows faults that a schema cannot express.
+    /// Finds violations that a schema cannot express.
     pub runner: Arc<dyn Runner>,
     /// The fields of the caller's context that the tool takes.
     pub context: ContextFields,
-    /// Fields of it that tell stored results apart.
+    /// Fields of the context that are part of the cache key.
     pub keyed: Vec<String>,
-    /// No coercion.
+    /// Whether arguments are never coerced.
     pub strict: bool,
-    /// The parameters by which a model asks for a part of the result; they are no arguments of the tool.
+    /// The parameters by which a model requests a part of the result. The tool does not get them.
     pub pages: Option<PageFields>,
-    /// Where large arguments are validated.
+    /// The pool for large arguments.
     pub validations: ValidationPool,
-    /// The longest that validation may take where the call has no deadline.
+    /// Maximum time of a validation if the call has no deadline.
     pub timeout: Duration,
 }
 
-/// Arguments that fit, and what had to be changed.
+/// Valid arguments, and the changes that made them valid.
 #[derive(Debug)]
 pub struct Fitting {
-    /// The arguments, defaults filled in.
+    /// The arguments, with defaults filled in.
     pub arguments: JsonObject,
-    /// What was converted.
+    /// The values that were converted.
     pub coercions: Vec<Coercion>,
-    /// The part of the result that the arguments ask for, if they do.
+    /// The part of the result that the arguments request.
     pub page: Option<Page>,
 }
 
 impl ArgumentRules {
-    /// Takes out of arguments what asks for a part of the result.
+    /// Removes the paging parameters from arguments.
     pub fn take_page(&self, arguments: &mut JsonObject) -> Option<PageArguments> {
         self.pages.as_ref()?.take(arguments, self.strict)
     }
 
-    /// [`ArgumentRules::fit`] for arguments as a model writes them: with what asks for a part of the result, which is checked and
-    /// left out.
+    /// [`ArgumentRules::fit`] for arguments as a model writes them. The paging parameters are checked and removed.
     ///
     /// # Errors
     /// As [`ArgumentRules::fit`].
@@ -73,11 +72,11 @@ impl ArgumentRules {
         }
     }
 
-    /// Fits arguments, or says everything that is wrong with them. Ends with the call's time: at `deadline`, or after the
-    /// tool's timeout. Arguments that do not fit are dropped where they were validated. `context` is the caller's.
+    /// Fits arguments to the schema, or reports all violations. It ends at `deadline`, or without one after the tool's
+    /// timeout. Invalid arguments are dropped on the thread that validated them. `context` is the caller's.
     ///
     /// # Errors
-    /// Every violation; a field of the context that cannot be used; or that there was no place or no time to look for them.
+    /// All violations, or a field of the context that is invalid. Or there was no slot or no time for the validation.
     pub async fn fit(
         &self,
         mut arguments: JsonObject,
@@ -108,7 +107,7 @@ impl ArgumentRules {
         }
     }
 
-    /// `None` when the steps were spent before it was clear.
+    /// `None` if the meter was spent before the result was clear.
     fn fit_within(
         &self,
         arguments: &mut JsonObject,
@@ -126,7 +125,7 @@ impl ArgumentRules {
     }
 }
 
-/// What was said of arguments, and what is wrong with those that asked for a page.
+/// Adds the result for the paging parameters to the result for the other arguments.
 fn with_page(fitted: Result<Fitting, CallError>, page: &PageArguments) -> Result<Fitting, CallError> {
     match fitted {
         Ok(mut fitting) if page.faults.is_empty() => {
@@ -143,11 +142,11 @@ fn with_page(fitted: Result<Fitting, CallError>, page: &PageArguments) -> Result
     }
 }
 
-/// See the module.
+/// The layer that validates arguments.
 pub struct Validate(Arc<ArgumentRules>);
 
 impl Validate {
-    /// Validates by these rules.
+    /// Makes the layer with these rules.
     pub fn layer(rules: Arc<ArgumentRules>) -> AroundLayer<Self> {
         AroundLayer::new(Self(rules))
     }
@@ -155,7 +154,8 @@ impl Validate {
 
 impl Around for Validate {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, mut invocation: Invocation) -> Outcome {
-        // Nobody sent it with the calls that a tool makes: they have the context of the call that they are made for.
+        // Nested calls get no warning: they inherit the context of their parent call, and their tool did not choose its
+        // fields.
         if !invocation.context.is_empty()
             && invocation.lineage.parent.is_none()
             && let Some(ignored) = self.0.context.ignored(&invocation.context, &self.0.keyed)
@@ -163,12 +163,13 @@ impl Around for Validate {
             invocation.notes.lock().meta.warnings.push(ignored);
         }
         if let Some(unreadable) = &invocation.unreadable {
-            // Its words quote what came, and nobody can tell which part of that the schema marks `writeOnly`.
+            // The message quotes the arguments. They cannot be parsed, so it is unknown which part of them the schema
+            // marks `writeOnly`.
             let quotes = !self.0.schema.has_write_only();
             let unreadable = quotes.then(|| Unreadable::clone(unreadable));
             return Err(CallError::UnreadableArguments(unreadable.unwrap_or_else(Unreadable::without_words)));
         }
-        // No layer above keeps them.
+        // No layer above keeps a reference, so this moves the arguments and does not copy them.
         let arguments = Arc::unwrap_or_clone(std::mem::take(&mut invocation.arguments));
         let fitted = self.0.fit(arguments, &invocation.context, invocation.deadline).await;
         let fitted = match &invocation.page_arguments {
@@ -176,7 +177,7 @@ impl Around for Validate {
             Some(page) => with_page(fitted, page),
         };
         let fitting = fitted.map_err(|error| match error {
-            // Measured from the call's beginning, as in the other layers.
+            // The duration counts from the start of the call, as in the other layers.
             CallError::DeadlineExceeded { started, .. } if invocation.deadline.is_some() => {
                 CallError::DeadlineExceeded { after: invocation.allowed(), started }
             }
@@ -200,7 +201,7 @@ mod tests {
     use crate::call::{ToolContext, ToolError, ToolResult};
     use crate::tools::Fault;
 
-    /// A tool whose arguments take as long to judge as the lock is held.
+    /// A tool whose validation takes as long as the lock is held.
     struct Slow(Arc<Mutex<()>>);
 
     #[async_trait]

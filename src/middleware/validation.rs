@@ -1,7 +1,7 @@
-//! Where values are validated: small ones at once, others on threads that may block, a few at a time.
+//! Decides where values are validated: small ones in place, large ones in a bounded pool of blocking threads.
 //!
-//! A validation that runs cannot be interrupted, only told to end. So it has its place until it has ended, also when
-//! its call is over by then.
+//! A running validation cannot be interrupted; it can only be told to end. So it holds its slot until it has ended,
+//! even if its call is over by then.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -15,15 +15,16 @@ use crate::blocking;
 use crate::call::JsonObject;
 use crate::schema::{MAX_STEPS, Meter, weight};
 
-/// Values and sixteenths of texts' bytes in what is validated at once: a text of 16 KiB, or a list of 1,000 numbers.
+/// Bound for validation in place. Each value counts 1, and each 16 bytes of text count 1. So the bound is a text of 16
+/// KiB or a list of 1,000 numbers.
 const SMALL: u64 = 1024;
 
-/// Whether a value is validated at once.
+/// Whether a value is validated in place.
 pub(super) fn is_small(value: &Value) -> bool {
     weight(value, SMALL) <= SMALL
 }
 
-/// Whether arguments are validated at once.
+/// Whether arguments are validated in place.
 pub(super) fn is_small_object(arguments: &JsonObject) -> bool {
     let mut left = SMALL;
     arguments.iter().all(|(name, value)| {
@@ -33,25 +34,25 @@ pub(super) fn is_small_object(arguments: &JsonObject) -> bool {
     })
 }
 
-/// A value was not validated.
+/// Why a value was not validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotValidated {
-    /// The time was over before there was a place.
+    /// The time was over before a slot was free.
     Full,
-    /// The time was over before it was done.
+    /// The time was over before the validation ended.
     OutOfTime,
     /// The service is stopping.
     Stopping,
 }
 
-/// How many large values are validated at once, over all tools. Clones share it.
+/// Bounds how many large values are validated at the same time, over all tools. Clones share the bound.
 #[derive(Debug, Clone)]
 pub struct ValidationPool {
     places: Arc<Semaphore>,
 }
 
 impl Default for ValidationPool {
-    /// One core is left to everything else, where there is more than one.
+    /// As many slots as the machine has cores, less one for all other work, but at least one.
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         Self { places: Arc::new(Semaphore::new(cores.saturating_sub(1).max(1))) }
@@ -59,13 +60,13 @@ impl Default for ValidationPool {
 }
 
 impl ValidationPool {
-    /// So many at once.
+    /// A pool with this many slots.
     #[cfg(test)]
     pub(super) fn of(places: usize) -> Self {
         Self { places: Arc::new(Semaphore::new(places)) }
     }
 
-    /// Runs `work` on a thread of the pool, until that time at most.
+    /// Runs `work` on a thread of the pool, until `until` at the latest.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         until: Instant,
@@ -76,7 +77,7 @@ impl ValidationPool {
             Ok(Err(_)) => return Err(NotValidated::Stopping),
             Err(_) => return Err(NotValidated::Full),
         };
-        // Tripped when nobody waits any more, for whatever reason.
+        // Dropped with this future, for whatever reason: the validation then ends soon and frees its slot.
         let cancel = CancelOnDrop(Arc::new(AtomicBool::new(false)));
         let cancelled = cancel.0.clone();
         let job = blocking::on_a_thread(move || {
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
     use crate::schema::{Schema, Stop};
 
-    /// Validates a value again and again until it is told to end.
+    /// Validates a value in a loop until it is told to end.
     fn endless(meter: &Meter<'_>) -> Stop {
         let schema = Schema::compile(Arc::new(json!({"items": {"type": "integer"}}))).unwrap();
         let value = json!(vec![1; 1000]);
@@ -128,7 +129,7 @@ mod tests {
     async fn ends_with_the_time_and_frees_its_place() {
         let pool = ValidationPool::of(1);
         assert_eq!(pool.run(after(5), endless).await, Err(NotValidated::OutOfTime));
-        // The place is free once the validation has noticed.
+        // The slot is free once the validation has noticed.
         assert_eq!(pool.run(after(60_000), |_| 7).await, Ok(7));
     }
 

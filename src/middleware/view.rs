@@ -1,8 +1,8 @@
-//! What an answer shows of a long result.
+//! Selects the part of a long result that an answer shows.
 //!
-//! Above the record: ledger, cache and idempotency keys hold what the tool said, all of it, and every answer is cut
-//! anew for the page that was asked for. So a page costs nothing, asking again gives the same bytes, and whoever
-//! calls (HTTP, the command line, a program) is shown the same.
+//! This layer is above `record`: the ledger, the cache and the idempotency keys hold whole results. Every answer is cut
+//! for the requested page. So a page costs nothing, a repeated request gets the same bytes, and all interfaces (HTTP,
+//! command line, library) show the same.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,35 +20,36 @@ use crate::call::{
     may_be_cut,
 };
 
-/// A part of a result is held against the output schema for so long: it is no more than was held against it before.
+/// How long the check of a part against the output schema may take. A part takes no more work than the whole result,
+/// which was checked before.
 const LONGEST_JUDGED: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The [`Layer`] of [`Viewed`].
 #[derive(Clone)]
 pub struct ViewLayer(Arc<View>);
 
-/// How one tool's results are shown.
+/// How the results of one tool are shown.
 struct View {
     paging: Paging,
-    /// Knows the arguments by which a model asks for a page.
+    /// Knows the arguments by which a model requests a page.
     rules: Arc<ArgumentRules>,
-    /// What structured content has to fit, also when it is cut.
+    /// The output schema that structured content must match even if it is cut.
     output: Option<OutputCheck>,
-    /// Characters of a text that are shown whole.
+    /// Maximum length of a text that is shown whole, in characters.
     longest: usize,
-    /// Whether the ledger keeps results, so that `GET /invocations/{id}/result` has them.
+    /// Whether the ledger keeps results in full, so that `GET /invocations/{id}/result` has them.
     is_kept: bool,
 }
 
 impl ViewLayer {
-    /// Shows results of a tool with these rules and this output schema. Where the operator raised the longest result, texts of that
-    /// length were asked for. `is_kept`: the ledger holds the results.
+    /// Shows results of a tool with these rules and this output schema. If the operator raised the maximum length of a
+    /// result, texts up to that length are shown whole. `is_kept`: the ledger keeps the results in full.
     pub fn new(paging: Paging, rules: &Arc<ArgumentRules>, output: Option<OutputCheck>, is_kept: bool) -> Self {
         let longest = rules.runner.max_output().unwrap_or_default().max(LONGEST_TEXT);
         Self(Arc::new(View { paging, rules: rules.clone(), output, longest, is_kept }))
     }
 
-    /// Characters of a text that are shown whole.
+    /// Maximum length of a text that is shown whole, in characters.
     pub fn longest(&self) -> usize {
         self.0.longest
     }
@@ -62,7 +63,7 @@ impl<S> Layer<S> for ViewLayer {
     }
 }
 
-/// See the module.
+/// The service of this layer: cuts the answer of the service below. See [`ViewLayer`].
 #[derive(Clone)]
 pub struct Viewed<S> {
     inner: S,
@@ -93,7 +94,7 @@ where
 }
 
 impl View {
-    /// What the model's own arguments ask for goes before what the request says.
+    /// Takes the page out of the model's arguments. It takes precedence over the page in the request.
     fn read_page(&self, invocation: &mut Invocation) {
         if let Some(asked) = self.rules.take_page(Arc::make_mut(&mut invocation.arguments)) {
             invocation.page = Some(asked.page);
@@ -102,7 +103,8 @@ impl View {
     }
 
     async fn of(&self, mut answer: Answer, page: Page, is_keyed: bool) -> Answer {
-        // What says that there is nothing to read on in is no part of anything.
+        // A short error, such as "there is nothing more to read", is not a part of a result. So it is not cut at the
+        // page's offset.
         let is_short = || !may_be_cut(&answer.result, None, self.longest);
         let page = match self.paging == Paging::Pages && answer.result.is_error && is_short() {
             true => Page::default(),
@@ -135,7 +137,7 @@ impl View {
         answer
     }
 
-    /// How a model that asks for pages itself comes by the rest; `None` where it cannot.
+    /// The message that tells a model with paging arguments how to read on; `None` if the tool has no such arguments.
     fn words(&self, cut: &Cut, page: Page) -> Option<String> {
         let fields = self.rules.pages.as_ref().filter(|fields| fields.has_offset())?;
         if is_last(cut, page) {
@@ -152,7 +154,7 @@ impl View {
         Some(format!("For {what} call this tool again with the same arguments and {detail}\"offset\": {next}{limit}."))
     }
 
-    /// How another model comes by it.
+    /// How any other model can read the rest.
     fn rest(&self, cut: &Cut, page: Page, own: Option<&str>) -> Rest {
         match (self.is_kept, own) {
             (true, own) => Rest::Stored { offset: next_place(cut, page), hint: own.map(str::to_owned) },
@@ -161,8 +163,8 @@ impl View {
         }
     }
 
-    /// Why this part is not what the tool promises; one that says no promises nothing. A part that cannot be judged in
-    /// time is shown as it is: the whole was judged.
+    /// The violation of the output schema in this part. An error result has none. A part that cannot be checked in time
+    /// is shown as it is, because the whole result was checked.
     async fn misfit(&self, cut: &Cut) -> Option<String> {
         let is_part = cut.unit == Unit::Items && !cut.result.is_error;
         let output = self.output.as_ref().filter(|_| is_part)?;
@@ -170,12 +172,12 @@ impl View {
         output.misfit(&part, Instant::now() + LONGEST_JUDGED).await.unwrap_or_default()
     }
 
-    /// How a program comes by what is not shown.
+    /// The message that tells a program how to get the part that is not shown.
     fn hint(&self, cut: &Cut, page: Page, answer: &Answer, is_keyed: bool) -> String {
         let Cut { shown, total, next_offset, .. } = *cut;
         let route = self.is_kept.then(|| format!("GET /invocations/{}/result", answer.invocation));
         let is_cached = !matches!(answer.meta.cache, CacheStatus::Off | CacheStatus::Bypass);
-        // Where the next page can be had without the tool: its stored result, or the one that its key stands for.
+        // The next page is available without the tool from a stored result or under the idempotency key.
         let again = match (is_keyed, is_cached && !answer.result.is_error) {
             (true, _) => Some("make the same call with its Idempotency-Key and "),
             (false, true) => Some("make the same call with "),
@@ -210,12 +212,13 @@ impl View {
     }
 }
 
-/// Whether nothing follows.
+/// Whether no page follows.
 fn is_last(cut: &Cut, page: Page) -> bool {
     page.detail == Detail::Full && cut.next_offset.is_none()
 }
 
-/// Where the part begins that was not shown; of a text of which both ends were, its middle.
+/// Offset of the part that was not shown. If the beginning and the end of a text were shown, this is the offset of its
+/// middle.
 fn next_place(cut: &Cut, page: Page) -> usize {
     match (page.detail, cut.unit) {
         (Detail::Full, _) => cut.next_offset.unwrap_or(cut.total),
@@ -238,7 +241,7 @@ fn unit(cut: &Cut) -> &'static str {
     }
 }
 
-/// Our words, and then those of the tool.
+/// Appends the tool's own hint to ours.
 fn with_own(words: String, own: Option<&str>) -> String {
     match own {
         Some(own) => format!("{words} {own}"),

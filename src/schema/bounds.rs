@@ -1,8 +1,8 @@
-//! How large a schema may be, measured when a tool is registered.
+//! Bounds the size of a schema. The size is measured when a tool is registered.
 //!
-//! A few lines can describe an enormous schema, since each reference stands for all that it refers to. The measure walks
-//! the schema as written once, and counts what it stands for. What refers to itself is counted once: it goes as deep
-//! as a value does, and values are bounded.
+//! A few lines can describe an enormous schema, because each reference stands for everything that it refers to. The
+//! measure visits each written subschema once, and counts the subschemas that it stands for. A recursive subschema is
+//! counted once: it is only as deep as the value, and values are bounded.
 
 use std::collections::HashMap;
 
@@ -12,34 +12,35 @@ use super::SchemaFault;
 use super::graph::{Edge, Graph, Place};
 use super::patterns::{self, PatternCost};
 
-/// Bytes of a schema as JSON. The schema of a Kubernetes `Deployment` with all descriptions has about 600 KB.
+/// Maximum size of a schema as JSON, in bytes. The schema of a Kubernetes `Deployment` with all descriptions has
+/// about 600 KB.
 const MAX_BYTES: usize = 2 << 20;
-/// Values in a schema, of any kind: keywords, names, constants.
+/// Maximum number of values in a schema, of any kind: keywords, names, constants.
 const MAX_VALUES: usize = 200_000;
-/// How deep a schema may be nested as it is written; also what a JSON text may be.
+/// Maximum nesting depth of a schema as written. A JSON text has the same bound.
 const MAX_NESTING: usize = 128;
-/// Subschemas when each reference is replaced by what it refers to.
+/// Maximum number of subschemas after each reference is replaced by its target.
 pub(super) const MAX_SUBSCHEMAS: u64 = 50_000;
-/// Subschemas of which one leads to the next for the same value; each takes some stack.
+/// Maximum number of subschemas in a chain for the same value. Each of them takes some stack.
 const MAX_CHAIN: u32 = 100;
-/// Bytes of one pattern. Reading one takes up to 2 KB for each of its bytes.
+/// Maximum size of one pattern, in bytes. Parsing takes up to 2 KB of memory for each byte of the pattern.
 const MAX_PATTERN: usize = 8 << 10;
-/// States of all patterns together: about 10 MB once they are compiled.
+/// Maximum number of states of all patterns together: about 10 MB when compiled.
 const MAX_STATES: u64 = 200_000;
 
-/// What validating costs, beyond what is counted while it happens.
+/// The cost of validation that the meter does not count itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Weights {
     /// Steps for each byte of a text.
     pub(super) text: u64,
-    /// Steps for each byte of a property's name, where patterns choose the schema.
+    /// Steps for each byte of a property's name, if patterns select the schema of a property.
     pub(super) name: u64,
 }
 
 /// Measures a schema.
 ///
 /// # Errors
-/// What is too large, where, and what is allowed.
+/// The part that is too large, its position, and the bound.
 pub(super) fn measure(schema: &Value) -> Result<Weights, SchemaFault> {
     let bytes = size(schema);
     if bytes > MAX_BYTES {
@@ -62,7 +63,7 @@ pub(super) fn measure(schema: &Value) -> Result<Weights, SchemaFault> {
     weigh(&graph)
 }
 
-/// Bytes as JSON, about.
+/// The approximate size as JSON, in bytes.
 fn size(value: &Value) -> usize {
     let (mut open, mut sum) = (vec![value], 0_usize);
     while let Some(value) = open.pop() {
@@ -82,7 +83,7 @@ fn size(value: &Value) -> usize {
     sum
 }
 
-/// A subschema that is being walked over.
+/// A subschema on the stack of a traversal.
 struct Frame {
     node: usize,
     edges: Vec<Edge>,
@@ -101,18 +102,22 @@ impl Frame {
     }
 }
 
-/// How far Tarjan's search for components is with a subschema.
+/// The state of a subschema in Tarjan's search for strongly connected components.
 #[derive(Clone, Copy)]
 enum Found {
-    /// In no component yet: its own number, and the lowest that it leads to.
+    /// Not assigned to a component yet: its own number, and the lowest number that it reaches.
     Open { own: usize, low: usize },
-    /// What the component stands for that it is in.
+    /// The number of subschemas that its component stands for.
     Done(u64),
 }
 
-/// Counts what each subschema stands for that the root leads to, and returns these. Subschemas that lead to each other
-/// are counted together, each of them once, and so is each reference between them.
+/// Counts the subschemas that each subschema reachable from the root stands for. Returns the reachable subschemas.
+/// Subschemas that refer to each other form one component. In its count, each member and each reference between
+/// members counts once.
 fn count_all(graph: &Graph<'_>) -> Result<Vec<usize>, SchemaFault> {
+    // This is Tarjan's algorithm with an explicit stack, because recursion could overflow on a deep schema. A component
+    // is complete at the member whose lowest reachable number is its own. The components that it refers to are complete
+    // before, so their counts are known.
     let mut found: HashMap<usize, Found> = HashMap::new();
     let (mut all, mut open) = (Vec::new(), Vec::new());
     let mut stack = vec![Frame::of(graph, graph.root())];
@@ -165,9 +170,10 @@ fn lower(found: &mut HashMap<usize, Found>, node: usize, to: usize) {
     }
 }
 
-/// Counts what each of these stands for about one and the same value, and how long the way is.
+/// For each subschema, counts the subschemas that apply to one and the same value, and the length of their longest
+/// chain.
 fn count_same_value(graph: &Graph<'_>, all: &[usize]) -> Result<(), SchemaFault> {
-    // What is not counted yet is on the stack.
+    // `None` marks a subschema that is still on the stack.
     let mut counted: HashMap<usize, Option<(u64, u32)>> = HashMap::new();
     let mut has_loop = false;
     for &start in all {
@@ -221,8 +227,8 @@ fn too_many(graph: &Graph<'_>, node: usize, count: u64) -> Result<(), SchemaFaul
     Err(SchemaFault::too_large(graph.pointer(node), message))
 }
 
-/// A schema that leads back to itself for the same value is cut off by the validator where it comes to a subschema that it
-/// is in. The ways until then are gone one by one, here as there.
+/// Bounds the cycles that apply to one and the same value. The validator stops at a subschema that it is already in,
+/// but it walks every path up to there. So this function walks every such path too, with a bound on their number.
 fn loops(graph: &Graph<'_>, entries: &[usize]) -> Result<(), SchemaFault> {
     let mut left = MAX_SUBSCHEMAS;
     for &entry in entries {
@@ -247,7 +253,7 @@ fn loops(graph: &Graph<'_>, entries: &[usize]) -> Result<(), SchemaFault> {
     Ok(())
 }
 
-/// What patterns cost; each is counted once, as it is compiled once.
+/// Computes the cost of the patterns. Equal patterns are compiled once, so they count once.
 fn weigh(graph: &Graph<'_>) -> Result<Weights, SchemaFault> {
     let mut known: HashMap<&str, Option<PatternCost>> = HashMap::new();
     let mut weights = Weights { text: 1, name: 0 };
@@ -316,7 +322,7 @@ mod tests {
         let bytes = |more: usize| json!({"title": "x".repeat(MAX_BYTES - size(&json!({"title": ""})) + more)});
         assert_eq!(said(&bytes(0)), None);
         assert!(said(&bytes(1)).unwrap().contains("has 2097153 bytes"));
-        // The root, its list, and what is in that.
+        // The root, its list, and the items of the list.
         let values = |more: usize| json!({"enum": vec![1; MAX_VALUES - 2 + more]});
         assert_eq!(said(&values(0)), None);
         assert!(said(&values(1)).unwrap().contains("more than 200000 values"));
@@ -325,7 +331,7 @@ mod tests {
         assert!(said(&nested(MAX_NESTING + 1)).unwrap().contains("more than 128 levels"));
     }
 
-    /// Definitions of which each refers to the next one: so many subschemas of which one leads to the next.
+    /// A chain of definitions, each of which refers to the next.
     fn chain(length: usize) -> serde_json::Map<String, Value> {
         let link = |n: usize| if n + 1 < length { json!({"$ref": format!("#/$defs/d{}", n + 1)}) } else { json!({}) };
         (0..length).map(|n| (format!("d{n}"), link(n))).collect()
@@ -336,7 +342,7 @@ mod tests {
         let straight = |length: usize| json!({"$ref": "#/$defs/d0", "$defs": chain(length - 1)});
         assert_eq!(said(&straight(100)), None);
         assert!(said(&straight(101)).unwrap().contains("more than 100 subschemas"));
-        // Known already when the longer way to it is walked.
+        // The chain is already counted when the longer path to it is walked.
         let twice = |length: usize| {
             let first = json!({"$ref": "#/$defs/d0"});
             json!({"allOf": [first, {"allOf": [{"allOf": [first]}]}], "$defs": chain(length - 4)})
@@ -362,7 +368,7 @@ mod tests {
         let of_length = |length: usize| json!({"pattern": "a".repeat(length)});
         assert_eq!(said(&of_length(MAX_PATTERN)), None);
         assert!(said(&of_length(MAX_PATTERN + 1)).unwrap().contains("has 8193 bytes"));
-        // A state for each character, in texts that differ: the same one counts once.
+        // One state for each character. The texts must differ, because an equal text counts once.
         let mut all: Vec<Value> =
             ('a'..='y').map(|letter| json!({"pattern": letter.to_string().repeat(8000)})).collect();
         all.push(all[0].clone());
@@ -383,7 +389,7 @@ mod tests {
 
     #[test]
     fn references_lead_to_their_own_resources() {
-        // If each led to all, they would stand for 90,000 subschemas.
+        // If each member counted all members, they would stand for 90,000 subschemas.
         let defs: serde_json::Map<String, Value> = (0..300)
             .map(|n| {
                 let next = json!({"$ref": format!("n{}", (n + 1) % 300)});

@@ -1,7 +1,7 @@
-//! Reading strings that hold JSON where the schema wants an object, an array, a number or a boolean.
+//! Converts strings that contain JSON, where the schema requires an object, an array, a number or a boolean.
 //!
-//! Models often send `"5"` for `5` or a whole list as a string. Such a string is converted only if what it holds
-//! fits the schema at that place; otherwise it stays and is reported as the string it is.
+//! Models often send `"5"` for `5`, or a whole list as a string. Such a string is converted only if its content fits
+//! the schema at that position. Otherwise the string stays and is reported as a string.
 
 use std::collections::HashSet;
 
@@ -11,15 +11,16 @@ use super::meter::{Meter, Stop};
 use super::{Schema, Unfit};
 use crate::call::{Coercion, json};
 
-/// Conversions may open others (a list in a string, holding numbers in strings); deeper nesting is no accident.
+/// Maximum number of rounds. A conversion may reveal further strings (a list in a string that contains numbers in
+/// strings). Deeper nesting is not an accident of a model.
 const ROUNDS: usize = 4;
-/// More misfits than this are not mended: looking at each costs time, and nobody makes so many by accident.
+/// If more positions do not fit, nothing is converted: each costs time, and so many are not an accident of a model.
 const MAX_MISFITS: usize = 10_000;
 
-/// Memory for the errors of one pass: a misfit is a few errors if the schema has branches.
+/// Memory for the errors of one pass. A position that does not fit causes several errors if the schema has branches.
 const ERROR_BYTES: usize = 24 << 20;
 
-/// Texts that were replaced by what they hold, with the places where they stood, in the order in which they were read.
+/// The strings that were replaced by their content, with their JSON Pointers, in the order of conversion.
 #[derive(Default)]
 pub(super) struct Coerced(Vec<(String, Value)>);
 
@@ -28,7 +29,7 @@ impl Coerced {
         self.0.is_empty()
     }
 
-    /// What was converted, sorted by pointer.
+    /// The conversions, sorted by pointer.
     pub(super) fn coercions(self, value: &Value) -> Vec<Coercion> {
         let made = self.0.into_iter().filter_map(|(pointer, _)| {
             let to = json::type_name(value.pointer(&pointer)?).to_owned();
@@ -39,7 +40,7 @@ impl Coerced {
         made
     }
 
-    /// Puts the texts back. The last was read first: it may stand inside what another text held.
+    /// Restores the strings in reverse order, because a later string may be inside the content of an earlier one.
     pub(super) fn undo(self, value: &mut Value) {
         for (pointer, text) in self.0.into_iter().rev() {
             put(value, &pointer, text);
@@ -53,10 +54,10 @@ fn put(value: &mut Value, pointer: &str, text: Value) {
     }
 }
 
-/// Makes every fitting conversion in the value. Two validations a round, however many places there are.
+/// Makes every conversion that fits. Each round needs two validations, independent of the number of positions.
 ///
 /// # Errors
-/// Why validation ended early; then the value is as it was.
+/// The reason why validation ended early. The value is then unchanged.
 pub(super) fn coerce(schema: &Schema, value: &mut Value, meter: &Meter<'_>) -> Result<Coerced, Unfit> {
     let mut coerced = Coerced::default();
     match rounds(schema, value, meter, &mut coerced) {
@@ -69,9 +70,11 @@ pub(super) fn coerce(schema: &Schema, value: &mut Value, meter: &Meter<'_>) -> R
 }
 
 fn rounds(schema: &Schema, value: &mut Value, meter: &Meter<'_>, coerced: &mut Coerced) -> Result<(), Unfit> {
+    // Each round converts all positions that do not fit, and validates again. A position that still does not fit gets
+    // its string back and is never converted again. The next round finds strings inside the converted content.
     let mut refused: HashSet<String> = HashSet::new();
     for _ in 0..ROUNDS {
-        // Where no text may be read, nothing is looked for.
+        // Without a string that may contain JSON, validation would be useless.
         if !holds_json(value) {
             break;
         }
@@ -87,7 +90,7 @@ fn rounds(schema: &Schema, value: &mut Value, meter: &Meter<'_>, coerced: &mut C
         if coerced.0.len() == before {
             break;
         }
-        // What is below a place may still be mended in the next round; the place itself must fit now.
+        // Values below the position may be converted in the next round, but the position itself must fit now.
         let broken = self::misfits(schema, value, meter)?;
         for (pointer, text) in coerced.0.split_off(before) {
             if broken.as_ref().is_none_or(|broken| broken.contains(&pointer)) {
@@ -101,7 +104,7 @@ fn rounds(schema: &Schema, value: &mut Value, meter: &Meter<'_>, coerced: &mut C
     Ok(())
 }
 
-/// Places that do not fit; `None` when there are too many.
+/// The positions that do not fit. `None` if there are too many.
 fn misfits(schema: &Schema, value: &Value, meter: &Meter<'_>) -> Result<Option<HashSet<String>>, Unfit> {
     let errors = schema.errors(value, meter, ERROR_BYTES).take(MAX_MISFITS + 1);
     let places: HashSet<String> = errors.map(|error| error.instance_path().to_string()).collect();
@@ -112,13 +115,14 @@ fn misfits(schema: &Schema, value: &Value, meter: &Meter<'_>) -> Result<Option<H
     }
 }
 
-/// What a string holds, if it is JSON of another type.
+/// The content of a string, if it is JSON of another type.
 fn read(value: &Value) -> Option<Value> {
     let text = value.as_str().filter(|text| may_be_json(text))?;
     json::parse_strict(text.as_bytes()).ok()
 }
 
-/// By its beginning: an object, a list, a number, true or false. `null` stays a text, and a text in a text does too.
+/// Decides by the first character: an object, a list, a number, true or false. `null` stays a string, and so does a
+/// JSON string inside a string.
 fn may_be_json(text: &str) -> bool {
     text.trim_start().starts_with(['{', '[', '-', 't', 'f', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'])
 }

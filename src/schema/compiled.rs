@@ -1,4 +1,4 @@
-//! A compiled schema and what it can be asked.
+//! A compiled schema and its operations.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use super::references::{endless_reference, outside_reference};
 use super::write_only::WriteOnly;
 use crate::call::{Coercion, JsonObject, Violation, json};
 
-/// At most so many violations are reported; a list of a million bad items is one mistake, not a million.
+/// Maximum number of violations that are reported. A list of a million bad items is one mistake, not a million.
 const MAX_VIOLATIONS: usize = 50;
-/// Memory for the errors that violations are made of. Each branch of a combination has errors of its own.
+/// Memory for the errors from which violations are made. Each branch of a combination has its own errors.
 const ERROR_BYTES: usize = 4 << 20;
-/// The same where only the first violation is asked for.
+/// Memory for the errors if only the first violation is needed.
 const FIRST_ERROR_BYTES: usize = 64 << 10;
 
 /// A compiled JSON Schema.
@@ -32,33 +32,33 @@ pub struct Schema {
     write_only: Option<WriteOnly>,
 }
 
-/// What is wrong with a schema.
+/// A fault in a schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", if pointer.is_empty() { String::new() } else { format!("{pointer}: ") })]
 pub struct SchemaFault {
     /// JSON Pointer into the schema.
     pub pointer: String,
-    /// What, and what would be right.
+    /// The fault and the correct form.
     pub message: String,
-    /// The schema could be used, but for its size.
+    /// The schema is valid but too large.
     pub is_too_large: bool,
 }
 
-/// Why there are no arguments that fit.
+/// Why arguments do not fit a schema.
 #[derive(Debug)]
 pub enum Unfit {
-    /// What they break.
+    /// The violations of the schema.
     Violations(Vec<Violation>),
-    /// Validation ended before it was done.
+    /// Validation ended early.
     Stopped(Stop),
 }
 
 impl Schema {
-    /// Compiles a schema. References are never fetched, patterns run in linear time, and what validation costs is
+    /// Compiles a schema. References are never fetched, patterns run in linear time, and the cost of validation is
     /// bounded.
     ///
     /// # Errors
-    /// What is wrong with the schema, and where.
+    /// The fault in the schema, and its position.
     pub fn compile(schema: Arc<Value>) -> Result<Self, SchemaFault> {
         let weights = bounds::measure(&schema)?;
         if let Some(fault) = endless_reference(&schema) {
@@ -83,12 +83,12 @@ impl Schema {
         Ok(Self { defaults: defaults.collect(), write_only: WriteOnly::of(&schema), validator, weights, schema })
     }
 
-    /// What is too large about a schema, if anything is.
+    /// The part of a schema that is too large, if any.
     pub fn too_large(schema: &Value) -> Option<SchemaFault> {
         bounds::measure(schema).err()
     }
 
-    /// Compiles an input schema: its root must be an object's.
+    /// Compiles an input schema. Its root must have `type: object`.
     ///
     /// # Errors
     /// As [`Schema::compile`].
@@ -99,13 +99,14 @@ impl Schema {
         }
     }
 
-    /// Fits arguments to the schema: fills in defaults and, unless `strict`, reads strings that hold JSON where the
-    /// schema wants something else. Spends no more than `meter` has. The arguments are changed in place, since a copy of
-    /// large ones takes fifty times the memory of their text. They are not changed when validation ended early, but for
-    /// defaults.
+    /// Fits arguments to the schema. It fills in defaults. Unless `strict`, it also converts strings that contain
+    /// JSON where the schema requires another type. It spends at most the steps of `meter`.
+    ///
+    /// The arguments are changed in place, because a copy of large arguments takes fifty times the memory of their
+    /// text. If validation ends early, only defaults have been added.
     ///
     /// # Errors
-    /// Violations, or why validation ended early.
+    /// The violations, or the reason why validation ended early.
     pub fn fit(&self, arguments: &mut JsonObject, strict: bool, meter: &Meter<'_>) -> Result<Vec<Coercion>, Unfit> {
         for (name, default) in &self.defaults {
             if !arguments.contains_key(name) {
@@ -124,6 +125,8 @@ impl Schema {
         if self.is_valid(value, meter)? {
             return Ok(Vec::new());
         }
+        // Conversions are kept only if the whole value then fits. Otherwise the caller gets violations that refer to
+        // the converted value, and the value itself is restored.
         let read = if strict { Coerced::default() } else { coerce::coerce(self, value, meter)? };
         let judged = match read.is_empty() {
             true => Ok(false),
@@ -142,10 +145,10 @@ impl Schema {
         }
     }
 
-    /// The first thing in which a value breaks the schema, in words.
+    /// Describes the first violation of a value, if there is one.
     ///
     /// # Errors
-    /// Why validation ended early.
+    /// The reason why validation ended early.
     pub fn first_violation(&self, value: &Value, meter: &Meter<'_>) -> Result<Option<Violation>, Stop> {
         match self.is_valid(value, meter) {
             Ok(true) => Ok(None),
@@ -159,7 +162,7 @@ impl Schema {
         }
     }
 
-    /// Parameters whose default does not fit, and why: every call without them would be refused.
+    /// Parameters whose default does not fit, and the reason. Every call without such a parameter would be refused.
     pub fn misfit_defaults(&self) -> Vec<(String, String)> {
         let violations = self.violations(&Value::Object(self.defaults.clone()));
         let of = |name: &str, violation: &Violation| {
@@ -173,12 +176,12 @@ impl Schema {
         self.defaults.keys().filter_map(misfit).collect()
     }
 
-    /// Whether it marks anything `writeOnly`.
+    /// Whether any part of the schema is marked `writeOnly`.
     pub fn has_write_only(&self) -> bool {
         self.write_only.is_some()
     }
 
-    /// The arguments as they may be recorded: what the schema marks `writeOnly` is left out.
+    /// The arguments for the record, without values that the schema marks `writeOnly`.
     pub fn recordable<'a>(&self, arguments: &'a JsonObject) -> Cow<'a, JsonObject> {
         let Some(write_only) = &self.write_only else { return Cow::Borrowed(arguments) };
         let mut value = Value::Object(arguments.clone());
@@ -189,8 +192,8 @@ impl Schema {
         }
     }
 
-    /// The first violations of a value, fifty at most, for values that are not a caller's. What is marked `writeOnly`
-    /// is not quoted.
+    /// The first violations of a value, at most fifty. It is for values that do not come from a caller. Values that
+    /// are marked `writeOnly` are not quoted.
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
         let meter = Meter::new(MAX_STEPS, None);
         let found = match self.is_valid(value, &meter) {
@@ -206,7 +209,7 @@ impl Schema {
         meter.stopped().map_or(Ok(is_valid), |stop| Err(Unfit::Stopped(stop)))
     }
 
-    /// A value that is about to be walked over, by a walk that may keep errors of so many bytes.
+    /// Prepares a value for one validation, which may keep errors of `error_bytes` bytes.
     fn look<'v>(&self, value: &'v Value, meter: &'v Meter<'v>, error_bytes: usize) -> Look<'v> {
         meter.begin(error_bytes);
         meter.text_weight.set(self.weights.text);
@@ -214,7 +217,8 @@ impl Schema {
         Look::at(value, meter)
     }
 
-    /// The errors of a value, as far as they are kept. Not all of them may be genuine.
+    /// The errors of a value, as far as memory allows. Errors made after the end of validation are not genuine
+    /// (`is_genuine`).
     pub(super) fn errors<'v>(
         &'v self,
         value: &'v Value,
@@ -224,7 +228,7 @@ impl Schema {
         self.validator.iter_errors(self.look(value, meter, error_bytes))
     }
 
-    /// At most so many violations of a value that has some.
+    /// Makes at most `most` violations of a value that does not fit.
     fn explained(&self, value: &Value, meter: &Meter<'_>, most: usize) -> Result<Vec<Violation>, Unfit> {
         let error_bytes = if most == 1 { FIRST_ERROR_BYTES } else { ERROR_BYTES };
         let mut shown = None;
@@ -242,7 +246,8 @@ impl Schema {
                 break;
             }
             if !is_genuine(error.instance()) {
-                // The combination in whose branches the walk ended: that it does not fit was known before.
+                // Validation ended inside the branches of this combination. The combination itself is known to fail,
+                // so it is reported.
                 let is_combination = matches!(
                     error.kind(),
                     ValidationErrorKind::AnyOf { .. } | ValidationErrorKind::OneOfNotValid { .. }

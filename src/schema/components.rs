@@ -1,9 +1,9 @@
-//! A schema as others read it: as parts of a larger document (OpenAPI 3.1), where `#` is no longer its own root, or
-//! alone, as the APIs of model providers take it.
+//! Rewrites a schema for other readers. Either it becomes parts of a larger document (OpenAPI 3.1), where `#` is no
+//! longer its own root. Or it becomes a single schema that the APIs of model providers accept.
 //!
-//! Whatever is referred to becomes a part with a name of its own, since that is all that client generators follow. It is
-//! read as JSON Schema 2020-12, so older drafts' words for the same are replaced. Only where a schema may stand are words
-//! looked at: a property, a constant or an example may be called `$ref`.
+//! Every target of a reference becomes a part with its own name, because client generators follow only such
+//! references. Readers expect JSON Schema 2020-12, so keywords of older drafts are replaced. Keywords are recognized
+//! only where a schema may be: a property, a constant or an example may be named `$ref`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::call::json::{pointer_token, pointer_tokens};
 
-/// What no part carries: words for the schema as a whole.
+/// Keywords of the schema as a whole. No part contains them.
 const LEFT_OUT: [&str; 9] = [
     "$schema",
     "$id",
@@ -25,7 +25,7 @@ const LEFT_OUT: [&str; 9] = [
     "definitions",
 ];
 
-/// Who reads the parts.
+/// The reader of the parts.
 #[derive(Clone, Copy, PartialEq)]
 enum Reader {
     /// A generator of clients.
@@ -35,7 +35,7 @@ enum Reader {
 }
 
 impl Reader {
-    /// Where parts stand.
+    /// The location of the parts in the document.
     fn place(self) -> &'static str {
         match self {
             Self::Document => "#/components/schemas/",
@@ -43,10 +43,10 @@ impl Reader {
         }
     }
 
-    /// Whether a part comes without this word. In a document: words that mean something else in OpenAPI, and titles, of
-    /// which generators make class names although two tools may have the same. For a provider: beside a reference what
-    /// only describes ("If a schema node has $ref set, then only description and default can be set alongside it",
-    /// Gemini's own error text).
+    /// Whether a keyword is left out of a part. A document leaves out keywords with another meaning in OpenAPI, and
+    /// titles: generators make class names of titles, and two tools may have the same title. For a provider,
+    /// descriptive keywords beside a reference are left out ("If a schema node has $ref set, then only description
+    /// and default can be set alongside it", error text of Gemini).
     fn leaves_out(self, word: &str, beside_reference: bool) -> bool {
         let also: &[&str] = match self {
             Self::Document => &["discriminator", "xml", "externalDocs", "title"],
@@ -57,10 +57,10 @@ impl Reader {
     }
 }
 
-/// Within one schema all of these lead to the same place.
+/// Within one schema, all of these keywords have the same target.
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// What a keyword holds.
+/// The kind of value that a keyword has.
 enum Holds {
     Schema,
     List,
@@ -81,7 +81,7 @@ fn holds(keyword: &str, value: &Value) -> Holds {
         | "then"
         | "unevaluatedItems"
         | "unevaluatedProperties" => Holds::Schema,
-        // Draft 2019-09 and before: a list is what 2020-12 calls prefixItems.
+        // In drafts up to 2019-09, a list here means the same as `prefixItems` in 2020-12.
         "items" if value.is_array() => Holds::List,
         "items" => Holds::Schema,
         "allOf" | "anyOf" | "oneOf" | "prefixItems" => Holds::List,
@@ -92,10 +92,10 @@ fn holds(keyword: &str, value: &Value) -> Holds {
     }
 }
 
-/// The schema's root and everything it refers to, each under the name it has in the document. The root is called
-/// `root`; any other part `prefix_` and the last word of its place, handed through `claim` to become unique.
+/// The root of the schema and every target of a reference, each with its name in the document. The root is named
+/// `root`. The name of another part is `prefix_` and the last token of its pointer; `claim` makes the name unique.
 ///
-/// `None` when it refers in ways that cannot be carried over (a nested `$id`, a relative reference).
+/// `None` if some reference cannot be carried over (a nested `$id`, a relative reference).
 pub fn components(
     schema: &Value,
     root: &str,
@@ -105,12 +105,12 @@ pub fn components(
     parts(schema, Reader::Document, root, |word| claim(&format!("{prefix}_{}", identifier(word))))
 }
 
-/// The same schema in plain words of 2020-12, for readers that take no others: references lead to `$defs` of its own,
-/// yes and no are schemas, every array says what it holds.
+/// The same schema in basic keywords of 2020-12, for readers that accept no others. References point to its own
+/// `$defs`, boolean schemas become objects, and every array has `items`.
 ///
-/// `None` as for [`components`].
+/// `None` in the same cases as [`components`].
 pub fn standalone(schema: &Value) -> Option<Value> {
-    // Where the search for a free number goes on, by word: many parts may end in the same one.
+    // The next number to try for each word, because many parts may end in the same word.
     let (mut taken, mut next) = (HashSet::new(), HashMap::new());
     let claim = |word: &str| {
         let word = identifier(word);
@@ -132,7 +132,7 @@ pub fn standalone(schema: &Value) -> Option<Value> {
     Some(root)
 }
 
-/// The root, and every part that is referred to, with its name.
+/// The root and every target of a reference, each with its name.
 fn parts(
     schema: &Value,
     reader: Reader,
@@ -143,7 +143,7 @@ fn parts(
     let mut found = Found { schema, reader, base, anchors: HashMap::new(), names: BTreeMap::new() };
     found.anchors(schema, &mut String::new())?;
 
-    // A root that only refers (as pydantic writes a recursive model) is what it refers to.
+    // If the root only refers to a part (as pydantic writes a recursive model), that part is the root.
     let start = found.resolve("#")?;
     found.names.insert(start.clone(), root.to_owned());
     let (mut open, mut seen) = (vec![start], HashSet::new());
@@ -168,12 +168,12 @@ fn parts(
     parts.collect()
 }
 
-/// The text with everything that no identifier may hold replaced by `_`.
+/// The text with `_` in place of every character that an identifier cannot contain.
 pub fn identifier(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-/// Where a schema leads when it says nothing of its own.
+/// The target of a schema that contains only a reference.
 fn only_refers(schema: &Value) -> Option<&str> {
     let object = schema.as_object()?;
     let silent = |word: &String| word == "$ref" || Reader::Document.leaves_out(word, true);
@@ -185,7 +185,7 @@ fn may_be_array(schema: &Map<String, Value>) -> bool {
     schema.get("type").is_some_and(|word| is_array(word) || word.as_array().is_some_and(|all| all.iter().any(is_array)))
 }
 
-/// The schemas that a schema holds directly, each with its place below it.
+/// The direct subschemas of a schema, each with its pointer relative to the schema.
 fn below(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
     let keywords = schema.as_object().into_iter().flatten();
     keywords.flat_map(|(keyword, value)| {
@@ -204,8 +204,8 @@ fn below(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
     })
 }
 
-/// Every reference that a part makes; definitions that nothing refers to are no part of it. What was `seen` before, inside
-/// of another part, is not looked at again.
+/// Collects every reference of a part. Definitions without a reference to them do not belong to the part. Schemas in
+/// `seen` were visited as parts of another part and are skipped.
 fn references<'a>(schema: &'a Value, targets: &mut Vec<&'a str>, seen: &mut HashSet<*const Value>) {
     if !seen.insert(std::ptr::from_ref(schema)) {
         return;
@@ -218,20 +218,20 @@ fn references<'a>(schema: &'a Value, targets: &mut Vec<&'a str>, seen: &mut Hash
     }
 }
 
-/// What is known of a schema's references.
+/// The references and names of a schema.
 struct Found<'a> {
     schema: &'a Value,
     reader: Reader,
-    /// The root's `$id`.
+    /// The `$id` of the root.
     base: &'a str,
-    /// Plain names (`$anchor`) to JSON Pointers.
+    /// Maps plain names (`$anchor`) to JSON Pointers.
     anchors: HashMap<&'a str, String>,
-    /// JSON Pointers to names in the document.
+    /// Maps JSON Pointers to names in the document.
     names: BTreeMap<String, String>,
 }
 
 impl<'a> Found<'a> {
-    /// Collects plain names; `None` at a nested `$id`, below which references start anew.
+    /// Collects plain names. `None` at a nested `$id`, because references below it have another base.
     fn anchors(&mut self, schema: &'a Value, place: &mut String) -> Option<()> {
         for word in ["$anchor", "$dynamicAnchor"] {
             if let Some(name) = schema.get(word).and_then(Value::as_str) {
@@ -240,7 +240,7 @@ impl<'a> Found<'a> {
         }
         if let Some(id) = schema.get("$id").and_then(Value::as_str) {
             match id.strip_prefix('#') {
-                // Draft 7 and before: an anchor.
+                // In draft 7 and earlier, this is an anchor.
                 Some(name) => drop(self.anchors.insert(name, place.clone())),
                 None if place.is_empty() => {}
                 None => return None,
@@ -255,7 +255,7 @@ impl<'a> Found<'a> {
         Some(())
     }
 
-    /// The JSON Pointer that a reference is.
+    /// The JSON Pointer of a reference's target.
     fn pointer(&self, reference: &str) -> Option<String> {
         let local = match reference.strip_prefix(self.base.trim_end_matches('#')) {
             Some(rest) if !reference.starts_with('#') => rest,
@@ -272,7 +272,7 @@ impl<'a> Found<'a> {
         self.anchors.get(fragment.as_str()).cloned()
     }
 
-    /// The JSON Pointer of what a reference leads to in the end, past schemas that only refer further.
+    /// The JSON Pointer of a reference's final target: schemas that only refer further are skipped.
     fn resolve(&self, reference: &str) -> Option<String> {
         let mut pointer = self.pointer(reference)?;
         let mut passed = Vec::new();
@@ -291,11 +291,11 @@ impl<'a> Found<'a> {
         Some(if name.is_empty() { "#".into() } else { format!("{}{name}", self.reader.place()).into() })
     }
 
-    /// A part as its reader gets it.
+    /// A part in the form for its reader.
     fn part(&self, schema: &Value, place: &str) -> Option<Value> {
         let object = match schema {
             Value::Object(object) => object,
-            // The same as true and false, which generators do not read everywhere.
+            // These mean the same as true and false, which some generators cannot read.
             Value::Bool(true) => return Some(json!({})),
             _ => return Some(json!({"not": {}})),
         };
@@ -315,7 +315,7 @@ impl<'a> Found<'a> {
                 "items" if tuple => ("prefixItems", self.inside(keyword, value, place)?),
                 "additionalItems" if tuple => ("items", self.inside(keyword, value, place)?),
                 "additionalItems" => continue,
-                // Draft 4: a flag beside the bound.
+                // Draft 4 has a flag beside the bound.
                 "exclusiveMinimum" | "exclusiveMaximum" if value.is_boolean() => continue,
                 "minimum" if is_open("exclusiveMinimum") => ("exclusiveMinimum", value.clone()),
                 "maximum" if is_open("exclusiveMaximum") => ("exclusiveMaximum", value.clone()),
@@ -323,14 +323,14 @@ impl<'a> Found<'a> {
             };
             part.insert(word.to_owned(), value);
         }
-        // OpenAI's own error text: "array schema missing items"; also beside prefixItems.
+        // Error text of OpenAI: "array schema missing items". It also applies beside `prefixItems`.
         if self.reader == Reader::Provider && may_be_array(&part) && !part.contains_key("items") {
             part.insert("items".into(), json!({}));
         }
         Some(Value::Object(part))
     }
 
-    /// A schema inside another: a reference where it has a name of its own.
+    /// A schema inside another: a reference if it has its own name, otherwise the schema itself.
     fn held(&self, schema: &Value, place: &str) -> Option<Value> {
         match self.reference(place) {
             Some(reference) => Some(json!({"$ref": reference})),
@@ -341,7 +341,7 @@ impl<'a> Found<'a> {
     fn inside(&self, keyword: &str, value: &Value, place: &str) -> Option<Value> {
         let place = format!("{place}/{}", pointer_token(keyword));
         match (holds(keyword, value), value) {
-            // Where yes and no are as usual as a schema, every reader takes them.
+            // Every reader accepts booleans for these keywords, because they are common here.
             (Holds::Schema, Value::Bool(_)) if keyword.ends_with("Properties") => Some(value.clone()),
             (Holds::Schema, _) => self.held(value, &place),
             (Holds::List, Value::Array(list)) => {
@@ -358,7 +358,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Draft 7 and before: two keywords in one.
+    /// Splits `dependencies` of draft 7 and earlier into its two successors.
     fn dependencies(&self, value: &Value, place: &str, part: &mut Map<String, Value>) -> Option<()> {
         let (mut required, mut schemas) = (Map::new(), Map::new());
         for (name, one) in value.as_object()? {
@@ -389,8 +389,8 @@ mod tests {
         components(schema, "t_arguments", "t", claim).unwrap().into_iter().collect()
     }
 
-    /// In the document, and in plain words, the schema says of each of these what it says as it is: the first fit, the
-    /// others do not.
+    /// Checks that the document and the standalone schema judge these values like the original schema: `fit` is
+    /// valid, `misfit` is not.
     fn same(schema: &Value, fit: &[Value], misfit: &[Value]) {
         let document = json!({
             "$ref": "#/components/schemas/t_arguments",

@@ -1,4 +1,4 @@
-//! Saying what is wrong with a value so that a model can put it right: which place, what was expected, what is there.
+//! Explains violations so that a model can correct them: the position, the expected value, and the actual value.
 
 use jsonschema::error::{TypeKind, ValidationError, ValidationErrorKind as Kind};
 use serde_json::Value;
@@ -8,14 +8,14 @@ use crate::call::units::Count;
 use crate::call::{Violation, json};
 use crate::similar;
 
-/// Names and options that are shown of a long list.
+/// Maximum number of names or options that are shown of a long list.
 const MOST_NAMED: usize = 20;
-/// Characters of a description, of a constant or of a pattern that are repeated.
+/// Maximum number of characters of a quoted description, constant or pattern.
 const LONGEST_QUOTE: usize = 300;
-/// Bytes of all violations together, beyond which no further one is explained.
+/// Bytes of all violations together. Beyond this, no further violation is explained.
 const MOST_BYTES: usize = 64 << 10;
 
-/// Violations, in the order of the errors that they are made of.
+/// Collects violations in the order of their errors.
 pub(super) struct Explain<'a> {
     schema: &'a Value,
     violations: Vec<Violation>,
@@ -24,12 +24,12 @@ pub(super) struct Explain<'a> {
 }
 
 impl<'a> Explain<'a> {
-    /// At most so many violations of `schema`.
+    /// Collects at most `most` violations of `schema`.
     pub(super) fn new(schema: &'a Value, most: usize) -> Self {
         Self { schema, violations: Vec::new(), most, bytes: 0 }
     }
 
-    /// Nothing more is added.
+    /// Whether no further violation is accepted.
     pub(super) fn is_full(&self) -> bool {
         self.violations.len() >= self.most || self.bytes > MOST_BYTES
     }
@@ -47,7 +47,8 @@ impl<'a> Explain<'a> {
         self.violations.push(violation);
     }
 
-    /// The violations behind one error: unexpected properties are one each. `quotes`: the value may be repeated.
+    /// Adds the violations of one error. Each unexpected property is one violation. `quotes`: the value may be
+    /// quoted.
     pub(super) fn add(&mut self, error: &ValidationError<'_>, quotes: bool) {
         let schema = self.schema;
         let at = error.instance_path().to_string();
@@ -88,7 +89,7 @@ impl<'a> Explain<'a> {
     }
 }
 
-/// A value that breaks the schema in a way that could not be kept.
+/// A violation of a value for which no error could be kept.
 pub(super) fn unexplained() -> Violation {
     Violation {
         pointer: String::new(),
@@ -98,7 +99,7 @@ pub(super) fn unexplained() -> Violation {
     }
 }
 
-/// A value that takes more to check than anybody may be kept waiting for. `what`: the value, in words.
+/// A violation for a value that takes too long to check. `what` describes the value.
 pub fn too_much(what: &str) -> Violation {
     Violation {
         pointer: String::new(),
@@ -108,11 +109,11 @@ pub fn too_much(what: &str) -> Violation {
     }
 }
 
-/// The first of many, and how many there are.
 fn properties(number: u64) -> String {
     if number == 1 { "1 property".to_owned() } else { format!("{number} properties") }
 }
 
+/// The first entries of a list as text, and the number of all entries.
 fn few(all: impl ExactSizeIterator<Item = String>) -> String {
     let count = all.len();
     let mut words: Vec<String> = all.take(MOST_NAMED).map(|word| short(&word)).collect();
@@ -130,7 +131,7 @@ fn short(text: &str) -> String {
     }
 }
 
-/// The place in words: `days`, `tags.1`, or the whole.
+/// The position as text: `days`, `tags.1`, or the whole object.
 fn label(pointer: &str) -> String {
     if pointer.is_empty() {
         return "the arguments object".into();
@@ -173,7 +174,7 @@ fn demand(error: &ValidationError<'_>, quotes: bool) -> String {
             }
         }
         Kind::OneOfMultipleValid { .. } => "fits more than one of the allowed forms; it must fit exactly one".into(),
-        // The rest is rare; the library's own words are good, and the value is left out of them.
+        // The other kinds are rare. The library's message is good, and it masks the value.
         _ => error.masked().to_string(),
     }
 }
@@ -190,7 +191,8 @@ fn types(kind: &TypeKind) -> String {
     }
 }
 
-/// Short scalars are repeated, since they help; texts are not, since they may be anything.
+/// Numbers, booleans and null are quoted, because that helps. Strings are never quoted, because they may contain
+/// anything.
 fn found_in_words(value: &Value, quotes: bool) -> String {
     match value {
         Value::Number(_) if !quotes => "this number".into(),
@@ -215,7 +217,7 @@ fn length(value: &Value) -> usize {
     }
 }
 
-/// The schema object that holds the broken keyword.
+/// The schema object that contains the violated keyword.
 fn holder<'a>(error: &ValidationError<'_>, schema: &'a Value) -> Option<&'a Value> {
     let path = error.schema_path().to_string();
     let (parent, _) = path.rsplit_once('/')?;
@@ -227,7 +229,7 @@ fn known_properties<'a>(error: &ValidationError<'_>, schema: &'a Value) -> Vec<&
     properties.map(|properties| properties.keys().map(String::as_str).collect()).unwrap_or_default()
 }
 
-/// What a missing property should be: its type and description.
+/// The type and description of a missing property.
 fn expected(error: &ValidationError<'_>, schema: &Value, name: &str) -> String {
     let property = holder(error, schema).and_then(|holder| holder.get("properties")).and_then(|p| p.get(name));
     let kind = property.and_then(|property| property.get("type")).and_then(Value::as_str);

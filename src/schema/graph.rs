@@ -1,4 +1,4 @@
-//! A schema as a graph: its subschemas, and which lead to which.
+//! A schema as a graph of its subschemas and the links between them.
 
 use std::collections::HashMap;
 
@@ -7,29 +7,29 @@ use serde_json::Value;
 
 use crate::call::json::pointer_token;
 
-/// A subschema that another leads to.
+/// A link from one subschema to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Edge {
-    /// The place it has in the graph.
+    /// The index of the target node.
     pub(super) to: usize,
-    /// It is about the same value, not about a part of it.
+    /// The target applies to the same value, not to a part of it.
     pub(super) same_value: bool,
 }
 
-/// Why there is no graph, and the JSON Pointer where that was seen.
+/// Why the graph was not built, with the JSON Pointer of the position.
 pub(super) enum Place {
     TooMany(String),
     TooDeep(String),
 }
 
-/// Any value inside of a schema.
+/// Any value inside a schema.
 struct Node<'a> {
     value: &'a Value,
     above: usize,
     /// The last token of its pointer.
     token: Token<'a>,
     depth: usize,
-    /// The nearest place above, or here, that has an `$id`.
+    /// The nearest node with an `$id`: this node or one above it.
     resource: usize,
 }
 
@@ -39,12 +39,12 @@ enum Token<'a> {
     Index(usize),
 }
 
-/// See the module.
+/// A schema as a graph.
 pub(super) struct Graph<'a> {
     nodes: Vec<Node<'a>>,
     by_address: HashMap<usize, usize>,
-    /// Places with an `$id`, by the last part of its path. A reference is looked for in all that have its last part:
-    /// rather one subschema too many than one too few.
+    /// Nodes with an `$id`, by the last segment of its path. A reference is resolved in every node with its last
+    /// segment. So it may count one subschema too many, but never one too few.
     resources: HashMap<&'a str, Vec<usize>>,
     anchors: HashMap<&'a str, Vec<usize>>,
 }
@@ -52,7 +52,7 @@ pub(super) struct Graph<'a> {
 const ROOT: usize = 0;
 
 impl<'a> Graph<'a> {
-    /// Looks at every value once.
+    /// Visits every value once.
     pub(super) fn of(schema: &'a Value, most: usize, deepest: usize) -> Result<Self, Place> {
         let first = Node { value: schema, above: ROOT, token: Token::Index(0), depth: 0, resource: ROOT };
         let mut graph =
@@ -109,17 +109,17 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The whole schema.
+    /// The node of the whole schema.
     pub(super) fn root(&self) -> usize {
         ROOT
     }
 
-    /// Everything in it that may be a subschema, also what is none.
+    /// Every object that may be a subschema, including some that are not.
     pub(super) fn objects(&self) -> impl Iterator<Item = (usize, &'a Value)> {
         self.nodes.iter().enumerate().map(|(at, node)| (at, node.value)).filter(|(_, value)| value.is_object())
     }
 
-    /// The JSON Pointer of a place.
+    /// The JSON Pointer of a node.
     pub(super) fn pointer(&self, mut at: usize) -> String {
         let mut tokens = Vec::new();
         while let Some(node) = self.nodes.get(at).filter(|_| at != ROOT) {
@@ -132,7 +132,7 @@ impl<'a> Graph<'a> {
         tokens.into_iter().rev().collect()
     }
 
-    /// Where a subschema leads, once for each time that it does.
+    /// The links of a subschema, one entry for each occurrence.
     pub(super) fn edges(&self, at: usize) -> Vec<Edge> {
         let mut edges = Vec::new();
         let Some(Value::Object(schema)) = self.nodes.get(at).map(|node| node.value) else { return edges };
@@ -178,7 +178,7 @@ impl<'a> Graph<'a> {
         self.by_address.get(&address(value)).filter(|_| is_schema).map(|&to| Edge { to, same_value })
     }
 
-    /// What a reference may lead to.
+    /// The possible targets of a reference.
     fn targets(&self, at: usize, reference: &str) -> Vec<usize> {
         let (path, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let own = self.nodes.get(at).map_or(ROOT, |node| node.resource);
@@ -186,7 +186,7 @@ impl<'a> Graph<'a> {
             "" => vec![own],
             path => self.resources.get(last_part(path)).cloned().unwrap_or_default(),
         };
-        // As older drafts have it, where an `$id` beside a reference is none.
+        // In older drafts an `$id` beside a reference is ignored, so the root is a candidate, too.
         resources.push(ROOT);
         resources.dedup();
         let Ok(fragment) = percent_decode_str(fragment).decode_utf8() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Schemas and values that are made to cost.
+//! Tests with schemas and values that are designed to be expensive.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::call::Coercion;
 
-/// `levels` definitions, each of which refers to the next one twice, by `word`.
+/// `levels` definitions. Each refers to the next one twice, through `link`.
 fn doubling(levels: usize, link: impl Fn(Value) -> Value) -> Value {
     let mut schema = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}});
     for level in 0..levels {
@@ -27,7 +27,7 @@ fn compiled(schema: Value) -> Schema {
     Schema::compile_input(Arc::new(schema)).unwrap()
 }
 
-/// The violations of arguments, and the steps that it took to find them.
+/// The result of fitting arguments, and the steps that it took.
 fn fitted(schema: &Schema, arguments: &Value, steps: u64) -> (Result<Vec<Coercion>, Unfit>, u64) {
     let meter = Meter::new(steps, None);
     let fitted = schema.fit(&mut arguments.as_object().unwrap().clone(), false, &meter);
@@ -75,7 +75,7 @@ fn doubling_hides_behind_no_name() {
         dynamic["$defs"][&place] = json!({"$dynamicAnchor": format!("n{level}"),
             "allOf": [{"$dynamicRef": format!("#n{next}")}, {"$ref": format!("#n{next}")}]});
     }
-    // As drafts 4 and 7 have it.
+    // The spelling of drafts 4 and 7.
     for word in ["id", "$id"] {
         let mut older = json!({"type": "object", "$ref": "#n0", "$defs": {"last": {word: "#n25"}}});
         for level in 0..25 {
@@ -100,7 +100,8 @@ fn recursion_counts_once() {
         schema["$defs"][format!("n{node}")] = json!({"type": "object", "required": [format!("k{node}")],
             "properties": {format!("k{node}"): {"type": "array", "items": {"anyOf": kinds}}}});
     }
-    // Forty kinds of nodes that may hold each other: which one comes first decides how each is counted.
+    // Forty kinds of nodes that may contain each other. The order in which they are visited decides how each is
+    // counted.
     if let Err(fault) = Schema::compile_input(Arc::new(schema)) {
         panic!("{fault}");
     }
@@ -153,7 +154,7 @@ fn long_chains_are_refused_or_harmless() {
 
 #[test]
 fn deep_recursion_keeps_off_the_stacks_end() {
-    // Forty combinations for each level of the value, a hundred and twenty levels.
+    // Forty combinations for each level of the value, and 120 levels.
     let mut node = json!({"properties": {"a": {"$ref": "#/$defs/n"}}});
     for _ in 0..40 {
         node = json!({"allOf": [node]});
@@ -235,7 +236,7 @@ fn branches_that_meet_again_below_end() {
 
 #[test]
 fn unique_items_take_linear_time() {
-    // Lists that differ only in how empty lists are nested in them.
+    // Lists that differ only in the nesting of empty lists.
     fn shape(number: u32) -> Value {
         let (mut open, mut bits) = (vec![Vec::new()], number);
         for _ in 0..16 {

@@ -1,59 +1,61 @@
-//! A bound on the work of one validation.
+//! Bounds the work of one validation.
 //!
-//! The validator walks the value and the schema without an end of its own: errors are collected before the first comes
-//! out, and a schema may lead to the same part of a value many times. Each look at a value spends a step. When the
-//! steps are spent, every container looks empty, so the walk ends at once. Its verdict is then worth nothing.
+//! The validator has no bound of its own: it collects all errors before it returns the first, and a schema may apply
+//! to the same part of a value many times. So each access to a value spends a step. When no steps remain, every
+//! container appears empty, and the validation ends at once. Its verdict is then invalid.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Steps between two looks at the flag that ends a validation from outside: well under a millisecond.
+/// Steps between two checks of the cancellation flag: well under a millisecond.
 const BETWEEN_LOOKS: u64 = 16 * 1024;
-/// Stack that one validation may use, in bytes. Threads have 2 MiB, and the futures of a call lie below it.
+/// Stack that one validation may use, in bytes. Threads have 2 MiB, and the futures of a call are below it on the
+/// stack.
 const MAX_STACK: usize = 640 * 1024;
-/// Memory that an error is taken for, besides its pointer into the value: its parts as the library has them.
+/// Assumed memory of one error without its pointer into the value, in bytes. It covers the fields of the library's
+/// error.
 const ERROR_BYTES: usize = 512;
 
-/// Steps of a validation on the runtime's own threads: about a millisecond. What needs more is moved.
+/// Steps of a validation on a runtime thread: about a millisecond. A longer validation moves to another thread.
 pub const INLINE_STEPS: u64 = 50_000;
 /// Steps of a validation on a thread that may block: about a second of one core in a release build.
 pub const MAX_STEPS: u64 = 100_000_000;
 
-/// Why a validation ended before it was done.
+/// Why a validation ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// It took all its steps, or all its stack.
+    /// It used all its steps, or all its stack.
     Work,
-    /// It found more errors than may be kept.
+    /// It found more errors than memory allows.
     Errors,
-    /// Nobody waits for it any more.
+    /// The call that waited for it has ended.
     Cancelled,
 }
 
-/// What one validation may still spend. Lives on the thread that validates.
+/// The remaining budget of one validation. It stays on the thread that validates.
 pub struct Meter<'a> {
-    /// Steps until the next look.
+    /// Steps until the next check of the flag.
     now: Cell<u64>,
-    /// Steps after that.
+    /// Steps after that check.
     later: Cell<u64>,
-    /// Bytes that errors may still take.
+    /// Bytes that further errors may use.
     errors: Cell<usize>,
     is_first_error: Cell<bool>,
     stopped: Cell<Option<Stop>>,
     cancelled: Option<&'a AtomicBool>,
-    /// An address on the stack where the validation began.
+    /// An address on the stack at the start of the validation.
     stack: usize,
-    /// Steps for each byte of a text that a pattern or a format may look at.
+    /// Steps for each byte of a text that a pattern or a format may read.
     pub(super) text_weight: Cell<u64>,
-    /// Steps for each property that patterns are tried on.
+    /// Steps for each byte of a property's name that patterns are matched with.
     pub(super) name_weight: Cell<u64>,
-    /// Walks over a value so far.
+    /// The number of passes over a value so far.
     #[cfg(test)]
     passes: Cell<usize>,
 }
 
 impl<'a> Meter<'a> {
-    /// Allows so many steps. Whoever sets `cancelled` ends the validation.
+    /// Allows `steps` steps. Setting `cancelled` ends the validation.
     pub fn new(steps: u64, cancelled: Option<&'a AtomicBool>) -> Self {
         let here = 0_u8;
         let meter = Self {
@@ -78,19 +80,20 @@ impl<'a> Meter<'a> {
         self.stopped.get()
     }
 
-    /// Steps that are left.
+    /// The remaining steps.
     #[cfg(test)]
     pub(super) fn left(&self) -> u64 {
         self.now.get() + self.later.get()
     }
 
-    /// How often the value was walked over.
+    /// The number of passes over the value.
     #[cfg(test)]
     pub(super) fn passes(&self) -> usize {
         self.passes.get()
     }
 
-    /// Begins a walk that may keep errors of so many bytes. An end because of errors was the end of one walk only.
+    /// Begins a pass that may keep errors of `error_bytes` bytes. A stop because of errors applied only to the pass
+    /// before.
     pub(super) fn begin(&self, error_bytes: usize) {
         #[cfg(test)]
         self.passes.set(self.passes.get() + 1);
@@ -102,7 +105,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Spends steps; `false` when the validation has to end.
+    /// Spends steps. Returns `false` if the validation must end.
     #[inline]
     pub(super) fn spend(&self, steps: u64) -> bool {
         match self.now.get().checked_sub(steps) {
@@ -131,7 +134,7 @@ impl<'a> Meter<'a> {
         true
     }
 
-    /// Looks how deep the walk is.
+    /// Spends one step, and checks the depth of the stack.
     #[inline]
     pub(super) fn descend(&self) -> bool {
         let here = 0_u8;
@@ -141,7 +144,7 @@ impl<'a> Meter<'a> {
         self.spend(1)
     }
 
-    /// An error is built about a place whose pointer has so many bytes; `false` when it is one too many.
+    /// Reserves memory for an error whose pointer has `pointer` bytes. Returns `false` if no memory remains.
     pub(super) fn keep_error(&self, pointer: usize) -> bool {
         if !self.spend(8) {
             return false;
@@ -149,7 +152,7 @@ impl<'a> Meter<'a> {
         let (left, cost) = (self.errors.get(), ERROR_BYTES + pointer);
         match left.checked_sub(cost) {
             Some(left) => self.errors.set(left),
-            // The first one is kept however long its pointer is.
+            // The first error is always kept, independent of the length of its pointer.
             None if self.is_first_error.get() => self.errors.set(0),
             None => return self.stop(Stop::Errors),
         }
@@ -160,7 +163,7 @@ impl<'a> Meter<'a> {
     #[cold]
     fn stop(&self, why: Stop) -> bool {
         if why == Stop::Errors {
-            // What is left of the steps is for the next walk.
+            // The remaining steps are available to the next pass.
             self.later.set(self.later.get() + self.now.get());
         }
         self.now.set(0);

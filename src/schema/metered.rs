@@ -1,4 +1,4 @@
-//! JSON values as the validator sees them, each look at which spends a step of a [`Meter`].
+//! JSON values for the validator. Each access to a value spends a step of a [`Meter`].
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -9,24 +9,24 @@ use serde_json::{Map, Number, Value};
 
 use super::meter::Meter;
 
-/// What an error that was built after the end is about: no part of any value.
+/// The instance of errors that are built after the end of the validation. It is not part of any value.
 static NOTHING: Value = Value::Null;
 
-/// Whether an error is about something that was looked at.
+/// Whether an error is about a value that was really examined.
 pub(super) fn is_genuine(instance: &Value) -> bool {
     !std::ptr::eq(instance, &raw const NOTHING)
 }
 
-/// The representation.
+/// The representation of JSON for the library `jsonschema`.
 pub(super) struct Metered;
 
-/// A value, and what pays for looking at it.
+/// A value, and the meter for access to it.
 #[derive(Clone, Copy)]
 pub(super) struct Look<'a> {
     value: &'a Value,
-    /// None for the name of a property, which is looked at as a value of its own.
+    /// `None` for the name of a property, which the library examines as a value.
     meter: Option<&'a Meter<'a>>,
-    /// Bytes of the JSON Pointer to it.
+    /// The length of its JSON Pointer, in bytes.
     pointer: usize,
 }
 
@@ -55,7 +55,7 @@ impl Json for Metered {
     type PreparedKey = String;
     type StringBuffer = Value;
 
-    // As the library has it for the same maps.
+    // The same number as in the library for the same maps.
     const KEYS_PER_LOOKUP: usize = 2;
 
     fn prepare_key(key: &str) -> String {
@@ -139,7 +139,7 @@ impl<'a> Node<'a, Metered> for Look<'a> {
     }
 
     fn equals_value(&self, expected: &Value) -> bool {
-        // Equal values have equal sizes, so what is compared is no more than is expected.
+        // Equal values have equal sizes, so the comparison reads at most the size of `expected`.
         self.spend(1) && std::mem::discriminant(self.value) == std::mem::discriminant(expected) && {
             let steps = match self.value {
                 Value::String(text) => text.len() as u64 / 16,
@@ -150,7 +150,7 @@ impl<'a> Node<'a, Metered> for Look<'a> {
         }
     }
 
-    /// Only for errors: every other use has an answer of its own here.
+    /// The library calls this only for errors. All other operations are implemented in this type.
     fn to_value(&self) -> Cow<'a, Value> {
         let may = self.meter.is_none_or(|meter| meter.keep_error(self.pointer));
         Cow::Borrowed(if may { self.value } else { &NOTHING })
@@ -189,7 +189,6 @@ impl<'a> Object<'a, Metered> for Members<'a> {
     }
 }
 
-/// See [`Members`].
 pub(super) struct EachMember<'a> {
     members: Option<serde_json::map::Iter<'a>>,
     of: Look<'a>,
@@ -225,7 +224,7 @@ impl<'a> Array<'a, Metered> for Elements<'a> {
         EachElement { items: self.items.iter(), of: self.of }
     }
 
-    /// The library's own hashes make values alike that only differ in how lists are nested, which takes quadratic time.
+    /// With the library's own hashes, lists that differ only in their nesting collide, which takes quadratic time.
     fn is_unique(&self) -> bool {
         if let [] | [_] = self.items {
             return true;
@@ -244,7 +243,6 @@ impl<'a> Array<'a, Metered> for Elements<'a> {
     }
 }
 
-/// See [`Elements`].
 pub(super) struct EachElement<'a> {
     items: std::slice::Iter<'a, Value>,
     of: Look<'a>,
@@ -260,7 +258,7 @@ impl<'a> Iterator for EachElement<'a> {
     }
 }
 
-/// Values in a value, and a part of the bytes of its texts; counted up to `most`.
+/// The number of values in a value, plus a share of the bytes of its texts. It stops counting above `most`.
 pub fn weight(value: &Value, most: u64) -> u64 {
     let mut sum = 1;
     match value {
@@ -286,7 +284,8 @@ pub fn weight(value: &Value, most: u64) -> u64 {
     sum
 }
 
-/// Equal for values that are equal by JSON Schema's rules, where 1 is 1.0. Nobody outside knows the keys of `state`.
+/// A hash that is equal for values that are equal in JSON Schema, where 1 is 1.0. The keys of `state` are secret, so
+/// a caller cannot construct collisions.
 fn hash(state: &RandomState, value: &Value) -> u64 {
     let mut hasher = state.build_hasher();
     feed(state, value, &mut hasher);
@@ -306,7 +305,7 @@ fn feed(state: &RandomState, value: &Value, hasher: &mut impl Hasher) {
             items.iter().for_each(|item| feed(state, item, hasher));
         }
         Value::Object(members) => {
-            // In any order: a map may keep the one in which its members were written.
+            // The order of members does not matter: a map may keep the order in which its members were written.
             let each = members.iter().map(|(name, member)| {
                 let mut hasher = state.build_hasher();
                 name.hash(&mut hasher);
@@ -318,7 +317,7 @@ fn feed(state: &RandomState, value: &Value, hasher: &mut impl Hasher) {
     }
 }
 
-/// The whole number that it is, if it is one of 64 bits.
+/// The value as an integer, if it is a whole number of 64 bits.
 fn integer(number: &Number) -> Option<i128> {
     let whole = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 2_f64.powi(64));
     let exact = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));

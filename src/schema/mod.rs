@@ -1,5 +1,6 @@
-//! Schemas, compiled once when a tool is registered: checking arguments, mending them, and explaining what is wrong. And
-//! schemas as others read them: as parts of an OpenAPI document, or in the plain words that providers take.
+//! Compiles schemas when a tool is registered: to check arguments, repair them, and explain violations. It also
+//! rewrites schemas for other readers: as parts of an OpenAPI document, or in the basic keywords that providers
+//! accept.
 
 mod bounds;
 mod coerce;

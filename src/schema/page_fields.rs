@@ -1,5 +1,5 @@
-//! The parameters by which a model asks for a part of a long result: shown beside the tool's own, read here, and never passed to
-//! a tool that does not declare them.
+//! The parameters with which a model requests a part of a long result. They are shown beside the tool's own
+//! parameters and read here. A tool that does not declare them never gets them.
 
 use serde_json::{Map, Value, json};
 
@@ -10,17 +10,17 @@ use crate::call::{Coercion, Detail, JsonObject, Page, PageArguments, Paging, Vio
 const DETAIL: &str = "detail_level";
 const OFFSET: &str = "offset";
 const LIMIT: &str = "limit";
-/// The values of `detail_level`.
+/// A value of `detail_level`: the beginning of the result.
 const EXPLORING: &str = "exploring";
 const FULL: &str = "full";
 /// The largest `limit`, as in `page` of a request.
 const MAX_LIMIT: u64 = 100_000;
-/// The longest text that is read as a number: the digits of the largest one.
+/// The longest text that is read as a number: the digits of the largest number.
 const LONGEST_NUMBER: usize = 20;
-/// Levels of references and combinations in which a tool's own parameters are looked for.
+/// Levels of references and combinations that are searched for a tool's own parameters.
 const DEEPEST: usize = 16;
 
-/// Which of the parameters are shown for one tool, and which are the tool's own.
+/// The parameters that are shown for one tool, and which of them are the tool's own.
 #[derive(Debug, Clone, Copy)]
 pub struct PageFields {
     paging: Paging,
@@ -30,12 +30,12 @@ pub struct PageFields {
 }
 
 impl PageFields {
-    /// The parameters for a tool with this input schema; `None` where the model asks for no parts.
-    /// A parameter of the tool's own is taken for the same one where it means the same: `detail_level` if it takes the same two words,
-    /// the others if they take whole numbers.
+    /// The parameters for a tool with this input schema. `None` if the model does not request parts. A parameter of
+    /// the tool's own is used as the same parameter if it has the same meaning. `detail_level` must accept exactly
+    /// the same two values; the others must accept integers.
     ///
     /// # Errors
-    /// The tool has a parameter of the same name and another meaning.
+    /// The tool has a parameter with the same name and another meaning.
     pub fn of(paging: Paging, schema: &Value) -> Result<Option<Self>, SchemaFault> {
         if paging == Paging::Caller {
             return Ok(None);
@@ -64,18 +64,18 @@ impl PageFields {
         Ok(Some(Self { paging, own_detail, own_offset: own(OFFSET, "integer")?, own_limit: own(LIMIT, "integer")? }))
     }
 
-    /// Whether the model can ask for a page after the first: not where `offset` is the tool's own.
+    /// Whether the model can request a page after the first one. It cannot if `offset` is the tool's own parameter.
     pub fn has_offset(&self) -> bool {
         !self.own_offset
     }
 
-    /// Whether the model names the level of detail for a further page. Where that is a parameter of the tool's own it would be another
-    /// call; the offset alone says enough.
+    /// Whether the model names the level of detail for a further page. If that is the tool's own parameter, another
+    /// value would make another call. The offset alone is then enough.
     pub fn has_detail(&self) -> bool {
         self.paging != Paging::Pages && !self.own_detail
     }
 
-    /// Whether the model can say how much a page holds.
+    /// Whether the model can choose the size of a page.
     pub fn has_limit(&self) -> bool {
         !self.own_limit
     }
@@ -122,7 +122,8 @@ impl PageFields {
         shown
     }
 
-    /// Takes the parameters out of a call's arguments, but for the tool's own. `None`: the model asked for no part.
+    /// Takes the parameters out of a call's arguments, except the tool's own. `None` if the model did not request a
+    /// part.
     pub fn take(&self, arguments: &mut JsonObject, strict: bool) -> Option<PageArguments> {
         let mut asked = PageArguments::default();
         let mut found = self.paging == Paging::Pages;
@@ -138,9 +139,9 @@ impl PageFields {
             found |= detail.is_some();
             match detail {
                 Some(Value::String(word)) if word == FULL => asked.page.detail = Detail::Full,
-                // Any other word means the beginning, whose last words say how to read on.
+                // Any other text means the beginning. The end of that part explains how to read on.
                 Some(Value::String(_) | Value::Null) | None => {}
-                // The tool's own schema judges it.
+                // The tool's own schema checks this value.
                 Some(_) if self.own_detail => {}
                 Some(_) => asked.faults.push(fault(DETAIL, "type", "must be \"exploring\" or \"full\"")),
             }
@@ -151,7 +152,7 @@ impl PageFields {
             found = true;
             if let Some(offset) = number(OFFSET, &value, 0, u64::MAX, strict, &mut asked) {
                 asked.page.offset = usize::try_from(offset).unwrap_or(usize::MAX);
-                // Who names a place wants what is there: the beginning was shown before.
+                // A model that gives an offset wants the content at that offset. It has seen the beginning already.
                 if offset > 0 {
                     asked.page.detail = Detail::Full;
                 }
@@ -170,7 +171,7 @@ impl PageFields {
     }
 }
 
-/// A whole number between bounds, also as a text that holds one; `null` is none.
+/// Reads an integer between bounds, also from a text. `null` counts as absent.
 fn number(name: &str, value: &Value, least: u64, most: u64, strict: bool, asked: &mut PageArguments) -> Option<u64> {
     let text = value.as_str().map(str::trim).filter(|text| !strict && text.len() <= LONGEST_NUMBER);
     let read = match (value, text) {
@@ -206,20 +207,20 @@ fn fault(name: &str, keyword: &str, demand: &str) -> Violation {
     }
 }
 
-/// Where a schema of an object says something of this property.
+/// The subschema of this property in an object's schema.
 fn declared<'s>(root: &'s Value, at: &'s Value, name: &str, depth: usize) -> Option<&'s Value> {
     let depth = depth.checked_sub(1)?;
     let at = at.as_object()?;
     if let Some(property) = at.get("properties").and_then(|properties| properties.get(name)) {
         return Some(property);
     }
-    // A parameter that is only required takes anything.
+    // A parameter that is only listed in `required` accepts any value.
     let required = at.get("required").and_then(Value::as_array);
     let below = parts(root, at).find_map(|part| declared(root, part, name, depth));
     below.or_else(|| required.is_some_and(|names| names.iter().any(|one| one == name)).then_some(&Value::Bool(true)))
 }
 
-/// The schemas that hold for the same value.
+/// The schemas that apply to the same value.
 fn parts<'s>(root: &'s Value, at: &'s Map<String, Value>) -> impl Iterator<Item = &'s Value> {
     let target = at.get("$ref").and_then(Value::as_str).and_then(|target| target.strip_prefix('#'));
     let lists = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|list| at.get(list)?.as_array()).flatten();
@@ -227,7 +228,7 @@ fn parts<'s>(root: &'s Value, at: &'s Map<String, Value>) -> impl Iterator<Item 
     target.and_then(|pointer| root.pointer(pointer)).into_iter().chain(lists).chain(others)
 }
 
-/// Whether a value of this type may fit a schema, as far as its types say.
+/// Whether a value of this type may fit a schema, judged by `type` alone.
 fn may_be(root: &Value, at: &Value, wanted: &str, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return true };
     let Some(object) = at.as_object() else { return at != &Value::Bool(false) };
@@ -246,7 +247,7 @@ fn may_be(root: &Value, at: &Value, wanted: &str, depth: usize) -> bool {
     own && any("anyOf") && any("oneOf") && target.is_none_or(|target| may_be(root, target, wanted, depth))
 }
 
-/// Whether a schema takes the two words of `detail_level` and no other text, as far as its lists of values say.
+/// Whether a schema accepts exactly the two values of `detail_level`, judged by its lists of values.
 fn takes_words(root: &Value, at: &Value) -> bool {
     let mut words = listed(root, at, DEEPEST).unwrap_or_default();
     words.sort_unstable();
@@ -254,7 +255,7 @@ fn takes_words(root: &Value, at: &Value) -> bool {
     words == [EXPLORING, FULL]
 }
 
-/// The texts that a schema lists; `None` where it takes others too.
+/// The texts that a schema lists. `None` if it accepts others too.
 fn listed<'s>(root: &'s Value, at: &'s Value, depth: usize) -> Option<Vec<&'s str>> {
     let depth = depth.checked_sub(1)?;
     let object = at.as_object()?;

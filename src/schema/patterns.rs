@@ -1,4 +1,4 @@
-//! What a pattern costs: memory once it is compiled, time for each character it is tried on.
+//! Estimates the cost of a pattern: memory after compilation, and time for each character of a text.
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
@@ -7,12 +7,12 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look};
 pub(super) struct PatternCost {
     /// States of its automaton.
     pub(super) states: u64,
-    /// Most of them that are looked at for one character. A counted repetition is looked at in one place, unless what
-    /// is before it may end in many places.
+    /// The maximum number of states that are active for one character. A counted repetition has one active state,
+    /// unless its prefix may end at many positions.
     pub(super) width: u64,
 }
 
-/// The cost of a pattern as JSON Schema writes it; `None` when it is no pattern.
+/// The cost of a pattern in the syntax of JSON Schema. `None` if the pattern is invalid.
 pub(super) fn cost(pattern: &str) -> Option<PatternCost> {
     let translated = jsonschema_regex::to_rust_regex(pattern).ok()?;
     let hir = regex_syntax::Parser::new().parse(&translated).ok()?;
@@ -21,7 +21,8 @@ pub(super) fn cost(pattern: &str) -> Option<PatternCost> {
     Some(PatternCost { states: states(&hir), width: walk.width.max(1) })
 }
 
-/// After regex-syntax's own translation: a class takes about two states for each of its ranges in UTF-8.
+/// Counts states in the translation of regex-syntax. A Unicode class takes about two states for each of its ranges in
+/// UTF-8.
 fn states(hir: &Hir) -> u64 {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 1,
@@ -40,15 +41,15 @@ fn states(hir: &Hir) -> u64 {
     }
 }
 
-/// The widest place of a pattern, read from its beginning to its end.
+/// Searches the maximum width of a pattern, from its beginning to its end.
 struct Walk {
-    /// What comes next may begin at more than one character.
+    /// The next part may begin at more than one character.
     many: bool,
     width: u64,
 }
 
 impl Walk {
-    /// `is_last`: the match is found when this is passed.
+    /// Visits a part. `is_last`: the match is complete after this part.
     fn over(self, hir: &Hir, is_last: bool) -> Self {
         let Self { many, width } = self;
         match hir.kind() {
@@ -78,7 +79,7 @@ impl Walk {
     }
 }
 
-/// Characters that it takes, if that is always the same number.
+/// The number of characters that a part matches, if it is fixed.
 fn length(hir: &Hir) -> Option<u64> {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => Some(0),

@@ -1,4 +1,4 @@
-//! References (`$ref`) that cannot be followed.
+//! Finds references (`$ref`) that cannot be followed.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::SchemaFault;
 use crate::call::json;
 
-/// The first reference that leads out of the schema.
+/// The first reference that leads outside the schema.
 pub(super) fn outside_reference(at: &Value, pointer: &str) -> Option<SchemaFault> {
     let below = |key: &str, value| outside_reference(value, &format!("{pointer}/{}", json::pointer_token(key)));
     match at {
@@ -23,14 +23,14 @@ pub(super) fn outside_reference(at: &Value, pointer: &str) -> Option<SchemaFault
     }
 }
 
-/// A reference that leads to itself without looking at the value (`{"$ref": "#"}`) would be followed for ever.
+/// The first reference that leads to itself for the same value (`{"$ref": "#"}`). Following it would never end.
 pub(super) fn endless_reference(root: &Value) -> Option<SchemaFault> {
-    // Schemas from which every chain of references ends: looked at once, however many references lead there.
+    // Schemas from which every chain of references ends. Each is examined once, even if many references lead to it.
     let mut ends: HashSet<*const Value> = HashSet::new();
     follow(root, root, "", &mut ends).or_else(|| walk(root, root, &mut String::new(), &mut ends))
 }
 
-/// Looks at everything below a place.
+/// Examines everything below a position.
 fn walk(root: &Value, at: &Value, path: &mut String, ends: &mut HashSet<*const Value>) -> Option<SchemaFault> {
     let mut below = |token: &str, value: &Value| {
         let length = path.len();
@@ -47,7 +47,7 @@ fn walk(root: &Value, at: &Value, path: &mut String, ends: &mut HashSet<*const V
     }
 }
 
-/// Follows the references of one schema until they end, or come to where they have been.
+/// Follows the references of one schema until the chain ends or returns to a schema that it has passed.
 fn follow(root: &Value, at: &Value, path: &str, ends: &mut HashSet<*const Value>) -> Option<SchemaFault> {
     let mut seen = HashSet::from([std::ptr::from_ref(at)]);
     let mut target = at;

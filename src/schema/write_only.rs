@@ -1,7 +1,7 @@
-//! Values that the schema marks `writeOnly`: they reach the tool and are not recorded.
+//! Leaves values that the schema marks `writeOnly` out of the record. The tool itself gets them.
 //!
-//! Rather one value too many than one too few: every branch of a combination counts, and a string that stands where a
-//! marked value could be inside (an object sent as JSON text) is left out whole.
+//! When in doubt, a value is left out. Every branch of a combination counts. A string is left out completely where a
+//! marked value could be inside it (an object sent as JSON text).
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,27 +9,27 @@ use serde_json::Value;
 
 use crate::secrets::REDACTED;
 
-/// Schemas looked at for one call, and how deep: a schema that refers to itself has no end, and looking uses the stack.
-/// What lies beyond is left out too.
+/// Bounds on the number of schemas visited for one call, and on their depth. A recursive schema has no end, and each
+/// level uses stack. Values beyond these bounds are left out too.
 const MAX_STEPS: usize = 20_000;
 const MAX_DEPTH: usize = 256;
-/// Keywords that hold one schema for the same value.
+/// Keywords with one schema for the same value.
 const SAME_PLACE: [&str; 4] = ["if", "then", "else", "not"];
-/// Keywords that hold a list of schemas for the same value.
+/// Keywords with a list of schemas for the same value.
 const COMBINATIONS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-/// Keywords that hold a schema for each of an object's or a list's parts.
+/// Keywords with a schema for the parts of an object or a list.
 const OF_PARTS: [&str; 5] = ["additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems", "contains"];
 
-/// The parts of one schema that lead to a mark, found once.
+/// The parts of one schema that lead to a `writeOnly` mark. They are computed once.
 pub(super) struct WriteOnly {
-    /// Addresses of these parts; the schema stays where it is.
+    /// Addresses of these parts. They stay valid because the schema is never moved.
     leads: HashSet<usize>,
 }
 
 impl WriteOnly {
-    /// `None` when nothing is marked.
+    /// `None` if nothing is marked.
     pub(super) fn of(schema: &Value) -> Option<Self> {
-        // Who leads to whom: a part to what holds it, a target to what refers to it.
+        // The reverse links: from a part to its container, and from a target to the part that refers to it.
         let (mut led_by, mut marked): (HashMap<usize, Vec<usize>>, Vec<usize>) = (HashMap::new(), Vec::new());
         let mut open = vec![schema];
         while let Some(part) = open.pop() {
@@ -62,7 +62,7 @@ impl WriteOnly {
         (!leads.is_empty()).then_some(Self { leads })
     }
 
-    /// Puts a mark in the place of every such value.
+    /// Replaces every marked value by the redaction text.
     pub(super) fn hide(&self, schema: &Value, value: &mut Value) {
         self.walk(schema, schema, value, &mut { MAX_STEPS }, 0);
     }
@@ -125,7 +125,7 @@ impl WriteOnly {
     }
 }
 
-/// What a schema refers to.
+/// The target of a schema's reference.
 fn target<'a>(root: &'a Value, schema: &Value) -> Option<&'a Value> {
     root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
 }
@@ -145,7 +145,7 @@ mod tests {
         value
     }
 
-    /// A schema so many levels below `outer`, in which `pin` is marked one level further down.
+    /// A schema `levels` levels below `outer`. One level further down, `pin` is marked.
     fn nested(levels: usize, outer: fn(Value) -> Value) -> Value {
         (0..levels).fold(json!({"properties": {"pin": {"writeOnly": true}}}), |inner, _| outer(inner))
     }

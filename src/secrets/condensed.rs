@@ -1,53 +1,57 @@
-//! A text without what writers put inside of a value: line breaks, characters that nobody sees, escapes of quoted-printable.
+//! A text without the characters that writers insert into a value: line breaks, invisible characters, escapes of
+//! quoted-printable.
 //!
-//! A text is condensed and searched only around places where that may find a form: see [`Grams`]. So ordinary text, which is
-//! broken into lines too, costs one look at each break.
+//! Only regions that may contain a form are condensed and searched: see [`Grams`]. So ordinary text, which also has
+//! line breaks, costs one lookup at each break.
 
 use std::ops::Range;
 
-/// Bytes in a row that are looked up around a break.
+/// Number of consecutive bytes that are looked up around an insertion.
 const GRAM: usize = 4;
-/// Backslashes in a row before what they escape: a text that was escaped three times has seven.
+/// Maximum number of backslashes before an escaped character. A text that was escaped three times has seven.
 const MOST_SLASHES: usize = 8;
-/// Bytes that are looked at together.
+/// Number of bytes that are examined together.
 const CHUNK: usize = 32;
-/// Bits for each gram of a form: one gram in 1,000 of other text is taken for one of a form.
+/// Bits for each gram of a form. With them, one gram in 1,000 of other text is mistaken for a gram of a form.
 const BITS: usize = 64;
-/// Most bits.
+/// Maximum number of bits.
 const MOST_BITS: usize = 1 << 24;
 
-/// What counts as inserted.
+/// Which characters count as inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
-    /// Line breaks with the indentation behind them, also as escapes of JSON, and invisible characters. MIME (RFC 2045, section 6.8)
-    /// and PEM (RFC 7468) break base64 into lines. `\/` is `/`: some writers of JSON escape it.
+    /// Line breaks with the following indentation, also as escapes of JSON, and invisible characters. MIME (RFC 2045,
+    /// section 6.8) and PEM (RFC 7468) break base64 into lines. `\/` is read as `/`, because some writers of JSON
+    /// escape the slash.
     Unbroken,
-    /// The same, and the escapes and soft line breaks of quoted-printable (RFC 2045, section 6.7).
+    /// Additionally the escapes and soft line breaks of quoted-printable (RFC 2045, section 6.7).
     Unquoted,
 }
 
-/// Bytes of a text that stand for nothing, or for one other byte.
+/// Bytes of a text that are dropped, or that stand for one other byte.
 #[derive(Debug, PartialEq, Eq)]
 struct Token {
     range: Range<usize>,
     byte: Option<u8>,
 }
 
-/// The value in each view in which it differs from what it is.
+/// The condensed value for each view, where it differs from the value.
 pub(super) fn of_value(value: &str) -> impl Iterator<Item = String> + '_ {
     let views = [View::Unbroken, View::Unquoted].into_iter();
     views.filter_map(|view| Some(String::from_utf8_lossy(&condense(value.as_bytes(), view, false)?).into_owned()))
 }
 
-/// Where a form may stand with something inserted in it, each place with `reach` bytes on either side. In order, and apart from each
-/// other.
+/// The regions of a text in which a form with insertions may be. Each has `reach` bytes on both sides. They are
+/// sorted and do not overlap.
 pub(super) fn windows(text: &[u8], view: View, is_torn: bool, reach: usize, grams: &Grams) -> Vec<Range<usize>> {
+    // A form with an insertion has at least one gram that crosses the insertion. So a token needs a window only if a
+    // gram across it is one of a form. Adjacent windows are merged.
     let mut windows: Vec<Range<usize>> = Vec::new();
     let mut following = match view {
         View::Unquoted if !has_escape(text, is_torn) => None,
         View::Unbroken | View::Unquoted => next(text, 0, view, is_torn),
     };
-    // The last bytes of the condensed text, the last one lowest.
+    // The last bytes of the condensed text. The last byte is in the lowest bits.
     let (mut last, mut from) = (0_u32, 0);
     while let Some(token) = following {
         let Range { start, end } = token.range.clone();
@@ -60,7 +64,7 @@ pub(super) fn windows(text: &[u8], view: View, is_torn: bool, reach: usize, gram
         }
         following = next(text, end, view, is_torn);
         let stop = following.as_ref().map_or(text.len(), |token| token.range.start);
-        // All grams across the token, as far as the next one; those beyond are across that, too.
+        // Looks up all grams across this token, up to the next token. Later grams cross that token too.
         let mut across = last;
         for byte in &text[end..stop.min(end + GRAM - 1)] {
             across = across << 8 | u32::from(*byte);
@@ -90,7 +94,8 @@ fn has_escape(text: &[u8], is_torn: bool) -> bool {
     false
 }
 
-/// The text in this view, if it differs. `is_torn`: more would follow, so an escape that is cut off at the end is left out.
+/// The condensed text in this view, if it differs from the text. `is_torn`: the text continues after the end. An
+/// escape that is cut off there is left out.
 pub(super) fn condense(text: &[u8], view: View, is_torn: bool) -> Option<Vec<u8>> {
     let mut token = next(text, 0, view, is_torn)?;
     let mut condensed = Vec::with_capacity(text.len());
@@ -108,13 +113,13 @@ pub(super) fn condense(text: &[u8], view: View, is_torn: bool) -> Option<Vec<u8>
     }
 }
 
-/// Where ranges of the condensed text are in the text.
+/// Converts ranges of the condensed text to ranges of the original text.
 pub(super) fn locate(text: &[u8], view: View, is_torn: bool, ranges: &mut [Range<usize>]) {
-    // Positions in the condensed text, in order, each with the range it belongs to.
+    // Positions in the condensed text in order, each with the index of its range.
     let mut wanted: Vec<(usize, usize, bool)> = Vec::with_capacity(2 * ranges.len());
     for (at, range) in ranges.iter().enumerate() {
         wanted.push((range.start, at, true));
-        // The last byte that belongs to it.
+        // The last byte of the range.
         wanted.push((range.end.saturating_sub(1), at, false));
     }
     wanted.sort_unstable();
@@ -143,10 +148,10 @@ pub(super) fn locate(text: &[u8], view: View, is_torn: bool, ranges: &mut [Range
     }
 }
 
-/// The first token at this place or behind it.
+/// The first token at or after this position.
 fn next(text: &[u8], from: usize, view: View, is_torn: bool) -> Option<Token> {
     let is_quoted = view == View::Unquoted;
-    // Without branches, so that the compiler makes vector instructions of it.
+    // Without branches, so that the compiler can use vector instructions.
     let is_plain = |chunk: &[u8]| {
         let starts = |byte: u8| (byte < 14) | (byte == b'\\') | (byte >= 0x80) | (is_quoted & (byte == b'='));
         !chunk.iter().fold(false, |any, byte| any | starts(*byte))
@@ -164,7 +169,7 @@ fn next(text: &[u8], from: usize, view: View, is_torn: bool) -> Option<Token> {
     }
 }
 
-/// Bytes that a token may begin with.
+/// Bytes with which a token may begin.
 const STARTS: [bool; 256] = {
     let mut starts = [false; 256];
     let bytes = b"\r\n\\=\xc2\xcd\xd8\xe1\xe2\xef\xf3";
@@ -176,7 +181,7 @@ const STARTS: [bool; 256] = {
     starts
 };
 
-/// Length and meaning of the token that a text begins with.
+/// The length of the token at the start of the text, and the byte that it stands for.
 fn token(text: &[u8], view: View, is_torn: bool) -> Option<(usize, Option<u8>)> {
     match text[0] {
         b'=' if view == View::Unquoted => quoted(&text[1..], is_torn).map(|(length, byte)| (length + 1, byte)),
@@ -194,14 +199,14 @@ fn token(text: &[u8], view: View, is_torn: bool) -> Option<(usize, Option<u8>)> 
             Some((length + indentation_of_line(&text[length..], is_torn), None))
         }
         _ => {
-            // No character has more bytes.
+            // No character has more than four bytes.
             let character = text[..text.len().min(4)].utf8_chunks().next()?.valid().chars().next()?;
             is_inserted(character).then(|| (character.len_utf8(), None))
         }
     }
 }
 
-/// What follows a `=` of quoted-printable.
+/// Reads what follows a `=` of quoted-printable.
 fn quoted(rest: &[u8], is_torn: bool) -> Option<(usize, Option<u8>)> {
     let spaces = indentation(rest);
     let digit = |at: usize| rest.get(at).and_then(|byte| char::from(*byte).to_digit(16));
@@ -221,7 +226,7 @@ fn quoted(rest: &[u8], is_torn: bool) -> Option<(usize, Option<u8>)> {
     }
 }
 
-/// An escape of JSON, also one within a text that was escaped again, and what it stands for: nothing, or a slash.
+/// Reads an escape of JSON, also in a text that was escaped several times. It stands for nothing or for a slash.
 fn escape(text: &[u8]) -> Option<(usize, Option<u8>)> {
     let slashes = text.iter().take(MOST_SLASHES).take_while(|byte| **byte == b'\\').count();
     match text.get(slashes)? {
@@ -240,7 +245,7 @@ fn is_inserted(character: char) -> bool {
     !character.is_ascii() && crate::printable::is_invisible(character)
 }
 
-/// A single space may be the value's own, unless more of it would follow.
+/// The length of the indentation. A single space may belong to the value, unless the text is torn right after it.
 fn indentation_of_line(text: &[u8], is_torn: bool) -> usize {
     match indentation(text) {
         1 if text[0] == b' ' && !(is_torn && text.len() == 1) => 0,
@@ -252,14 +257,15 @@ fn indentation(text: &[u8]) -> usize {
     text.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count()
 }
 
-/// All that four bytes in a row of a form may be, as a set that may hold a few more (a Bloom filter of two hashes).
+/// The set of all grams (four consecutive bytes) of the forms. It may contain a few others (a Bloom filter with two
+/// hashes).
 pub(super) struct Grams {
     bits: Box<[u64]>,
     shift: u32,
 }
 
 impl Grams {
-    /// Those of these forms.
+    /// The grams of these forms.
     pub(super) fn of<'a>(forms: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
         let count: usize = forms.clone().map(|form| form.len().saturating_sub(GRAM - 1)).sum();
         let size = (count * BITS).clamp(1 << 10, MOST_BITS).next_power_of_two();
@@ -273,13 +279,14 @@ impl Grams {
         grams
     }
 
-    /// Whether a form may hold these bytes, the last one lowest.
+    /// Whether a form may contain these bytes. The last byte is in the lowest bits.
     fn has(&self, gram: u32) -> bool {
         self.places(gram).iter().all(|bit| self.bits[bit / 64] & (1 << (bit % 64)) != 0)
     }
 
     fn places(&self, gram: u32) -> [usize; 2] {
-        // Multiplicative hashing: the upper bits of products with odd numbers (2^64 divided by the golden ratio, and a prime).
+        // Multiplicative hashing: the upper bits of products with odd numbers (2^64 divided by the golden ratio, and
+        // a prime).
         [0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F]
             .map(|factor: u64| usize::try_from(u64::from(gram).wrapping_mul(factor) >> self.shift).unwrap_or_default())
     }

@@ -1,7 +1,7 @@
-//! Finds all forms of all values in one pass, and what a cut leaves of one.
+//! Finds all forms of all values in one pass, and the parts of a form that a cut leaves.
 //!
-//! The automaton knows only how each form begins. What follows is compared, so its size does not grow with the length of
-//! the values.
+//! The automaton knows only the first bytes of each form, the anchor. The remaining bytes are compared. So the size
+//! of the automaton does not grow with the length of the values.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -12,23 +12,24 @@ use super::condensed::{Grams, View, condense, locate, windows};
 use super::forms::{Forms, Spill};
 use crate::call::Torn;
 
-/// Bytes of a text for each byte of a form that has something inserted: an invisible character behind each takes four.
+/// Bytes of a text for each byte of a form with insertions: an invisible character takes up to four bytes.
 const MOST_INSERTED: usize = 4;
-/// Fewest bytes of a form that a cut may have left with something inserted. Fewer say little, and would be found too often.
+/// Minimum number of bytes of a form with insertions that count as found at a cut. Fewer reveal little and would be
+/// found too often.
 pub(super) const FEWEST: usize = 4;
-/// Bytes of an escape that are left of one when it is cut: two digits of quoted-printable.
+/// Maximum number of bytes that remain of a cut escape: two digits of quoted-printable.
 const MOST_OF_ESCAPE: usize = 2;
-/// Bytes of a form that the automaton knows.
+/// Maximum number of bytes of an anchor.
 const ANCHOR: usize = 16;
 
-/// See the module.
+/// Finds the forms of a set of values.
 pub(super) struct Finder {
     anchors: AhoCorasick,
-    /// The forms that begin with each anchor: neighbours in `forms`.
+    /// For each anchor, the forms that begin with it. They are adjacent in `forms`.
     groups: Vec<Range<usize>>,
-    /// In the order of their bytes.
+    /// The forms, sorted by their bytes.
     forms: Vec<(Box<[u8]>, Spill)>,
-    /// The forms in the order of their bytes read from the end.
+    /// Indexes of the forms, sorted by their bytes read from the end.
     by_end: Vec<usize>,
     longest: usize,
     has_numbers: bool,
@@ -36,7 +37,7 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    /// A finder of these values; `None` without values.
+    /// A finder of these values. `None` if there are no values.
     pub(super) fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let (mut all, mut has_numbers) = (Forms::default(), false);
         for value in values {
@@ -59,12 +60,12 @@ impl Finder {
         Some(Self { anchors, groups, forms, by_end, longest, has_numbers, grams })
     }
 
-    /// Whether one of the values is a number, as which JSON may hold it.
+    /// Whether one of the values is a number, because JSON may contain it as a number.
     pub(super) fn has_numbers(&self) -> bool {
         self.has_numbers
     }
 
-    /// Bytes of a text that a form may take, with some line breaks in it.
+    /// The maximum number of bytes of a text that a form with insertions may take.
     pub(super) fn longest(&self) -> usize {
         MOST_INSERTED * self.longest
     }
@@ -78,8 +79,8 @@ impl Finder {
         }
     }
 
-    /// Adds where forms are, and where a cut has left a part of one. In no order, and they may overlap. A part with something
-    /// inserted counts if it has `least` bytes.
+    /// Adds the ranges of forms, and of parts of forms that a cut left. The ranges are unsorted and may overlap. A
+    /// part with insertions counts only if it has `least` bytes.
     pub(super) fn find(&self, bytes: &[u8], torn: Torn, least: usize, found: &mut Vec<Range<usize>>) {
         if self.anchors.is_match(bytes) {
             found.extend(self.matches(bytes));
@@ -93,7 +94,7 @@ impl Finder {
         self.find_broken(bytes, torn, least, found);
     }
 
-    /// The same of forms with line breaks or invisible characters in them.
+    /// Adds the ranges of forms with line breaks or invisible characters inside.
     fn find_broken(&self, bytes: &[u8], torn: Torn, least: usize, found: &mut Vec<Range<usize>>) {
         let reach = MOST_INSERTED * self.longest;
         for view in [View::Unbroken, View::Unquoted] {
@@ -114,7 +115,7 @@ impl Finder {
         }
     }
 
-    /// Searches a part of a text in a view, or where that part is torn.
+    /// Searches one region of a text in a view. At a torn end, it searches for the part of a form there.
     fn find_condensed(
         &self,
         bytes: &[u8],
@@ -139,7 +140,7 @@ impl Finder {
     }
 
     fn matches<'f>(&'f self, bytes: &'f [u8]) -> impl Iterator<Item = Range<usize>> + 'f {
-        // Overlapping ones too: half a secret may follow the end of another.
+        // Overlapping matches are needed, because half of a secret may follow the end of another.
         self.anchors.find_overlapping_iter(bytes).flat_map(move |anchor| {
             let start = anchor.start();
             let forms = &self.forms[self.groups[anchor.pattern()].clone()];
@@ -148,7 +149,7 @@ impl Finder {
         })
     }
 
-    /// Where the longest end of these bytes begins that a form begins with.
+    /// The start of the longest suffix of these bytes with which a form begins.
     fn begun(&self, bytes: &[u8]) -> Option<usize> {
         let first = bytes.len().saturating_sub(self.longest - 1);
         (first..bytes.len()).find_map(|start| {
@@ -159,8 +160,8 @@ impl Finder {
         })
     }
 
-    /// The same as [`Finder::ending`], also behind what a cut may have left of an escape or a line break: two digits,
-    /// one letter, indentation.
+    /// The same as [`Finder::ending`]. It also skips what a cut may have left of an escape or a line break: two
+    /// digits, one letter, or indentation.
     fn ending_behind_escape(&self, bytes: &[u8]) -> Option<usize> {
         let is_rest = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b'n' | b'r');
         let rest = bytes.iter().take(MOST_OF_ESCAPE).take_while(|byte| is_rest(byte)).count();
@@ -170,7 +171,7 @@ impl Finder {
         self.ending(bytes).into_iter().chain(behind).max()
     }
 
-    /// Where the longest beginning of these bytes ends that a form ends with.
+    /// The end of the longest prefix of these bytes with which a form ends.
     fn ending(&self, bytes: &[u8]) -> Option<usize> {
         let last = bytes.len().min(self.longest - 1);
         (1..=last).rev().find_map(|end| {
@@ -187,7 +188,7 @@ fn anchor(form: &[u8]) -> &[u8] {
     &form[..form.len().min(ANCHOR)]
 }
 
-/// With the characters beside it that hold bits of it, and with padding.
+/// Extends the range by the neighboring characters that contain bits of the value, and by padding.
 fn spread(bytes: &[u8], range: Range<usize>, spill: Spill) -> Range<usize> {
     let is_coded = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
     let Range { mut start, mut end } = range;

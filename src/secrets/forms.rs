@@ -1,4 +1,4 @@
-//! The encodings in which a secret may come back.
+//! The encodings in which a secret may appear in output.
 
 use std::collections::BTreeMap;
 
@@ -9,40 +9,40 @@ use serde_json::Value;
 
 use super::condensed;
 
-/// RFC 3986: what need not be encoded is not.
+/// RFC 3986: characters that need no encoding are not encoded.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// The same for a path, as Python's `urllib.parse.quote` has it.
+/// The same for a path, as in Python's `urllib.parse.quote`.
 const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
-/// `application/x-www-form-urlencoded`, as the URL standard has it.
+/// `application/x-www-form-urlencoded`, as in the URL standard.
 const FORM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*');
 /// RFC 4648, section 4.
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 /// RFC 4648, section 6.
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-/// Values of at least so many bytes are looked for in upper and lower case too. A shorter one may be an ordinary word in
-/// another case.
+/// Values of at least this many bytes are also searched in upper and lower case. A shorter value may be an ordinary
+/// word in another case.
 const CASELESS: usize = 16;
-/// Fewer characters of an encoding say too little of the value: they would be found in ordinary text.
+/// Minimum number of characters of an encoding. Fewer characters would also be found in ordinary text.
 const FEWEST: usize = 8;
 
-/// Whether the characters beside an encoded value hold some of its bits: one before it, one after it.
+/// Whether the characters beside an encoded value contain some of its bits: one before it, one after it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Spill {
     pub(super) before: bool,
     pub(super) after: bool,
 }
 
-/// All forms of one value.
+/// All forms of the values.
 #[derive(Default)]
 pub(super) struct Forms(BTreeMap<Box<[u8]>, Spill>);
 
 impl Forms {
-    /// Adds the forms of this value, as it is remembered.
+    /// Adds the forms of a value.
     pub(super) fn add(&mut self, secret: &str) {
         self.plain(secret);
-        // As texts come out of `printable`, which ends lines with `\n`.
+        // The output of `printable`, which ends lines with `\n`.
         self.plain(&crate::printable::text(secret));
-        // As the finder sees a value that stands there broken.
+        // The condensed value, as the finder sees a value with insertions.
         condensed::of_value(secret).for_each(|value| self.plain(&value));
         if secret.len() >= CASELESS {
             self.plain(&secret.to_lowercase());
@@ -60,7 +60,7 @@ impl Forms {
         self.html(secret);
     }
 
-    /// The forms in order, each once.
+    /// The forms in order, without duplicates.
     pub(super) fn into_sorted(self) -> Vec<(Box<[u8]>, Spill)> {
         self.0.into_iter().collect()
     }
@@ -76,8 +76,9 @@ impl Forms {
         }
     }
 
-    /// Base64 in both alphabets, of the value alone or within a longer text, and once more over that: `auth` in the
-    /// settings of a container registry is base64, and so is a Kubernetes secret that holds them.
+    /// Adds base64 in both alphabets, of the value alone or within a longer text. It also adds base64 of that base64.
+    /// Container registries write `auth` in their settings as base64, and a Kubernetes secret encodes those settings
+    /// again.
     fn base64(&mut self, secret: &str) {
         if secret.len() < FEWEST {
             for form in [BASE64_STANDARD.encode(secret), BASE64_URL_SAFE.encode(secret)] {
@@ -91,11 +92,12 @@ impl Forms {
         }
     }
 
-    /// The encoding of the value within longer bytes, for each place at which it may begin in a group of them: those
-    /// characters that depend on the value alone, in both alphabets of base64 and both cases of base32.
+    /// Adds the encodings of the value within longer data, for each position at which it may begin in a group of
+    /// bytes. A form consists of the characters that depend on the value alone, in both alphabets of base64 or both
+    /// cases of base32.
     fn bits(&mut self, value: &[u8], width: usize, alphabet: &[u8]) -> Vec<String> {
         let mut found = Vec::new();
-        // A group is as many bytes as have a whole number of characters: 3 of base64, 5 of base32.
+        // A group is the smallest number of bytes that makes whole characters: 3 for base64, 5 for base32.
         for shift in 0..(if width == 6 { 3 } else { width }) {
             let (begin, end) = (shift * 8, (shift + value.len()) * 8);
             let bit = |at: usize| (value[at / 8 - shift] >> (7 - at % 8)) & 1;
@@ -119,7 +121,7 @@ impl Forms {
         found
     }
 
-    /// UTF-16 in both byte orders, also as base64: PDF documents and PowerShell write it.
+    /// Adds UTF-16 in both byte orders, also as base64. PDF documents and PowerShell write it.
     fn utf_16(&mut self, secret: &str) {
         for order in [u16::to_le_bytes, u16::to_be_bytes] {
             let bytes: Vec<u8> = secret.encode_utf16().flat_map(order).collect();
@@ -137,7 +139,7 @@ impl Forms {
         }
     }
 
-    /// The inside of a JSON string as different writers escape it, and such a string within another.
+    /// Adds the content of a JSON string as different writers escape it, and of such a string within another one.
     fn json(&mut self, secret: &str) {
         let plain = escaped(secret);
         let ascii = |upper: bool, only: fn(char) -> bool| -> String {
@@ -146,7 +148,7 @@ impl Forms {
         for upper in [false, true] {
             self.plain(&ascii(upper, |c| !c.is_ascii()));
             self.plain(&ascii(upper, |c| !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'')));
-            // .NET's default.
+            // .NET escapes these characters by default.
             self.plain(&ascii(upper, |c| !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'' | '+' | '`')));
             self.plain(&secret.chars().map(|c| unicode_escape(c, upper)).collect::<String>());
         }
@@ -155,7 +157,7 @@ impl Forms {
         self.plain(&plain);
     }
 
-    /// The usual ways to escape for HTML and XML, and numeric references of some characters or of all, each also inside a
+    /// Adds the usual escapes of HTML and XML, and numeric references of some or all characters, each also inside a
     /// JSON string.
     fn html(&mut self, secret: &str) {
         let minimal = secret.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
@@ -163,7 +165,7 @@ impl Forms {
         let mut forms: Vec<String> =
             ["&#39;", "&#039;", "&#x27;", "&apos;"].map(|single| double.replace('\'', single)).into();
         let numeric = minimal.replace('"', "&#34;").replace('\'', "&#39;");
-        // Go's templates write this one, too.
+        // Go's templates also write this one.
         forms.extend([numeric.replace('+', "&#43;"), numeric, minimal, double]);
         let always: fn(char) -> bool = |_| true;
         for is_written in [always, |c| !c.is_ascii_alphanumeric()] {
@@ -182,7 +184,7 @@ impl Forms {
     }
 }
 
-/// The inside of a text's JSON.
+/// The text as the content of a JSON string.
 fn escaped(text: &str) -> String {
     let json = Value::from(text).to_string();
     json[1..json.len() - 1].to_owned()
@@ -194,7 +196,7 @@ fn unicode_escape(character: char, upper: bool) -> String {
     units.map(|unit| if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") }).collect()
 }
 
-/// The same text with its escapes in lower case.
+/// The same text with its percent escapes in lower case.
 fn lower_escapes(encoded: &str) -> String {
     let mut parts = encoded.split('%');
     let mut out = parts.next().unwrap_or_default().to_owned();

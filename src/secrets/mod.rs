@@ -1,10 +1,12 @@
-//! Secrets come in by reference and never go out.
+//! Keeps secrets out of the output. They enter only by reference.
 //!
-//! `${env:NAME}` and `${file:/path}` in a manifest are replaced when it is read. Every value that came in that way is
-//! remembered here, so that it can be taken out of whatever a tool says: an upstream may echo a header back.
+//! `${env:NAME}` and `${file:/path}` in a manifest are replaced when it is read. Each such value is remembered here,
+//! so that it can be removed from the output of tools: an upstream may echo a header.
 //!
-//! `forms` lists the encodings of a value. `finder` finds all of them in one pass, and finds the part of one that a cut
-//! leaves behind. `condensed` is for values with line breaks and invisible characters in them. `redactor` applies both to results, failures, progress and texts that are cut.
+//! - `forms` lists the encodings of a value.
+//! - `finder` finds all of them in one pass, and also the part of one that a cut leaves.
+//! - `condensed` handles values with line breaks and invisible characters inside.
+//! - `redactor` applies these to results, failures, progress and texts that are cut.
 
 mod condensed;
 mod finder;
@@ -15,7 +17,7 @@ pub(crate) mod tests;
 
 pub use redactor::Redactor;
 
-/// Put in a secret's place.
+/// The text that replaces a secret.
 pub const REDACTED: &str = "[redacted]";
-/// Shorter values, in bytes, are not looked for: `eu` or `8080` would be found in every other answer.
+/// The shortest value that is searched for, in bytes. Shorter ones (`eu`, `8080`) would be found in many results.
 pub const SHORTEST: usize = 8;

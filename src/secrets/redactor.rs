@@ -1,4 +1,4 @@
-//! Takes secrets out of what tools say.
+//! Takes secrets out of the output of tools.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
@@ -14,36 +14,38 @@ use super::{REDACTED, SHORTEST};
 use crate::call::{CallError, Content, Redact, ToolResult, Torn, Violation, shorten};
 use crate::printable;
 
-/// Values that are remembered after they were rotated away: an upstream may still echo them. The oldest go first.
+/// Number of remembered values. Rotated values stay, because an upstream may still echo them. The oldest are dropped
+/// first.
 const REMEMBERED: usize = 1024;
-/// Bytes of a file that are looked at together.
+/// Number of bytes of a file that are examined together.
 const BLOCK: usize = 64 << 10;
 
-/// Knows every secret in the forms it may come back in.
+/// Knows every secret in all its forms.
 #[derive(Default)]
 pub struct Redactor {
     forms: ArcSwapOption<Finder>,
-    /// The lines of secrets that have several, for what is told line by line.
+    /// The lines of secrets with several lines, for output that arrives line by line.
     lines: ArcSwapOption<Finder>,
-    /// The values, those that were learnt last at the end.
+    /// The values. The most recently learned ones are at the end.
     known: Mutex<VecDeque<String>>,
     least: usize,
 }
 
 impl Redactor {
-    /// A redactor of these values, in all their forms: see the module `forms`.
+    /// A redactor of these values in all their forms: see the module `forms`.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         Self::of_length(SHORTEST, secrets)
     }
 
-    /// One that also looks for values as short as `least`: for texts in which a false alarm costs little.
+    /// A redactor that also finds values as short as `least` bytes, for texts in which a false match does little
+    /// harm.
     pub fn of_length<'a>(least: usize, secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let redactor = Self { least, ..Self::default() };
         redactor.learn(secrets);
         redactor
     }
 
-    /// Looks for these values too from now on, in calls under way as well: what was a secret stays one.
+    /// Adds values, with effect also on calls under way. Values that were learned before are still taken out.
     pub fn learn<'a>(&self, secrets: impl IntoIterator<Item = &'a str>) {
         let secrets: BTreeSet<&str> =
             secrets.into_iter().map(str::trim).filter(|secret| secret.len() >= self.least.max(1)).collect();
@@ -58,7 +60,7 @@ impl Redactor {
         self.forms.store(Finder::new(known.iter().map(String::as_str)).map(Arc::new));
         let is_end = |c| matches!(c, '\n' | '\r');
         let lines = known.iter().filter(|secret| secret.contains(is_end)).flat_map(|secret| secret.split(is_end));
-        // What a PEM file begins and ends with is no secret, nor is a word.
+        // The first and last line of a PEM file are not secret, and neither is a short word.
         let lines = lines.map(str::trim).filter(|line| line.len() >= SHORTEST && !line.starts_with("-----"));
         self.lines.store(Finder::new(lines).map(Arc::new));
     }
@@ -68,24 +70,24 @@ impl Redactor {
         replaced(&self.forms, text)
     }
 
-    /// Takes secrets out of a text in its place.
+    /// Takes secrets out of a text in place.
     pub fn string(&self, text: &mut String) {
         if let Cow::Owned(clean) = self.text(text) {
             *text = clean;
         }
     }
 
-    /// The text without control characters and secrets, and then not longer than so many bytes and a few words.
+    /// The text without control characters and secrets, cut to `most` bytes plus a short note.
     pub fn shortened(&self, text: &str, most: usize) -> String {
         let mut text = self.excerpt(text, Torn::NOWHERE).into_owned();
         shorten(&mut text, most);
         text
     }
 
-    /// Whether a secret is in these bytes, wherever they are from.
+    /// Whether the bytes contain a secret.
     ///
     /// # Errors
-    /// As reading them says.
+    /// The error of the reader.
     pub fn is_in(&self, mut bytes: impl Read) -> io::Result<bool> {
         let Some(finder) = &*self.forms.load() else {
             return io::copy(&mut bytes, &mut io::sink()).map(|_| false);
@@ -97,20 +99,20 @@ impl Redactor {
                 return Ok(is_found);
             }
             is_found = is_found || finder.is_in(&block);
-            // A secret may lie across two blocks.
+            // Keeps the end of this block, because a secret may extend into the next one.
             block.drain(..block.len().saturating_sub(finder.longest() - 1));
         }
     }
 
-    /// Takes secrets out of what a tool tells while it runs. A program tells it line by line, so a secret of several
-    /// lines never stands there as a whole: each of its lines is looked for.
+    /// Takes secrets out of the output of a running tool. A program sends its output line by line, so a secret of
+    /// several lines never appears as a whole. So each of its lines is searched for.
     pub fn progress(&self, data: &mut Value) {
         replace_in(&self.forms, data);
         replace_in(&self.lines, data);
     }
 
-    /// Takes secrets out of a result. The data of its pictures, sound and files is not looked at: that is for
-    /// [`Redactor::is_in`], once it is decoded.
+    /// Takes secrets out of a result. The data of images, audio and files is not searched here. [`Redactor::is_in`]
+    /// searches it after decoding.
     pub fn result(&self, result: &mut ToolResult) {
         if self.forms.load().is_none() {
             return;
@@ -133,7 +135,7 @@ impl Redactor {
         }
     }
 
-    /// All that must not be seen of a text, in order. `least`: see [`Finder::find`].
+    /// All ranges of a text that must be hidden, in order. `least`: see [`Finder::find`].
     fn hidden(&self, text: &str, torn: Torn, least: usize) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         for finder in [&self.forms, &self.lines] {
@@ -201,7 +203,7 @@ impl Redact for Redactor {
         if hidden.is_empty() {
             return text;
         }
-        // What a cut has left of a form need not be part of a secret: nothing is put in its place.
+        // The part of a form at a cut may be no part of a secret. So it is removed, and no mark replaces it.
         hidden.retain(|range| {
             let (at_start, at_end) = (torn.start && range.start == 0, torn.end && range.end == around.len());
             if at_start {
@@ -215,7 +217,7 @@ impl Redact for Redactor {
         if shown.start >= shown.end {
             return Cow::Borrowed("");
         }
-        // A form that lies across an end is whole, and stands there in part.
+        // A form that extends beyond the shown part is only partly in it, so its range is limited to that part.
         for range in &mut hidden {
             *range = range.start.max(shown.start)..range.end.min(shown.end);
         }
@@ -224,7 +226,8 @@ impl Redact for Redactor {
 
     fn reach(&self) -> usize {
         let longest = |finder: &ArcSwapOption<Finder>| finder.load().as_ref().map_or(0, |finder| finder.longest());
-        // A form also takes a character beside it and up to three of padding with it. Quoted-printable writes three for one.
+        // A form also covers one character beside it and up to three of padding. Quoted-printable writes three bytes
+        // for one.
         match longest(&self.forms).max(longest(&self.lines)) {
             0 => 0,
             longest => 3 * longest + 4,
@@ -233,14 +236,14 @@ impl Redact for Redactor {
 
     fn settled(&self, text: &str, end: usize) -> usize {
         let end = before_escape(text, end);
-        // What is shown of a secret's first bytes would keep the rest of it from being found.
+        // If the first bytes of a secret were sent now, the remaining bytes could not be recognized later.
         let hidden = self.hidden(text, Torn::END, 1);
         let across = |range: &&Range<usize>| range.start < end && (end < range.end || range.end == text.len());
         hidden.iter().find(across).map_or(end, |range| range.start)
     }
 }
 
-/// Where an escape of quoted-printable (`=3D`) begins that `end` divides: without its end it stands for nothing yet.
+/// The start of an escape of quoted-printable (`=3D`) that `end` divides. An incomplete escape has no meaning yet.
 fn before_escape(text: &str, end: usize) -> usize {
     let escape = text.as_bytes()[..end].iter().rev().take(2).position(|byte| *byte == b'=');
     escape.map_or(end, |back| end - back - 1)
@@ -257,7 +260,7 @@ fn replaced<'t>(finder: &ArcSwapOption<Finder>, text: &'t str) -> Cow<'t, str> {
     }
 }
 
-/// These ranges in order, those that overlap as one, and no character in part.
+/// The ranges in order, with overlapping ones merged, extended to whole characters.
 fn merged(text: &str, mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     for range in &mut found {
         *range = text.floor_char_boundary(range.start)..text.ceil_char_boundary(range.end);
@@ -273,7 +276,7 @@ fn merged(text: &str, mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     found
 }
 
-/// A part of the text, with a word in the place of each of these ranges.
+/// A part of the text, with a mark in place of each range.
 fn without(text: &str, part: Range<usize>, hidden: &[Range<usize>]) -> String {
     let (mut shown, mut at) = (String::with_capacity(part.len()), part.start);
     for range in hidden {
@@ -376,7 +379,7 @@ mod tests {
         let redactor = Redactor::new(["abcdefgh", "ghijklmnop", "12345678", "12345678ABCDEFGH"]);
         assert_eq!(redactor.text("<abcdefghijklmnop>"), "<[redacted]>");
         assert_eq!(redactor.text("<12345678ABCDEFGH> <12345678ABC>"), "<[redacted]> <[redacted]ABC>");
-        // Half of the second follows the end of the first, across a cut.
+        // Half of the second secret follows the end of the first, across a cut.
         assert_eq!(redactor.excerpt("<abcdefghijkl", Torn::END), "<");
         assert_eq!(redactor.excerpt("defghijklmnop>", Torn::START), ">");
         assert_eq!(redactor.excerpt("12345678ABC", Torn::END), "");
@@ -412,7 +415,7 @@ mod tests {
             ("1 abcdefgh 2", 9, 2),
             ("1 abcdefgh 2", 10, 10),
             ("1 abcdefgh 2", 12, 12),
-            // More of it may come.
+            // More of the secret may follow.
             ("1 abcdefgh", 10, 2),
             ("1 abcd", 6, 2),
             ("1 2 3", 5, 5),
@@ -445,7 +448,7 @@ mod tests {
                 let text = engine.encode(format!("{before}hunter2-hunter2\u{3ff}>?"));
                 let shown = redactor.text(&text).into_owned();
                 assert!(shown.contains(REDACTED), "{before}: {shown}");
-                // What is left does not say where the value begins or ends.
+                // The remaining text does not show where the value begins or ends.
                 let (left, right) = shown.split_once(REDACTED).unwrap();
                 assert!(left.len() <= before.len() * 4 / 3 && right.len() <= 10, "{before}: {shown}");
             }

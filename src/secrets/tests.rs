@@ -1,4 +1,4 @@
-//! Random secrets in random encodings through the places that cut. No part of a secret may come out.
+//! Sends random secrets in random encodings through all code that cuts texts. No part of a secret may remain.
 
 use axum::http::Response;
 use base64::Engine as _;
@@ -12,10 +12,10 @@ use crate::call::{Content, Detail, Page, Redact, ToolError, ToolResult, Torn, cu
 use crate::tools::http::response::Reading;
 use crate::tools::http::tests::context;
 
-/// Characters in a row that may not come out.
+/// The number of consecutive characters of a secret that may not remain.
 const RUN: usize = 8;
 
-/// Secrets of several alphabets. None of them holds a character that `around` does.
+/// Secrets of several alphabets. They contain no character of `around`.
 pub(crate) fn secrets() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-zA-Z0-9]{8,200}",
@@ -25,7 +25,7 @@ pub(crate) fn secrets() -> impl Strategy<Value = String> {
         "[a-zæøåß日本]{8,40}",
         "[a-z]{4,9}( [a-z]{4,9}){3,6}",
         "[A-Z]{8,40}(\n[A-Za-z0-9+/]{20,64}){2,4}",
-        // Repetitive ones, whose parts look alike.
+        // Repetitive secrets, whose parts are similar.
         "(ab){4,30}",
     ]
 }
@@ -35,7 +35,7 @@ pub(crate) fn around() -> impl Strategy<Value = String> {
     "[.,]{0,90}"
 }
 
-/// What stands in a text in the place of the secret.
+/// The secret in an encoding.
 pub(crate) fn encoded(secret: &str, encoding: usize) -> String {
     let json = Value::from(secret).to_string();
     match encoding {
@@ -56,7 +56,7 @@ pub(crate) fn encoded(secret: &str, encoding: usize) -> String {
             .replace('>', "&gt;")
             .replace('"', "&quot;")
             .replace('\'', "&#x27;"),
-        // Within a longer text, at each of the three places in a group, in both alphabets.
+        // Within a longer text, at each of the three positions in a group, in both alphabets.
         9..=11 => BASE64_STANDARD.encode(format!("{}{secret}..", &"..."[..encoding - 9])),
         12..=14 => BASE64_URL_SAFE_NO_PAD.encode(format!("{}{secret}.", &"..."[..encoding - 12])),
         15 => BASE64_STANDARD_NO_PAD.encode(BASE64_URL_SAFE.encode(format!(".{secret}"))),
@@ -88,7 +88,7 @@ pub(crate) fn encoded(secret: &str, encoding: usize) -> String {
     }
 }
 pub(crate) const ENCODINGS: usize = 29;
-/// Those in which nothing stands within the encoded value.
+/// The number of encodings without insertions.
 const UNBROKEN: usize = 21;
 
 fn in_lines(text: &str, width: usize, end: &str) -> String {
@@ -106,7 +106,7 @@ fn quoted_printable(text: &str) -> String {
     written.chunks(11).map(<[String]>::concat).collect::<Vec<_>>().join("=\r\n")
 }
 
-/// Without the escapes of quoted-printable.
+/// The text without the escapes of quoted-printable.
 fn unquoted(text: &str) -> String {
     let text = text.replace("=\r\n", "").replace("=\n", "");
     let mut parts = text.split('=');
@@ -120,10 +120,10 @@ fn unquoted(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The first run of characters of the secret that is in the text, encoded so. The characters at the two ends of base64 also
-/// depend on what stands around the secret, so they say little.
+/// The first run of characters of the secret that is in the text, in this encoding. The first and last characters of
+/// base64 also depend on the text around the secret, so they are ignored.
 pub(crate) fn leak(shown: &str, secret: &str, encoding: usize) -> Option<String> {
-    // What stands within the encoded value is no part of the secret.
+    // Inserted characters are not part of the secret.
     let bare = |text: &str| match encoding < UNBROKEN {
         true => text.to_owned(),
         false => unquoted(text).replace("\\r\\n", "").replace(|c: char| "\r\n \u{200b}\u{ad}".contains(c), ""),
@@ -213,7 +213,7 @@ fn all_characters_that_depend_on_a_value_go() {
             assert_eq!(redactor.text(&form), format!("{}{REDACTED}", &form[..before.len() * 8 / 5]), "{form}");
         }
     }
-    // The character that holds bits of the text before it is cut off.
+    // The character with bits of the text before the secret is cut off.
     let form = &BASE64_STANDARD.encode(format!("1{secret}"))[2..];
     assert_eq!(redactor.text(&format!(".{form}")), format!(".{REDACTED}"));
 }
@@ -270,7 +270,8 @@ fn short_values_are_found_in_long_encodings_alone() {
     assert_eq!(redactor.text(&BASE64_STANDARD.encode("abcde")), REDACTED);
     assert_eq!(redactor.text(&BASE64_STANDARD_NO_PAD.encode("abcde")), REDACTED);
     assert_eq!(redactor.text(&BASE64_STANDARD.encode("fghijk")), REDACTED);
-    // Within a longer text: fewer than eight characters of a value say too little, unless its encoding stands there whole.
+    // Within a longer text, fewer than eight characters of a value reveal too little. Its complete encoding is found,
+    // though.
     for (text, is_found) in [
         ("1abcde", false),
         ("12abcde", false),
@@ -319,11 +320,11 @@ proptest! {
             let part = &text[from..to];
             let shown = redactor.excerpt_between(&text[..from], part, &text[to..], Torn::NOWHERE);
             prop_assert_eq!(leak(&shown, &secret, encoding), None, "{:?} of {:?}: {:?}", part, text, shown);
-            // What is no form is there: none holds these two characters.
+            // Text outside the forms remains. No form contains these two characters.
             let marks = |text: &str| text.chars().filter(|c| ".,".contains(*c)).count();
             let own = marks(part) - marks(&form).min(marks(part));
             prop_assert!(marks(&shown) >= own, "{:?} of {:?}: {:?}", part, text, shown);
-            // Less is known of one side: nothing of the secret comes out either.
+            // With less context on one side, nothing of the secret remains either.
             let start = text.ceil_char_boundary(from.saturating_sub(beyond)).min(from);
             let end = text.floor_char_boundary(to + beyond).max(to);
             for (start, end) in [(start, text.len()), (0, end)] {
@@ -386,7 +387,7 @@ proptest! {
         let redactor = Redactor::new([&*secret]);
         let bytes = [before, encoded(&secret, encoding).into_bytes(), after].concat();
         prop_assert!(redactor.is_in(&*bytes).unwrap());
-        // Nor is base64 of them that a tool made itself, in a text.
+        // If a tool writes base64 of these bytes into a text, the secret is not shown either.
         let mut result = ToolResult { content: vec![Content::text(BASE64_STANDARD.encode(&bytes))], ..ToolResult::default() };
         redactor.result(&mut result);
         if encoding == 0 {

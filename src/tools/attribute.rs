@@ -1,4 +1,4 @@
-//! What the attribute `#[tool]` expands to, and nothing else uses.
+//! The parts of the library that the expansion of `#[tool]` uses. No other code uses them.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -14,19 +14,19 @@ use crate::call::{ToolContext, ToolError, ToolResult};
 pub use schemars;
 pub use serde;
 
-/// What a tool's function may return, by itself or as the `Ok` of a `Result`.
+/// What a tool's function may return, directly or as the `Ok` of a `Result`.
 #[diagnostic::on_unimplemented(
     message = "a tool cannot return `{Self}`",
     note = "derive `serde::Serialize` and `schemars::JsonSchema` for it, or return a `toolcrib::ToolResult`"
 )]
 pub trait ToolOutput {
-    /// The output schema, if there is one to promise.
+    /// The output schema, if the output is an object.
     fn schema() -> Option<Value>;
 
-    /// The result.
+    /// Converts the value into the tool's result.
     ///
     /// # Errors
-    /// When it cannot be written as JSON.
+    /// If the value cannot be written as JSON.
     fn into_result(self) -> Result<ToolResult, ToolError>;
 }
 
@@ -50,18 +50,19 @@ impl ToolOutput for ToolResult {
     }
 }
 
-/// How a function's return value becomes the tool's result.
+/// How the return value of a function becomes the tool's result, and its output schema.
 pub struct Conversion<R> {
     schema: fn() -> Option<Value>,
     convert: fn(R) -> Result<ToolResult, ToolError>,
 }
 
-/// The return type of a function. A `Result` has a method of its own, any other type has that of [`Plain`]. So an alias of a
-/// `Result` is one too, although a macro cannot look through it.
+/// The return type of a function. It chooses the conversion by method resolution. A `Result` has an inherent method;
+/// any other type has the method of [`Plain`]. This also works for an alias of a `Result`, which a macro cannot
+/// recognize.
 pub struct Returned<R>(PhantomData<fn() -> R>);
 
 impl<R> Returned<R> {
-    /// Stands for the type.
+    /// A marker for the type.
     #[expect(clippy::new_without_default, reason = "it stands for a type and has no value of its own")]
     pub fn new() -> Self {
         Self(PhantomData)
@@ -79,7 +80,7 @@ impl<T, E> Returned<Result<T, E>> {
     }
 }
 
-/// Return types that are no `Result`.
+/// Return types other than `Result`.
 pub trait Plain<R> {
     /// The conversion of a function that does not fail.
     fn conversion(self) -> Conversion<R>
@@ -93,12 +94,12 @@ pub trait Plain<R> {
 
 impl<R> Plain<R> for Returned<R> {}
 
-/// An annotation's value.
+/// The JSON value of an annotation.
 pub fn json(value: impl Into<Value>) -> Value {
     value.into()
 }
 
-/// Gives the tool an async function.
+/// Sets an async function as the tool's runner, with the schemas of its types.
 pub fn call<A, R, F, Fut>(tool: Tool<()>, conversion: Conversion<R>, takes_context: bool, function: F) -> Tool
 where
     A: DeserializeOwned + JsonSchema + Send + 'static,
@@ -113,7 +114,7 @@ where
     })
 }
 
-/// Gives the tool a function that may block.
+/// Sets a function that may block as the tool's runner, with the schemas of its types.
 pub fn call_blocking<A, R, F>(tool: Tool<()>, conversion: Conversion<R>, takes_context: bool, function: F) -> Tool
 where
     A: DeserializeOwned + JsonSchema + Send + 'static,

@@ -1,9 +1,10 @@
-//! A tool's work that may block.
+//! Runs the parts of a tool's work that may block.
 
 use crate::blocking;
 use crate::call::ToolError;
 
-/// Runs `work` on a thread for such. A panic is caught where all of a tool's are, in the attempt layer.
+/// Runs `work` on a blocking thread. A panic continues in the caller, and the attempt layer catches it like any panic
+/// of a tool.
 pub(super) async fn on_a_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {

@@ -1,4 +1,5 @@
-//! Between the manifest and a kind: what a kind is told, and what it finds wrong.
+//! The interface between the manifest and the kinds of tools: what a kind gets for building a runner, and the faults
+//! that it reports.
 
 use std::path::Path;
 
@@ -11,50 +12,51 @@ use super::template::Template;
 use crate::call::{Effect, is_field_name};
 use crate::similar::{HINT, closest};
 
-/// Something that the manifest says of a tool and that cannot work, or not as written.
+/// A setting of a tool in the manifest that cannot work, or probably not as intended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFault {
-    /// Keys from the tool's entry down to the place, e.g. `["request", "url"]`; list positions as numbers.
+    /// The keys from the tool's entry to the setting, e.g. `["request", "url"]`. List positions are numbers.
     pub path: Vec<String>,
-    /// What is wrong and what would be right.
+    /// A sentence: what is wrong, and what would be right.
     pub message: String,
-    /// It can run all the same.
+    /// Whether the tool can run nevertheless.
     pub warning: bool,
 }
 
 impl ConfigFault {
-    /// It cannot run.
+    /// A fault that prevents the tool from running.
     pub fn error(path: &[&str], message: impl Into<String>) -> Self {
         let path = path.iter().map(|&key| key.to_owned()).collect();
         Self { path, message: message.into(), warning: false }
     }
 
-    /// It can run, but hardly as meant.
+    /// A fault with which the tool can run, but probably not as intended.
     pub fn warning(path: &[&str], message: impl Into<String>) -> Self {
         Self { warning: true, ..Self::error(path, message) }
     }
 }
 
-/// What a kind needs to know to build a runner from its part of the manifest.
+/// What a kind needs to build a runner from its manifest keys.
 pub struct BuildContext<'a> {
-    /// Relative paths start here: the folder of the manifest.
+    /// The folder of the manifest. Relative paths start here.
     pub base: &'a Path,
-    /// The tool's input schema, to hold placeholders against.
+    /// The tool's input schema. Placeholders are checked against it.
     pub input_schema: &'a Value,
     /// The fields of the caller's context that the tool declares.
     pub fields: &'a [String],
-    /// What the tool may do.
+    /// The effect that the tool is declared to have.
     pub effect: Effect,
-    /// The operator's file says it: a literal address that is out of reach is then odd, otherwise an error.
+    /// Whether the operator's manifest declares the tool. Then a literal address that the tool may not reach is only
+    /// a warning, otherwise an error.
     pub trusted: bool,
-    /// HTTP clients that tools share.
+    /// The HTTP clients that tools share.
     pub clients: &'a Clients,
-    /// Databases that tools share.
+    /// The databases that tools share.
     pub databases: &'a Databases,
 }
 
 impl BuildContext<'_> {
-    /// Whether the schema declares the parameter, and whether each call has a value for it (required or defaulted).
+    /// How the input schema declares the parameter; `None` if it does not declare it.
     pub fn parameter(&self, name: &str) -> Option<ParameterUse> {
         let schema = self.input_schema.get("properties")?.get(name)?;
         let required = self.input_schema.get("required").and_then(Value::as_array);
@@ -62,7 +64,7 @@ impl BuildContext<'_> {
         Some(ParameterUse { always: required || schema.get("default").is_some() })
     }
 
-    /// What the name in a placeholder stands for: a declared field of the context, else an argument.
+    /// What the name in a placeholder stands for: a declared field of the context, or else an argument.
     pub fn placeholder(&self, name: &str) -> Placeholder {
         match name.strip_prefix(CONTEXT).filter(|field| self.takes(field)) {
             Some(field) => Placeholder::Context(field.to_owned()),
@@ -75,15 +77,15 @@ impl BuildContext<'_> {
         self.fields.iter().any(|declared| declared == field)
     }
 
-    /// A text with its placeholders.
+    /// Parses a text with placeholders.
     ///
     /// # Errors
-    /// A sentence, when it cannot be read.
+    /// A sentence, if the text cannot be parsed.
     pub fn template(&self, text: &str) -> Result<Template, String> {
         Template::parse(text, |name| self.placeholder(name))
     }
 
-    /// Faults of placeholders that name no parameter and no declared field.
+    /// Faults of placeholders that name neither a parameter nor a declared field.
     pub fn unknown_placeholders(&self, template: &Template, path: &[&str]) -> Vec<ConfigFault> {
         let unknown = template.placeholders().filter_map(|placeholder| match placeholder {
             Placeholder::Argument(name) if self.parameter(name).is_none() => Some(name),
@@ -100,7 +102,7 @@ impl BuildContext<'_> {
             .collect()
     }
 
-    /// Why a field of the context cannot be named, and what to write instead.
+    /// Why a field of the context cannot be used, and what to write instead.
     pub fn undeclared(&self, field: &str) -> String {
         match field.split_once('.') {
             Some((first, _)) => {
@@ -124,6 +126,6 @@ impl BuildContext<'_> {
 /// How a parameter is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParameterUse {
-    /// Every validated call has a value for it.
+    /// Whether every validated call has a value for it: it is required or has a default.
     pub always: bool,
 }

@@ -1,37 +1,38 @@
-//! How often workers and connections die, and what follows: none is started at once that has just shown that it will not live.
+//! Decides when a worker or connection that died is replaced. After several early deaths there is a pause before the
+//! next start.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many early deaths in a row, and there is a pause before the next start.
+/// After this many early deaths in a row, there is a pause before the next start.
 const PATIENCE: u32 = 3;
-/// A worker that lived so long did not die of its start.
+/// A worker that lived this long did not die of its start.
 const SOUND: Duration = Duration::from_secs(10);
-/// The longest first pause; each further one may be twice as long.
+/// The upper bound of the first pause. The bound doubles with each further early death.
 const FIRST: Duration = Duration::from_millis(500);
-/// The longest pause.
+/// The upper bound of any pause.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What is known of the workers of one role, or of the connections to one server.
+/// The history of the workers of one role, or of the connections to one server.
 #[derive(Default)]
 pub(in crate::tools) struct Health {
     /// Early deaths and failed starts since the last worker that lived.
     bad: u32,
-    /// When the last of them was.
+    /// The time when the last of them was counted.
     counted: Option<Instant>,
-    /// When the next start is due, if there is a pause.
+    /// The time of the next start, if there is a pause.
     next: Option<Instant>,
-    /// What went wrong since the last good start.
+    /// The last failure since the last good start.
     pub fault: Option<String>,
-    /// When that was.
+    /// The time of that failure.
     pub fault_at: Option<Instant>,
-    /// Workers that were replaced.
+    /// The number of workers that were replaced.
     pub replaced: u64,
 }
 
 impl Health {
-    /// A worker has ended by itself; whether it had ever answered a call.
+    /// Records that a worker has ended by itself. `has_answered` is whether it ever answered a call.
     pub(in crate::tools) fn died(&mut self, born: Instant, has_answered: bool, why: &str) {
         if has_answered || born.elapsed() >= SOUND {
             self.lived();
@@ -41,13 +42,13 @@ impl Health {
         self.fail(why);
     }
 
-    /// A worker could not be started; the start began then.
+    /// Records that a worker could not be started. `began` is the time when the start was attempted.
     pub(in crate::tools) fn failed(&mut self, began: Instant, why: &str) {
         self.count(began);
         self.fail(why);
     }
 
-    /// A worker is up: what went wrong before is over.
+    /// Records that a worker has started: earlier failures are over.
     pub(in crate::tools) fn started(&mut self) {
         (self.fault, self.fault_at) = (None, None);
     }
@@ -56,12 +57,13 @@ impl Health {
         (self.fault, self.fault_at) = (Some(why.to_owned()), Some(Instant::now()));
     }
 
-    /// A worker is gone that did not die of its start: it had worked, or it had to be ended.
+    /// Records the end of a worker that did not die of its start: it had worked, or it was ended on purpose.
     pub(in crate::tools) fn lived(&mut self) {
         self.bad = 0;
     }
 
-    /// Those that were under way together count as one: eight workers that go down at once are one misfortune.
+    /// Counts an early death. Workers that were already running, or starting, at the last counted death share its
+    /// cause and are not counted. So eight workers that die at once count as one.
     fn count(&mut self, began: Instant) {
         if self.counted.is_none_or(|counted| began >= counted) {
             self.bad = self.bad.saturating_add(1);
@@ -69,8 +71,8 @@ impl Health {
         }
     }
 
-    /// How long to wait before the next start; `random` is from 0 to 1. Full jitter: modules that share a cause do not
-    /// all come back at once.
+    /// How long to wait before the next start. `random` is from 0 to 1 (full jitter), so that modules with a common
+    /// cause do not all restart at once.
     pub(in crate::tools) fn pause(&mut self, random: f64) -> Duration {
         let Some(doublings) = self.bad.checked_sub(PATIENCE) else {
             self.next = None;
@@ -82,12 +84,12 @@ impl Health {
         pause
     }
 
-    /// Whether nobody should wait for the next worker.
+    /// Whether the next worker is unlikely to live, so that no call should wait for it.
     pub(in crate::tools) fn is_bad(&self) -> bool {
         self.bad >= PATIENCE
     }
 
-    /// How long until the next start, rounded up to what a caller can wait for.
+    /// The time until the next start, at least one second, for the caller's `Retry-After`.
     pub(in crate::tools) fn retry_after(&self) -> Duration {
         let left = self.next.map(|next| next.saturating_duration_since(Instant::now())).unwrap_or_default();
         left.max(Duration::from_secs(1))

@@ -1,10 +1,10 @@
-//! Agents by name in the descriptions of the tools that hand work to them.
+//! Names agents in the descriptions of the tools that hand work to agents.
 
 use super::agent::coworkers::{listed, takes_task};
 use crate::call::{Definition, Kind};
 use crate::tools::Tool;
 
-/// The agents of a service, and the tools that hand work to agents as they were before any agent was named in them.
+/// The agents of a service, and the tools that hand work to agents, with their original descriptions.
 #[derive(Clone, Default)]
 pub(crate) struct Introductions {
     agents: Vec<Definition>,
@@ -12,15 +12,16 @@ pub(crate) struct Introductions {
 }
 
 impl Introductions {
-    /// Out of all tools of program and manifest.
+    /// Collects both from all tools of the program and the manifest.
     pub(crate) fn of(tools: &[Tool]) -> Self {
         let agents = tools.iter().filter(|tool| is_agent(tool)).map(|tool| tool.definition.clone());
         let delegates = tools.iter().filter(|tool| tool.runner.calls_tools()).cloned();
         Self { agents: agents.collect(), delegates: delegates.collect() }
     }
 
-    /// Says in the descriptions of tools that hand work to agents which agents there are, and what each is for. An agent that not
-    /// all callers of such a tool may use (`covers`) is not named: the description is the same for all of them.
+    /// Adds the available agents, with their purposes, to the descriptions of the tools that hand work to agents. The
+    /// description is the same for all callers. So it omits an agent that some callers of the tool may not use
+    /// (`covers`).
     pub(crate) fn introduce(&self, tools: &mut [Tool], covers: impl Fn(&Definition, &Definition) -> bool) {
         for tool in tools {
             let known: Vec<&Definition> = self
@@ -36,7 +37,7 @@ impl Introductions {
         }
     }
 
-    /// Adds a tool. It is returned with its description, and beside it each other tool whose description now names it.
+    /// Adds a tool. Returns it with its full description, and every other tool whose description now names it.
     pub(crate) fn add(&mut self, tool: &Tool, covers: impl Fn(&Definition, &Definition) -> bool) -> (Tool, Vec<Tool>) {
         let mut others = Vec::new();
         if is_agent(tool) {

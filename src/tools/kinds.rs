@@ -1,4 +1,4 @@
-//! From a manifest's entry to a runner: the one place that knows all kinds.
+//! Builds a runner from a manifest entry. This is the only module that knows all kinds.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use serde_json::Value;
 use super::{BuildContext, ConfigFault, Runner, Tool, agent, command, http, sql};
 use crate::call::{Effect, Kind};
 
-/// A runner and what is odd about it, or everything that keeps it from being built.
+/// A runner with its warnings, or all faults that prevent it from being built.
 pub type Built = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
 
-/// The kinds that an entry of `tools:` may have; the others come out of sections of their own.
+/// The kinds that an entry of `tools:` may have. The other kinds have sections of their own.
 pub const OF_ENTRIES: [Kind; 5] = [Kind::Native, Kind::Command, Kind::Http, Kind::Sql, Kind::Agent];
 
-/// The kind of that word, if an entry of `tools:` may have it.
+/// The kind with this name, if an entry of `tools:` may have it.
 pub fn from_word(word: &str) -> Option<Kind> {
     OF_ENTRIES.into_iter().find(|kind| kind.as_str() == word)
 }
 
-/// What a tool of this kind is before its entry says anything: an agent takes a task, a statement only reads (its database
-/// sees to that).
+/// A tool of this kind with the defaults of the kind. An agent has the parameters of a task. A statement only reads
+/// (its database enforces that).
 pub fn blank(kind: Kind, name: &str) -> Tool<()> {
     let mut tool = Tool::new(name, "");
     tool.kind = kind;
@@ -33,7 +33,7 @@ pub fn blank(kind: Kind, name: &str) -> Tool<()> {
     }
 }
 
-/// The keys that an entry of this kind has beside those of every tool.
+/// The keys of an entry of this kind, without the keys of every tool.
 pub fn keys(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Native => &["use", "with", "workdir"],
@@ -45,7 +45,7 @@ pub fn keys(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// The JSON Schema of the keys that an entry of this kind has beside those of every tool.
+/// The JSON Schema of the keys of an entry of this kind, without the keys of every tool.
 pub fn schema(kind: Kind, generator: &mut SchemaGenerator) -> schemars::Schema {
     match kind {
         Kind::Command => command::Config::json_schema(generator),
@@ -56,7 +56,8 @@ pub fn schema(kind: Kind, generator: &mut SchemaGenerator) -> schemars::Schema {
     }
 }
 
-/// Builds the runner from the kind's own keys. Native tools are not built from a manifest: `None`.
+/// Builds the runner from the kind's own keys. `None` for kinds that are not built from an entry: native, Python and
+/// MCP tools.
 pub fn build(kind: Kind, config: Value, context: &BuildContext<'_>) -> Option<Built> {
     match kind {
         Kind::Native | Kind::Python | Kind::Mcp => None,
@@ -70,12 +71,12 @@ pub fn build(kind: Kind, config: Value, context: &BuildContext<'_>) -> Option<Bu
     }
 }
 
-/// Reads settings that stand under `prefix`, keeping the path of what does not fit.
+/// Decodes settings below `prefix`. The fault has the path of the key that does not fit.
 pub(super) fn decode<T: DeserializeOwned>(config: Value, prefix: &[&str]) -> Result<T, Vec<ConfigFault>> {
     serde_path_to_error::deserialize(config).map_err(|error| {
         let keys = error.path().iter().map(ToString::to_string).filter(|key| key != "?");
         let path = prefix.iter().map(|&key| key.to_owned()).chain(keys);
-        // Sequence positions print as `[2]`; paths have them bare.
+        // serde prints list positions as `[2]`; our paths have them without brackets.
         let path = path.map(|key| key.trim_matches(['[', ']']).to_owned()).collect();
         vec![ConfigFault { path, message: error.inner().to_string(), warning: false }]
     })

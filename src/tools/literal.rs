@@ -1,24 +1,25 @@
-//! Text that comes by reference and must stay text.
+//! Marks text that came by reference, so that it stays text.
 //!
-//! A template is parsed after references are replaced, since a reference may hold a whole URL. The characters of a value that
-//! would begin a placeholder are therefore marked until then: each is replaced by a noncharacter, which Unicode keeps for use
-//! inside a program (The Unicode Standard, 23.7). The parsers put the character back.
+//! A template is parsed after its references are replaced, because a reference may hold a whole URL. A referenced
+//! value must not add placeholders. So each character of a value that could start a placeholder is replaced by a
+//! noncharacter. Unicode reserves these for use inside a program (The Unicode Standard, 23.7). The parsers restore
+//! the character.
 
 use std::borrow::Cow;
 
-/// Stands for a `{` of a value.
+/// Replaces a `{` of a value.
 const BRACE: char = '\u{fdd0}';
-/// Stands for a `:` of a value in a statement.
+/// Replaces a `:` of a value in a statement.
 pub(super) const COLON: char = '\u{fdd1}';
-/// Stands where a value begins in a statement behind what may be the beginning of a placeholder.
+/// Marks the start of a value in a statement, if the text before it may be an incomplete placeholder.
 pub(super) const EDGE: char = '\u{fdd2}';
 
-/// The value with every `{` marked, for [`Template::parse`](super::template::Template::parse).
+/// The value with every `{` replaced, for [`Template::parse`](super::template::Template::parse).
 pub(crate) fn in_template(value: &str) -> Cow<'_, str> {
     replaced(value, '{', BRACE)
 }
 
-/// The value with every `:` marked, for a statement. `before` is the text in front of it.
+/// The value with every `:` replaced, for a statement. `before` is the text in front of the value.
 pub(crate) fn in_statement<'v>(before: &str, value: &'v str) -> Cow<'v, str> {
     let name = |c: char| c.is_alphanumeric() || c == '_';
     match before.trim_end_matches(name).ends_with([':', COLON]) {
@@ -27,7 +28,7 @@ pub(crate) fn in_statement<'v>(before: &str, value: &'v str) -> Cow<'v, str> {
     }
 }
 
-/// The text without marks.
+/// The text with its marks replaced by the original characters.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains([BRACE, COLON, EDGE]) {
         return Cow::Borrowed(text);
@@ -41,7 +42,7 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     text.chars().filter_map(character).collect::<String>().into()
 }
 
-/// A JSON value without marks in its texts.
+/// Restores the original characters in all texts of a JSON value.
 pub(crate) fn plain_json(value: &mut serde_json::Value) {
     use serde_json::Value;
     match value {

@@ -1,18 +1,18 @@
-//! Bytes as blocks of a result: pictures and sound as such, everything else as a file.
+//! Turns bytes into content of a result: a picture, a sound or a file.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::call::{Content, Resource};
 
-/// PDF's media type (RFC 8118).
+/// The media type of PDF (RFC 8118).
 const PDF: &str = "application/pdf";
 
-/// So many bytes tell what the others are.
+/// The number of first bytes that are enough to recognize a type.
 pub(super) const HEAD: usize = 12;
 
-/// The media type of a picture that models are shown, or of a PDF document, going by how the bytes begin; `None` if they
-/// are neither. Names and headers lie; the signatures are those of the WHATWG's MIME Sniffing Standard, 6.1 and 6.2.
+/// The media type of a picture that models accept, or of a PDF document, by the first bytes; `None` for anything
+/// else. Names and headers may be wrong. The signatures are from the WHATWG's MIME Sniffing Standard, 6.1 and 6.2.
 pub(super) fn sniff(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
@@ -24,7 +24,8 @@ pub(super) fn sniff(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The bytes as a block. A file that can be read as text is one (but for PDF, whose text is not for reading).
+/// The content for these bytes. A file that is valid text becomes text, except a PDF, whose source text is not for
+/// reading.
 pub(super) fn block(mime_type: &str, bytes: Vec<u8>, uri: String) -> Content {
     let (data, mime_type) = (|| BASE64.encode(&bytes), mime_type.to_owned());
     match mime_type.split('/').next() {
@@ -54,7 +55,7 @@ mod tests {
             (b"GIF89a;", Some("image/gif")),
             (b"RIFF\x24\0\0\0WEBPVP8 ", Some("image/webp")),
             (b"%PDF-1.7", Some("application/pdf")),
-            // Sound, a picture that no provider takes, text, and signatures that were cut or mended on the way.
+            // Sound, a picture that no provider accepts, text, and signatures that were cut or converted in transit.
             (b"RIFF\x24\0\0\0WAVEfmt ", None),
             (b"BM\x46\0\0\0", None),
             (b"<svg xmlns=", None),

@@ -1,4 +1,5 @@
-//! Tool kinds. A kind is a [`Runner`] in a file or folder of its own; [`kinds`] is the one place that knows all.
+//! Runs tools. Each kind of tool is a [`Runner`] in a file or folder of its own; [`kinds`] is the only module that
+//! knows all of them.
 
 pub mod agent;
 #[doc(hidden)]
@@ -45,72 +46,73 @@ pub use tool::{BuildError, Tool};
 
 use crate::call::{Definition, JsonObject, ToolContext, ToolError, ToolResult};
 
-/// Runs a tool. One per tool, shared by all its calls.
+/// Runs a tool. A tool has one runner, which all its calls share.
 #[async_trait]
 pub trait Runner: Send + Sync + 'static {
-    /// One try. Dropping the future must stop whatever it started.
+    /// Makes one attempt. Dropping the future must stop everything that it has started.
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError>;
 
-    /// Faults of values that a JSON Schema cannot express; asked before anything is spent.
+    /// Faults of values that a JSON Schema cannot express. Checked before the call costs anything.
     fn faults(&self, _values: Values<'_>) -> Vec<Fault> {
         Vec::new()
     }
 
-    /// Whether all calls depend on the same thing, so that the failures of some say what others will meet. A tool whose
-    /// arguments say where to go has no circuit breaker: one bad address must not close the good ones.
+    /// Whether all calls depend on the same target, so that failures of some calls predict failures of others. If the
+    /// arguments choose the target, the tool has no circuit breaker: one bad address must not block the good ones.
     fn has_one_target(&self) -> bool {
         true
     }
 
-    /// The longest result that it gives, in bytes, if the operator raised that above its default: then texts of that
-    /// length are what he wants to see. `None` leaves it to the answer how much of a text it shows.
+    /// The longest result in bytes, if the operator raised it above the default of the kind. Texts of that length are
+    /// then shown in full. With `None`, the general rules decide how much of a text is shown.
     fn max_output(&self) -> Option<usize> {
         None
     }
 
-    /// Whether a call can be tried at all just now; when not, a try says why.
+    /// Whether a call can be attempted now. If not, an attempt fails and says why.
     fn is_available(&self) -> bool {
         true
     }
 
-    /// Whether it is handed the caller's whole `context` when the tool declares no fields of it. The results of such a tool may
-    /// depend on anything in it, so they are cached only by named fields.
+    /// Whether a call gets the caller's whole `context` if the tool declares no fields. The results of such a tool
+    /// may depend on anything in the context, so they are cached only by named fields.
     fn takes_context(&self) -> bool {
         false
     }
 
-    /// Whether it is told which agent makes a call, so that its results may depend on that.
+    /// Whether a call gets to know which agent makes it, so that its results may depend on that.
     fn sees_agent(&self) -> bool {
         self.takes_context()
     }
 
-    /// Whether fields of the caller's `context` that the tool declares can reach it.
+    /// Whether the runner can take declared fields of the caller's `context`.
     fn takes_fields(&self) -> bool {
         self.takes_context()
     }
 
-    /// Whether it calls other tools, so that its results may depend on what the request denies.
+    /// Whether it calls other tools, so that its results may depend on the tools that the request denies.
     fn calls_tools(&self) -> bool {
         false
     }
 
-    /// Whether it hands work to this agent when a model asks for that. Then its description says what the agent is for.
+    /// Whether it hands work to this agent if a model asks for that. Then its description names the agent and its
+    /// purpose.
     fn hands_work_to(&self, _agent: &Definition) -> bool {
         false
     }
 
-    /// Time for one try, where the kind knows better than the general default.
+    /// The timeout of one attempt, if the kind has a better value than the general default.
     fn own_timeout(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether it reads on in results that are on record, so that a model may be sent to it for the rest of one.
+    /// Whether it reads further pages of recorded results, so that models can be referred to it.
     fn reads_results(&self) -> bool {
         false
     }
 
-    /// Whether results may be stored at all. What a tool says of other stored results is theirs: it ends with them, and
-    /// is for nobody else.
+    /// Whether results may be cached. Tools that return parts of other cached results must not be: their results
+    /// would outlive the original.
     fn keeps(&self) -> bool {
         true
     }

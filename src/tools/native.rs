@@ -1,8 +1,8 @@
-//! Tools that are Rust functions in this process.
+//! Runs tools that are Rust functions in this process.
 //!
-//! An async function runs on the async threads and is dropped when its time is over. A blocking one runs on a thread
-//! of its own pool; it cannot be stopped from outside, so it should look at `ToolContext::cancelled` now and then.
-//! A panic in either is caught by the attempt layer and becomes a result that says no.
+//! An async function runs on the async threads, and is dropped at its timeout. A blocking function runs on a thread
+//! of the blocking pool. It cannot be stopped from outside, so it should check `ToolContext::cancelled` regularly.
+//! The attempt layer catches a panic of either and turns it into an error result.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -18,11 +18,11 @@ use super::blocking::on_a_thread;
 use super::{Runner, Tool};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
-/// Threads of one blocking tool at once. The pool they come from is shared (512 by default), and name lookups need it.
+/// The most threads of one blocking tool. The pool is shared (512 threads by default), and name lookups need it too.
 const MAX_THREADS: usize = 64;
 
 impl Tool<()> {
-    /// Gives the tool an async function. `Err("text".into())` is an answer that says no.
+    /// Sets an async function as the runner. `Err("text".into())` is an error result (`is_error`).
     pub fn call<F, Fut, T>(self, function: F) -> Tool
     where
         F: Fn(Value, ToolContext) -> Fut + Send + Sync + 'static,
@@ -32,7 +32,7 @@ impl Tool<()> {
         self.run_async(true, function)
     }
 
-    /// The same, for a function of which is known whether it looks at the caller's context.
+    /// The same. `takes_context` tells whether the function reads the caller's context.
     pub(super) fn run_async<F, Fut, T>(self, takes_context: bool, function: F) -> Tool
     where
         F: Fn(Value, ToolContext) -> Fut + Send + Sync + 'static,
@@ -42,7 +42,7 @@ impl Tool<()> {
         self.with_runner(Arc::new(Async { function, takes_context, output: PhantomData }))
     }
 
-    /// Gives the tool a function that may block; it never holds up the async threads.
+    /// Sets a function that may block as the runner. It runs on its own thread and never blocks the async threads.
     pub fn call_blocking<F, T>(self, function: F) -> Tool
     where
         F: Fn(Value, ToolContext) -> Result<T, ToolError> + Send + Sync + 'static,
@@ -51,7 +51,7 @@ impl Tool<()> {
         self.run_blocking(true, function)
     }
 
-    /// The same, for a function of which is known whether it looks at the caller's context.
+    /// The same. `takes_context` tells whether the function reads the caller's context.
     pub(super) fn run_blocking<F, T>(self, takes_context: bool, function: F) -> Tool
     where
         F: Fn(Value, ToolContext) -> Result<T, ToolError> + Send + Sync + 'static,
@@ -63,8 +63,8 @@ impl Tool<()> {
 }
 
 impl Tool {
-    /// A tool from a function with typed arguments and output. Both schemas are derived (serde and schemars); an
-    /// output whose schema is no object is plain text or JSON without a promise.
+    /// A tool from a function with typed arguments and output. Both schemas are derived (serde and schemars). An
+    /// output that is not an object has no output schema.
     pub fn typed<A, O, F, Fut>(name: impl Into<String>, description: impl Into<String>, function: F) -> Self
     where
         A: DeserializeOwned + JsonSchema + Send + 'static,
@@ -80,24 +80,25 @@ impl Tool {
     }
 }
 
-/// The schema of an output, if it is one to promise: `structured_content` of any other type has no shape worth a word.
+/// The output schema, if the output is an object. For other types a schema of `structured_content` tells too little.
 pub(super) fn promised(schema: Value) -> Option<Value> {
     (schema.get("type").and_then(Value::as_str) == Some("object")).then_some(schema)
 }
 
-/// Arguments as the type that the function takes.
+/// Decodes the arguments into the function's type.
 pub(super) fn read<A: DeserializeOwned>(arguments: Value) -> Result<A, ToolError> {
     serde_json::from_value(arguments).map_err(|error| ToolError::Said(format!("the arguments do not fit: {error}")))
 }
 
-/// An output as a result.
+/// Converts an output into a result.
 pub(super) fn written<O: Serialize>(output: O) -> Result<ToolResult, ToolError> {
     let value = serde_json::to_value(output)
         .map_err(|error| ToolError::BadOutput(format!("the output cannot be written as JSON: {error}")))?;
     Ok(ToolResult::json(value))
 }
 
-/// Draft 2020-12, references inlined where that is possible: models read flat schemas better.
+/// The schema of a type (draft 2020-12). References are inlined where possible, because models read flat schemas
+/// better.
 pub(super) fn schema_of<T: JsonSchema>(closed: bool) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -106,7 +107,7 @@ pub(super) fn schema_of<T: JsonSchema>(closed: bool) -> Value {
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     if let Some(root) = schema.as_object_mut() {
         root.shift_remove("title");
-        // `()` and empty structs: a tool without parameters.
+        // A `()` or an empty struct: a tool without parameters.
         if closed && root.get("type").and_then(Value::as_str) == Some("null") {
             root.insert("type".into(), "object".into());
         }
@@ -144,7 +145,8 @@ where
 struct Blocking<F, T> {
     function: Arc<F>,
     takes_context: bool,
-    /// A thread cannot be stopped: one whose call was given up keeps its place until it ends.
+    /// The permits for threads. A thread cannot be stopped, so a thread whose call was canceled keeps its permit
+    /// until it ends.
     places: Arc<Semaphore>,
     output: PhantomData<fn() -> T>,
 }

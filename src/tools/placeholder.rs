@@ -1,4 +1,4 @@
-//! What a placeholder of a manifest stands for, its value in one call, and what may be wrong with that value.
+//! The placeholders of a manifest, their values in one call, and the faults of these values.
 
 use std::fmt;
 
@@ -7,10 +7,11 @@ use serde_json::Value;
 use crate::call::json::pointer_token;
 use crate::call::{CallError, JsonObject, ToolError, Violation};
 
-/// Begins the name of a placeholder that is a field of the caller's context.
+/// The prefix of a placeholder's name for a field of the caller's context.
 pub(super) const CONTEXT: &str = "context.";
 
-/// What a placeholder stands for. Decided when the tool is built, so that an argument can never take a field's place.
+/// What a placeholder stands for. This is decided when the tool is built, so that an argument can never replace a
+/// field of the context.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Placeholder {
     /// The argument of this name.
@@ -20,7 +21,7 @@ pub enum Placeholder {
 }
 
 impl fmt::Display for Placeholder {
-    /// As it is written between the braces.
+    /// Writes the name as between the braces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Argument(name) => f.write_str(name),
@@ -30,7 +31,7 @@ impl fmt::Display for Placeholder {
 }
 
 impl Placeholder {
-    /// A fault of its value. The message names the placeholder and never quotes the value.
+    /// A fault of its value. The message names the placeholder. It must not quote the value.
     pub fn fault(&self, keyword: &str, message: impl Into<String>) -> Fault {
         match self {
             Self::Argument(name) => {
@@ -46,14 +47,14 @@ impl Placeholder {
 /// The values of one call.
 #[derive(Clone, Copy)]
 pub struct Values<'a> {
-    /// By parameter.
+    /// The arguments, by parameter.
     pub arguments: &'a JsonObject,
     /// The caller's context.
     pub context: &'a JsonObject,
 }
 
 impl<'a> Values<'a> {
-    /// The value that a placeholder stands for; `None` if the call has none.
+    /// The value of a placeholder; `None` if the call has no value for it.
     pub fn get(&self, placeholder: &Placeholder) -> Option<&'a Value> {
         match placeholder {
             Placeholder::Argument(name) => self.arguments.get(name),
@@ -62,12 +63,12 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Something wrong with a value that a JSON Schema cannot express.
+/// A fault of a value that a JSON Schema cannot express.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// The model's to correct.
+    /// A fault for the model to correct.
     Argument(Violation),
-    /// The caller's: a sentence that names the field.
+    /// A fault for the caller to correct: a sentence that names the field.
     Context(String),
 }
 
@@ -90,13 +91,14 @@ impl Fault {
 
 #[cfg(test)]
 impl<'a> Values<'a> {
-    /// A call without a context.
+    /// The values of a call without a context.
     pub(crate) fn of(arguments: &'a JsonObject) -> Self {
         Self { arguments, context: Box::leak(Box::default()) }
     }
 }
 
-/// The model's faults, or the caller's as one text: while there are such, no other arguments would help.
+/// The model's faults, or the caller's faults as one text. The caller's come first, because other arguments would not
+/// help against them.
 fn split(faults: Vec<Fault>) -> Result<Vec<Violation>, String> {
     let (mut violations, mut sentences) = (Vec::new(), Vec::new());
     for fault in faults {

@@ -1,4 +1,4 @@
-//! Something outside that brings tools: how it is asked for them, and what it says.
+//! The interface of sources: parties that bring tools, how their tools are listed, and what a listing contains.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,83 +14,84 @@ use crate::call::canonical::canonical;
 use crate::call::{EnvVar, JsonObject};
 use crate::secrets::Redactor;
 
-/// Something outside that brings tools of its own, such as a Python module or an MCP server. Dropping it and the runners it gave ends
-/// all that it started.
+/// A party that brings tools of its own, such as a Python module or an MCP server. Dropping the source and its
+/// runners ends everything that it has started.
 #[async_trait]
 pub trait Source: Send + Sync + 'static {
-    /// Starts it and lists its tools. `told` hears what takes long. Asked again after a failure, and when
-    /// [`Source::changed`] has ended: what runs the tools of an earlier listing must stay good then. Dropping the future
-    /// stops what was begun.
+    /// Starts the source and lists its tools. `told` receives progress messages for slow steps. Called again after a
+    /// failure, and after [`Source::changed`] has ended. The runners of an earlier listing must keep working then.
+    /// Dropping the future stops what it has started.
     async fn list(&self, told: &Told) -> Result<Listed, SourceFault>;
 
-    /// How it is now.
+    /// The current state of the source.
     fn status(&self) -> SourceStatus;
 
-    /// Ends when its tools may be others than those it listed last, and it should be asked again; never, where it has
-    /// no way to know.
+    /// Ends when the tools may differ from the last listing, so that the source should be listed again. Never ends if
+    /// the source cannot detect that.
     async fn changed(&self) {
         std::future::pending::<()>().await;
     }
 }
 
-/// Hears, in a few words for people, what a source is busy with, e.g. "installing 12 packages".
+/// Receives short messages for people about what a source is doing, e.g. "installing 12 packages".
 pub type Told = dyn Fn(String) + Send + Sync;
 
-/// What a source brings.
+/// The result of listing a source.
 #[derive(Default)]
 pub struct Listed {
-    /// Its tools, in its own order and under its own names.
+    /// The tools, in the source's order and under the source's names.
     pub tools: Vec<Offer>,
-    /// What it could not offer, and other oddities: sentences that say where.
+    /// Sentences about tools that could not be offered, and about other problems. Each names the position.
     pub warnings: Vec<String>,
-    /// Own names of tools that it has and that cannot be offered; why is among the warnings.
+    /// The source's names of tools that cannot be offered. The warnings give the reasons.
     pub left_out: Vec<String>,
 }
 
-/// One tool of a source, before the manifest has its say.
+/// One tool of a source, before the manifest's settings are applied.
 pub struct Offer {
-    /// The source's own name for it; nobody has looked at it yet.
+    /// The source's own name for the tool, not validated yet.
     pub name: String,
-    /// For the model.
+    /// The description for the model.
     pub description: String,
-    /// What it takes; not compiled yet.
+    /// The schema of the arguments, not compiled yet.
     pub input_schema: Value,
-    /// What it promises.
+    /// The schema of the output, if the source declares one.
     pub output_schema: Option<Value>,
-    /// MCP annotations.
+    /// The MCP annotations.
     pub annotations: JsonObject,
-    /// Its results are final answers.
+    /// Whether results are final answers.
     pub result_as_answer: bool,
-    /// How many calls it may have, over all; limits of the manifest replace this.
+    /// The most calls that the tool may have in total. Limits of the manifest replace this.
     pub max_calls: Option<u64>,
-    /// Variables that it declares itself; those of the manifest go before.
+    /// Environment variables that the tool declares. Those of the manifest take precedence.
     pub env: Vec<EnvVar>,
-    /// Runs it.
+    /// The runner of the tool.
     pub runner: Arc<dyn Runner>,
-    /// How it can be approved as it is, where somebody else decides what it is.
+    /// For a tool that another party defines: its definition, so that an operator can approve (pin) it.
     pub said: Option<Said>,
 }
 
-/// A tool as its source defines it.
+/// A tool as its source defines it, for approval.
 #[derive(Clone)]
 pub struct Said {
-    /// Of the definition, before anything was taken out of it.
+    /// The hashes of the definition, before anything was removed from it.
     pub prints: Arc<Prints>,
-    /// Runs it as long as the source says just that of it, and otherwise fails with [`ToolError::Changed`](crate::call::ToolError).
+    /// Runs the tool while the source defines it exactly so. If the definition changes, calls fail with
+    /// [`ToolError::Changed`](crate::call::ToolError).
     pub runner: Arc<dyn Runner>,
 }
 
-/// Hashes of a definition: SHA-256 over canonical JSON.
+/// The hashes of a definition: SHA-256 of canonical JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prints {
-    /// Over all parts and the name.
+    /// The hash of all parts and the name.
     pub whole: [u8; 32],
-    /// Over each part.
+    /// The hash of each part.
     pub parts: BTreeMap<&'static str, [u8; 32]>,
 }
 
 impl Prints {
-    /// Of a tool of that name and those of its parts that it has.
+    /// The hashes of a tool with this name. Parts without a value are left out.
     pub fn of(name: &str, parts: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Self {
         let parts: BTreeMap<&str, Value> = parts.into_iter().filter_map(|(part, value)| Some((part, value?))).collect();
         let hash = |bytes: Vec<u8>| -> [u8; 32] { Sha256::digest(bytes).into() };
@@ -103,8 +104,8 @@ impl Prints {
 }
 
 impl Offer {
-    /// Takes secrets out of what callers and models see. A default that holds one is left out: what stood in its place
-    /// would be filled in, and the source has the default itself.
+    /// Removes secrets from what callers and models see. A default that contains a secret is removed completely: its
+    /// redacted text would be filled in as a value. The source applies the original default itself.
     pub(crate) fn clean(&mut self, redactor: &Redactor) {
         redactor.string(&mut self.description);
         self.annotations.values_mut().for_each(|value| redactor.progress(value));
@@ -134,7 +135,7 @@ fn drop_secret_defaults(schema: &mut Value, redactor: &Redactor) {
     }
 }
 
-/// Why a source has no tools; one sentence that says where and what.
+/// Why a source has no tools: one sentence that says where and what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceFault(pub String);
 
@@ -144,18 +145,18 @@ impl fmt::Display for SourceFault {
     }
 }
 
-/// How a source is.
+/// The state of a source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceStatus {
-    /// Its calls can be tried.
+    /// Whether its calls can be attempted.
     pub up: bool,
-    /// Processes that are ready or at work.
+    /// The number of processes that are ready or at work.
     pub workers: usize,
-    /// Processes that were replaced since it was listed.
+    /// The number of processes that were replaced since the listing.
     pub replaced: u64,
-    /// Why it is down, or what went wrong since the last good start.
+    /// Why the source is unavailable, or the last failure since the last good start.
     pub fault: Option<String>,
-    /// When that was.
+    /// The time of that failure.
     pub fault_at: Option<Instant>,
 }
 

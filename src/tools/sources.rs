@@ -1,4 +1,4 @@
-//! From settings to a source: the one place that knows all kinds of them.
+//! Builds a source from its settings. This is the only module that knows all kinds of sources.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use super::source::Source;
 use super::surroundings::Surroundings;
 use crate::call::{Kind, Origin};
 
-/// All that a source is started with. Two that are equal need not be started twice.
+/// Everything that a source is started with. Sources with equal settings need not be started twice.
 #[derive(Clone)]
 pub enum SourceSettings {
     /// A Python module.
     Python(Box<ModuleSettings>),
     /// An MCP server.
     Mcp(Box<ServerSettings>),
-    /// The embedding program's own, ready as it is.
+    /// A source of the embedding program, used as it is.
     Program {
-        /// Its name.
+        /// The name of the source.
         name: String,
         /// The source.
         source: Arc<dyn Source>,
@@ -26,7 +26,7 @@ pub enum SourceSettings {
 }
 
 impl SourceSettings {
-    /// Its name, unique among all sources.
+    /// The name of the source, unique among all sources.
     pub fn name(&self) -> &str {
         match self {
             Self::Python(module) => &module.name,
@@ -35,7 +35,7 @@ impl SourceSettings {
         }
     }
 
-    /// How its tools run.
+    /// The kind of its tools.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Python(_) => Kind::Python,
@@ -44,7 +44,7 @@ impl SourceSettings {
         }
     }
 
-    /// Where it was declared.
+    /// Where the source was declared.
     pub fn origin(&self) -> Origin {
         match self {
             Self::Python(_) | Self::Mcp(_) => Origin::Manifest,
@@ -52,8 +52,8 @@ impl SourceSettings {
         }
     }
 
-    /// Whether somebody else decides what its tools are. Then one that cannot be used takes no other with it, and what
-    /// is said of effects is believed only where it asks for more care.
+    /// Whether another party defines the tools. Then a tool that cannot be used does not affect the other tools.
+    /// Declared effects are then trusted only if they demand more caution.
     pub fn is_foreign(&self) -> bool {
         match self {
             Self::Mcp(_) => true,
@@ -61,7 +61,7 @@ impl SourceSettings {
         }
     }
 
-    /// Files that it is read from: when one of them says something else, so does the source.
+    /// The files from which the source is loaded. If one changes, the source has changed.
     pub fn files(&self) -> Vec<&Path> {
         match self {
             Self::Python(settings) => {
@@ -80,7 +80,7 @@ impl SourceSettings {
         }
     }
 
-    /// Says where virtual environments are kept; whoever starts the service knows where it may write.
+    /// Sets the folder for virtual environments. Only the code that starts the service knows a writable folder.
     pub fn keep_venvs_in(&mut self, folder: &Path) {
         match self {
             Self::Python(module) => folder.clone_into(&mut module.venvs),
@@ -88,7 +88,7 @@ impl SourceSettings {
         }
     }
 
-    /// The source, not started.
+    /// Builds the source without starting it.
     pub fn build(&self, surroundings: &Surroundings) -> Arc<dyn Source> {
         match self {
             Self::Python(module) => Arc::new(Module::new(ModuleSettings::clone(module), surroundings)),

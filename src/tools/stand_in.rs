@@ -1,4 +1,4 @@
-//! Stands for a tool that is known by name only: what would run it is not there.
+//! Runs a tool whose real runner is missing: every call fails with the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use async_trait::async_trait;
 use super::Runner;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
-/// A runner whose calls are all refused; they say why, as it is when they come.
+/// A runner that refuses every call with the current reason.
 pub struct StandIn(Box<Why>);
 
-/// Says why something is not there, as it is now: a sentence, and how long to wait when that is known.
+/// Gives the current reason why a runner is missing: a sentence, and how long to wait if that is known.
 pub type Why = dyn Fn() -> (String, Option<Duration>) + Send + Sync;
 
 impl StandIn {
-    /// `why` is asked for each call: a sentence, and how long to wait when that is known.
+    /// A stand-in that calls `why` for each call: a sentence, and how long to wait if that is known.
     pub fn new(why: impl Fn() -> (String, Option<Duration>) + Send + Sync + 'static) -> Self {
         Self(Box::new(why))
     }
@@ -29,7 +29,7 @@ impl Runner for StandIn {
     }
 
     fn has_one_target(&self) -> bool {
-        // Nothing of its is tried, so a circuit breaker would have nothing to go by.
+        // No call reaches a target, so there is nothing for a circuit breaker.
         false
     }
 
@@ -38,7 +38,7 @@ impl Runner for StandIn {
     }
 
     fn takes_context(&self) -> bool {
-        // What would run the tool may take it.
+        // The real runner may take the context.
         true
     }
 

@@ -1,4 +1,5 @@
-//! What all sources share of the service around them.
+//! What all sources share with the service: the redactor, environment variables, the service's ports, and the
+//! shutdown.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -12,24 +13,25 @@ use super::process::Sweeps;
 use crate::environment::Environment;
 use crate::secrets::Redactor;
 
-/// See the module.
+/// The part of the service that every source gets.
 #[derive(Clone)]
 pub struct Surroundings {
-    /// Takes secrets out of what goes to the log and of what is said when a module does not load.
+    /// Removes secrets from the log and from the messages of modules that fail to load.
     pub redactor: Arc<Redactor>,
-    /// For finding programs and building virtual environments; no worker of a Python module sees it.
+    /// Environment variables for finding programs, for building virtual environments and for MCP servers. Workers of
+    /// Python modules do not get them.
     pub variables: BTreeMap<OsString, OsString>,
-    /// Where the service listens, which no source is reached at.
+    /// The ports of the service. No source may be at one of them.
     pub own: OwnPorts,
     sweeps: Arc<Mutex<Weak<Sweeps>>>,
 }
 
-/// Whoever holds this last waits until all MCP servers have ended.
+/// Keeps the shutdown of MCP servers waiting. Dropping the last one waits until all MCP servers have ended.
 pub struct Ends {
     _sweeps: Arc<Sweeps>,
 }
 
-/// Variables of the service that are told to what finds an interpreter, to pip, and to MCP servers.
+/// The service's variables that are passed to the search for an interpreter, to pip, and to MCP servers.
 const PASSED_ON: [&str; 16] = [
     "PATH",
     "HOME",
@@ -49,15 +51,15 @@ const PASSED_ON: [&str; 16] = [
     "NO_PROXY",
 ];
 
-/// How the settings of pip, uv and npm begin, which say where packages are from and where they are kept.
+/// The prefixes of the settings of pip, uv and npm. They set where packages come from and where they are kept.
 const PACKAGES: [&str; 4] = ["PIP_", "UV_", "npm_config_", "NPM_CONFIG_"];
 
-/// How the names of those end that are secrets themselves, in upper case.
+/// The suffixes of the settings whose values are secrets, in upper case.
 const SECRET: [&str; 4] = ["PASSWORD", "TOKEN", "AUTH", "SECRET"];
 
 impl Surroundings {
-    /// What of the program's variables concerns others: its path, home, caches, proxies and certificates, and the
-    /// settings of package managers. What is secret in them the redactor learns.
+    /// Selects the variables that are passed on: path, home, caches, proxies, certificates, and the settings of
+    /// package managers. The redactor learns the secrets in them.
     pub fn new(redactor: Arc<Redactor>, environment: &Environment) -> Self {
         let passed_on = |name: &OsStr| {
             let is_known =
@@ -72,19 +74,20 @@ impl Surroundings {
         Self { redactor, variables, own: OwnPorts::default(), sweeps: Arc::default() }
     }
 
-    /// The same around a service that listens, or will listen, at these ports.
+    /// The same for a service that listens, or will listen, at these ports.
     #[must_use]
     pub fn of_service_at(self, own: OwnPorts) -> Self {
         Self { own, ..self }
     }
 
-    /// To be held as long as the service runs: the end of a server that was taken out of it is waited for with the others,
-    /// at the end of all, and not by the last call on it.
+    /// Hold this for the life of the service. Removed servers are then awaited at shutdown, instead of by their last
+    /// call.
     pub fn ends(&self) -> Ends {
         Ends { _sweeps: self.sweeps() }
     }
 
-    /// One for all MCP servers that are there together: the last of them to go waits, when all were asked to end.
+    /// The sweeps that all MCP servers share. So the servers are first all asked to end, and then the drop of the
+    /// last one waits for all.
     pub(in crate::tools) fn sweeps(&self) -> Arc<Sweeps> {
         let mut shared = self.sweeps.lock().unwrap_or_else(PoisonError::into_inner);
         shared.upgrade().unwrap_or_else(|| {
@@ -95,13 +98,13 @@ impl Surroundings {
     }
 }
 
-/// What is secret in a variable that is passed on: all of it, going by its name, and who URLs in it say that we are.
+/// The secrets in a variable that is passed on: the whole value if the name says so, and the credentials in its URLs.
 fn secrets(name: &str, value: &str) -> Vec<String> {
     let name = name.to_ascii_uppercase();
     let is_secret = PACKAGES.iter().any(|start| name.starts_with(&start.to_ascii_uppercase()))
         && SECRET.iter().any(|end| name.ends_with(end));
     let mut found: Vec<String> = is_secret.then(|| value.to_owned()).into_iter().collect();
-    // Lists of indexes are set apart by spaces, and may have names: `name=https://…`.
+    // Lists of indexes are separated by spaces, and an entry may have a name: `name=https://…`.
     for part in value.split_whitespace() {
         let Some((before, _)) = part.split_once("://") else { continue };
         let scheme =
@@ -109,7 +112,7 @@ fn secrets(name: &str, value: &str) -> Vec<String> {
         let Ok(url) = Url::parse(&part[before.len() - scheme.len()..]) else { continue };
         let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
         match (decoded(url.username()), url.password()) {
-            // A token may stand alone.
+            // A user without a password may be a token.
             (user, None) => found.extend(Some(user).filter(|user| !user.is_empty())),
             (user, Some(password)) => {
                 let both = format!("{}:{password}", url.username());

@@ -1,7 +1,7 @@
-//! Texts with `{{ name }}` placeholders, parsed once when the tool is built.
+//! Parses texts with `{{ name }}` placeholders, once when the tool is built.
 //!
-//! Deliberately no template language: a placeholder stands for one argument or one field of the caller's context, and each
-//! kind encodes the value for the place it lands in. There is nothing to escape from.
+//! This is deliberately not a template language. A placeholder stands for one argument or one field of the caller's
+//! context. Each kind encodes the value for its position. So no value can escape from its position.
 
 use serde_json::Value;
 
@@ -12,21 +12,21 @@ use super::placeholder::{Placeholder, Values};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template(Vec<Part>);
 
-/// A piece of a text.
+/// A part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// As written.
+    /// Literal text.
     Text(String),
-    /// A value.
+    /// A placeholder for a value.
     Value(Placeholder),
 }
 
 impl Template {
-    /// Reads a text; `meant` says what the name in a placeholder stands for. What came by reference is text, whatever it holds
-    /// ([`literal`](super::literal)).
+    /// Parses a text. `meant` decides what the name in a placeholder stands for. Text that came by reference stays
+    /// text, whatever it contains ([`literal`](super::literal)).
     ///
     /// # Errors
-    /// A sentence, when a placeholder is not closed or holds no plain name.
+    /// A sentence, if a placeholder is not closed or does not contain a plain name.
     pub fn parse(text: &str, meant: impl Fn(&str) -> Placeholder) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -54,12 +54,12 @@ impl Template {
         Ok(Self(parts))
     }
 
-    /// The pieces, in order.
+    /// The parts, in order.
     pub fn parts(&self) -> &[Part] {
         &self.0
     }
 
-    /// The placeholder, if the text is one and nothing else: such a value keeps its type.
+    /// The placeholder, if the text is exactly one placeholder: its value keeps its type.
     pub fn lone(&self) -> Option<&Placeholder> {
         match self.0.as_slice() {
             [Part::Value(placeholder)] => Some(placeholder),
@@ -75,12 +75,12 @@ impl Template {
         })
     }
 
-    /// Whether it holds no placeholder.
+    /// Whether the text has no placeholder.
     pub fn is_literal(&self) -> bool {
         self.placeholders().next().is_none()
     }
 
-    /// The text, if it holds no placeholder.
+    /// The text, if it has no placeholder.
     pub fn literal(&self) -> Option<&str> {
         match self.0.as_slice() {
             [] => Some(""),
@@ -89,7 +89,7 @@ impl Template {
         }
     }
 
-    /// The same template with other literal texts.
+    /// The same template with each literal text replaced.
     pub fn map_text(self, mut other: impl FnMut(&str) -> String) -> Self {
         let part = |part| match part {
             Part::Text(text) => Part::Text(other(&text)),
@@ -98,7 +98,7 @@ impl Template {
         Self(self.0.into_iter().map(part).collect())
     }
 
-    /// The text with every value in place, as `encode` writes it. A missing value is written as nothing.
+    /// The text with all values filled in, encoded by `encode`. A missing value becomes an empty text.
     pub fn render(&self, values: Values<'_>, mut encode: impl FnMut(&Value) -> String) -> String {
         let mut out = String::new();
         for part in &self.0 {
@@ -115,7 +115,7 @@ impl Template {
     }
 }
 
-/// A value as plain text: strings as they are, `null` as nothing, anything else as JSON.
+/// A value as plain text: a string as it is, `null` as an empty text, anything else as JSON.
 pub fn plain_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

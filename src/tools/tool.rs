@@ -1,4 +1,4 @@
-//! A tool: definition, policy and runner, and the builder's methods.
+//! Tools (definition, policy and runner), and the methods of their builder.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ use crate::environment::Environment;
 use crate::printable;
 use crate::schema::PageFields;
 
-/// A named thing that a model may call: definition, policy and runner.
+/// A named operation that a model may call: definition, policy and runner.
 ///
-/// `Tool::new` makes one without a runner; `call` or `call_blocking` gives it one.
+/// `Tool::new` makes a tool without a runner; `call` or `call_blocking` sets the runner.
 #[derive(Clone)]
 pub struct Tool<R = Arc<dyn Runner>> {
     pub(crate) definition: Definition,
@@ -27,9 +27,9 @@ pub struct Tool<R = Arc<dyn Runner>> {
     pub(crate) origin: Origin,
     pub(crate) policy: Policy,
     pub(crate) settings: Settings,
-    /// It is not what was approved: no call gets to it.
+    /// Whether the tool is quarantined: its definition differs from the approved one, and no call reaches the runner.
     pub(crate) stopped: bool,
-    /// What is wrong with what was said so far; reported when the tool is registered.
+    /// The first fault of the builder's settings. It is reported when the tool is registered.
     pub(crate) fault: Option<BuildError>,
     pub(crate) runner: R,
 }
@@ -40,46 +40,48 @@ pub(crate) struct Settings {
     pub(crate) with: JsonObject,
     pub(crate) workdir: Option<PathBuf>,
     pub(crate) env: HashMap<String, String>,
-    /// What must not be told besides the values of variables.
+    /// Secrets besides the values of variables.
     pub(crate) secrets: Vec<String>,
-    /// Anything that changes what the tool does without showing in its definition, e.g. a URL; part of the hash.
+    /// A part of the definition hash: anything that changes what the tool does without showing in its definition,
+    /// such as a URL.
     pub(crate) implementation: Option<Value>,
-    /// Over the same with its references replaced: part of cache keys only, for it may be made of secrets.
+    /// A hash of the same with its references replaced. It is used only in cache keys, because its input may contain
+    /// secrets.
     pub(crate) generation: [u8; 32],
-    /// The folder at which relative paths of the manifest's entry start. `None`: the runner is the program's own, and
-    /// nothing written here says what it is.
+    /// The folder at which relative paths of the manifest's entry start. `None` if the runner is the program's own,
+    /// because then these settings do not determine what it does.
     pub(crate) base: Option<PathBuf>,
 }
 
 /// Why a tool cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// Not a name.
+    /// The name is invalid.
     #[error("`{0}`: {1}")]
     Name(String, NameError),
-    /// No description.
+    /// The description is empty.
     #[error("tool `{0}`: the description is empty: say what the tool does and when to use it")]
     Description(String),
-    /// Two tools of one name, or a name that is another's alias.
+    /// Two tools have the same name, or the name of one is an alias of another.
     #[error("`{0}` is there twice: tool names and aliases are unique")]
     Duplicate(String),
-    /// Two sources of one name.
+    /// Two sources have the same name.
     #[error("source `{0}` is there twice: names of sources are unique")]
     DuplicateSource(String),
-    /// The schema cannot be used.
+    /// A schema of the tool cannot be used.
     #[error("tool `{tool}`: {schema}: {message}")]
     Schema {
-        /// Whose.
+        /// The name of the tool.
         tool: String,
         /// `input_schema` or `output_schema`.
         schema: &'static str,
-        /// What is wrong.
+        /// What is wrong with the schema.
         message: String,
     },
-    /// An agent cannot run as it was declared.
+    /// An agent cannot run as declared.
     #[error("tool `{tool}`: {faults}")]
     Agent {
-        /// Whose.
+        /// The name of the agent's tool.
         tool: String,
         /// What is wrong and what would be right.
         faults: String,
@@ -87,23 +89,23 @@ pub enum BuildError {
     /// The declared fields of the context cannot be used.
     #[error("tool `{tool}`: context: {message}")]
     Context {
-        /// Whose.
+        /// The name of the tool.
         tool: String,
         /// What is wrong and what would be right.
         message: String,
     },
-    /// A declared environment variable is missing.
+    /// A required environment variable is not set.
     #[error("tool `{tool}`: environment variable {name} is not set")]
     MissingEnv {
-        /// Whose.
+        /// The name of the tool.
         tool: String,
-        /// Which.
+        /// The name of the variable.
         name: String,
     },
 }
 
 impl Tool<()> {
-    /// A tool called `name`; `description` tells the model when to use it.
+    /// A tool called `name`. `description` tells the model when to use it.
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         let text = name.into();
         let (name, fault) = match ToolName::parse(&text) {
@@ -155,10 +157,10 @@ impl Tool<()> {
 }
 
 impl Tool {
-    /// The tool with the values of the variables that it declares.
+    /// The tool with the values of its declared variables.
     ///
     /// # Errors
-    /// [`BuildError::MissingEnv`]: a required one is not set and has no default.
+    /// [`BuildError::MissingEnv`] if a required variable is not set and has no default.
     pub(crate) fn with_variables(mut self, environment: &Environment) -> Result<Self, BuildError> {
         let missing = |var: &&EnvVar| !self.settings.env.contains_key(&var.name);
         let declared: Vec<EnvVar> = self.definition.env.iter().filter(missing).cloned().collect();
@@ -176,10 +178,10 @@ impl Tool {
         Ok(self)
     }
 
-    /// The tool, unless it cannot be served as it was built. What the manifest and sources lack are findings of their own.
+    /// The tool, if it can be served as built. Faults of the manifest and of sources are reported elsewhere.
     ///
     /// # Errors
-    /// The fault of its builder, or that a tool of the program has no description.
+    /// The fault of the builder, or an empty description of a tool of the program.
     pub(crate) fn checked(self) -> Result<Self, BuildError> {
         match self.fault {
             Some(fault) => Err(fault),
@@ -190,7 +192,7 @@ impl Tool {
         }
     }
 
-    /// Values that may be secrets. A default is none: it stands in the program or the manifest for all to see.
+    /// Values that may be secrets. A default is not a secret: it is visible in the program or the manifest.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
         let is_default = |name: &str, value: &str| {
             let vars = &self.definition.env;
@@ -200,11 +202,11 @@ impl Tool {
         values.map(|(_, value)| value).chain(&self.settings.secrets).map(String::as_str)
     }
 
-    /// Adds the parameters by which a model asks for pages to the schema that callers see. What is returned knows them; `None`:
+    /// Adds the parameters for pages to the schema that callers see. Returns how to read these parameters; `None` if
     /// there are none.
     ///
     /// # Errors
-    /// [`BuildError::Schema`]: the tool has one of their names for something else.
+    /// [`BuildError::Schema`] if the tool uses one of these names for another parameter.
     pub(crate) fn show_page_fields(&mut self) -> Result<Option<PageFields>, BuildError> {
         let Definition { paging, input_schema, .. } = &mut self.definition;
         let pages = PageFields::of(*paging, input_schema).map_err(|fault| BuildError::Schema {
@@ -218,8 +220,8 @@ impl Tool {
         Ok(pages)
     }
 
-    /// The fields of the caller's context that reach it: those that it declares, if what runs it can take them; else all where
-    /// the runner is handed the whole context, and none where it is not.
+    /// The fields of the caller's context that reach the runner. A runner that takes fields gets the declared ones.
+    /// Without a declaration it gets the whole context, or nothing if it does not take the context.
     pub(crate) fn context_fields(&self) -> ContextFields {
         match &self.definition.context {
             Some(fields) if self.runner.takes_fields() => ContextFields::Named(fields.as_slice().into()),
@@ -228,8 +230,8 @@ impl Tool {
         }
     }
 
-    /// The tool, with its cached results told apart by all fields of the context that it declares, unless it is said by which:
-    /// what a tool is handed can change what it answers.
+    /// The tool, with its cached results separated by all declared fields of the context, unless the cache policy
+    /// names fields. The reason is that a result may depend on every field that the tool gets.
     pub(crate) fn apart_by_context(mut self) -> Self {
         let is_said = self.definition.context.is_some();
         if let (true, ContextFields::Named(fields), Some(cache)) =
@@ -240,14 +242,14 @@ impl Tool {
         self
     }
 
-    /// Whether a call could be tried: it is on, it is what was approved, and what runs it is there.
+    /// Whether a call can be attempted: the tool is enabled and approved, and its runner is available.
     pub(crate) fn is_available(&self) -> bool {
         self.policy.enabled && !self.stopped && self.runner.is_available()
     }
 }
 
 impl<R> Tool<R> {
-    /// The tool and its runner apart.
+    /// Separates the runner from the tool.
     pub(super) fn take_runner(self) -> (Tool<()>, R) {
         let Self { definition, kind, origin, policy, settings, stopped, fault, runner } = self;
         (Tool { definition, kind, origin, policy, settings, stopped, fault, runner: () }, runner)
@@ -265,7 +267,7 @@ impl<R> Tool<R> {
 
     fn property(mut self, name: &str, schema: Value, required: bool) -> Self {
         let root = Arc::make_mut(&mut self.definition.input_schema);
-        // A schema that is no object is refused when the tool is registered.
+        // A schema that is not an object is refused when the tool is registered.
         let Some(root) = root.as_object_mut() else { return self };
         if let Some(properties) = root.entry("properties").or_insert_with(|| json!({})).as_object_mut() {
             properties.insert(name.into(), schema);
@@ -282,31 +284,31 @@ impl<R> Tool<R> {
         self
     }
 
-    /// Promises a shape for `structured_content`; an answer of another shape is `bad_output`.
+    /// Declares the shape of `structured_content`. A result of another shape is the error `bad_output`.
     pub fn output_schema(mut self, schema: Value) -> Self {
         self.definition.output_schema = Some(Arc::new(schema));
         self
     }
 
-    /// Says what may be repeated and cached. Default: `write`.
+    /// Sets the effect, which decides what may be repeated and cached. Default: `write`.
     pub fn effect(mut self, effect: Effect) -> Self {
         self.policy.effect = effect;
         self
     }
 
-    /// Time for one try. Default: 30 s.
+    /// The timeout of one attempt. Default: 30 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.timeout = timeout;
         self
     }
 
-    /// Time for the whole call. Default: none beyond the tries' own.
+    /// The timeout of the whole call. Default: only the timeouts of its attempts.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.policy.deadline = Some(deadline);
         self
     }
 
-    /// Tries in all, for `read` and `idempotent` tools. Default: 1.
+    /// The most attempts of a call, for `read` and `idempotent` tools. Default: 1.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.policy.retry = RetryPolicy { attempts };
         self
@@ -318,15 +320,15 @@ impl<R> Tool<R> {
         self
     }
 
-    /// Keeps results for `ttl`, per caller. `context` names the fields of the caller's context that results depend
-    /// on: none, if the function does not look at it.
+    /// Caches results for `ttl`, per caller. `context` names the fields of the caller's context on which results
+    /// depend. It is empty if the function does not use the context.
     pub fn cache(mut self, ttl: Duration, context: &[&str]) -> Self {
         let context = Some(context.iter().map(|&field| field.to_owned()).collect());
         self.policy.cache = Some(CachePolicy { ttl, scope: CacheScope::Caller, context });
         self
     }
 
-    /// Shares cached results among callers.
+    /// Shares cached results among all callers.
     pub fn cache_shared(mut self) -> Self {
         if let Some(cache) = &mut self.policy.cache {
             cache.scope = CacheScope::Shared;
@@ -334,46 +336,46 @@ impl<R> Tool<R> {
         self
     }
 
-    /// Says which results are worth keeping, by the arguments as the tool got them and what it said; asked once for
-    /// each that would be stored, so it should be quick. Takes effect where results are cached at all. If it panics
-    /// the result is not stored.
+    /// Decides which results to cache, from the arguments that the tool got and its result. The function is called
+    /// once for each result that would be cached, so it should be quick. It has no effect without a cache. If it
+    /// panics, the result is not cached.
     pub fn should_cache(mut self, keep: impl Fn(&JsonObject, &ToolResult) -> bool + Send + Sync + 'static) -> Self {
         self.policy.cache_when = Some(CacheWhen::function(keep));
         self
     }
 
-    /// What the ledger keeps of arguments and results. Default: what `ledger.capture` of the manifest says, else all.
+    /// What the ledger keeps of arguments and results. Default: `ledger.capture` of the manifest, or else everything.
     pub fn capture(mut self, capture: Capture) -> Self {
         self.policy.capture = Some(capture);
         self
     }
 
-    /// How many calls run and wait at once.
+    /// How many calls may run and wait at the same time.
     pub fn concurrency(mut self, concurrency: Concurrency) -> Self {
         self.policy.concurrency = concurrency;
         self
     }
 
-    /// What happens when the caller leaves.
+    /// What happens to a call when its caller disconnects.
     pub fn on_disconnect(mut self, what: OnDisconnect) -> Self {
         self.policy.on_disconnect = Some(what);
         self
     }
 
-    /// Whether calls may or must carry an idempotency key. Default: they may.
+    /// Whether calls may or must have an idempotency key. Default: they may.
     pub fn idempotency(mut self, idempotency: Idempotency) -> Self {
         self.policy.idempotency = idempotency;
         self
     }
 
-    /// Lets the same call come twice in a row within a run: for tools whose answer is another the next time, and such as
-    /// are asked until something has happened.
+    /// Permits the same call twice in a row within a run. For tools whose result changes by itself, and for tools
+    /// that are polled until something has happened.
     pub fn repeatable(mut self) -> Self {
         self.policy.repeatable = true;
         self
     }
 
-    /// Refuses arguments that would have to be converted.
+    /// Refuses arguments that need a conversion.
     pub fn strict(mut self) -> Self {
         self.policy.strict = true;
         self
@@ -385,36 +387,38 @@ impl<R> Tool<R> {
         self
     }
 
-    /// Says who asks for the parts of long results. [`Paging::Model`]: the schema that a model sees has `detail_level`, `offset` and
-    /// `limit` beside the tool's own parameters. The tool does not see them, unless it declares them itself. Default: the program
-    /// that makes the call.
+    /// Sets who requests the parts of long results. With [`Paging::Model`], the schema that a model sees has
+    /// `detail_level`, `offset` and `limit` beside the tool's own parameters. The tool does not get them, unless it
+    /// declares them itself. Default: the program that makes the call.
     pub fn paging(mut self, paging: Paging) -> Self {
         self.definition.paging = paging;
         self
     }
 
-    /// The folder that the tool works in: `ToolContext::workdir`. A service that is shared can give another for each call, as
-    /// [`ToolContext::service`](crate::ToolContext::service) shows.
+    /// The folder in which the tool works: `ToolContext::workdir`. A shared service can set another folder for each
+    /// call, as [`ToolContext::service`](crate::ToolContext::service) shows.
     pub fn workdir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.settings.workdir = Some(folder.into());
         self
     }
 
-    /// Declares an environment variable; the service does not start without it.
+    /// Declares a required environment variable. The service does not start without it.
     pub fn env(self, name: &str, description: &str) -> Self {
         self.env_var(EnvVar { name: name.into(), description: description.into(), required: true, default: None })
     }
 
-    /// Declares an environment variable in full.
+    /// Declares an environment variable with all its settings.
     pub fn env_var(mut self, var: EnvVar) -> Self {
         self.definition.env.push(var);
         self
     }
 
-    /// Declares the fields of the caller's `context` that the tool takes: it is handed these alone. They tell cached results
-    /// apart unless [`Tool::cache`] names others. Without this a function is handed the whole context.
+    /// Declares the fields of the caller's `context` that the tool takes. It gets only these. Cached results are
+    /// separated by them, unless [`Tool::cache`] names other fields. Without this declaration, a function gets the
+    /// whole context.
     ///
-    /// A name has 1 to 64 characters of `A-Z a-z 0-9 _ -` and begins with a letter or `_`; at most 32 of them.
+    /// A name has 1 to 64 characters of `A-Z a-z 0-9 _ -`, and starts with a letter or `_`. There are at most 32
+    /// names.
     pub fn context(mut self, fields: &[&str]) -> Self {
         let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
         if let Err((_, message)) = ContextFields::check(&fields) {
@@ -425,13 +429,13 @@ impl<R> Tool<R> {
         self
     }
 
-    /// Adds a label.
+    /// Adds a tag, a label of the tool.
     pub fn tag(mut self, tag: &str) -> Self {
         self.definition.tags.push(tag.into());
         self
     }
 
-    /// Adds another name that the tool answers to.
+    /// Adds another exact name of the tool.
     pub fn alias(mut self, name: &str) -> Self {
         match ToolName::parse(name) {
             Ok(alias) => self.definition.aliases.push(alias),
@@ -448,14 +452,14 @@ impl<R> Tool<R> {
         self
     }
 
-    /// The name it will be registered under.
+    /// The name under which the tool is registered.
     pub fn name(&self) -> &str {
         self.definition.name.as_str()
     }
 }
 
 impl Settings {
-    /// The settings as the running tool sees them.
+    /// The settings that a running tool gets.
     pub(crate) fn finish(&self, services: &Services, effect: Effect, context: ContextFields) -> ToolSettings {
         ToolSettings {
             effect,

@@ -1,4 +1,4 @@
-//! `cache_ttl = "5m"` and `cache(ttl = "5m", scope = "shared", context = ["tenant"])`.
+//! Reads the keys `cache_ttl = "5m"` and `cache(ttl = "5m", scope = "shared", context = ["tenant"])`.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -8,9 +8,9 @@ use syn::{Error, LitStr, Meta, Result};
 use crate::options::entries;
 use crate::values::{duration, duration_code, key, texts, value, word};
 
-/// How results are kept.
+/// The cache settings of a tool.
 pub(crate) struct Cache {
-    /// For errors about the whole.
+    /// The position of errors that concern the whole entry.
     pub(crate) entry: Meta,
     ttl: Duration,
     is_shared: bool,
@@ -38,8 +38,8 @@ impl Cache {
         Ok(Self { entry: entry.clone(), ttl: ttl.ok_or_else(missing)?, is_shared, context })
     }
 
-    /// The builder's calls. A function that does not take the context cannot depend on it, and one that declares fields of it
-    /// depends on no other.
+    /// The calls of the builder. A function without the context cannot depend on it. A function that declares context
+    /// fields depends on no others.
     pub(crate) fn code(&self, takes_context: bool, declared: Option<&[LitStr]>) -> Result<TokenStream> {
         let context = match self.context.as_deref().or(declared.filter(|_| takes_context)) {
             Some(context) => context,

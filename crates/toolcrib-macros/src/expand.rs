@@ -1,8 +1,8 @@
-//! The code that the attribute writes: the function as it was, and beside it a type of the same name with `tool()`.
+//! Writes the code of the attribute: the unchanged function, and beside it a type of the same name with `tool()`.
 //!
-//! The type is an enum without variants. It has no value, so that nothing hides the function, and a local variable may have the
-//! function's name. All paths begin at the library, so that a program needs no other dependency and may name its own items as it
-//! likes.
+//! The type is an enum without variants. It has no value, so it does not hide the function, and a local variable may
+//! have the function's name. All paths begin at the library. So a program needs no other dependency and may name its
+//! own items freely.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -17,7 +17,7 @@ use crate::values::{NAME_RULE, is_tool_name};
 /// Expands the attribute.
 ///
 /// # Errors
-/// What keeps the function from being a tool, at the tokens that cause it.
+/// The reason why the function cannot be a tool, at the tokens that cause it.
 pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let options = Options::read(attribute);
     let function = match syn::parse2::<Item>(item)? {
@@ -73,7 +73,7 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenS
     })
 }
 
-/// The struct that the model's arguments are read into.
+/// The struct into which the model's arguments are deserialized.
 fn arguments(function: &Function, root: &Path) -> TokenStream {
     let private = quote!(#root::__private);
     let text = |path: TokenStream| LitStr::new(&path.to_string().replace(' ', ""), Span::call_site());
@@ -84,7 +84,7 @@ fn arguments(function: &Function, root: &Path) -> TokenStream {
             let function = format_ident!("__default_of_{}", name.unraw());
             let value = match default {
                 DefaultValue::OfType(span) => quote_spanned!(*span=> ::core::default::Default::default()),
-                // A text in quotes is a `&str`, and parameters are owned.
+                // A quoted text is a `&str`, and parameters are owned.
                 DefaultValue::Given(value @ Expr::Lit(ExprLit { lit: Lit::Str(_), .. })) => {
                     quote_spanned!(value.span()=> ::core::convert::Into::into(#value))
                 }
@@ -112,7 +112,7 @@ fn arguments(function: &Function, root: &Path) -> TokenStream {
     }
 }
 
-/// The tool with its runner.
+/// Adds the runner to the tool.
 fn runner(function: &Function, root: &Path, builder: &TokenStream) -> TokenStream {
     let signature = &function.item.sig;
     let ident = &signature.ident;
@@ -123,7 +123,7 @@ fn runner(function: &Function, root: &Path, builder: &TokenStream) -> TokenStrea
         Parameter::Argument(argument) => &argument.name,
     });
     let output = function.output();
-    // Faults of the result are faults of its type, so that is where they are shown.
+    // Faults of the result are faults of its type, so the compiler shows them there.
     let conversion = quote_spanned!(output.span()=> #root::__private::Returned::<#output>::new().conversion());
     let takes_context = function.takes_context();
     let fields = quote!(__Arguments { #(#names),* }: __Arguments);
@@ -136,7 +136,7 @@ fn runner(function: &Function, root: &Path, builder: &TokenStream) -> TokenStrea
     }
 }
 
-/// The parameters that the model gives.
+/// The parameters that the model supplies.
 fn written(function: &Function) -> impl Iterator<Item = &Argument> {
     function.parameters.iter().filter_map(|parameter| match parameter {
         Parameter::Context => None,
@@ -144,7 +144,7 @@ fn written(function: &Function) -> impl Iterator<Item = &Argument> {
     })
 }
 
-/// The tool's name: the attribute's word, else the function's name.
+/// The tool's name: from the attribute, or else from the function.
 fn tool_name(options: &Options, function: &Function) -> Result<String> {
     if let Some(name) = &options.name {
         return Ok(name.value());
@@ -156,7 +156,7 @@ fn tool_name(options: &Options, function: &Function) -> Result<String> {
     }
 }
 
-/// The tool's description: the attribute's word, else the function's documentation.
+/// The tool's description: from the attribute, or else from the function's documentation.
 fn description(options: &Options, function: &Function) -> Result<TokenStream> {
     if let Some(description) = &options.description {
         return Ok(description.to_token_stream());
@@ -170,7 +170,7 @@ fn description(options: &Options, function: &Function) -> Result<TokenStream> {
     Ok(description.to_token_stream())
 }
 
-/// Where an item begins, without its attributes.
+/// The first token of an item, without its attributes.
 fn first_span(item: &Item) -> Span {
     match item {
         Item::Struct(item) => item.struct_token.span(),
@@ -191,7 +191,7 @@ mod tests {
         squeezed(&expanded.unwrap_or_else(|error| panic!("{error}")).to_string())
     }
 
-    /// The compiler may put spaces between any two tokens.
+    /// Removes white space, because the compiler may put spaces between any two tokens.
     fn squeezed(code: &str) -> String {
         code.split_whitespace().collect()
     }

@@ -1,4 +1,4 @@
-//! The function that becomes a tool: what of it is the definition, and what cannot be one.
+//! Reads the function that becomes a tool: the parts of its definition, and the faults that prevent one.
 
 use proc_macro2::Span;
 use syn::ext::IdentExt;
@@ -11,46 +11,44 @@ use syn::{
 
 use crate::values::{key, value};
 
-/// Attributes of a parameter that are for the field that it becomes.
+/// Attributes of a parameter that are moved to its field.
 const OF_FIELDS: [&str; 3] = ["doc", "serde", "schemars"];
-/// Attributes that rustc has for parameters.
+/// Attributes that rustc allows on parameters.
 const OF_PARAMETERS: [&str; 5] = ["allow", "expect", "warn", "deny", "forbid"];
 
-/// The function, read.
+/// The function after reading.
 pub(crate) struct Function {
-    /// As it was written, without the attributes of parameters that rustc does not know.
+    /// The function as written, without parameter attributes that rustc does not know.
     pub(crate) item: ItemFn,
     /// Its documentation up to the first heading.
     pub(crate) description: String,
-    /// In the order in which they are written.
+    /// The parameters in the order of the source.
     pub(crate) parameters: Vec<Parameter>,
 }
 
 /// One parameter.
 pub(crate) enum Parameter {
-    /// A `ToolContext`: handed over by the library.
+    /// A `ToolContext`, which the library supplies.
     Context,
-    /// A value that the model gives.
+    /// A value that the model supplies.
     Argument(Box<Argument>),
 }
 
-/// A value that the model gives.
+/// A value that the model supplies.
 pub(crate) struct Argument {
-    /// Its name.
     pub(crate) name: Ident,
-    /// Its type.
     pub(crate) of: Type,
     /// Attributes of the field: documentation, `serde`, `schemars`.
     pub(crate) attributes: Vec<Attribute>,
-    /// What stands for a value that is not given.
+    /// The value if the model supplies none.
     pub(crate) default: Option<DefaultValue>,
 }
 
 /// `#[tool(default)]` or `#[tool(default = …)]`.
 pub(crate) enum DefaultValue {
-    /// The type's own.
+    /// The default of the type.
     OfType(Span),
-    /// This one.
+    /// This value.
     Given(Expr),
 }
 
@@ -90,12 +88,12 @@ impl Function {
         all.map_or(Ok(Self { item, description, parameters }), Err)
     }
 
-    /// Whether it asks for the context of a call.
+    /// Whether it takes the context of a call.
     pub(crate) fn takes_context(&self) -> bool {
         self.parameters.iter().any(|parameter| matches!(parameter, Parameter::Context))
     }
 
-    /// The name that the tool has by itself.
+    /// The function's name, which is the default name of the tool.
     pub(crate) fn name(&self) -> String {
         self.item.sig.ident.unraw().to_string()
     }
@@ -109,7 +107,7 @@ impl Function {
     }
 }
 
-/// What no tool can be.
+/// Faults of a signature that no tool can have.
 fn signature_faults(item: &ItemFn) -> Vec<Error> {
     let signature = &item.sig;
     let mut faults = Vec::new();
@@ -140,7 +138,7 @@ fn signature_faults(item: &ItemFn) -> Vec<Error> {
 }
 
 impl Parameter {
-    /// Reads a parameter and takes away what rustc does not let stand there.
+    /// Reads a parameter, and removes attributes that rustc does not allow there.
     fn read(typed: &mut PatType) -> Result<Self> {
         let name = match &*typed.pat {
             Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => ident.ident.clone(),
@@ -185,7 +183,7 @@ impl Parameter {
     }
 }
 
-/// What to write in the place of a reference.
+/// Advice on what to write instead of a reference.
 fn reference_message(found: &TypeReference) -> String {
     let owned = match &*found.elem {
         Type::Path(of) if of.path.is_ident("str") => "`String`",
@@ -205,7 +203,7 @@ fn read_default(attribute: &Attribute) -> Result<DefaultValue> {
     }
 }
 
-/// The documentation as text, up to its first heading: headings such as `# Errors` are for people who read the code.
+/// The documentation as text, up to its first heading. Headings such as `# Errors` are for readers of the code.
 fn description(attributes: &[Attribute]) -> Result<String> {
     let mut lines: Vec<String> = Vec::new();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("doc")) {
@@ -237,6 +235,6 @@ impl<'ast> Visit<'ast> for Odd {
         self.of_impl.get_or_insert_with(|| found.clone());
     }
 
-    // A length of an array is no type.
+    // The length of an array is not a type.
     fn visit_block(&mut self, _: &'ast Block) {}
 }

@@ -1,7 +1,11 @@
 //! The attribute `#[tool]` of the crate `toolcrib`, which exports it as `toolcrib::tool` and documents it.
 //!
-//! `function` reads the function, `options` what stands in the attribute's parentheses, with `cache` for one of its keys and
-//! `values` for single values. `expand` writes the code. Each fault is an error at the token that causes it.
+//! - `function` reads the function.
+//! - `options` reads the keys in the attribute's parentheses. It uses `cache` for one key, and `values` for single
+//!   values.
+//! - `expand` writes the code.
+//!
+//! Each fault is an error at the token that causes it.
 
 mod cache;
 mod expand;
@@ -11,7 +15,7 @@ mod values;
 
 use proc_macro::TokenStream;
 
-/// Makes a tool of a function. The documentation is that of `toolcrib::tool`.
+/// Makes a tool of a function. See the documentation of `toolcrib::tool`.
 #[proc_macro_attribute]
 pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let expanded = expand::expand(attribute.into(), item.into());

@@ -1,4 +1,5 @@
-//! What stands in the attribute's parentheses: the manifest's words, read into calls of the library's builder.
+//! Reads the keys in the attribute's parentheses, which are those of the manifest, and converts them to calls of the
+//! library's builder.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -39,24 +40,24 @@ const KEYS: &[&str] = &[
     "annotations",
     "crate",
 ];
-/// Keys that may stand more than once.
+/// Keys that may occur several times.
 const REPEATED: &[&str] = &["limits", "env"];
 
-/// The fields of the caller's context that the tool declares.
+/// The context fields that the tool declares.
 pub(crate) struct Context {
-    /// For errors about the whole.
+    /// The position of errors that concern the whole entry.
     pub(crate) entry: Meta,
     /// Their names.
     pub(crate) fields: Vec<LitStr>,
 }
 
-/// The attribute, read.
+/// The attribute after reading.
 pub(crate) struct Options {
     /// `name = "…"`.
     pub(crate) name: Option<LitStr>,
-    /// `description = "…"`, or a macro that gives a text.
+    /// `description = "…"`, or a macro that expands to a text.
     pub(crate) description: Option<Expr>,
-    /// Where the library is.
+    /// The path of the library.
     pub(crate) root: Path,
     /// `cache(…)` or `cache_ttl = …`.
     pub(crate) cache: Option<Cache>,
@@ -183,7 +184,7 @@ impl Options {
     }
 }
 
-/// The entries below `key(…)`.
+/// The entries inside `key(…)`.
 pub(crate) fn entries(entry: &Meta, known: &[&str]) -> Result<Vec<Meta>> {
     match entry {
         Meta::List(list) => split(list.tokens.clone(), known),
@@ -194,7 +195,7 @@ pub(crate) fn entries(entry: &Meta, known: &[&str]) -> Result<Vec<Meta>> {
     }
 }
 
-/// Entries with keys that are known and stand once.
+/// Splits entries. Each key must be known and may occur only once, except those in `REPEATED`.
 fn split(tokens: TokenStream, known: &[&str]) -> Result<Vec<Meta>> {
     let entries: Vec<Meta> = Punctuated::<Meta, Token![,]>::parse_terminated.parse2(tokens)?.into_iter().collect();
     let mut faults: Vec<Error> = Vec::new();
@@ -214,7 +215,8 @@ fn split(tokens: TokenStream, known: &[&str]) -> Result<Vec<Meta>> {
     all.map_or(Ok(entries), Err)
 }
 
-/// A setting that the effect takes away from. In a manifest it is a warning; a macro has only errors.
+/// Finds a setting that has no effect with this `effect`. In a manifest this is a warning; a macro can only report
+/// errors.
 fn ineffective(entries: &[Meta]) -> Result<()> {
     let find = |word: &str| entries.iter().find(|entry| key(entry) == word);
     let effect = find("effect").and_then(|entry| text(value(entry).ok()?).ok()).map(LitStr::value);
@@ -290,7 +292,7 @@ fn limit(entry: &Meta, root: &Path) -> Result<TokenStream> {
 }
 
 fn concurrency(entry: &Meta, root: &Path) -> Result<TokenStream> {
-    // Tokio's own bound, `Semaphore::MAX_PERMITS`, on a system of 64 bits.
+    // Tokio's own bound, `Semaphore::MAX_PERMITS`, on a 64-bit system.
     let most = u64::MAX >> 3;
     const FIELDS: &[&str] = &["max", "queue", "wait", "per_caller"];
     let mut fields = Vec::new();
@@ -315,7 +317,7 @@ fn concurrency(entry: &Meta, root: &Path) -> Result<TokenStream> {
             }
         });
     }
-    // Clippy finds fault with a rest of nothing.
+    // Clippy reports `..` if no field remains.
     let rest = (fields.len() < FIELDS.len()).then(|| quote!(..::core::default::Default::default()));
     Ok(quote!(.concurrency(#root::call::Concurrency { #(#fields,)* #rest })))
 }
@@ -355,7 +357,7 @@ fn annotations(entry: &Meta, root: &Path) -> Result<TokenStream> {
     let mut calls = TokenStream::new();
     for pair in &pairs {
         let (name, value) = (key(pair), value(pair)?);
-        // MCP's annotations have these types.
+        // These are the types of MCP's annotations.
         if name == "title" {
             text(value)?;
         } else if name.ends_with("Hint") {

@@ -1,4 +1,4 @@
-//! Single values of the attribute: words, durations, numbers, lists of texts.
+//! Reads single values of the attribute: words, durations, numbers, lists of texts.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprLit, Lit, LitStr, Meta, Result};
 
-/// The library cuts longer times to this one (`toolcrib::call::units::LONGEST_TIME`).
+/// The library shortens longer times to this one (`toolcrib::call::units::LONGEST_TIME`).
 const LONGEST_TIME: Duration = Duration::from_secs(10 * 366 * 86_400);
-/// Longest name of a tool, in characters, as MCP 2026-07-28 has it.
+/// The longest name of a tool, in characters, as in MCP 2026-07-28.
 const LONGEST_NAME: usize = 128;
 
 /// The value of `key = value`.
@@ -20,7 +20,7 @@ pub(crate) fn value(entry: &Meta) -> Result<&Expr> {
     }
 }
 
-/// The key of an entry, as it is written.
+/// The key of an entry, as written.
 pub(crate) fn key(entry: &Meta) -> String {
     entry.path().get_ident().map(ToString::to_string).unwrap_or_else(|| {
         let path = entry.path();
@@ -44,7 +44,7 @@ pub(crate) fn boolean(value: &Expr) -> Result<bool> {
     }
 }
 
-/// A key that stands alone, or with `= true` or `= false`.
+/// A key without a value, or with `= true` or `= false`.
 pub(crate) fn flag(entry: &Meta) -> Result<bool> {
     match entry {
         Meta::Path(_) => Ok(true),
@@ -52,7 +52,7 @@ pub(crate) fn flag(entry: &Meta) -> Result<bool> {
     }
 }
 
-/// A whole number of at least `least`.
+/// An integer of at least `least`.
 pub(crate) fn number(value: &Expr, least: u64) -> Result<u64> {
     let expected = || Error::new_spanned(value, format!("a whole number of at least {least} is expected here"));
     match value {
@@ -63,7 +63,7 @@ pub(crate) fn number(value: &Expr, least: u64) -> Result<u64> {
     }
 }
 
-/// The same as an unsuffixed literal for code.
+/// An integer between `least` and `most`, as an unsuffixed literal.
 pub(crate) fn count(value: &Expr, least: u64, most: u64) -> Result<TokenStream> {
     let number = number(value, least)?;
     if number > most {
@@ -73,7 +73,7 @@ pub(crate) fn count(value: &Expr, least: u64, most: u64) -> Result<TokenStream> 
     Ok(quote!(#number))
 }
 
-/// A duration such as `250ms`, in the manifest's language.
+/// A duration such as `250ms`, in the syntax of the manifest.
 pub(crate) fn duration(value: &Expr) -> Result<Duration> {
     let message =
         "a duration in quotes is expected here: a number with a unit, such as \"250ms\", \"30s\", \"5m\" or \"24h\"";
@@ -85,7 +85,7 @@ pub(crate) fn duration(value: &Expr) -> Result<Duration> {
     }
 }
 
-/// The same, and not zero.
+/// A duration that is not zero.
 pub(crate) fn positive_duration(value: &Expr) -> Result<Duration> {
     let duration = duration(value)?;
     if duration.is_zero() {
@@ -117,14 +117,14 @@ pub(crate) fn texts(value: &Expr) -> Result<Vec<LitStr>> {
     }
 }
 
-/// Whether tools can have this name.
+/// Whether a tool can have this name.
 pub(crate) fn is_tool_name(text: &str) -> bool {
     (1..=LONGEST_NAME).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
         && !matches!(text, "." | "..")
 }
 
-/// A text that a field of the context can have as a name.
+/// Checks that a context field can have this name.
 pub(crate) fn field_name(text: &LitStr) -> Result<()> {
     let name = text.value();
     let fits = (1..=64).contains(&name.len())
@@ -134,7 +134,7 @@ pub(crate) fn field_name(text: &LitStr) -> Result<()> {
     if fits { Ok(()) } else { Err(Error::new_spanned(text, message)) }
 }
 
-/// A text that tools can have as a name.
+/// Checks that a tool can have this name.
 pub(crate) fn tool_name(text: &LitStr) -> Result<()> {
     match is_tool_name(&text.value()) {
         true => Ok(()),

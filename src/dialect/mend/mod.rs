@@ -1,8 +1,9 @@
-//! Reading what models write as JSON: strictly first, then with the repairs that leave one meaning. What could be read in
-//! two ways is refused, with words that the model can act on.
+//! Reads the JSON that models write: strictly first, then with repairs that leave only one meaning. JSON with two
+//! possible meanings is refused, with a message that the model can act on.
 //!
-//! jsonrepair-rs repairs, and guesses where it must; so nothing it says is believed: `repair::hold_against` proves that
-//! its text says what was written, and [`crate::call::json::parse_strict`] reads it.
+//! The library jsonrepair-rs makes the repairs, and guesses where the text is ambiguous. So its output is not
+//! trusted: `repair::hold_against` proves that it means the same as the original text. Then
+//! [`crate::call::json::parse_strict`] parses it.
 
 mod read;
 mod repair;
@@ -19,26 +20,26 @@ use crate::call::{JsonObject, Unreadable};
 pub(in crate::dialect) use repair::extent;
 pub(in crate::dialect) use tokens::{Kind, Tokens};
 
-/// Whether only some of the keys of a text of JSON have quotes, so that it is not clear which of them are keys.
+/// Whether some keys of a JSON text have quotes and others do not. Then it is unclear which texts are keys.
 pub(in crate::dialect) fn has_mixed_keys(text: &str) -> bool {
     let tokens: Vec<_> = Tokens::new(text).map_while(Result::ok).collect();
     repair::unlike_the_others(text, &tokens).is_some()
 }
 
-/// Arguments that could be read.
+/// Arguments that were read, possibly after repairs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mended {
-    /// The arguments.
+    /// The arguments of the call.
     pub arguments: JsonObject,
-    /// What had to be repaired, one sentence each; none if it was JSON as it came.
+    /// The repairs, one sentence each. Empty if the text was strict JSON.
     pub repairs: Vec<String>,
 }
 
-/// A call's arguments as an object. `cut_off`: the model was stopped while it wrote them. `may_close`: closing brackets
-/// that are missing at the very end may be added; never for a tool with effects.
+/// Reads the arguments of a call as an object. `cut_off`: the model stopped while it wrote them. `may_close`: missing
+/// closing brackets at the very end may be added. It must be false for a tool with effects.
 ///
 /// # Errors
-/// What could be read in two ways, what is no object, and the truncated arguments of a tool with effects.
+/// The arguments have two possible meanings, are not an object, or are incomplete for a tool with effects.
 pub fn arguments(written: &Written, cut_off: bool, may_close: bool) -> Result<Mended, Unreadable> {
     if cut_off && !may_close {
         return Err(Unreadable::cut_off());

@@ -1,4 +1,4 @@
-//! From a text to an object.
+//! Reads an object from a text.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::call::json::{parse_strict, type_name};
 
 const NOT_HERE: &str = "this cannot stand here";
 
-/// An object out of a text: as JSON, else as what is left of it when it is repaired.
+/// Reads an object from a text: as strict JSON, or else after repairs. The repairs are added to `repairs`.
 pub(super) fn read(text: &str, may_close: bool, repairs: &mut BTreeSet<Repair>) -> Result<JsonObject, Unreadable> {
     if text.trim().is_empty() {
         return Ok(JsonObject::new());
@@ -54,8 +54,8 @@ fn repaired(text: &str, may_close: bool, repairs: &mut BTreeSet<Repair>) -> Resu
         let at = object.char_indices().nth(error.position).map_or(object.len(), |(at, _)| at);
         Unreadable::at(text, found.start + at, NOT_HERE)
     })?;
-    // A guess is strict JSON, so its tokens can be read unless there are too many levels of them. They take far more memory
-    // than the text, so they are read one after the other.
+    // The guess is strict JSON, so its tokens can be read unless the nesting is too deep. Tokens take far more memory
+    // than the text, so they are read one by one.
     let mut is_read = true;
     let guessed = Tokens::new(&guess).map_while(|token| token.inspect_err(|_| is_read = false).ok());
     let changed = hold_against(&written, guessed, may_close && !found.closed);

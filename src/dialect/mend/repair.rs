@@ -1,10 +1,10 @@
-//! Which repairs there are, and the proof that a repaired text says what the written one said.
+//! Lists the allowed repairs, and proves that a repaired text means the same as the original text.
 
 use std::collections::BTreeSet;
 
 use super::tokens::{Fault, Kind, Token, Tokens, is_identifier};
 
-/// A repair that leaves one meaning.
+/// A repair that leaves only one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Repair {
     DoublyEncoded,
@@ -23,7 +23,7 @@ pub(super) enum Repair {
 }
 
 impl Repair {
-    /// What was done, for `meta.warnings`.
+    /// A description of the repair, for `meta.warnings`.
     pub(super) fn sentence(self) -> &'static str {
         match self {
             Self::DoublyEncoded => "the arguments were JSON inside a JSON string",
@@ -43,26 +43,27 @@ impl Repair {
     }
 }
 
-/// Where in a text its one object stands, and what is around it.
+/// The position of the only object in a text, and what surrounds it.
 pub(super) struct Found {
     pub(super) start: usize,
-    /// Behind its last bracket; the text's end if that is missing.
+    /// The position after its last bracket, or the end of the text if that bracket is missing.
     pub(super) end: usize,
     pub(super) closed: bool,
     pub(super) around: Option<Repair>,
 }
 
-/// Why there is no one object to be found.
+/// Why no single object was found.
 pub(super) enum NotFound {
-    /// No `{`.
+    /// There is no `{`.
     NoObject,
-    /// What is around it could belong to it, or to another one.
+    /// The text around the object could belong to it, or to another object.
     Doubtful(usize),
-    /// What is inside has no single reading.
+    /// The content of the object has more than one possible meaning.
     Fault(Fault),
 }
 
-/// The one object in the text. What is around it may only be a fence, words, or its own brackets once too often.
+/// Finds the only object in the text. Around it only a code fence, prose, or a second pair of its own brackets is
+/// allowed.
 pub(super) fn find_object(text: &str) -> Result<Found, NotFound> {
     let start = text.find('{').ok_or(NotFound::NoObject)?;
     let length = extent(&text[start..]).map_err(|fault| NotFound::Fault(Fault { at: start + fault.at, ..fault }))?;
@@ -88,7 +89,7 @@ pub(super) fn find_object(text: &str) -> Result<Found, NotFound> {
     found(Some(Repair::Surroundings))
 }
 
-/// How long the object or array is with which the text begins; nothing if it does not end.
+/// The length of the object or array at the start of the text. `None` if its end is missing.
 pub(in crate::dialect) fn extent(text: &str) -> Result<Option<usize>, Fault> {
     let mut tokens = Tokens::new(text);
     while let Some(token) = tokens.next() {
@@ -100,7 +101,7 @@ pub(in crate::dialect) fn extent(text: &str) -> Result<Option<usize>, Fault> {
     Ok(None)
 }
 
-/// Words that announce arguments. Another word before a colon may be a key.
+/// Words that announce arguments. Any other word before a colon may be a key.
 const LABELS: [&str; 8] =
     ["arguments", "args", "parameters", "params", "input", "action input", "json", "here is the json"];
 
@@ -124,7 +125,7 @@ fn is_prose_after(text: &str) -> bool {
     starts_well && !text.contains(['{', '}', '[', ']']) && !text.contains("\":") && !text.contains("':")
 }
 
-/// The first comma or colon that no repair can give a meaning: the place of a fault that a guess would hide.
+/// The first comma or colon that no repair can explain. The guess of the library would hide this fault.
 pub(super) fn misplaced(written: &[Token<'_>]) -> Option<usize> {
     let is_misplaced = |pair: &&[Token<'_>]| match (&pair[0].kind, &pair[1].kind) {
         (Kind::Open(_) | Kind::Comma | Kind::Colon, Kind::Comma) => true,
@@ -134,8 +135,8 @@ pub(super) fn misplaced(written: &[Token<'_>]) -> Option<usize> {
     written.windows(2).find(is_misplaced).map(|pair| pair[1].at.start)
 }
 
-/// The first key without quotes in a text that quotes others which need none. Nobody writes so: a text with quotes of its
-/// own, unescaped, may look like it (`{"say": "", no: "", "to": ""}`).
+/// The first unquoted key in a text that quotes other keys without need. Models do not mix styles like this. Such a
+/// text is more likely the result of unescaped quotes inside a string (`{"say": "", no: "", "to": ""}`).
 pub(super) fn unlike_the_others(text: &str, written: &[Token<'_>]) -> Option<usize> {
     let is_bare = |token: &Token<'_>| !text[token.at.start..].starts_with(['"', '\'', '“', '”', '‘', '’']);
     let (mut bare, mut quoted) = (None, false);
@@ -150,11 +151,11 @@ pub(super) fn unlike_the_others(text: &str, written: &[Token<'_>]) -> Option<usi
     bare.filter(|_| quoted)
 }
 
-/// Holds the repaired text's tokens against the written one's: the same brackets, texts, numbers and literals in the same
-/// order, nothing added and nothing left out but what has one meaning.
+/// Compares the tokens of the repaired text with those of the original text. Brackets, texts, numbers and literals
+/// must be the same and in the same order. Only differences with one possible meaning are allowed.
 ///
 /// # Errors
-/// Where in the written text they part.
+/// The position in the original text where the two differ.
 pub(super) fn hold_against<'a>(
     written: &[Token<'_>],
     mut repaired: impl Iterator<Item = Token<'a>>,
@@ -181,8 +182,8 @@ pub(super) fn hold_against<'a>(
                 repairs.insert(Repair::MissingCommas);
                 next = repaired.next();
             }
-            // A number or a literal at the end may have had more to it, and what comes after an opening bracket, a
-            // comma or a colon is missing for certain.
+            // A number or a literal at the end may be incomplete. After an opening bracket, a comma or a colon,
+            // something is certainly missing.
             (None, Some(Token { kind: Kind::Close(_), .. }))
                 if may_close && matches!(before, Some(Kind::Text(_) | Kind::Close(_))) =>
             {
@@ -194,8 +195,8 @@ pub(super) fn hold_against<'a>(
     }
 }
 
-/// Between `before` and what follows nothing but a comma can be missing. After a text that is not so: its quote may be
-/// one that belongs inside.
+/// Whether only a comma can be missing between `before` and what follows. After a text that is uncertain: its closing
+/// quote may belong inside the text.
 fn comma_is_missing(before: Option<&Kind<'_>>, follows: &[Token<'_>]) -> bool {
     let follows_key = matches!(follows, [Token { kind: Kind::Text(_), .. }, Token { kind: Kind::Colon, .. }, ..]);
     match before {

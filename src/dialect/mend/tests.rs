@@ -211,7 +211,7 @@ fn large_and_deep_garbage_is_answered_soon() {
     assert!(mend(&format!("{open}1,{close}"), true).unwrap_err().what.contains("128"));
 }
 
-/// Values whose texts are plain words, so that it can be seen in the input where each came from.
+/// Values whose texts are plain words, so that each word shows where it came from in the input.
 fn plain_value() -> impl Strategy<Value = Value> {
     let word = "[a-z]{1,6}( [a-z]{1,4})?";
     let leaf = prop_oneof![
@@ -245,7 +245,7 @@ fn contents(value: &Value, into: &mut Vec<String>) {
     }
 }
 
-/// The same value as a Python or JavaScript person would write it.
+/// The same value in the sloppy style of a Python or JavaScript programmer.
 fn sloppy(value: &Value) -> String {
     match value {
         Value::Object(map) => {
@@ -264,7 +264,7 @@ fn sloppy(value: &Value) -> String {
 }
 
 proptest! {
-    /// Texts with quotes that nobody escaped: refused, unless what was written is strict JSON of another meaning.
+    /// Texts with unescaped quotes are refused, unless the result is strict JSON with another meaning.
     #[test]
     fn quotes_inside_texts_are_never_taken_for_structure(
         texts in proptest::collection::vec(proptest::collection::vec(

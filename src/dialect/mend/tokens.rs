@@ -1,4 +1,5 @@
-//! What stands in a text that is to be JSON: its tokens, each in one reading. No grammar: order is the parser's business.
+//! Splits a text that should be JSON into tokens, each with one meaning. It knows no grammar: the parser checks the
+//! order of the tokens.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -8,19 +9,19 @@ use serde_json::Number;
 
 use super::repair::Repair;
 
-/// Deepest nesting that is looked at: serde_json's own bound.
+/// The deepest nesting that is read. It is the bound of serde_json.
 const MOST_DEPTH: usize = 128;
 
-/// A token and where it stands, in bytes.
+/// A token and its position in bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::dialect) struct Token<'a> {
-    /// What it says.
+    /// The meaning of the token.
     pub(in crate::dialect) kind: Kind<'a>,
-    /// Where it is spelled.
+    /// The byte range of the token in the text.
     pub(in crate::dialect) at: Range<usize>,
 }
 
-/// What a token says, however it is spelled.
+/// The meaning of a token, independent of its spelling.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::dialect) enum Kind<'a> {
     /// `{` or `[`.
@@ -39,58 +40,58 @@ pub(in crate::dialect) enum Kind<'a> {
     Literal(&'static str),
 }
 
-/// What has no single reading, and where.
+/// A token with more than one possible meaning, and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::dialect) struct Fault {
-    /// Where it begins, in bytes.
+    /// The start of the token, in bytes.
     pub(in crate::dialect) at: usize,
-    /// What it is.
+    /// The kind of fault.
     pub(in crate::dialect) what: FaultKind,
 }
 
 impl Fault {
-    /// It is known only at the end of the text.
+    /// Whether the fault is a missing end, which shows only at the end of the text.
     pub(in crate::dialect) fn is_endless(&self) -> bool {
         matches!(self.what, FaultKind::EndlessText | FaultKind::EndlessComment)
     }
 
-    /// More of the text could have made it good: it was written up to here and no further.
+    /// Whether more text could have corrected the fault, because the text ends within this token.
     pub(in crate::dialect) fn is_at_end(&self, text: &str) -> bool {
         let part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '-' | '+' | '.' | '\\' | '/');
         self.is_endless() || text.get(self.at..).is_some_and(|rest| rest.chars().all(part))
     }
 }
 
-/// What can be wrong with one token.
+/// The kinds of faults in one token.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::dialect) enum FaultKind {
     /// A text that begins here never ends.
     EndlessText,
     /// A comment that begins here never ends.
     EndlessComment,
-    /// A backslash before what needs none.
+    /// A backslash before a character that needs none.
     Escape(String),
     /// A control character that is neither a line end nor a tab.
     Control(char),
-    /// Neither a number nor a literal nor a key.
+    /// A word that is not a number, a literal or a key.
     Word(String),
-    /// A character that begins nothing.
+    /// A character that cannot begin a token.
     Character(char),
     /// More than [`MOST_DEPTH`] brackets inside each other.
     TooDeep,
 }
 
-/// Reads tokens one after the other. It ends at the first fault.
+/// Reads tokens one by one. It ends at the first fault.
 #[derive(Debug)]
 pub(in crate::dialect) struct Tokens<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
-    /// What stands before is `{` or `,`, so a bare word may be a key.
+    /// The previous token is `{` or `,`, so an unquoted word may be a key.
     key_may_follow: bool,
-    /// A comment runs up to the end of the text: what else is in it nobody knows.
+    /// A comment extends to the end of the text, so it may hide part of the JSON.
     pub(super) ends_in_comment: bool,
-    /// What had to be read with good will.
+    /// Repairs that were needed to read the tokens so far.
     pub(super) repairs: BTreeSet<Repair>,
 }
 
@@ -99,7 +100,7 @@ impl<'a> Tokens<'a> {
         Self { text, at: 0, depth: 0, key_may_follow: false, ends_in_comment: false, repairs: BTreeSet::new() }
     }
 
-    /// How many brackets are open behind the last token.
+    /// The number of open brackets after the last token.
     pub(in crate::dialect) fn depth(&self) -> usize {
         self.depth
     }
@@ -108,7 +109,7 @@ impl<'a> Tokens<'a> {
         &self.text[self.at..]
     }
 
-    /// Over white space and comments.
+    /// Skips white space and comments.
     fn skip(&mut self) -> Result<(), FaultKind> {
         loop {
             let rest = self.rest();
@@ -148,8 +149,8 @@ impl<'a> Tokens<'a> {
         Ok(kind)
     }
 
-    /// A text between quotes. The first quote that could end it does: a text that has its own quotes inside, unescaped,
-    /// is followed by something that does not belong there, and is refused for that.
+    /// Reads a quoted text. It ends at the first quote that can end it. If the text has unescaped quotes inside, the
+    /// token after that quote is misplaced, and the text is refused for that.
     fn quoted(&mut self, opening: char) -> Result<Cow<'a, str>, FaultKind> {
         let closing: &[char] = match opening {
             '“' | '”' => &['“', '”'],
@@ -205,7 +206,7 @@ impl<'a> Tokens<'a> {
         })
     }
 
-    /// A number, a literal, or a key without quotes.
+    /// Reads a number, a literal, or a key without quotes.
     fn bare(&mut self, first: char) -> Result<Kind<'a>, FaultKind> {
         let rest = self.rest();
         let part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '-' | '+' | '.');
@@ -263,8 +264,8 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// One escape and its length, from its backslash on. An escape that JSON does not know may mean the character or the
-/// backslash too (`\d`, `C:\dir`), so it is refused; only `\'` can mean one thing.
+/// Reads one escape and its length, from the backslash on. An escape that JSON does not know is refused, because the
+/// backslash may be meant literally (`\d`, `C:\dir`). Only `\'` has one meaning.
 fn escape(text: &str) -> Result<(char, usize), FaultKind> {
     let unknown = |length: usize| FaultKind::Escape(text.chars().take(length).collect());
     let simple = match text[1..].chars().next() {
@@ -281,7 +282,7 @@ fn escape(text: &str) -> Result<(char, usize), FaultKind> {
     Ok((simple, 2))
 }
 
-/// `\uXXXX`, or two of them where the first is a surrogate.
+/// Reads `\uXXXX`, or two of them if the first is a surrogate.
 fn unicode_escape(text: &str) -> Option<(char, usize)> {
     let unit = |from: usize| {
         let hex = text.get(from..from + 6)?.strip_prefix("\\u")?;
@@ -295,7 +296,7 @@ fn unicode_escape(text: &str) -> Option<(char, usize)> {
     Some((pair, 12))
 }
 
-/// It can be a key without quotes.
+/// Whether the word can be a key without quotes.
 pub(super) fn is_identifier(word: &str) -> bool {
     word.starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '$')
         && word.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '$' | '-'))

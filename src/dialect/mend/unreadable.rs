@@ -1,12 +1,12 @@
-//! What is said of arguments that cannot be read.
+//! Builds the messages about arguments that cannot be read.
 
 use super::tokens::{Fault, FaultKind};
 use crate::call::Unreadable;
 
-/// Characters shown on each side of a fault.
+/// The number of characters shown on each side of a fault.
 const AROUND: usize = 24;
 
-/// What to do about most faults.
+/// The advice for most faults.
 const AGAIN: &str = "Send the whole call again, with the arguments as one strict JSON object: keys and texts in double \
                      quotes, a quote inside a text as \\\", a line end as \\n, every bracket closed, nothing around it.";
 
@@ -79,7 +79,7 @@ impl Unreadable {
     }
 }
 
-/// Line, column and the text around, counted in characters from 1.
+/// The line and column, counted in characters from 1, and the text around the position.
 fn place(text: &str, at: usize) -> String {
     let (before, after) = text.split_at_checked(at).unwrap_or((text, ""));
     let line = before.matches('\n').count() + 1;

@@ -1,4 +1,4 @@
-//! JSON that says which tool to call, in the shapes that models use.
+//! Reads JSON that describes a tool call, in the shapes that models use.
 
 use serde_json::Value;
 
@@ -8,32 +8,32 @@ use crate::call::json::parse_strict;
 use crate::dialect::mend::{self, Kind, Tokens};
 use crate::dialect::message::{Ask, Form, Written};
 
-/// Keys of a tool's name, and of its arguments.
+/// The keys of a tool's name.
 const NAMES: [&str; 5] = ["tool_name", "tool", "name", "action", "function"];
 const ARGUMENTS: [&str; 8] =
     ["args", "arguments", "parameters", "params", "input", "tool_input", "tool_args", "action_input"];
-/// What else a call may have when nothing but its keys says that it is one.
+/// Further keys that a call may have where only its keys show that it is a call.
 const BESIDE: [&str; 8] = ["id", "type", "index", "tool_call_id", "call_id", "thought", "thoughts", "reasoning"];
 
-/// What was made of a piece of text.
+/// The result of reading a piece of text.
 #[derive(Default)]
 pub(super) struct Taken {
-    /// The calls in it; nothing if it is something else.
+    /// The calls in it. `None` if it is something else.
     pub(super) asks: Option<Vec<Asked>>,
-    /// How far it reaches.
+    /// The length of the text that was read, in bytes.
     pub(super) length: usize,
-    /// Its JSON does not say where it ends.
+    /// The JSON is broken, so its end is a guess.
     pub(super) broken: bool,
-    /// How many bytes were read in vain to learn that.
+    /// The number of bytes that were read without result to find that out.
     pub(super) wasted: usize,
 }
 
-/// How a name stands for no call (ReAct). `final_answer` is none of them: tools are called so.
+/// Names that mean "no call" (ReAct). `final_answer` is not included, because real tools have this name.
 pub(in crate::dialect) fn is_no_tool(name: &str) -> bool {
     ["none", "n/a", "final answer", "finish"].iter().any(|word| name.eq_ignore_ascii_case(word))
 }
 
-/// What was written as arguments.
+/// Classifies the arguments of a call.
 pub(super) fn written(value: Value) -> Written {
     match value {
         Value::Object(object) => Written::Object(object),
@@ -43,7 +43,7 @@ pub(super) fn written(value: Value) -> Written {
     }
 }
 
-/// What was written as arguments, as JSON if it is any.
+/// Classifies arguments that are given as text, which may be JSON.
 pub(super) fn written_text(text: &str) -> Written {
     match parse_strict(text.as_bytes()) {
         _ if text.trim().is_empty() => Written::Nothing,
@@ -52,7 +52,7 @@ pub(super) fn written_text(text: &str) -> Written {
     }
 }
 
-/// A text that is JSON and nothing else, if that JSON is calls.
+/// The calls of a text that consists of JSON only.
 pub(super) fn whole(text: &str) -> Option<Vec<Asked>> {
     let text = text.trim();
     let taken = several(text, Form::Bare);
@@ -60,13 +60,14 @@ pub(super) fn whole(text: &str) -> Option<Vec<Asked>> {
     taken.asks.filter(|_| rest.bytes().all(|b| b.is_ascii_whitespace() || matches!(b, b'}' | b']')))
 }
 
-/// Calls one behind the other. In a fence or alone (where nothing else says so) all must look like calls, or none is one.
+/// Reads consecutive calls. In a fence or without any mark, every JSON value must look like a call; otherwise none is
+/// a call.
 pub(super) fn several(text: &str, form: Form) -> Taken {
     let mut all = Taken::default();
     loop {
         let rest = &text[all.length..];
         let start = rest.len() - rest.trim_start().len();
-        // Behind the first, `[` begins a mark rather than an array.
+        // After the first value, `[` begins a mark rather than an array.
         let begins: &[char] = if all.length == 0 { &['{', '['] } else { &['{'] };
         if all.broken || !rest[start..].starts_with(begins) {
             return all;
@@ -96,7 +97,8 @@ fn one(text: &str, form: Form) -> Taken {
     Taken { asks, length: end, broken: !closed, wasted }
 }
 
-/// Brackets are open at the end; or, where the text ends too, something else is only begun.
+/// Whether the text was cut off: brackets are open at the end, or it is the last piece and its last token is
+/// incomplete.
 pub(super) fn is_cut_off(body: &str, is_last: bool) -> bool {
     match mend::extent(body) {
         Ok(end) => end.is_none(),
@@ -104,7 +106,7 @@ pub(super) fn is_cut_off(body: &str, is_last: bool) -> bool {
     }
 }
 
-/// Where a body ends whose JSON does not say so: at the marker that should end it.
+/// The end of a body with broken JSON: the position of the mark that should follow it.
 fn end_of_broken(text: &str, form: Form) -> usize {
     let end = match form {
         Form::Marked | Form::Tagged => super::scan::find_end(text, form),
@@ -114,7 +116,7 @@ fn end_of_broken(text: &str, form: Form) -> usize {
     end.unwrap_or(text.len())
 }
 
-/// The calls in JSON as it should be; nothing if it is something else.
+/// The calls in valid JSON. `None` if it is something else.
 pub(super) fn of_value(value: Value, form: Form) -> Option<Vec<Asked>> {
     let sure = matches!(form, Form::Marked | Form::Tagged);
     match value {
@@ -159,18 +161,19 @@ fn of_object(mut object: JsonObject, form: Form) -> Option<Vec<Asked>> {
         .then(|| vec![Ok(Ask { id: None, name: named.to_owned(), arguments, cut_off: false, doubtful: false })])
 }
 
-/// Which key holds the name and which the arguments. Nothing: this is not a call.
+/// Decides which key holds the name and which the arguments. `None` if this is not a call.
 fn roles(keys: &[&str], form: Form) -> Option<Result<(usize, Option<usize>), String>> {
     let sure = matches!(form, Form::Marked | Form::Tagged);
     let among = |words: &[&str]| -> Vec<usize> { (0..keys.len()).filter(|i| words.contains(&keys[*i])).collect() };
-    // `action` and `function` are names only where no better one is given: a tool may be told so beside its arguments.
+    // `action` and `function` are names only if no better key exists. A tool may have such parameters beside its
+    // arguments.
     let mut names = among(&NAMES[..3]);
     if names.is_empty() {
         names = among(&NAMES[3..]);
     }
     let arguments = among(&ARGUMENTS);
     let is_known = |key: &&str| NAMES.contains(key) || ARGUMENTS.contains(key) || BESIDE.contains(key);
-    // Without arguments only `tool_name` says that this is a call: a `name` or an `action` stands in other JSON too.
+    // Without arguments, only `tool_name` identifies a call. Other JSON also has keys such as `name` and `action`.
     let is_call = match arguments.len() {
         0 => names.iter().all(|name| keys[*name] == NAMES[0]),
         many => many == 1,
@@ -191,12 +194,12 @@ fn is_like_a_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 128 && (is_no_tool(name) || !name.contains(char::is_whitespace))
 }
 
-/// The call in a body that is not strict JSON. Its arguments stay as they were written: whether and how they may be
-/// mended depends on the tool.
+/// Reads the call from a body that is not strict JSON. Its arguments stay as the model wrote them, because the tool
+/// decides which repairs are allowed.
 fn of_broken(mut body: &str, form: Form, cut_off: bool) -> Option<Vec<Asked>> {
     let sure = matches!(form, Form::Marked | Form::Tagged);
     let mut all = members(body);
-    // OpenAI's wrapping, once: a text may go on like this for as long as it likes.
+    // Unwraps OpenAI's wrapper once only: a text may nest such wrappers without end.
     if let Some((_, function)) = all.iter().find(|(key, value)| key == "function" && value.starts_with('{')) {
         body = *function;
         all = members(body);
@@ -224,15 +227,15 @@ fn of_broken(mut body: &str, form: Form, cut_off: bool) -> Option<Vec<Asked>> {
     }
     let arguments = match arguments {
         Some(at) => written_text(members[at].1),
-        // Without its end nobody knows whether arguments were to come.
+        // The end is missing, so arguments may have been about to follow.
         None if cut_off => Written::Nothing,
         None => return Some(vec![wrong(Some(name))]),
     };
     Some(vec![Ok(Ask { id: None, name, arguments, cut_off, doubtful: false })])
 }
 
-/// The members of the object with which the text begins, as far as they can be told apart: each key, and its value as
-/// written. The value in which reading ended has all that follows.
+/// The members of the object at the start of the text, as far as they can be separated: each key with its raw value.
+/// If reading stops inside a value, that value contains the whole remaining text.
 fn members(text: &str) -> Vec<(String, &str)> {
     let mut found = Vec::new();
     let mut tokens = Tokens::new(text);
@@ -267,7 +270,7 @@ fn members(text: &str) -> Vec<(String, &str)> {
     found
 }
 
-/// What a text of JSON says, if that is all there is.
+/// The content of a JSON string, if the text is one JSON string only.
 fn text_of(raw: &str) -> Option<String> {
     let mut tokens = Tokens::new(raw);
     match (tokens.next(), tokens.next()) {

@@ -1,6 +1,8 @@
-//! Calls in what a model without tool calls writes: between markers, as ReAct's lines, in fenced blocks, or alone.
+//! The `text` dialect: reads calls from the text of a model without tool calls. A call is between markers, in the
+//! lines of ReAct, in a fenced block, or it is the whole text.
 //!
-//! Whoever wrote a text may be quoting: so a call's extent is that of its JSON, and markers inside its texts are texts.
+//! A text may quote such calls. So a call extends exactly as far as its JSON, and markers inside JSON strings are
+//! ordinary text.
 
 mod call;
 mod react;
@@ -13,16 +15,18 @@ pub use reply::{reminder, reply};
 use super::mend;
 use super::message::{Ask, Dialect, Form, Message, Misread};
 
-/// Calls with broken JSON that are looked at in one text; their corrections say the same thing. It also bounds the time
-/// that is spent on looking for their ends.
+/// The maximum number of calls with broken JSON that are read in one text. All their corrections say the same. It
+/// also bounds the time for finding their ends.
 const MOST_BROKEN: usize = 16;
 
-/// What a text holds where a call may be.
+/// A call in the text, or something that looks like one.
 type Asked = Result<Ask, Misread>;
 
-/// Reads the calls of a text, in order. One without any has no asks and a warning that says so.
+/// Reads the calls of a text, in order. Without calls, the message has a warning that says so.
 ///
-/// Markers win over ReAct's lines, those over fenced blocks, and those over JSON that is the whole text.
+/// A text that is JSON as a whole is read as such. In any other text, markers take precedence over the lines of
+/// ReAct, and these over fenced blocks. Calls in another syntax than the chosen one are ignored, but both kinds of
+/// markers count together.
 pub fn read(text: &str) -> Message {
     let text = behind_thought(text);
     let mut warnings = Vec::new();
@@ -58,8 +62,8 @@ pub fn read(text: &str) -> Message {
     Message { dialect: Dialect::Text, form, asks, warnings }
 }
 
-/// What follows the thoughts with which the text begins: what a model thinks about it does not do. Where the prompt has the
-/// opening tag (DeepSeek R1, QwQ) only the closing one is in the text, on a line of its own.
+/// The text after the thoughts at its beginning, because a call inside a thought is not meant to run. Some prompts
+/// contain the opening tag (DeepSeek R1, QwQ). Then the text has only the closing tag, on a line of its own.
 fn behind_thought(text: &str) -> &str {
     for (begin, end) in [("<think>", "</think>"), ("<thinking>", "</thinking>")] {
         if let Some(thought) = text.trim_start().strip_prefix(begin) {
@@ -69,7 +73,7 @@ fn behind_thought(text: &str) -> &str {
     text.split_once("\n</think>\n").filter(|(before, _)| !is_in_call(text, before.len())).map_or(text, |(_, said)| said)
 }
 
-/// Whether the place may lie in a text of a call that begins before it.
+/// Whether the position may be inside a text of a call that begins before it.
 fn is_in_call(text: &str, place: usize) -> bool {
     let mut from = 0;
     while let Some(at) = text.get(from..place).and_then(|before| before.find(['[', '<', '`'])) {
@@ -88,7 +92,7 @@ fn is_in_call(text: &str, place: usize) -> bool {
     false
 }
 
-/// A call that cannot be read, with how it is written.
+/// A call that cannot be read. Its correction explains the syntax.
 fn misread(form: Form, name: Option<String>, what: String) -> Misread {
     let correction = format!("The tool call could not be read, so no tool ran: {what}. {}", reminder(form, &[]));
     Misread { id: None, name, what, correction, is_other_method: false }

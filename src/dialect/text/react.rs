@@ -1,4 +1,4 @@
-//! ReAct's lines: `Thought:`, `Action:`, `Action Input:`, `Observation:`, `Final Answer:`.
+//! Reads the lines of ReAct: `Thought:`, `Action:`, `Action Input:`, `Observation:`, `Final Answer:`.
 
 use super::call::{Taken, is_cut_off, is_no_tool, several, written_text};
 use super::misread;
@@ -6,7 +6,7 @@ use super::scan::{find_begin, inside_fence};
 use crate::dialect::mend;
 use crate::dialect::message::{Ask, Form};
 
-/// What a line begins with.
+/// The label at the beginning of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Label {
     Thought,
@@ -25,7 +25,7 @@ const LABELS: [(&str, Label); 6] = [
     ("Question:", Label::Thought),
 ];
 
-/// The label with which a line begins, and its length with what it is decorated with (`**Action:**`).
+/// The label at the beginning of a line, and its length including decoration (`**Action:**`).
 pub(super) fn label(line: &str) -> Option<(Label, usize)> {
     let start = line.trim_start_matches([' ', '\t', '*', '#', '>']);
     let (word, label) = LABELS.into_iter().find(|(word, _)| {
@@ -35,17 +35,17 @@ pub(super) fn label(line: &str) -> Option<(Label, usize)> {
     Some((label, line.len() - behind.len()))
 }
 
-/// Where the next line with a label begins, at or behind `from`.
+/// The start of the next line with a label, at `from` or later.
 fn next_label(text: &str, from: usize) -> Option<usize> {
     let lines = text[from..].match_indices('\n').map(|(i, _)| from + i + 1);
     lines.into_iter().find(|at| label(&text[*at..]).is_some())
 }
 
-/// The calls of an `Action:` with which the text begins.
+/// The calls of the `Action:` at the beginning of the text.
 pub(super) fn action(text: &str) -> Taken {
     let start = label(text).map_or(0, |(_, length)| length);
     let mut taken = Taken { asks: Some(Vec::new()), ..Taken::default() };
-    // LangChain's structured chat: the whole call is JSON, mostly in a fence.
+    // LangChain's structured chat writes the whole call as JSON, usually in a fence.
     let body = inside_fence(&text[start..]);
     if body.starts_with(['{', '[']) {
         let whole = several(body, Form::Fenced);
@@ -60,12 +60,12 @@ pub(super) fn action(text: &str) -> Taken {
     if name.is_empty() || is_no_tool(name) || (input.is_none() && name.contains(char::is_whitespace)) {
         return Taken { length: input.unwrap_or(end), ..taken };
     }
-    // Without an input at the very end: it may have been to come.
+    // An action without input at the very end may be incomplete: its input may have been about to follow.
     let (end, raw, cut_off, broken) = match input {
         Some(input) => input_at(text, input),
         None => (end, "", end == text.len(), false),
     };
-    // A name that has its arguments with it (`search[x]`, `search(x)`) is none.
+    // A name together with its arguments (`search[x]`, `search(x)`) is not a tool's name.
     let asked = if name.contains(['(', '[', '{', '\n']) {
         let shown: String = name.chars().take(60).collect();
         Err(misread(Form::React, None, format!("`{shown}` is not just a tool's name")))
@@ -75,7 +75,7 @@ pub(super) fn action(text: &str) -> Taken {
     Taken { asks: Some(vec![asked]), length: end, broken, ..taken }
 }
 
-/// Where the input that begins at `start` ends, what it says, whether it was cut off, and whether its end is a guess.
+/// For the input that begins at `start`: its end, its text, whether it was cut off, and whether its end is a guess.
 fn input_at(text: &str, start: usize) -> (usize, &str, bool, bool) {
     let body = inside_fence(&text[start..]);
     let from = text.len() - body.len();

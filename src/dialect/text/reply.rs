@@ -1,4 +1,4 @@
-//! What is said to a model that writes its calls as text.
+//! Writes the replies to a model that writes its calls as text.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,8 @@ use crate::dialect::blocks;
 use crate::dialect::found::name_of;
 use crate::dialect::message::{Form, Message, Said};
 
-/// The message to append: one of the user, with the results in the order of the calls, in the form of the calls. Nothing
-/// for a message without calls.
+/// The message to append: one message of the user with the results in the order of the calls, in the syntax of the
+/// calls. Empty for a message without calls.
 pub fn reply(message: &Message, said: &[Said<'_>]) -> Vec<Value> {
     let several = said.len() > 1;
     let told: Vec<String> =
@@ -41,7 +41,7 @@ fn tell(form: Form, name: Option<&str>, said: Said<'_>, several: bool) -> String
     }
 }
 
-/// One line of JSON, so that nothing that a tool says can end the block.
+/// One line of JSON. The markers in it are escaped, so a tool's output cannot end the block.
 fn as_json(name: Option<&str>, text: &str, is_error: bool) -> String {
     let name = Value::from(name);
     let text = Value::from(text).to_string().replace("[/", "[\\/").replace("</", "<\\/");
@@ -49,7 +49,7 @@ fn as_json(name: Option<&str>, text: &str, is_error: bool) -> String {
     format!("{{\"name\": {name}, \"{key}\": {text}}}")
 }
 
-/// How a call is written in this form, and which tools there are (none are named if the list is empty).
+/// Explains the syntax of a call, and lists the tools. An empty list names no tools.
 pub fn reminder(form: Form, tools: &[&str]) -> String {
     let how = match form {
         Form::Marked => {

@@ -1,23 +1,23 @@
-//! Going through a text from its beginning to its end, once, and taking up what looks like a call.
+//! Scans a text once, from beginning to end, and collects what looks like a call.
 
 use super::call::{Taken, several};
 use super::{Asked, MOST_BROKEN, misread, react};
 use crate::dialect::message::Form;
 
-/// What a text holds.
+/// The calls and warnings found in a text.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) calls: Vec<(Form, Asked)>,
     pub(super) warnings: Vec<String>,
 }
 
-/// Marks of explicit calls: begin, end, and what a model writes that makes up the result.
+/// The marks of explicit calls: begin, end, and the mark with which a model begins an invented result.
 const MARKS: [(Form, &str, &str, &str); 2] = [
     (Form::Marked, "[TOOL_CALL]", "[/TOOL_CALL]", "[TOOL_RESULT]"),
     (Form::Tagged, "<tool_call>", "</tool_call>", "<tool_response>"),
 ];
 
-/// Goes through the text.
+/// Scans the text.
 pub(super) fn scan(text: &str) -> Seen {
     let mut walk = Walk { text, at: 0, in_fence: false, answered: false, broken: 0, wasted: 0, seen: Seen::default() };
     while walk.at < text.len() {
@@ -38,17 +38,17 @@ struct Walk<'a> {
     text: &'a str,
     at: usize,
     in_fence: bool,
-    /// The final answer has begun: what looks like a line of ReAct in it is none.
+    /// The final answer has begun. Lines in it that look like ReAct are ordinary text.
     answered: bool,
-    /// Calls whose JSON is broken.
+    /// The number of calls with broken JSON.
     broken: usize,
-    /// Bytes that were read in vain.
+    /// The number of bytes that were read without result.
     wasted: usize,
     seen: Seen,
 }
 
 impl Walk<'_> {
-    /// One step on. False at a result that the model made up.
+    /// Advances by one step. Returns false at a result that the model invented.
     fn step(&mut self) -> bool {
         let rest = &self.text[self.at..];
         if self.at == 0 || self.text[..self.at].ends_with('\n') {
@@ -93,7 +93,7 @@ impl Walk<'_> {
         self.at += taken.length;
     }
 
-    /// A line of backticks: a fence opens or closes.
+    /// A line of backticks opens or closes a fence.
     fn fence(&mut self) {
         let line = self.text[self.at..].find('\n').map_or(self.text.len() - self.at, |end| end + 1);
         self.at += line;
@@ -105,7 +105,7 @@ impl Walk<'_> {
         self.take(Form::Fenced, taken);
     }
 
-    /// A mark that begins a call.
+    /// Reads a call after its begin mark.
     fn marked(&mut self, form: Form, begin: &str) {
         self.at += begin.len();
         let body = inside_fence(&self.text[self.at..]);
@@ -114,7 +114,8 @@ impl Walk<'_> {
             self.at = self.text.len() - body.len();
             return self.take(form, several(body, form));
         }
-        // No JSON: a call that went wrong if its end follows before another begins, else somebody speaks of the mark.
+        // There is no JSON after the mark. If the end mark follows before another call begins, this is a failed call.
+        // Otherwise the text only mentions the mark.
         let what = if body.is_empty() {
             "the text ends where it should begin"
         } else if find_end(&body[..find_begin(body).unwrap_or(body.len())], form).is_some() {
@@ -128,7 +129,7 @@ impl Walk<'_> {
     }
 }
 
-/// The text behind white space and the opening line of a fence.
+/// The text after white space and the opening line of a fence.
 pub(super) fn inside_fence(text: &str) -> &str {
     let text = text.trim_start();
     match text.strip_prefix("```") {
@@ -137,13 +138,13 @@ pub(super) fn inside_fence(text: &str) -> &str {
     }
 }
 
-/// Where the end mark of this form stands first.
+/// The first position of the end mark of this syntax.
 pub(super) fn find_end(text: &str, form: Form) -> Option<usize> {
     let (_, _, end, _) = MARKS.into_iter().find(|(other, ..)| *other == form)?;
     find(text, |here| starts_with(here, end))
 }
 
-/// Where a mark stands first that begins a call.
+/// The first position of a mark that begins a call.
 pub(super) fn find_begin(text: &str) -> Option<usize> {
     find(text, |here| MARKS.iter().any(|(_, begin, ..)| starts_with(here, begin)))
 }

@@ -58,7 +58,7 @@ fn every_form_of_one_call_is_read() {
             r#"[TOOL_CALL]{'function': {'name': 'get_weather', 'arguments': {'city': 'Oslo'}}}[/TOOL_CALL]"#,
         ),
         (Form::Marked, r#"[TOOL_CALL]{"name": "get_weather", "args": {"city": "Oslo"}, "why": "asked"}[/TOOL_CALL]"#),
-        // A stop sequence takes the end mark away; the call is whole.
+        // A stop sequence removed the end mark; the call is complete.
         (Form::Marked, r#"[TOOL_CALL]{"name": "get_weather", "args": {"city": "Oslo"}}"#),
         (
             Form::Marked,
@@ -244,7 +244,7 @@ fn a_call_that_was_cut_off_says_so_and_never_reaches_a_tool_with_effects() {
         assert_eq!((ask.name.as_str(), ask.cut_off), ("write", true), "{text}");
         assert!(mend::arguments(&ask.arguments, ask.cut_off, false).is_err(), "{text}");
     }
-    // What is broken is not cut off: it is to be written in another way, not in smaller parts.
+    // A broken call is not cut off: the model should write it differently, not in smaller parts.
     for text in [
         r#"[TOOL_CALL]{"name":"write","args":{"a":"he said "hi" there"}}"#,
         "Action: write\nAction Input: {\"a\": \"he said \"hi\" there\"}",
@@ -255,7 +255,7 @@ fn a_call_that_was_cut_off_says_so_and_never_reaches_a_tool_with_effects() {
         let refused = mend::arguments(&ask.arguments, ask.cut_off, false).unwrap_err();
         assert!(refused.what.starts_with("hi is neither in quotes"), "{}", refused.what);
     }
-    // What was complete is read for tools without effects; what was not, is not.
+    // Complete values are read for tools without effects; incomplete values are not.
     assert_eq!(calls(r#"[TOOL_CALL]{"name":"find","args":{"a":"b"}"#)[0].1, json!({"a": "b"}));
     assert_eq!(calls(r#"[TOOL_CALL]{"name":"find","args":{"a":"b""#)[0].1, json!({"a": "b"}));
     assert!(calls(r#"[TOOL_CALL]{"name":"find","args":{"a":"b"#)[0].1.is_string());

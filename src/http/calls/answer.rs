@@ -1,4 +1,4 @@
-//! What `POST /calls` answers.
+//! The answer of `POST /calls`.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -8,33 +8,33 @@ use crate::dialect::Dialect;
 use crate::http::problem::Problem;
 use crate::http::wire::InvokeAnswer;
 
-/// What `POST /calls` answers once the message was understood, whatever its calls did.
+/// The answer of `POST /calls` to a valid message, whether its calls succeeded or not.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct CallsAnswer<'a> {
     /// The dialect of the message.
     pub(super) dialect: Dialect,
-    /// To be appended to the conversation after the message, in its dialect; none when it has no calls.
+    /// Messages to append to the conversation after the message, in its dialect. Empty when the message has no calls.
     #[schema(value_type = Vec<Object>)]
     pub(super) messages: Vec<Value>,
     /// One of the results is the agent's final answer.
     pub(super) result_as_answer: bool,
-    /// What came of each call, in the message's order.
+    /// The result of each call, in the message's order.
     pub(super) results: Vec<CallResult<'a>>,
-    /// Anything worth knowing about the message.
+    /// Warnings about the message.
     pub(super) warnings: Vec<String>,
 }
 
-/// What came of one call.
+/// The result of one call.
 #[derive(Serialize, utoipa::ToSchema)]
 #[serde(untagged)]
 pub(super) enum CallResult<'a> {
     /// The tool ran.
     Answer(InvokeAnswer<'a>),
-    /// It did not, or failed.
+    /// The tool did not run, or failed.
     Problem(CallProblem<'a>),
 }
 
-/// Why one call of a message came to nothing.
+/// Why one call of a message failed.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct CallProblem<'a> {
     /// The tool, by the name that the model gave it; null if that cannot be read.

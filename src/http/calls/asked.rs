@@ -1,4 +1,4 @@
-//! What is asked of `POST /calls`: a model's message, and what holds for all calls in it.
+//! Reads a request to `POST /calls`: a model's message, and the options for all its calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::dialect::{self, Dialect, Message};
 use crate::http::documented;
 use crate::http::problem::ApiError;
 
-/// Most tool calls of one message that run at once, whatever is asked for.
+/// Most tool calls of one message that run at once. Requests cannot raise it.
 const MOST_PARALLEL: usize = 64;
 
 /// Most calls in one message.
 const MOST_CALLS: usize = 256;
 
-/// What holds for all calls of the message.
+/// Options for all calls of the message.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::http) struct CallsQuery {
-    /// The dialect of the message, when it is not to be guessed.
+    /// The dialect of the message. Without it, the service guesses the dialect.
     #[param(value_type = Option<Dialect>)]
     dialect: Option<String>,
     /// Groups the calls of one agent run.
@@ -38,34 +38,34 @@ pub(in crate::http) struct CallsQuery {
     /// Shortens each call's deadline, e.g. `5s`.
     #[param(value_type = Option<documented::Duration>)]
     timeout: Option<String>,
-    /// How many calls run at once, at most 64; else as the manifest says.
+    /// How many calls run at once, at most 64. Default: the manifest's setting.
     #[param(value_type = Option<u64>, minimum = 1, maximum = 64)]
     parallel: Option<String>,
 }
 
 impl CallsQuery {
-    /// With these options.
+    /// A query with these options and no others.
     pub(super) fn of(dialect: Option<String>, run_id: Option<String>) -> Self {
         Self { dialect, run_id, ..Self::default() }
     }
 }
 
-/// A body: JSON, or the model's text as it is.
+/// The body of a request.
 pub(in crate::http) enum Said {
     /// The provider's JSON, or an envelope around it.
     Json(Value),
-    /// What the model wrote.
+    /// The model's text, unchanged.
     Text(String),
 }
 
-/// A message and what holds for its calls.
+/// A message and the options for its calls.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     /// The provider's JSON; a model's text is a JSON string.
     message: Value,
     dialect: Option<Dialect>,
     pub(super) run_id: Option<String>,
-    /// From query and envelope: who denies in either, denies.
+    /// The denied names of the query and of the envelope together.
     pub(super) deny: Denials,
     pub(super) context: Arc<JsonObject>,
     pub(super) cache: CacheMode,
@@ -74,7 +74,8 @@ pub(super) struct Asked {
     pub(super) page: Option<Page>,
 }
 
-/// Most names that a request denies, and the longest, in bytes: each is held against the names of all tools.
+/// Most names that a request denies, and the longest name, in bytes. Bounded because each one is compared with the
+/// names of all tools.
 const MOST_DENIED: usize = 100;
 const LONGEST_DENIED: usize = 128;
 
@@ -82,7 +83,8 @@ const LONGEST_DENIED: usize = 128;
 const OPTIONS: [&str; 8] = ["dialect", "run_id", "deny", "context", "cache", "timeout", "parallel", "page"];
 
 impl Asked {
-    /// Puts together what query and body say. What the envelope says wins.
+    /// Combines query and body. An option of the envelope replaces the query's, except that denied names are added and
+    /// the shorter timeout is used.
     ///
     /// # Errors
     /// 400, with what would be right.
@@ -117,8 +119,8 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Names to be denied that none of the caller's tools has, as a sentence each: whoever wrote them thinks something is
-    /// denied. Other tools do not count, since the answer would tell which there are.
+    /// A warning for each denied name that matches none of the caller's tools. Its author believes that a tool is
+    /// denied. Tools of other callers do not count, since the warning would reveal which tools exist.
     fn idle_denials(&self, catalog: &Catalog, caller: &Caller) -> Vec<String> {
         if self.deny.is_empty() {
             return Vec::new();
@@ -129,10 +131,10 @@ impl Asked {
         idle.map(|written| format!("deny: no tool is called `{written}`")).collect()
     }
 
-    /// The message, taken out.
+    /// Takes the message out and parses it.
     ///
     /// # Errors
-    /// 400, when it is no message of any dialect, or has more calls than any model makes.
+    /// 400, if it is not a message of any dialect, or has more than `MOST_CALLS` calls.
     pub(super) fn message(&mut self, catalog: &Catalog, caller: &Caller) -> Result<Message, ApiError> {
         let stray = stray_field(&self.message).map(str::to_owned);
         let mut message = dialect::read(std::mem::take(&mut self.message), self.dialect).map_err(|unread| {
@@ -163,7 +165,7 @@ impl Asked {
             "message" => self.message = value,
             "text" if value.is_string() => self.message = value,
             "text" => return bad("text is what the model wrote, a text; a provider's JSON goes into message"),
-            // An option that is null is not there.
+            // An option that is null counts as absent.
             _ if value.is_null() => {}
             "dialect" => {
                 let word = value.as_str().unwrap_or_default();
@@ -176,7 +178,7 @@ impl Asked {
             "run_id" => self.run_id = fields::id(field, value).map_err(ApiError::Malformed)?,
             "context" => self.context = Arc::new(fields::context(value).map_err(ApiError::Malformed)?),
             "cache" => self.cache = fields::cache(value).map_err(ApiError::Malformed)?,
-            // Said twice, the shorter one holds.
+            // Query and envelope may both have a timeout. The shorter one is used.
             "timeout" => {
                 let timeout = fields::timeout(value).map_err(ApiError::Malformed)?;
                 self.timeout = self.timeout.into_iter().chain(timeout).min();
@@ -196,14 +198,14 @@ impl Asked {
     }
 }
 
-/// Whether an object is an envelope: a message and options, and nothing else. What providers wrap messages in has
-/// other fields beside it.
+/// Whether an object is an envelope: a message, options, and nothing else. Providers also wrap messages in objects, but
+/// with other fields.
 fn is_envelope(fields: &JsonObject) -> bool {
     fields.contains_key("message") != fields.contains_key("text")
         && fields.keys().all(|key| key == "message" || key == "text" || OPTIONS.contains(&key.as_str()))
 }
 
-/// The field of what was probably meant as an envelope that keeps it from being one.
+/// The first unknown field of an object that was probably meant as an envelope.
 fn stray_field(body: &Value) -> Option<&str> {
     let fields = body.as_object().filter(|fields| fields.contains_key("message") || fields.contains_key("text"))?;
     let known = |key: &&String| *key == "message" || *key == "text" || OPTIONS.contains(&key.as_str());

@@ -1,4 +1,4 @@
-//! `POST /calls`: a model's message in, the messages to append out.
+//! `POST /calls`: runs the calls of a model's message, and answers with the messages to append.
 
 mod answer;
 mod asked;
@@ -28,14 +28,15 @@ use crate::registry::Registry;
 
 /// Run the tool calls of a model's message.
 ///
-/// The body is what the model said, as it came: an OpenAI chat message or completion, OpenAI Responses items, an
-/// Anthropic, Gemini or Bedrock Converse message, an MCP `tools/call`, `{"tool_name": …, "arguments": {…}}`, or its text
-/// (`text/plain`). Or an envelope around it: `{"message": …, "run_id": …, "deny": […], "context": {…}}`. The calls run
-/// side by side; what comes back is what to append, in the same dialect. Answers 200 once the message was understood.
-/// With an `Idempotency-Key` each call gets a key of its own, made of it and of the model's id for the call.
+/// The body is the model's unchanged message: an OpenAI chat message or completion, OpenAI Responses items, an
+/// Anthropic, Gemini or Bedrock Converse message, an MCP `tools/call`, `{"tool_name": …, "arguments": {…}}`, or text
+/// (`text/plain`). It may be in an envelope: `{"message": …, "run_id": …, "deny": […], "context": {…}}`. The calls run
+/// side by side. The answer has the messages to append, in the same dialect. It is 200 whenever the message is valid.
+/// With an `Idempotency-Key` each call gets a key of its own, made of that key and of the model's id for the call.
 ///
-/// With `Accept: text/event-stream` the answer is a stream: `progress` events of all calls, a `call_result` event with each
-/// call's answer or problem as it ends, and one `result` event, the last: the whole answer.
+/// With `Accept: text/event-stream` the answer is a stream. It has `progress` events of all calls, and a `call_result`
+/// event with each call's answer or problem when the call ends. The last event is the one `result` event with the whole
+/// answer.
 #[utoipa::path(post, operation_id = "run_calls", path = "/calls", tag = "tools", params(CallsQuery, idempotency::Asking),
     request_body(content = Value, content_type = "application/json",
         description = "What the model said, or an envelope around it. Its text may also be sent as text/plain."),
@@ -74,8 +75,9 @@ pub(super) async fn calls(
     Ok(response)
 }
 
-/// Runs the calls of a message without a server, as the operator, and gives what the route would have answered, and
-/// whether all calls ran and no tool said no. What is no JSON is a model's text.
+/// Runs the calls of a message without a server, as the operator. A message that is not JSON is a model's text.
+///
+/// Returns the body that the route would have answered, and whether all tools ran without an error result.
 pub async fn calls_in_process(
     registry: &Arc<Registry>,
     message: &str,
@@ -85,7 +87,7 @@ pub async fn calls_in_process(
 ) -> (Value, bool) {
     let body = match parse_strict(message.as_bytes()) {
         Ok(json) => Said::Json(json),
-        // What is JSON and refused as such is no text either.
+        // Strict parsing also refuses valid JSON, such as duplicate keys. That is not a model's text.
         Err(error) if serde_json::from_str::<IgnoredAny>(message).is_ok() => {
             let problem = Problem::from(ApiError::Malformed(format!("the message is not JSON: {error}")));
             return (json!(problem), false);

@@ -1,4 +1,4 @@
-//! One message of a model: its calls found, run side by side, and told of in order.
+//! Runs the calls of one message side by side, and collects the results in the message's order.
 
 use std::sync::Arc;
 
@@ -21,28 +21,28 @@ use crate::http::tools::{failed, resolve};
 use crate::http::wire::{InvokeAnswer, InvokeRequest};
 use crate::registry::Registry;
 
-/// Most tools that a reminder names.
+/// Most tools in a reminder.
 const MOST_NAMED: usize = 50;
 
-/// Who asks, and of whom.
+/// The request for one message: its caller, and the catalog that all its calls use.
 pub(super) struct Turn {
     pub(super) registry: Arc<Registry>,
     pub(super) catalog: Arc<Catalog>,
     pub(super) caller: Arc<Caller>,
-    /// The caller's own name for this message.
+    /// The idempotency key of this message.
     pub(super) key: Option<IdempotencyKey>,
     pub(super) request_id: Option<Arc<str>>,
     pub(super) trace: Option<Arc<TraceContext>>,
-    /// Who listens while the calls run.
+    /// Receives progress and results while the calls run.
     pub(super) progress: Option<ProgressSink>,
 }
 
-/// A message that was understood, and what came of its calls.
+/// A valid message, and the outcomes of its calls.
 pub(super) struct Answered {
     pub(super) message: Message,
     /// One for each call, in order.
     outcomes: Vec<Outcome>,
-    /// How calls are written, for a model that may have forgotten.
+    /// A reminder of how to write calls, for a model that writes them as text.
     reminder: Option<String>,
 }
 
@@ -53,32 +53,32 @@ struct Outcome {
 }
 
 enum Came {
-    /// The tool ran, also if it said no.
+    /// The tool ran, with or without an error result.
     Ran {
         entry: Arc<Entry>,
         answer: Box<Answer>,
-        /// What the model is shown, when it is told of more than the tool said.
+        /// The content for the model, if it differs from the result: a cut result has a note on how to read more.
         shown: Option<Vec<Content>>,
     },
-    /// It did not, or failed.
+    /// The tool did not run, or failed.
     Failed { problem: Box<Problem>, why: Why },
 }
 
-/// Why a call came to nothing, as far as the rest of the turn asks.
+/// Why a call failed, as far as it matters to the turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
     /// There is no such tool.
     Unknown,
     /// The call, or its arguments, could not be read.
     Misread,
-    /// Its key says so from an earlier time.
+    /// A stored failure of an earlier call with the same key was replayed.
     Again,
     /// Anything else.
     Other,
 }
 
 impl Turn {
-    /// Runs the calls of the message. What goes wrong with one is that call's outcome.
+    /// Runs the calls of the message. A failure of one call is that call's outcome, and does not affect the others.
     pub(super) async fn take(&self, message: Message, asked: &Asked) -> Answered {
         let parallel = asked.parallel.unwrap_or(self.catalog.calls().parallel).max(1);
         let calls = message.asks.iter().enumerate().map(|(index, ask)| async move {
@@ -89,7 +89,8 @@ impl Turn {
             (index, outcome)
         });
         let calls: Vec<_> = calls.collect();
-        // Whoever is done makes room for the next: a slow call holds up no other. Dropping this drops what has not begun.
+        // Unordered, so that each call that ends makes room for the next, and a slow call delays no other. Dropping
+        // this future also drops the calls that have not started.
         let mut outcomes: Vec<(usize, Outcome)> = stream::iter(calls).buffer_unordered(parallel).collect().await;
         outcomes.sort_unstable_by_key(|(index, _)| *index);
         let mut outcomes: Vec<Outcome> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
@@ -98,7 +99,8 @@ impl Turn {
         Answered { message, outcomes, reminder }
     }
 
-    /// A model that cannot be understood again and again is told to stop trying.
+    /// Counts the unreadable messages of a run in a row. After `max_parse_attempts` of them, the model is told to make
+    /// no more calls.
     fn count_misreadings(&self, outcomes: &mut [Outcome], asked: &Asked) {
         let runs = &self.registry.shared().runs;
         let misread = |outcome: &Outcome| matches!(outcome.came, Came::Failed { why: Why::Misread, .. });
@@ -118,7 +120,8 @@ impl Turn {
         }
     }
 
-    /// How calls are written, every so many uses of tools by a model that writes them as text.
+    /// The reminder of how to write calls, after every `format_reminder_every` uses of tools by a model that writes
+    /// them as text.
     fn reminder(&self, message: &Message, outcomes: &[Outcome], asked: &Asked) -> Option<String> {
         let every = self.catalog.calls().format_reminder_every;
         if message.dialect != Dialect::Text || every == 0 {
@@ -155,7 +158,7 @@ impl Turn {
         Outcome { id, came }
     }
 
-    /// The tool by which the model may read on in what was cut.
+    /// The tool with which the model can read the rest of a cut result.
     fn reader(&self, asked: &Asked) -> Option<ToolName> {
         self.catalog.reader(&self.caller, |entry| !asked.deny.denies(entry.names()))
     }
@@ -175,7 +178,7 @@ impl Turn {
         };
         let request = InvokeRequest {
             arguments: mended.arguments,
-            // A longer one is handed back all the same.
+            // A longer id is not recorded, but the reply to the model still has it.
             tool_use_id: id.filter(|id| id.len() <= MAX_ID).map(|id| id.to_string()),
             run_id: asked.run_id.clone(),
             context: asked.context.clone(),
@@ -214,8 +217,10 @@ impl Turn {
     }
 }
 
-/// A call's own key: calls of one message must not be taken for each other, and the same message sent again has the same
-/// calls. The model's id tells them apart, else their place.
+/// Derives a call's key from the message's key and the model's id for the call, or its position if there is no id.
+///
+/// Calls of one message need different keys, or one would replay the other. When the same message is sent again, its
+/// calls must get the same keys again.
 fn key_of_call(key: &IdempotencyKey, place: usize, id: Option<&Arc<str>>) -> IdempotencyKey {
     let key = key.shared();
     let whole = match id.filter(|id| !id.is_empty()) {
@@ -226,7 +231,7 @@ fn key_of_call(key: &IdempotencyKey, place: usize, id: Option<&Arc<str>>) -> Ide
     IdempotencyKey::parse(whole.as_bytes()).unwrap_or_else(|_| digest())
 }
 
-/// A call behind one that cannot be read may be a quotation in it: nothing with effects runs on that.
+/// Refuses a `write` call that follows an unreadable one. It may be quoted text inside the unreadable call.
 fn doubtful() -> Unreadable {
     Unreadable {
         what: "a call before it could not be read to its end, so it may be part of that one".into(),
@@ -247,12 +252,12 @@ fn unreadable(misread: &Misread) -> ApiError {
 }
 
 impl Answered {
-    /// One for each call, as the route answers it.
+    /// The results of the calls, as in the route's answer.
     pub(super) fn results(&self) -> impl Iterator<Item = CallResult<'_>> {
         self.message.asks.iter().zip(&self.outcomes).map(|(ask, outcome)| outcome.result(ask))
     }
 
-    /// What to append to the conversation.
+    /// The messages to append to the conversation.
     pub(super) fn messages(&self) -> Vec<Value> {
         let asks = self.message.asks.iter().zip(&self.outcomes);
         let said: Vec<Said<'_>> = asks.map(|(ask, outcome)| outcome.said(ask.is_err())).collect();
@@ -266,12 +271,12 @@ impl Answered {
         messages
     }
 
-    /// All calls ran and no tool said no.
+    /// Whether all tools ran without an error result.
     pub(super) fn is_ok(&self) -> bool {
         self.outcomes.iter().all(|outcome| matches!(&outcome.came, Came::Ran { answer, .. } if !answer.result.is_error))
     }
 
-    /// All calls ran before.
+    /// Whether all calls were replayed.
     pub(super) fn is_replayed(&self) -> bool {
         let replayed = |outcome: &Outcome| match &outcome.came {
             Came::Ran { answer, .. } => answer.replayed,
@@ -282,7 +287,7 @@ impl Answered {
 }
 
 impl Outcome {
-    /// As the route answers it.
+    /// The result of the call, as in the route's answer.
     fn result<'a>(&'a self, ask: &'a Result<Ask, Misread>) -> CallResult<'a> {
         match &self.came {
             Came::Ran { entry, answer, .. } => CallResult::Answer(InvokeAnswer::of(entry, answer)),
@@ -294,7 +299,7 @@ impl Outcome {
         }
     }
 
-    /// What the model is told. `is_none`: what it wrote is no call.
+    /// The reply to the model. `is_none`: the text could not be read as a call.
     fn said(&self, is_none: bool) -> Said<'_> {
         match &self.came {
             Came::Ran { entry, answer, shown, .. } => Said {

@@ -1,4 +1,4 @@
-//! JSON-RPC messages as they come, and what is said of those that cannot be taken.
+//! Reads JSON-RPC messages, and makes the error answers for invalid ones.
 
 use axum::Json;
 use axum::body::{Body, to_bytes};
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use crate::call::{JsonObject, json as strict};
 use crate::mcp::INITIALIZE;
 
-/// Longest words of rmcp's that are said again.
+/// Longest error text of rmcp that is passed on, in bytes.
 const WORDS: usize = 4 << 10;
 
-/// Begins what rmcp says, with 415, of JSON that is no message.
+/// Start of rmcp's text, under status 415, for JSON that is not a message.
 const UNREADABLE: &str = "fail to deserialize";
 
 /// One message: a request, a notification (without id) or an answer (without method).
@@ -23,7 +23,7 @@ pub(super) struct Message {
     pub(super) fields: JsonObject,
 }
 
-/// A message that cannot be taken, with its id if that could be read.
+/// Why a message is invalid, and its id if that could be read.
 pub(super) struct Wrong {
     id: Value,
     error: ErrorData,
@@ -67,7 +67,7 @@ impl Message {
         if !is_object(params) || !is_object(params.and_then(|params| params.get("_meta"))) {
             return Err(invalid("params is an object, and so is its _meta"));
         }
-        // rmcp would take a cursor that it cannot read for none, and who pages would begin anew for ever.
+        // rmcp treats an unreadable cursor as a missing one. A client that pages would get the first page for ever.
         let cursor = params.and_then(|params| params.get("cursor"));
         if cursor.is_some_and(|cursor| !cursor.is_string() && !cursor.is_null()) {
             let error = ErrorData::invalid_params("a cursor is a text: nextCursor of the page before as it came", None);
@@ -87,36 +87,37 @@ impl IntoResponse for Wrong {
     }
 }
 
-/// An error under a status.
+/// A JSON-RPC error under this status.
 pub(super) fn refused(status: StatusCode, id: &Value, error: &ErrorData) -> Response {
     (status, Json(json!({"jsonrpc": "2.0", "id": id, "error": error}))).into_response()
 }
 
-/// There is no such session, or it is another caller's, which nobody is told.
+/// There is no such session, or another caller owns it. Both get the same answer, so that a caller cannot find out
+/// which ids exist.
 pub(super) fn no_session(id: Option<Value>) -> Response {
     let error = ErrorData::invalid_request("there is no such session; initialize begins a new one", None);
     refused(StatusCode::NOT_FOUND, &id.unwrap_or_default(), &error)
 }
 
-/// rmcp would send the answer of the one to the other.
+/// Refuses a request whose id is under way. rmcp would send the answer of one request to the other.
 pub(super) fn id_in_use(id: &Value) -> Response {
     let words = "a request with this id is under way in this session; ids are used once";
     refused(StatusCode::BAD_REQUEST, id, &ErrorData::invalid_request(words, None))
 }
 
-/// What `initialize` begins with cannot be read.
+/// The params of `initialize` cannot be read.
 pub(super) fn no_initialize(id: Option<Value>) -> Response {
     let error = ErrorData::invalid_params(format!("initialize cannot be read: {INITIALIZE}"), None);
     refused(StatusCode::BAD_REQUEST, &id.unwrap_or_default(), &error)
 }
 
-/// Somebody on the way may have read the other one.
+/// Refuses a header that occurs twice. A proxy on the way may have used the other value.
 pub(super) fn doubled(header: &str, id: Option<Value>) -> Response {
     let error = ErrorData::header_mismatch(format!("there is more than one {header} header"), None);
     refused(StatusCode::BAD_REQUEST, &id.unwrap_or_default(), &error)
 }
 
-/// What rmcp refuses in plain text is said as an error of JSON-RPC.
+/// Turns an error that rmcp gives as plain text into a JSON-RPC error.
 pub(super) async fn said(response: Response) -> Response {
     let mut status = response.status();
     if !status.is_client_error() && !status.is_server_error()
@@ -129,12 +130,12 @@ pub(super) async fn said(response: Response) -> Response {
     let words = String::from_utf8_lossy(&words).into_owned();
     let error = match status.is_server_error() {
         true => {
-            // What comes behind may name a session, which is a secret.
+            // The text after the colon may contain a session's id, which is a secret.
             let what = words.split(':').next().unwrap_or_default();
             tracing::error!(%status, what, "an MCP message could not be answered");
             ErrorData::internal_error("the service failed; its log says why", None)
         }
-        // Its type is right, or else it would not say this.
+        // rmcp gives 415 also for JSON that is not a message. The media type was right then, so 400 fits better.
         false if status == StatusCode::UNSUPPORTED_MEDIA_TYPE && words.starts_with(UNREADABLE) => {
             status = StatusCode::BAD_REQUEST;
             ErrorData::invalid_request("this is no message of MCP: its method, result or error cannot be read", None)

@@ -1,8 +1,13 @@
-//! `/mcp`: the tools as an MCP server over streamable HTTP, in both of its eras.
+//! `/mcp`: the tools as an MCP server over streamable HTTP, for versions with sessions and the version without.
 //!
-//! rmcp speaks the protocol. Here is what it leaves to its host: who asks and who owns a session (`sessions`, `unnumbered`), messages that are
-//! none (`message`), how many streams may be open (`streams`), and the end of the service. The plain call of 2026-07-28, which most calls are, is
-//! answered without it (`plain`), by the same code below; whatever else comes goes to rmcp, which says what is wrong with it.
+//! rmcp implements the protocol. This folder does what rmcp leaves to its host:
+//!
+//! - `routes`: the handlers, before and after rmcp
+//! - `sessions`, `unnumbered`: callers, and the owners of sessions
+//! - `message`: invalid messages
+//! - `streams`: how many streams may be open
+//! - `plain`: answers the plain call of 2026-07-28, the most frequent request, without rmcp. All other requests go to
+//!   rmcp, which reports what is wrong with them.
 
 mod message;
 mod plain;
@@ -28,38 +33,38 @@ use crate::http::problem::told;
 use crate::mcp::{Guest, Handler};
 use crate::registry::Registry;
 
-/// Names a session, since 2025-03-26 and until 2025-11-25.
+/// The header with the session's id, in versions 2025-03-26 to 2025-11-25.
 const SESSION: &str = "mcp-session-id";
-/// Names the version, since 2025-06-18.
+/// The header with the protocol version, since 2025-06-18.
 const VERSION: &str = "mcp-protocol-version";
 /// The version without sessions.
 const MODERN: &str = "2026-07-28";
 
-/// The MCP server behind the routes. Clones are the same.
+/// The MCP server behind the routes. Clones share it.
 #[derive(Clone)]
 pub(super) struct Face {
     handler: Handler,
     sessions: Sessions,
     streams: Streams,
     config: StreamableHttpServerConfig,
-    /// Tripped when streams without a call end.
+    /// Tripped at shutdown, to end the streams without a call.
     ending: CancellationToken,
-    /// Sessions end, and what is answered in them, when nobody can ask any more.
+    /// Ends all sessions, and the answers in them, when the last handle on the router is dropped.
     _over: Arc<DropGuard>,
 }
 
 impl Face {
-    /// Its streams without a call end with `ending`. Answers are given all the time that their connections have.
+    /// Makes the server. `ending` ends streams without a call, but no answers: these last as long as their connections.
     pub(super) fn new(registry: Arc<Registry>, max_body: usize, ending: &CancellationToken) -> Self {
         let handler = Handler::for_guests(registry, guest_beside);
         let over = CancellationToken::new();
         let sessions = Sessions::new(over.clone());
-        // Host and Origin are looked at on every route (`guard.rs`).
+        // `guard.rs` checks Host and Origin on every route.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .disable_allowed_origins()
             .with_json_response(true)
-            // Nothing is taken up again: `unnumbered.rs`.
+            // No stream can be resumed: see `unnumbered.rs`.
             .with_sse_retry(None)
             .with_max_request_body_bytes(max_body)
             .with_cancellation_token(over.clone());
@@ -68,7 +73,8 @@ impl Face {
     }
 
     async fn ask(&self, mut parts: Parts, body: Bytes, guest: Guest) -> Response {
-        // rmcp's service is nothing but these three; its sessions are in the manager.
+        // rmcp's service is no more than these three values, so a new one for each request is cheap. The sessions are
+        // in the manager.
         let handler = self.handler.clone().asked_by(guest.caller.clone());
         let rmcp =
             StreamableHttpService::new(move || Ok(handler.clone()), self.sessions.manager(), self.config.clone());
@@ -76,14 +82,14 @@ impl Face {
         let request = Request::from_parts(parts, Body::from(body));
         let response = message::said(Box::pin(rmcp.handle(request)).await.map(Body::new)).await;
         match guest.refused() {
-            // A stream has begun as what it is.
+            // Only a JSON answer can still get another status. A stream has started already.
             Some(failure) if message::is_json(&response) => told(&failure, response),
             _ => response,
         }
     }
 }
 
-/// rmcp puts the request's own parts beside each message.
+/// Finds the guest in the request's parts, which rmcp puts beside each message.
 fn guest_beside(extensions: &Extensions) -> Option<Guest> {
     extensions.get::<Parts>()?.extensions.get::<Guest>().cloned()
 }

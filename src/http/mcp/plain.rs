@@ -1,7 +1,7 @@
-//! The plain call of 2026-07-28: one `tools/call` in, one JSON answer out, nothing told on the way.
+//! Answers the plain call of 2026-07-28 without rmcp: one `tools/call` in, one JSON answer out, no progress.
 //!
-//! rmcp makes a server of three tasks for each such request. Only what is right in every way is taken here; anything that
-//! is not goes the long way, where rmcp says what is wrong with it.
+//! rmcp starts three tasks for each such request, so this path is faster. It takes only requests that are valid in
+//! every respect. All others go to rmcp, so only one place judges invalid requests.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::http::problem::told;
 use crate::mcp::{Asked, Guest, Handler, NoCall, Refused, Reply, prepare};
 use crate::registry::{Catalog, Registry};
 
-/// What a request of 2026-07-28 must say of itself.
+/// The two keys that `_meta` of a request of 2026-07-28 must have.
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
-/// A call that can be made as it is.
+/// A valid plain call.
 pub(super) struct Call {
     id: Value,
     name: String,
@@ -40,7 +40,10 @@ struct Answer<'a> {
 }
 
 impl Call {
-    /// The call, if it is one; else the message as it was.
+    /// Takes the call out of a message that is a valid plain call.
+    ///
+    /// # Errors
+    /// The unchanged message, if it is not a valid plain call.
     pub(super) fn of(
         headers: &HeaderMap,
         mut message: Message,
@@ -83,7 +86,7 @@ impl Call {
     }
 }
 
-/// The request is one of MCP: its errors are answers, unless REST has a status for them.
+/// A JSON-RPC error. Its status is 200, unless the same failure has a status of its own in REST.
 fn wrong(id: &Value, Refused { error, failure }: &Refused) -> Response {
     let response = refused(StatusCode::OK, id, error);
     match failure {

@@ -1,4 +1,4 @@
-//! What is done with a request before rmcp has it, and with the answer after.
+//! The handlers of `/mcp`: the work before rmcp gets a request, and on the answer after that.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,19 +31,21 @@ use crate::http::{body, request_id};
 use crate::mcp::Guest;
 use crate::registry::Registry;
 
-/// The session that a request names; without one, or in the version that has none, there is nothing to find.
+/// The session id in the headers, if there is one.
 fn named(headers: &HeaderMap) -> Option<&str> {
     headers.get(SESSION).map(|id| id.to_str().unwrap_or_default())
 }
 
-/// The request whose answer is a stream that lasts (2026-07-28).
+/// The method whose answer is a stream without end (2026-07-28).
 const LISTEN: &str = "subscriptions/listen";
 
 fn is_modern(headers: &HeaderMap) -> bool {
     headers.get(VERSION).is_some_and(|version| version == MODERN)
 }
 
-/// Whether a GET opens the stream that a session listens on. None does that rmcp refuses (axum gives HEAD too).
+/// Whether a request opens the listening stream of a session.
+///
+/// It must be a GET that accepts events. axum passes HEAD requests to this handler too, but rmcp refuses them.
 fn listens(parts: &Parts) -> bool {
     let accepts = |value: &HeaderValue| {
         let value = value.to_str().unwrap_or_default().to_ascii_lowercase();
@@ -52,21 +54,22 @@ fn listens(parts: &Parts) -> bool {
     parts.method == Method::GET && parts.headers.get_all(ACCEPT).iter().any(accepts)
 }
 
-/// A header that says two things.
+/// The name of a header that occurs more than once but must not.
 fn doubled(headers: &HeaderMap) -> Option<&'static str> {
     [VERSION, SESSION].into_iter().find(|name| headers.get_all(*name).iter().count() > 1)
 }
 
-/// Whether an `initialize` can be read. rmcp would take it for a message that lacks its session.
+/// Whether an `initialize` can be read. Otherwise rmcp would report that the session is missing.
 fn begins(message: &Message) -> bool {
     message.fields.get("params").is_some_and(|params| InitializeRequestParams::deserialize(params).is_ok())
 }
 
 /// Speak MCP.
 ///
-/// Streamable HTTP, versions 2026-07-28 (stateless) and 2025-11-25, 2025-06-18 and 2025-03-26 (sessions): the body is one JSON-RPC
-/// message, the answer JSON or a stream of events. Tools are those of `GET /tools`, and calls go the way of
-/// `POST /tools/{name}/invoke`; what that takes beside `arguments` stands in `_meta`, e.g. `toolcrib/idempotencyKey`.
+/// Streamable HTTP, versions 2026-07-28 (stateless) and 2025-11-25, 2025-06-18 and 2025-03-26 (sessions). The body is
+/// one JSON-RPC message, the answer is JSON or a stream of events. The tools are those of `GET /tools`, and a call
+/// works like `POST /tools/{name}/invoke`. The fields that this route takes beside `arguments` are keys of `_meta`,
+/// such as `toolcrib/idempotencyKey`.
 #[utoipa::path(post, operation_id = "mcp_message", path = "/mcp", tag = "mcp",
     request_body(content = HashMap<String, Value>, description = "A JSON-RPC message of MCP"),
     params(
@@ -92,7 +95,7 @@ pub(in crate::http) async fn post(
 ) -> Result<Response, ApiError> {
     let (mut parts, body) = request.into_parts();
     let body = body::json(&parts.headers, body, max_body).await?;
-    // rmcp reads a message again.
+    // Twice, because rmcp parses the body again.
     let reserved = memory.reserve_json(&body, 2).await?;
     let text = body.clone();
     let message = match reserved.read(move || Ok(Message::read(&text))).await? {
@@ -115,7 +118,7 @@ pub(in crate::http) async fn post(
         Ok(call) => return Ok(call.answer(&registry, catalog, &guest).await),
         Err(message) => message,
     };
-    // What follows may last.
+    // The rest may take long, and must not keep an old catalog alive.
     drop(catalog);
     let opens = message.method() == Some("initialize");
     if is_modern(&parts.headers) && !opens {
@@ -137,7 +140,7 @@ pub(in crate::http) async fn post(
                 Ok(until(end, place, response))
             }
             _ => {
-                // rmcp makes its own of the body.
+                // rmcp parses the body itself, so free our copy.
                 drop(message);
                 Ok(face.ask(parts, body, guest).await)
             }
@@ -160,10 +163,10 @@ pub(in crate::http) async fn post(
     Ok(in_session(&face, &session, id, face.ask(parts, body, guest)).await)
 }
 
-/// Listen to what the server says on its own.
+/// Listen to the server's notifications.
 ///
-/// The stream of a session (until 2025-11-25): `notifications/tools/list_changed`. Since 2026-07-28 `subscriptions/listen` is
-/// posted instead.
+/// The stream of a session (until 2025-11-25): `notifications/tools/list_changed`. Since 2026-07-28, clients post
+/// `subscriptions/listen` instead.
 #[utoipa::path(get, operation_id = "mcp_stream", path = "/mcp", tag = "mcp",
     params(("mcp-session-id" = String, Header, description = "The session")),
     responses(Always, Keyed, Sitting,
@@ -198,7 +201,7 @@ pub(in crate::http) async fn get(
 
 /// End a session.
 ///
-/// Calls under way go on or end as their tools' `on_disconnect` says.
+/// The `on_disconnect` of each tool decides whether its calls under way continue or end.
 #[utoipa::path(delete, operation_id = "end_mcp_session", path = "/mcp", tag = "mcp",
     params(("mcp-session-id" = String, Header, description = "The session")),
     responses(Always, Keyed, Sitting,
@@ -227,7 +230,11 @@ pub(in crate::http) async fn delete(
     }
 }
 
-/// Opens a session, in a task of its own: dropped half-way, it would leave one at rmcp that nobody knows of.
+/// Opens a session, in a task of its own.
+///
+/// If the client disconnects, the handler's future is dropped. That could happen after rmcp has made the session and
+/// before our table has it. Nothing would ever end such a session. The task completes in any case. If its answer can no
+/// longer be sent, it ends the new session.
 async fn open(face: Face, parts: Parts, body: Bytes, guest: Guest) -> Result<Response, ApiError> {
     let place = face.sessions.place(&guest.caller)?;
     let (opened, answer) = oneshot::channel();
@@ -235,14 +242,15 @@ async fn open(face: Face, parts: Parts, body: Bytes, guest: Guest) -> Result<Res
         let response = face.ask(parts, body, guest).await;
         let session = named(response.headers()).map(|id| place.take(id));
         if let (Err(_), Some(session)) = (opened.send(response), session) {
-            // Its client has left, and does not know it either.
+            // The client has disconnected and never learns the session's id.
             face.sessions.end(&session);
         }
     });
     answer.await.map_err(|_| ApiError::Internal)
 }
 
-/// An answer inside a session: its stream counts as use, and ends with it.
+/// Answers a request inside a session. A stream in the answer counts as a use of the session, and ends with the
+/// session.
 async fn in_session(
     face: &Face,
     session: &Session,
@@ -271,7 +279,7 @@ fn refusal(refused: Refused, id: Option<Value>) -> Response {
     }
 }
 
-/// Returns when a stream without a call has to end.
+/// Returns when a stream without a call must end: at shutdown, or when the caller's key is revoked.
 fn end(
     face: &Face,
     registry: Arc<Registry>,
@@ -287,7 +295,8 @@ fn end(
     }
 }
 
-/// A stream that is cut off at this end, and gives up `held` at its own.
+/// Cuts off the response's stream when `end` returns, and keeps `held` alive until the stream ends. A response without
+/// a stream is unchanged.
 fn until(end: impl Future<Output = ()> + Send + 'static, held: impl Send + 'static, response: Response) -> Response {
     let kind = response.headers().get(CONTENT_TYPE);
     if kind.is_none_or(|kind| kind != "text/event-stream") {
@@ -311,7 +320,7 @@ mod tests {
     use super::*;
     use crate::App;
 
-    /// rmcp's table cannot be seen from without.
+    /// A unit test, because rmcp's table cannot be seen from outside.
     #[tokio::test]
     async fn whoever_leaves_while_a_session_opens_leaves_none_behind() {
         let folder = tempfile::tempdir().unwrap();

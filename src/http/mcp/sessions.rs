@@ -1,6 +1,7 @@
-//! The sessions of versions until 2025-11-25: whose they are, how many there may be, when they end.
+//! The sessions of MCP versions until 2025-11-25: their owners, their number and their end.
 //!
-//! rmcp keeps them; it knows neither callers nor bounds, and its own idle time ends a session under a running call.
+//! rmcp keeps the sessions, but it knows neither callers nor bounds. Its idle timer is not used, because it would end a
+//! session during a running call.
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -20,14 +21,15 @@ use super::unnumbered::Unnumbered;
 use crate::call::Caller;
 use crate::http::problem::ApiError;
 
-/// Sessions at once.
+/// Most sessions at once.
 const MOST: usize = 1000;
-/// Of these, such as one caller may have.
+/// Most sessions of one caller at once.
 const EACH: usize = 250;
-/// A session that nobody has used for so long ends: no request under way, no stream open.
+/// A session ends after this time without a request under way and without an open stream.
 const IDLE: Duration = Duration::from_secs(30 * 60);
-/// Where there are too many, one that was not used for so long makes room for a new one.
+/// When there are too many sessions, one that was unused for this time is ended for a new one.
 const SPARED: Duration = Duration::from_secs(60);
+
 /// All sessions. Clones share them.
 #[derive(Clone)]
 pub(super) struct Sessions(Arc<Inner>);
@@ -43,55 +45,56 @@ struct Inner {
 #[derive(Default)]
 struct Table {
     by_id: HashMap<Arc<str>, Arc<Session>>,
-    /// Whose sessions are being opened.
+    /// The owners of the sessions that are being opened, once for each such session.
     opening: Vec<Arc<str>>,
 }
 
-/// One session.
+/// The host's side of one session.
 pub(super) struct Session {
     id: Arc<str>,
     owner: Arc<str>,
-    /// Tripped when it ends.
+    /// Tripped when the session ends.
     left: CancellationToken,
     told: Arc<AtomicBool>,
     uses: Arc<Mutex<Uses>>,
-    /// Held by who asks rmcp for something in it: nobody may find it gone there.
+    /// Read-locked while a request is inside rmcp, so that the session cannot be removed meanwhile.
     asking: Arc<RwLock<()>>,
-    /// The place of the stream that listens, while there is one.
+    /// The slot of the session's listening stream, while one is open.
     listening: tokio::sync::Mutex<Weak<streams::Place>>,
 }
 
 struct Uses {
-    /// Ids of requests under way.
+    /// Ids of the requests under way.
     requests: HashSet<Value>,
-    /// How many hold it: requests and streams.
+    /// Number of requests and streams that use the session.
     open: usize,
     last: Instant,
-    /// No use begins any more.
+    /// The session has ended: it cannot be used any more.
     ended: bool,
 }
 
-/// Why nothing can be asked in a session.
+/// Why a request in a session is refused.
 pub(super) enum Refused {
-    /// It has ended.
+    /// The session has ended.
     Gone,
     /// A request with this id is under way.
     IdInUse,
 }
 
-/// A place for a session that is being opened.
+/// The slot of a session that is being opened. Dropping it ends the opening; a session that was made of it keeps a slot
+/// of its own.
 pub(super) struct Place {
     sessions: Sessions,
     owner: Arc<str>,
 }
 
-/// A stream that is being opened.
+/// A listening stream that is being opened. Until it is dropped, no other request opens one in the session.
 pub(super) struct Listening<'a> {
     pub(super) place: Arc<streams::Place>,
     _alone: tokio::sync::MutexGuard<'a, Weak<streams::Place>>,
 }
 
-/// One use of a session, over when it is dropped.
+/// One use of a session by a request or a stream. Dropping it ends the use.
 pub(super) struct Use {
     uses: Arc<Mutex<Uses>>,
     request: Option<Value>,
@@ -113,7 +116,7 @@ impl Sessions {
         Self(Arc::new(Inner { manager: Arc::new(manager), table: Mutex::default(), ending, most, each }))
     }
 
-    /// rmcp's own table.
+    /// rmcp's session table, with events without ids.
     pub(super) fn manager(&self) -> Arc<Unnumbered> {
         Arc::new(Unnumbered(self.0.manager.clone()))
     }
@@ -123,24 +126,27 @@ impl Sessions {
         lock(&self.0.table).by_id.len()
     }
 
-    /// The session of that id, if it is this caller's.
+    /// The session with this id, if this caller owns it.
     pub(super) fn get(&self, id: &str, caller: &Caller) -> Option<Arc<Session>> {
         lock(&self.0.table).by_id.get(id).filter(|session| session.owner == caller.name).cloned()
     }
 
-    /// A place for a new session of this caller.
+    /// Takes a slot for a new session of this caller. If there are too many sessions, ends the one that was unused
+    /// longest.
     ///
     /// # Errors
-    /// 503, when there are too many that are in use, or too many of this caller's.
+    /// 503, if there are too many sessions in all, or too many of this caller, and none of them was unused for
+    /// `SPARED`.
     pub(super) fn place(&self, caller: &Caller) -> Result<Place, ApiError> {
         let mut table = lock(&self.0.table);
         let is_own = |owner: &Arc<str>| *owner == caller.name;
         let owners = table.by_id.values().map(|session| &session.owner).chain(&table.opening);
         let (all, own) = owners.fold((0, 0), |(all, own), owner| (all + 1, own + usize::from(is_own(owner))));
         let room = full("sessions", (all, self.0.most), (own, self.0.each), caller);
+        // Chosen under the table's lock, but ended after it: `end_if` takes the same lock.
         let mut idlest = None;
         if let Err(refused) = room {
-            // Whoever has all that one may have makes room for itself.
+            // A caller that has reached its own bound loses a session of its own, and never costs another caller one.
             let among = table.by_id.values().filter(|session| own < self.0.each || is_own(&session.owner));
             let idle = among.filter_map(|session| Some((session.idle()?, session)));
             let longest = idle.filter(|(idle, _)| *idle >= SPARED).max_by_key(|(idle, _)| *idle);
@@ -148,13 +154,16 @@ impl Sessions {
         }
         table.opening.push(caller.name.clone());
         drop(table);
-        // One that is used again just now stays: then there is one too many for a while.
+        // Between the choice above and this line, a request may use the chosen session. Then the session stays, and
+        // there is one session too many for a while.
         idlest.iter().for_each(|session| _ = self.end_if(session, |idle| idle.is_some()));
         Ok(Place { sessions: self.clone(), owner: caller.name.clone() })
     }
 
-    /// Makes room for a new stream that listens in this session, of which there is one: whoever opens another has lost the one before.
-    /// Until it is open, nobody else opens one.
+    /// Closes the session's listening stream, if one is open, and takes or reuses its slot for a new one.
+    ///
+    /// A session has one listening stream: a client that opens another has lost the first. The lock in the answer keeps
+    /// other requests from opening one until this one is open.
     ///
     /// # Errors
     /// As [`Streams::place`].
@@ -172,18 +181,23 @@ impl Sessions {
         *listening = Arc::downgrade(&place);
         let handle = self.0.manager.sessions.read().await.get(&session.id).cloned();
         if let Some(handle) = handle {
-            // An error: rmcp has ended it, and says so to whoever asks.
+            // An error means that rmcp has ended the session. The request that follows then gets rmcp's error.
             let _ = handle.close_standalone_sse_stream(None).await;
         }
         Ok(Listening { place, _alone: listening })
     }
 
-    /// Ends a session, and with it what is under way in it. `false`: it has ended before.
+    /// Ends a session and its requests. Returns `false` if it had ended before.
     pub(super) fn end(&self, session: &Session) -> bool {
         self.end_if(session, |_| true)
     }
 
-    /// The same, if that is right with how long nobody has used it (`None`: somebody does).
+    /// Ends a session if `right` holds for the time since its last use (`None`: it is in use). Returns whether it did.
+    ///
+    /// `ended` is set under the lock of the uses, so no use can start between the check and the end. The order after
+    /// that: our table forgets the session, its requests are cancelled, and rmcp closes the session last, once `asking`
+    /// is free. Otherwise a request could reach rmcp after its session is gone. rmcp's error for that contains the
+    /// session's id, which is a secret.
     fn end_if(&self, session: &Session, right: impl FnOnce(Option<Duration>) -> bool) -> bool {
         let ends = {
             let mut uses = lock(&session.uses);
@@ -195,7 +209,7 @@ impl Sessions {
             lock(&self.0.table).by_id.remove(&session.id);
             session.left.cancel();
             let (manager, id, asking) = (self.0.manager.clone(), session.id.clone(), session.asking.clone());
-            // It may wait for a client that reads slowly.
+            // A task of its own, since the lock may wait for a client that reads slowly.
             tokio::spawn(async move {
                 let _nobody_asks = asking.write().await;
                 manager.close_session(&id).await
@@ -204,7 +218,7 @@ impl Sessions {
         ends
     }
 
-    /// Ends a session that rmcp has ended, if it has.
+    /// Ends the session here if rmcp has ended it. Returns whether it did.
     pub(super) async fn end_if_lost(&self, session: &Session) -> bool {
         let is_there = self.0.manager.has_session(&session.id).await;
         !is_there.unwrap_or_default() && self.end_if(session, |_| true)
@@ -225,7 +239,7 @@ impl Sessions {
 }
 
 impl Place {
-    /// The session has this id.
+    /// Makes the session, with the id that rmcp gave it.
     pub(super) fn take(self, id: &str) -> Arc<Session> {
         let Self { sessions, owner } = &self;
         let uses = Uses { requests: HashSet::new(), open: 0, last: Instant::now(), ended: false };
@@ -262,7 +276,7 @@ impl Session {
         &self.told
     }
 
-    /// Begins a request.
+    /// Starts a request. Its id must not be under way in the session.
     pub(super) fn begin(&self, id: &Value) -> Result<Use, Refused> {
         let mut visit = self.visit()?;
         if !lock(&self.uses).requests.insert(id.clone()) {
@@ -272,7 +286,7 @@ impl Session {
         Ok(visit)
     }
 
-    /// Anything else that holds it open.
+    /// Starts a use without a request id, such as a stream.
     pub(super) fn visit(&self) -> Result<Use, Refused> {
         let mut uses = lock(&self.uses);
         if uses.ended {
@@ -282,7 +296,8 @@ impl Session {
         Ok(Use { uses: self.uses.clone(), request: None })
     }
 
-    /// What rmcp answers in it, unless it ends before.
+    /// Waits for rmcp's answer `asked`, unless the session ends first. rmcp receives nothing for a session that has
+    /// ended.
     pub(super) async fn answer<T>(&self, asked: impl Future<Output = T>) -> Result<T, Refused> {
         let _asking = self.asking.read().await;
         tokio::select! {
@@ -292,7 +307,7 @@ impl Session {
         }
     }
 
-    /// For how long nobody has used it; `None` while somebody does.
+    /// Time since the last use; `None` while the session is in use.
     fn idle(&self) -> Option<Duration> {
         lock(&self.uses).idle()
     }

@@ -1,6 +1,7 @@
-//! Streams that stay open without a call: what a session listens on (GET), and `subscriptions/listen`.
+//! Bounds streams that stay open without a call: a session's listening stream (GET), and `subscriptions/listen`.
 //!
-//! Nothing else bounds them: they run no tool, and a connection with a request under way is never closed for another.
+//! Nothing else bounds them. They run no tool, and a connection with a request under way is never closed for another
+//! one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,23 +15,23 @@ use crate::http::problem::ApiError;
 use crate::http::settings::connections;
 use crate::registry::Registry;
 
-/// One connection in so many may be such a stream, and one of these in so many that of one caller.
+/// One in `SHARE` connections may be such a stream, and one in `SHARE` of these streams may belong to one caller.
 const SHARE: usize = 4;
-/// Who finds no place may ask again then.
+/// A refused client may ask again after this time.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// All such streams. Clones share them.
+/// The open streams without a call. Clones share them.
 #[derive(Clone)]
 pub(super) struct Streams(Arc<Inner>);
 
 struct Inner {
-    /// How many each caller has open.
+    /// Number of open streams of each caller.
     open: Mutex<HashMap<Arc<str>, usize>>,
     most: usize,
     each: usize,
 }
 
-/// A stream's place, free again when it is dropped.
+/// The slot of a stream. Dropping it frees the slot.
 pub(super) struct Place {
     streams: Streams,
     caller: Arc<str>,
@@ -45,10 +46,10 @@ impl Streams {
         Self(Arc::new(Inner { open: Mutex::default(), most, each: (most / SHARE).max(1) }))
     }
 
-    /// A place for one more.
+    /// Takes a slot for one more stream of this caller.
     ///
     /// # Errors
-    /// 503, when there are too many, or too many of this caller's.
+    /// 503, if there are too many streams in all, or too many of this caller.
     pub(super) fn place(&self, caller: &Caller) -> Result<Place, ApiError> {
         let mut open = self.open();
         let (all, own) = (open.values().sum(), open.get(&caller.name).copied().unwrap_or_default());
@@ -74,8 +75,10 @@ impl Drop for Place {
     }
 }
 
-/// Returns when who showed this key is not let in with it any more, or as somebody else. (What it may use is another matter:
-/// that its list has changed it is told.)
+/// Returns when the key in `headers` is no longer valid, or identifies another caller.
+///
+/// Changed grants do not end a stream: its client is notified that its list of tools has changed. The loop holds no
+/// catalog while it waits, so old tools can end.
 pub(super) async fn turned_away(registry: Arc<Registry>, headers: HeaderMap, caller: Arc<Caller>) {
     let mut changes = registry.changes();
     while authenticate(registry.catalog().callers(), &headers).is_ok_and(|known| known == caller) {
@@ -85,8 +88,11 @@ pub(super) async fn turned_away(registry: Arc<Registry>, headers: HeaderMap, cal
     }
 }
 
-/// Refuses one more of `what`, where there are as many as there may be: `(are, may be)` of all callers, and of this one.
-/// Without keys there is one caller, who may have all.
+/// Refuses one more of `what` if a bound is reached. The pairs are `(open, bound)`: of all callers, and of this caller.
+/// Without keys there is one caller, which may have all.
+///
+/// # Errors
+/// 503, if a bound is reached.
 pub(super) fn full(
     what: &str,
     (all, most): (usize, usize),

@@ -1,9 +1,14 @@
-//! Sessions whose streams are not taken up again.
+//! Removes the ids of events, because streams cannot be resumed.
 //!
-//! MCP (2025-11-25, Transports, Resumability and Redelivery) lets a server number its events, so that a client whose stream broke
-//! off may ask for what it missed. rmcp does, but what it sends then begins with what was seen already, or is an empty stream when the
-//! call has ended, and the same number stands on two events. So events have none here, and nobody counts on more than there is: an
-//! answer goes to the stream of its request, and who listens anew is told once more of the latest changes, missed or not.
+//! MCP (2025-11-25, Transports, Resumability and Redelivery) lets a server number its events. A client whose stream
+//! broke off may then request the events that it missed. rmcp implements this, with three faults:
+//!
+//! - A resumed stream starts with events that the client has seen already.
+//! - It is empty if the call has ended.
+//! - Two events may have the same number.
+//!
+//! So events have no ids here, and no client relies on them. An answer goes to the stream of its request. A client that
+//! listens again gets the latest notifications again, whether it missed them or not.
 
 use std::sync::Arc;
 
@@ -12,7 +17,7 @@ use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, LocalSessionManagerError};
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
 
-/// rmcp's own sessions, with events that have no ids.
+/// rmcp's session manager, with events that have no ids.
 #[derive(Clone)]
 pub(super) struct Unnumbered(pub(super) Arc<LocalSessionManager>);
 
@@ -64,7 +69,7 @@ impl SessionManager for Unnumbered {
         Ok(self.0.create_standalone_stream(id).await?.map(unnumbered))
     }
 
-    /// Nobody was given an id; whoever has one all the same begins to listen.
+    /// No client was given an event id. A client that sends one all the same gets a new listening stream.
     async fn resume(
         &self,
         id: &SessionId,

@@ -1,8 +1,8 @@
-//! Who is connected, what each connection is doing and since when, and who makes room for whom. Knows no sockets.
+//! The table of open connections: the state of each, how long it has lasted, and which one is closed for a new one.
 //!
-//! A connection has earned its place while a request is under way on it, from the last byte of the request to the last
-//! byte of the answer. All others may be closed for a new one when places run out, those first that have never had
-//! an answer. One task looks every half second who has taken too long; no connection has a timer of its own.
+//! This module knows no sockets. A connection is protected while a request is under way on it: from the last byte of
+//! the request to the last byte of the answer. When no slot is free, any other connection may be closed for a new one;
+//! `State::turn` has the order. No connection has a timer: one task closes overdue connections every half second.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,40 +14,42 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::http::settings::{CLOSING_TIME, HEADER_TIME, IDLE_TIME, WRITE_TIME};
 
-/// How often connections are looked at for having taken too long.
+/// How often the table is searched for overdue connections.
 const SWEEP: Duration = Duration::from_millis(500);
-/// How often a stopping service looks whether its connections are done.
+/// How often a service that is stopping checks whether its connections are done.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long a newcomer is left alone while there are places.
+/// A new connection may be silent this long before the share of newcomers is enforced against it. Not used when all
+/// slots are taken.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
-/// Places beyond the others, for connections that come when all have requests under way: to be told so, and for probes.
+/// Extra slots, used when all normal connections have requests under way. On them, probes are answered and other
+/// requests are refused with a 503.
 const EXTRA: usize = 32;
 
 /// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
-    /// It has never sent a whole header block.
+    /// The client has not sent a complete header block yet.
     Newcomer,
     /// Between two requests.
     Idle,
-    /// The header block of its next request has begun.
+    /// The header block of the next request has started.
     Header,
-    /// A header block is there, the body behind it is not, or not all of it.
+    /// The header block is complete, the body is not.
     Body,
-    /// A request is under way.
+    /// A complete request is being answered.
     Request,
-    /// The answer is complete; its last bytes are on their way to the kernel.
+    /// The answer is complete, but its last bytes are not in the kernel yet.
     Answer,
-    /// Our side is closed; the client's is not.
+    /// Our side is closed, the client's side is not.
     Closing,
 }
 
-/// What a connection is told.
+/// A command to the task of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Answer what is under way, then close.
+    /// Answer the current request, then close.
     Finish,
     /// Close now.
     Leave,
@@ -57,13 +59,13 @@ pub(super) enum Order {
 struct State {
     doing: Doing,
     since: Instant,
-    /// Its client was once waited for: until then, what it has sent may just not have been looked at.
+    /// A read found no bytes at least once. Before that, the client may have sent bytes that nothing has read yet.
     waited: bool,
-    /// It has had an answer: a client, not a flood.
+    /// The connection has had an answer, so it is not part of a flood.
     served: bool,
-    /// Since when the client has taken nothing of what is to be written.
+    /// Since when the client has read nothing, although bytes wait to be written.
     blocked: Option<Instant>,
-    /// Told to leave: no request begins any more.
+    /// [`Order::Leave`] was given: no request may start any more.
     left: bool,
 }
 
@@ -72,7 +74,7 @@ impl State {
         matches!(self.doing, Doing::Request | Doing::Answer)
     }
 
-    /// Whether an answer is owed: bytes of a request are here, or may be and were not looked for yet.
+    /// Whether the client may expect an answer: bytes of a request have arrived, or may have arrived unread.
     fn has_begun(&self) -> bool {
         match self.doing {
             Doing::Newcomer => !self.waited,
@@ -86,14 +88,18 @@ impl State {
             Doing::Newcomer | Doing::Header => Some(HEADER_TIME),
             Doing::Idle => Some(IDLE_TIME),
             Doing::Closing => Some(CLOSING_TIME),
-            // Bodies and requests have limits of their own, and answers that say so.
+            // `body.rs` and the deadlines of calls bound these, with answers that state the reason.
             Doing::Body | Doing::Request | Doing::Answer => None,
         };
         limit.is_some_and(|limit| now.duration_since(self.since) >= limit)
             || self.blocked.is_some_and(|since| now.duration_since(since) >= WRITE_TIME)
     }
 
-    /// Who goes first to make room; `None` for who stays.
+    /// The position in the order in which connections are closed for new ones: the smallest goes first, among equals
+    /// the oldest. `None`: the connection is protected.
+    ///
+    /// Clients that were answered before come after those that have not sent a whole request. Connections that are so
+    /// new that nothing has looked for their bytes come last: their request may be there already.
     fn turn(&self) -> Option<(u8, Instant)> {
         match self.doing {
             Doing::Request | Doing::Answer => None,
@@ -106,7 +112,7 @@ impl State {
     }
 }
 
-/// One connection, as its socket, its requests and the table see it.
+/// One connection. Its socket, its requests and the table share it.
 #[derive(Debug)]
 pub(super) struct Connection {
     state: Mutex<State>,
@@ -126,8 +132,8 @@ impl Connection {
         Self { state: Mutex::new(state), ordered: Notify::new() }
     }
 
-    /// A header block is complete, and `whole` says whether the request is. `false`: this connection was chosen to make
-    /// room, and the request must not begin.
+    /// Records a complete header block; `whole` states whether the body is complete too. Returns `false` if this
+    /// connection was chosen to make room: the request must not start.
     pub(super) fn begin(&self, whole: bool) -> bool {
         let mut state = self.state();
         match whole {
@@ -137,7 +143,7 @@ impl Connection {
         !state.left
     }
 
-    /// The body is complete. `false`: the same.
+    /// Records that the body is complete. Returns `false` in the same case as [`begin`](Self::begin).
     pub(super) fn arrived(&self) -> bool {
         let mut state = self.state();
         if state.doing == Doing::Body {
@@ -146,13 +152,13 @@ impl Connection {
         !state.left
     }
 
-    /// The answer's body is complete, or given up.
+    /// Records that the answer's body was produced completely, or was dropped.
     pub(super) fn answered(&self) {
         let mut state = self.state();
         (state.doing, state.served) = (Doing::Answer, true);
     }
 
-    /// Everything written so far is with the kernel.
+    /// Records that the kernel has taken all bytes that were written so far.
     pub(super) fn flushed(&self) {
         let mut state = self.state();
         if state.doing == Doing::Answer {
@@ -160,7 +166,7 @@ impl Connection {
         }
     }
 
-    /// Bytes came from the client.
+    /// Records that bytes came from the client.
     pub(super) fn received(&self) {
         let mut state = self.state();
         if state.doing == Doing::Idle {
@@ -168,12 +174,12 @@ impl Connection {
         }
     }
 
-    /// There was nothing to read for the first time.
+    /// Records that a read found no bytes.
     pub(super) fn waiting(&self) {
         self.state().waited = true;
     }
 
-    /// The client takes no more bytes (`true`), or some again.
+    /// Records whether the client takes no bytes (`true`) or takes bytes again (`false`).
     pub(super) fn blocked(&self, blocked: bool) {
         let mut state = self.state();
         match blocked {
@@ -182,7 +188,7 @@ impl Connection {
         }
     }
 
-    /// Our side is closed.
+    /// Records that our side is closed.
     pub(super) fn closing(&self) {
         let mut state = self.state();
         (state.doing, state.since) = (Doing::Closing, Instant::now());
@@ -194,7 +200,8 @@ impl Connection {
         if self.state().left { Order::Leave } else { Order::Finish }
     }
 
-    /// Tells it to leave if that is (still) right.
+    /// Gives [`Order::Leave`] if `right` holds for the current state. Check and order happen under one lock. So a
+    /// request either starts first and is kept, or starts later and is refused by [`begin`](Self::begin).
     fn leave_if(&self, right: impl FnOnce(&State) -> bool) -> bool {
         let mut state = self.state();
         let leaves = right(&state);
@@ -215,9 +222,9 @@ impl Connection {
 pub(super) struct Connections(Arc<Shared>);
 
 struct Shared {
-    /// Connections at once.
+    /// Normal slots.
     places: usize,
-    /// Of these, such as have never sent a header block.
+    /// Slots for connections without a complete header block, beyond which silent ones are closed.
     newcomers: usize,
     table: Mutex<Table>,
     ending: AtomicBool,
@@ -230,15 +237,17 @@ struct Table {
 }
 
 impl Connections {
-    /// A table with so many places, a quarter of them for newcomers.
+    /// Makes a table with `places` slots. Newcomers may use a quarter of them.
     pub(super) fn new(places: usize) -> Self {
         let newcomers = (places / 4).max(1);
         Self(Arc::new(Shared { places, newcomers, table: Mutex::default(), ending: AtomicBool::new(false) }))
     }
 
-    /// A place for a new connection, if need be that of one without a request. `None`: even the extra ones are taken.
+    /// Takes a slot for a new connection, and closes another connection for it if necessary. `None`: all slots, the
+    /// extra ones included, have requests under way.
     pub(super) fn admit(&self) -> Option<Place> {
         let mut table = self.table();
+        // Counted anew for each connection, since the states change without the table's lock.
         let (mut newcomers, mut requests) = (0, 0);
         for open in table.open.values() {
             let state = open.state();
@@ -250,7 +259,8 @@ impl Connections {
             table.make_room(|_| true)?;
         } else if newcomers >= self.0.newcomers {
             let now = Instant::now();
-            // A request that is on its way has arrived by then: a burst of clients is not a flood.
+            // Waits `ON_ITS_WAY` before it blames a silent newcomer. Requests of a burst of real clients have arrived
+            // by then; a flood of idle connections stays silent.
             let stalls = |state: &State| state.waited && now.duration_since(state.since) >= ON_ITS_WAY;
             let _ = table.make_room(|state| state.doing == Doing::Newcomer && stalls(state));
         }
@@ -260,12 +270,12 @@ impl Connections {
         Some(Place { id, crowded, connection, connections: self.clone() })
     }
 
-    /// Closes the connection that can best be missed; `None`: there is none.
+    /// Closes the first connection in the order of `State::turn`. `None`: all connections are protected.
     pub(super) fn make_room(&self) -> Option<()> {
         self.table().make_room(|_| true)
     }
 
-    /// Closes those that have taken too long, for as long as it is polled.
+    /// Closes overdue connections. It never returns.
     pub(super) async fn sweep(self) {
         let mut ticks = interval(SWEEP);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -276,31 +286,31 @@ impl Connections {
         }
     }
 
-    /// From now on every answer is its connection's last.
+    /// From now on, each connection closes after its next answer.
     pub(super) fn end_soon(&self) {
         self.0.ending.store(true, Ordering::Release);
     }
 
-    /// Whether answers are their connections' last.
+    /// Whether each connection closes after its next answer.
     pub(super) fn are_ending(&self) -> bool {
         self.0.ending.load(Ordering::Acquire)
     }
 
-    /// Tells all to close once their requests are answered.
+    /// Gives [`Order::Finish`] to all connections.
     pub(super) fn finish(&self) {
         for open in self.table().open.values() {
             open.ordered.notify_one();
         }
     }
 
-    /// Waits until no request is under way, and none is on its way.
+    /// Waits until no client may expect an answer any more.
     pub(super) async fn answered(&self) {
         while self.table().open.values().any(|open| open.state().has_begun()) {
             sleep(LOOK).await;
         }
     }
 
-    /// Waits until nobody is connected.
+    /// Waits until all connections are closed.
     pub(super) async fn gone(&self) {
         while !self.table().open.is_empty() {
             sleep(LOOK).await;
@@ -314,7 +324,8 @@ impl Connections {
 
 impl Table {
     fn make_room(&mut self, among: impl Fn(&State) -> bool) -> Option<()> {
-        // A request may begin between the choice and the order: then the next best is asked.
+        // `turns` reads the states one after the other. A request may start between the choice and the order.
+        // `leave_if` then declines under the connection's own lock, and the loop chooses again.
         loop {
             let turns = self.open.iter().filter_map(|(id, open)| {
                 let state = open.state();
@@ -329,12 +340,11 @@ impl Table {
     }
 }
 
-/// A connection's place in the table; given up when dropped.
+/// The slot of a connection in the table. Dropping it frees the slot.
 pub(super) struct Place {
     id: u64,
-    /// It is one of the extra ones: all others have requests under way.
+    /// The slot is an extra one: all normal slots have requests under way.
     pub(super) crowded: bool,
-    /// What it is doing.
     pub(super) connection: Arc<Connection>,
     connections: Connections,
 }
@@ -355,7 +365,7 @@ mod tests {
         timeout(Duration::ZERO, place.connection.order()).await == Ok(Order::Leave)
     }
 
-    /// A connection that has sent nothing, and was looked at.
+    /// A connection from which a read found no bytes.
     fn newcomer(connections: &Connections) -> Place {
         let place = connections.admit().unwrap();
         place.connection.waiting();
@@ -447,7 +457,7 @@ mod tests {
         assert!(!connections.admit().unwrap().crowded);
     }
 
-    /// Whether the sweep closes a connection that has done this, before and after the time.
+    /// Whether the sweep closes a connection after `doing`: shortly before `time`, and shortly after.
     async fn swept(doing: impl Fn(&Connection), time: Duration) -> (bool, bool) {
         let connections = Connections::new(8);
         let place = idle(&connections);

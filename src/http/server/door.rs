@@ -1,5 +1,6 @@
-//! The listening socket: takes connections in, and neither spins nor falls silent when the process has no file handle
-//! left for one.
+//! Accepts connections.
+//!
+//! When the process has no free file handle, accepting neither spins nor leaves clients without an answer.
 
 use std::fs::File;
 use std::io;
@@ -15,36 +16,36 @@ use tokio::time::sleep;
 use super::connections::Connections;
 use super::tally::Tally;
 
-/// Pause after a failed accept: trying at once would only spin.
+/// Pause after a failed accept. An immediate new attempt would only spin.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Connections that may wait to be accepted: with fewer, clients of a burst are dropped and try again a second later.
+/// Connections that may wait to be accepted. With fewer, the kernel drops clients of a burst, and they retry only a
+/// second later.
 const BACKLOG: i32 = 4096;
-/// The same when idle connections were closed for it.
+/// Pause after a failed accept for which idle connections were closed.
 const SHORT_PAUSE: Duration = Duration::from_millis(5);
-/// Idle connections closed in one go when there are no file handles.
+/// Idle connections closed per round to get file handles.
 const MISSED_AT_ONCE: usize = 8;
-/// Connections closed in one go while there are no file handles.
+/// Waiting connections accepted and closed per round while there are no file handles.
 const REFUSED_AT_ONCE: usize = 64;
 
-/// See the module.
 pub(super) struct Door {
     listener: TcpListener,
-    /// A file handle to give up when there is none left: with it a connection can be accepted and closed, and its
-    /// client sees an end instead of waiting.
+    /// A file handle in reserve. When none is free, it is closed, so that a connection can be accepted and closed. The
+    /// client then sees an end instead of waiting.
     spare: Option<File>,
     failures: Tally,
 }
 
 impl Door {
     pub(super) fn new(listener: TcpListener) -> Self {
-        // What the runtime asks for is less; the system has a bound of its own (listen(2), somaxconn).
+        // The runtime's own backlog is smaller. The system may reduce this one (listen(2), somaxconn).
         if let Err(error) = SockRef::from(&listener).listen(BACKLOG) {
             tracing::debug!(%error, "fewer connections than wished can wait to be accepted");
         }
         Self { listener, spare: spare(), failures: Tally::default() }
     }
 
-    /// The next connection.
+    /// Waits for the next connection.
     pub(super) async fn next(&mut self, connections: &Connections) -> TcpStream {
         let mut again = false;
         loop {
@@ -57,13 +58,14 @@ impl Door {
                 }
                 Err(error) => error,
             };
-            // The client thought better of it (accept(2)): no trouble of ours.
+            // The client gave up before it was accepted (accept(2)). This is not a fault of the service.
             if error.kind() == io::ErrorKind::ConnectionAborted {
                 continue;
             }
             let mut refused = 0;
             if [Some(Errno::MFILE), Some(Errno::NFILE)].contains(&Errno::from_io_error(&error)) {
-                // Whoever can be missed goes first, and the next try finds their handles.
+                // First close idle connections and accept again: their handles are free soon. If that does not help at
+                // once, other parts of the process hold the handles, so refuse the connections that wait.
                 if (0..MISSED_AT_ONCE).map_while(|_| connections.make_room()).count() > 0 && !again {
                     again = true;
                     sleep(SHORT_PAUSE).await;
@@ -79,20 +81,22 @@ impl Door {
         }
     }
 
-    /// The next connection, if one waits already. The system itself is asked: the runtime may not have heard yet of who
-    /// came last.
+    /// Returns the next connection if one waits already. It calls the system directly, because the runtime may not know
+    /// yet of the latest connections.
     pub(super) fn waiting(&mut self) -> Option<TcpStream> {
         let (socket, _) = SockRef::from(&self.listener).accept().ok()?;
         socket.set_nonblocking(true).ok()?;
         TcpStream::from_std(socket.into()).ok()
     }
 
-    /// Lets nobody begin to connect any more, where the system can do so: their first packet is dropped, they try again
-    /// a second later, and are refused if the socket is closed by then. Closing it at once would reset those that are
-    /// connected and not accepted yet; this way all of them can be accepted before it is closed.
+    /// Keeps new clients out, where the system supports it, while connections that wait can still be accepted.
+    ///
+    /// Closing the socket at once would reset all connections that are complete but not accepted yet. So a filter first
+    /// drops the first packet of each new client. Such a client retries a second later, and is refused if the socket is
+    /// closed by then. Meanwhile the queue can be emptied.
     #[cfg(target_os = "linux")]
     pub(super) fn shut(&self) {
-        // Classic BPF over the TCP header: drop what has SYN and not ACK among the flags, in the 14th byte.
+        // Classic BPF over the TCP header. The 14th byte has the flags: drop packets with SYN and without ACK.
         let filter = [
             SockFilter::new(0x30, 0, 0, 13),       // load the byte
             SockFilter::new(0x54, 0, 0, 0x12),     // keep SYN and ACK
@@ -108,7 +112,7 @@ impl Door {
     #[cfg(not(target_os = "linux"))]
     pub(super) fn shut(&self) {}
 
-    /// Closes connections that wait and cannot be served.
+    /// Accepts and closes connections that wait but cannot be served. Returns their number.
     fn refuse(&mut self) -> usize {
         self.spare = None;
         let refused = (0..REFUSED_AT_ONCE).map_while(|_| self.waiting()).map(drop).count();

@@ -1,4 +1,4 @@
-//! One connection, from its first byte to its last.
+//! Serves one connection.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -23,15 +23,15 @@ use crate::http::guard::{LocalAddress, restrict};
 use crate::http::problem::ApiError;
 use crate::http::settings::{HEADER_BYTES, HEADER_FIELDS};
 
-/// Answered however many requests are under way.
+/// Paths that are also answered on an extra connection, when all slots have requests under way.
 const PROBES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
-/// The connection was chosen to make room just when its request came, or while the body did.
+/// The connection was chosen to make room just before its request was complete.
 #[derive(Debug, thiserror::Error)]
 #[error("closed to make room for another connection")]
 struct MadeRoom;
 
-/// Serves a connection until either side ends it. `is_everywhere`: the service listens on all addresses.
+/// Serves a connection until one side ends it. `is_everywhere`: the service listens on all addresses.
 pub(super) async fn serve(
     stream: TcpStream,
     router: Router,
@@ -41,7 +41,7 @@ pub(super) async fn serve(
 ) {
     let Ok(at) = stream.local_addr() else { return };
     let local = LocalAddress { at, is_everywhere };
-    // Answers are small and complete; waiting to fill a packet only adds latency.
+    // Answers are written in one piece. Waiting to fill a packet (Nagle) would only add latency.
     let _ = stream.set_nodelay(true);
     let connection = place.connection.clone();
     let crowded = place.crowded;
@@ -69,7 +69,8 @@ pub(super) async fn serve(
     let socket = TokioIo::new(Socket::new(stream, place.connection.clone()));
     let mut served = pin!(
         http1::Builder::new()
-            // The table of connections keeps the time, in which a connection between two requests has more.
+            // The table of connections keeps the times. hyper's timer would also count the idle time between two
+            // requests, which has a longer limit.
             .header_read_timeout(None)
             .max_buf_size(HEADER_BYTES)
             .max_headers(HEADER_FIELDS)
@@ -92,7 +93,8 @@ pub(super) async fn serve(
     }
 }
 
-/// A request's body, whose end is the beginning of what may not be interrupted.
+/// A request's body. Its last byte makes the connection protected: from then on it is not closed for another one. If it
+/// was chosen just before, the body ends with an error, so the request never starts.
 struct RequestBody {
     body: Incoming,
     connection: Arc<Connection>,
@@ -120,7 +122,7 @@ impl HttpBody for RequestBody {
     }
 }
 
-/// An answer's body, whose end is the end of the request.
+/// An answer's body. Dropping it ends the request. The connection stays protected until the kernel has the last bytes.
 struct AnswerBody {
     body: Body,
     connection: Arc<Connection>,

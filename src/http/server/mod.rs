@@ -1,6 +1,6 @@
-//! The server: takes connections in, and stops without losing anything.
+//! Accepts and serves connections, and stops without losing an answer.
 //!
-//! Our own accept loop rather than `axum::serve`, which bounds neither connections nor header blocks nor their time.
+//! The accept loop is our own: `axum::serve` bounds neither the number of connections nor the size and time of headers.
 
 mod connections;
 mod door;
@@ -23,19 +23,20 @@ use self::tally::Tally;
 use super::settings::{ServerSettings, connections};
 use crate::running::Running;
 
-/// For requests that come on open connections when the calls have ended: refused, but answered.
+/// How long requests on open connections are still answered after the last call has ended. Their calls are refused.
 const LAST_ORDERS: Duration = Duration::from_millis(100);
-/// For connections whose first packet came before the door was shut: they are complete within microseconds on a machine's
-/// own network, and this is also kept when no other connection is open.
+/// How long to wait, in any case, for handshakes that started before new clients were kept out. Most take microseconds.
 const HANDSHAKES: Duration = Duration::from_millis(5);
-/// For the last answers to leave their connections.
+/// How long to wait until the last answers are written.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// For clients to close idle connections when we have closed our side.
+/// How long clients have to close their connections after we have closed our side.
 const CLOSE_TIME: Duration = Duration::from_millis(150);
 
-/// Serves until `stop`, then for `settings.linger` as before though not ready any more, then drains: new calls are
-/// refused, running ones get `settings.drain` to finish and are cancelled after that. Connections are taken in and
-/// answered until the last call has ended. `hurry` cuts the waiting for calls short. `ending` is tripped after that.
+/// Serves until `stop`, then shuts down in this order:
+///
+/// - For `settings.linger`, the service still serves calls, but is not ready. Connections are accepted all the time.
+/// - New calls are refused. Running calls get `settings.drain`, less if `hurry` returns, and then are cancelled.
+/// - The listener closes. Then `ending` is tripped, which ends open streams, and the last answers are written.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -63,7 +64,7 @@ pub async fn serve(
 }
 
 struct Server {
-    /// It listens on all addresses.
+    /// The service listens on all addresses.
     is_everywhere: bool,
     door: Door,
     router: Router,
@@ -72,7 +73,7 @@ struct Server {
 }
 
 impl Server {
-    /// Takes connections in for as long as it is polled.
+    /// Accepts connections. It never returns.
     async fn take_in(&mut self) {
         loop {
             let stream = self.door.next(&self.connections).await;
@@ -87,12 +88,15 @@ impl Server {
         {
             tracing::warn!(times, "connections were turned away: all others have requests under way");
         }
-        // Without even an extra place it is closed without a word.
+        // Without even an extra slot, the connection is closed without an answer.
         let Some(place) = place else { return };
         tokio::spawn(exchange::serve(stream, self.router.clone(), self.connections.clone(), place, self.is_everywhere));
     }
 
-    /// Takes in who waits already, answers what still comes for a moment, then closes.
+    /// Accepts the connections that wait already, answers for a moment more, then closes everything.
+    ///
+    /// The order prevents resets. First a filter keeps new clients out, and started handshakes complete. Then the queue
+    /// of the listener is emptied, since closing would reset it. `ending` then ends the streams without a call.
     async fn close(mut self, ending: CancellationToken) {
         self.door.shut();
         let connections = self.connections.clone();

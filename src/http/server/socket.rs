@@ -1,4 +1,4 @@
-//! A socket that says what passes through it, and that is closed without tearing up what was written last.
+//! A socket that reports its traffic to the connection table, and that closes without destroying the last answer.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,7 +10,6 @@ use tokio::net::TcpStream;
 
 use super::connections::Connection;
 
-/// See the module.
 pub(super) struct Socket {
     stream: TcpStream,
     connection: Arc<Connection>,
@@ -24,7 +23,8 @@ impl Socket {
         Self { stream, connection, waited: false, blocked: false, closed: false }
     }
 
-    /// hyper has a limit for reading a header block and none for writing: who reads nothing of an answer is told of here.
+    /// Reports whether the client reads its answer. hyper has no limit for writing, so the table closes clients that
+    /// read nothing.
     fn wrote(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if self.blocked || written.is_pending() {
             self.blocked = written.is_pending();
@@ -73,9 +73,11 @@ impl AsyncWrite for Socket {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes our side and reads on until the client has closed its own. Closing a socket that has unread bytes, or gets
-    /// some later, answers them with a reset, and a reset throws away what the client has not read yet: our last answer.
-    /// How long that may take is the connection table's to say.
+    /// Closes our side, then reads until the client has closed its side.
+    ///
+    /// If a socket is closed with unread bytes, or gets bytes later, the kernel answers with a reset. A reset makes the
+    /// client's kernel discard what the client has not read yet: our last answer. The connection table bounds the time
+    /// that this takes.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.closed {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
@@ -87,7 +89,7 @@ impl AsyncWrite for Socket {
             let mut buf = ReadBuf::new(&mut unread);
             match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf)) {
                 Ok(()) if !buf.filled().is_empty() => {}
-                // The end, or a client that has torn down its side: it will not miss anything.
+                // The client has closed or reset its side, so it waits for nothing.
                 Ok(()) | Err(_) => return Poll::Ready(Ok(())),
             }
         }

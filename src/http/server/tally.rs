@@ -1,13 +1,12 @@
-//! Counts what may happen very often, to say it now and then.
+//! Throttles a log message about a frequent event, and counts the events between two messages.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Said at most this often.
+/// Shortest time between two messages.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct Tally {
     untold: u64,
@@ -15,7 +14,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// It happened once more: how often since it was last said, if it is time to say so again.
+    /// Counts one event. If a message is due, returns the number of events since the last message.
     pub(super) fn due(&mut self) -> Option<u64> {
         self.untold += 1;
         let now = Instant::now();

@@ -1,8 +1,8 @@
-//! A copy of the ledger while it is written to.
+//! Copies the ledger while it is in use.
 //!
-//! `VACUUM INTO` reads one snapshot and holds nobody up: in WAL mode readers and the writer do not wait for each other.
-//! What it costs is room: the write-ahead log cannot be begun anew while the snapshot is read. The copy has its name
-//! only when it is whole, checked and on disk.
+//! `VACUUM INTO` reads one snapshot and delays no other operation: in WAL mode, readers and the writer do not wait for
+//! each other. It costs disk space, because the write-ahead log cannot restart while the snapshot is read. The copy
+//! gets its final name only when it is complete, checked and synced to disk.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -21,11 +21,11 @@ use super::super::Error;
 use super::head::{self, Mark};
 use super::{fault, open};
 
-/// SQLite asks about every so many of its instructions whether to go on: some milliseconds apart.
+/// Number of SQLite's instructions between two checks whether the backup was dropped: some milliseconds.
 const ASK_EVERY: i32 = 100_000;
 
-/// Copies the ledger `from` to the new file `to`; says how large it is, in bytes. Dropped before its end it stops
-/// SQLite and leaves nothing behind.
+/// Copies the ledger `from` to the new file `to`. Returns its size in bytes. If this future is dropped before its end,
+/// SQLite stops and no file remains.
 pub(super) async fn backup(from: &Path, to: &Path) -> Result<u64, Error> {
     let to = std::path::absolute(to).map_err(|error| refused(to, error))?;
     if to.symlink_metadata().is_ok() {
@@ -53,10 +53,10 @@ pub(super) async fn backup(from: &Path, to: &Path) -> Result<u64, Error> {
     copy.finish(&to).await
 }
 
-/// What stands beside a ledger's name in the names of its own files.
+/// Suffixes of the files that belong to a ledger.
 const OWN_FILES: [&str; 5] = ["-wal", "-shm", "-journal", ".lock", ".head"];
 
-/// Whether two names, of files that need not be there, are one.
+/// Whether two paths are the same file. The files need not exist.
 fn same(one: &Path, other: &Path) -> bool {
     let folder = |path: &Path| std::path::absolute(path).ok()?.parent()?.canonicalize().ok();
     one.file_name() == other.file_name() && folder(one) == folder(other)
@@ -66,7 +66,7 @@ fn refused(to: &Path, reason: impl ToString) -> Error {
     Error::Backup { place: to.display().to_string(), reason: reason.to_string() }
 }
 
-/// A connection that only reads `file` and gives up when it is told to.
+/// A connection that only reads `file`, and gives up once `stop` is set.
 async fn connect(file: &Path, to: &Path, stop: &Arc<AtomicBool>) -> Result<SqliteConnection, Error> {
     let explain = |error: sqlx::Error| refused(to, format!("{}: {}", file.display(), fault::reason(&error)));
     let mut connection = SqliteConnection::connect_with(&open::reading(file)).await.map_err(explain)?;
@@ -77,7 +77,8 @@ async fn connect(file: &Path, to: &Path, stop: &Arc<AtomicBool>) -> Result<Sqlit
     Ok(connection)
 }
 
-/// Makes the copy a ledger of its own. It is nobody's yet: it needs no journal, and is brought to disk afterwards.
+/// Gives the copy an id of its own. No other task uses the copy yet, so it needs no journal, and it is synced
+/// afterward.
 async fn begin_anew(copy: &Path) -> Result<(), sqlx::Error> {
     let options = SqliteConnectOptions::new()
         .filename(copy)
@@ -92,33 +93,33 @@ async fn begin_anew(copy: &Path) -> Result<(), sqlx::Error> {
     connection.close().await
 }
 
-/// The copy under its working name; removed unless it is finished.
+/// The copy under its temporary name. Dropping it removes the file, unless it is finished.
 struct Partial {
     path: PathBuf,
-    /// Locked for as long as the copy is being made: a process that was killed holds no lock.
+    /// Locked while the copy is made. The lock of a killed process is gone, which marks its file as a leftover.
     _lock: File,
     stop: Arc<AtomicBool>,
     finished: bool,
 }
 
 impl Partial {
-    /// Makes the empty file, readable for its owner alone: SQLite writes into it and leaves its mode as it is. Its name
-    /// is its own: SQLite may be busy with an earlier one for a moment after that was given up.
+    /// Creates the empty file so that only its owner can read it; SQLite keeps the mode. The name is unique, because
+    /// SQLite may still write an earlier file for a moment after its backup was dropped.
     fn create(to: &Path) -> Result<Self, Error> {
         loop {
             let path = beside(to, &format!(".{}{PARTIAL}", Uuid::now_v7().simple()));
             let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
             let file = made.map_err(|error| refused(to, error))?;
-            // Where files cannot be locked, nobody takes the file for a leftover either.
+            // If the file system cannot lock files, no backup treats the file as a leftover either.
             let is_free = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-            // Another backup may have taken it for a leftover in between.
+            // Between the creation and the lock, another backup may have removed the file as a leftover.
             if is_free && path.symlink_metadata().is_ok() {
                 return Ok(Self { path, _lock: file, stop: Arc::default(), finished: false });
             }
         }
     }
 
-    /// Brings the copy to disk and gives it its name.
+    /// Syncs the copy to disk and gives it its final name.
     async fn finish(mut self, to: &Path) -> Result<u64, Error> {
         let path = self.path.clone();
         let sync = move || {
@@ -129,13 +130,13 @@ impl Partial {
         let failed = |error: std::io::Error| refused(to, error);
         let bytes = tokio::task::spawn_blocking(sync).await.map_err(|error| refused(to, error))?.map_err(failed)?;
         match renameat_with(CWD, &self.path, CWD, to, RenameFlags::NOREPLACE) {
-            // Not every file system can promise not to overwrite.
+            // Not every file system supports a rename that never overwrites.
             Err(Errno::INVAL | Errno::NOSYS) if to.symlink_metadata().is_err() => fs::rename(&self.path, to),
             done => done.map_err(Into::into),
         }
         .map_err(failed)?;
         self.finished = true;
-        // The name is there after a power cut only once the folder is on disk too.
+        // The new name survives a power cut only after the folder is synced.
         to.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all()).map_err(failed)?;
         Ok(bytes)
     }
@@ -151,10 +152,10 @@ impl Drop for Partial {
     }
 }
 
-/// How names of unfinished copies end.
+/// Suffix of unfinished copies.
 const PARTIAL: &str = ".partial";
 
-/// Removes unfinished copies of backups to `to` whose processes are gone. What goes wrong is in nobody's way.
+/// Removes unfinished copies of earlier backups to `to` whose processes have ended. Errors are ignored.
 fn remove_leftovers(to: &Path) {
     let (Some(folder), Some(name)) = (to.parent(), to.file_name().and_then(|name| name.to_str())) else { return };
     let is_leftover = |file: &str| {

@@ -1,4 +1,4 @@
-//! One commit: everything the writer collected while the last one was under way.
+//! One commit: all operations that the writer collected during the last one.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const WRITE_RESULTS: &str = "insert into stored_result (key, tool, origin, resul
     where true on conflict (key) do update set tool = excluded.tool, origin = excluded.origin, \
     result = excluded.result, stored_at = excluded.stored_at, expires_at = excluded.expires_at, \
     sum = excluded.sum";
-/// A few results that have expired go with every few that come, so that they never pile up.
+/// Each batch with new results also deletes some expired ones, so that they do not accumulate.
 const DROP_EXPIRED: &str = "delete from stored_result where key in (select key from stored_result \
     where expires_at <= (select max(value->>4) from json_each(?)) limit 64)";
 const WRITE_TOTALS: &str = "insert into usage_total (caller, tool, calls, succeeded, failed, refused, cache_hits) \
@@ -33,11 +33,11 @@ const WRITE_LATENCIES: &str = "insert into usage_latency (caller, tool, bucket, 
     select value->>0, value->>1, value->>2, value->>3 from json_each(?) where true \
     on conflict do update set calls = calls + excluded.calls";
 
-/// A try to write them that failed leaves later counts behind: the highest is the right one.
+/// The backlog may hold several counts for one row after a failed commit. The highest count is the correct one.
 const SHARE_ROWS: &str = "update invocation set count = one.value->>1, sum = one.value->>2 from json_each(?) as one \
     where invocation.id = unhex(one.value->>0) and invocation.count < one.value->>1";
 
-/// What one commit holds.
+/// The content of one commit.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) reserves: Vec<(Row, Vec<Charge>)>,
@@ -48,20 +48,20 @@ pub(super) struct Batch {
     pub(super) shares: Vec<Share>,
 }
 
-/// Refused calls that are counted in a row which is there.
+/// Refused calls that are counted in an existing row.
 pub(super) struct Share {
     pub(super) row: InvocationId,
     pub(super) caller: Arc<str>,
     pub(super) tool: Arc<str>,
-    /// Calls that the row stands for with these.
+    /// Number of calls that the row counts, including these.
     pub(super) count: u64,
-    /// Calls that are counted with this.
+    /// Number of calls that this entry adds.
     pub(super) added: u64,
-    /// The row's checksum when it stood for one call.
+    /// The row's checksum with a count of one.
     pub(super) sum: u32,
 }
 
-/// What became of a reservation.
+/// The outcome of a reservation.
 pub(super) type Reserved = Result<Reservation, ReserveError>;
 
 impl Batch {
@@ -74,12 +74,12 @@ impl Batch {
             && self.shares.is_empty()
     }
 
-    /// How many rows of calls that have ended it has.
+    /// Number of rows of ended calls.
     pub(super) fn ends(&self) -> usize {
         self.records.len() + self.settles.len() + self.shares.len()
     }
 
-    /// Counts a refused call in a row which is there, once for all calls of the batch.
+    /// Counts a refused call in an existing row. All calls of the batch for one row become one update.
     pub(super) fn share(&mut self, share: Share) {
         match self.shares.iter_mut().rev().find(|other| other.row == share.row) {
             Some(other) => {
@@ -90,12 +90,12 @@ impl Batch {
         }
     }
 
-    /// Takes so many of the ends and tries that came first.
+    /// Takes out the oldest ends and attempts, at most `at_most`.
     pub(super) fn first(&mut self, mut at_most: usize) -> Self {
         let mut first = Self::default();
         move_first(&mut self.settles, &mut first.settles, &mut at_most);
         move_first(&mut self.records, &mut first.records, &mut at_most);
-        // After the rows that they count in.
+        // After the rows in which they count.
         move_first(&mut self.shares, &mut first.shares, &mut at_most);
         move_first(&mut self.attempts, &mut first.attempts, &mut at_most);
         first
@@ -110,26 +110,29 @@ impl Batch {
         *self = first;
     }
 
-    /// About how many bytes its rows take.
+    /// Approximate size of the rows, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let begun = self.reserves.iter().map(|(row, _)| row.weight());
         let results = self.results.iter().map(|result| result.result.len());
         begun.chain(self.ended().map(Row::weight)).chain(results).sum()
     }
 
-    /// How many rows it has.
+    /// Number of rows.
     pub(super) fn len(&self) -> usize {
         self.reserves.len() + self.ends() + self.attempts.len() + self.results.len()
     }
 
-    /// Writes everything or nothing, and `durations` with it; answers each reservation, in order, and says which commit
-    /// this was. After an error the caller rolls back and forgets the counters.
+    /// Writes the whole batch with `durations`, or nothing. Returns the outcome of each reservation, in order, and the
+    /// number of the commit. After an error the caller rolls back and drops the cached counters.
     pub(super) async fn commit(
         &self,
         connection: &mut SqliteConnection,
         counters: &mut Counters,
         durations: &[impl Serialize],
     ) -> Result<(Vec<Reserved>, u64), sqlx::Error> {
+        // Refunds come first, so that units given back in this batch are free for its reservations. Reservations are
+        // then decided with the counters as they are inside this transaction. `begin immediate` takes the write lock
+        // before the counters are read or checked, so no other process can change them until the commit.
         let mut script = Script::default();
         script.add("begin immediate");
         if quota::refund(&self.settles, &mut script) {

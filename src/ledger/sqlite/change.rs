@@ -1,4 +1,4 @@
-//! What is changed rarely, each by itself: an admin's decisions, and what is forgotten.
+//! Rare changes, each in a commit of its own: an admin's decisions, and deletions.
 
 use jiff::Timestamp;
 use sqlx::{SqliteConnection, query};
@@ -6,7 +6,7 @@ use sqlx::{SqliteConnection, query};
 use super::super::{Registered, Switch};
 use super::{head, prune};
 
-/// See the ledger's trait.
+/// The changes of the ledger's trait.
 pub(super) enum Change {
     Reset { tool: String, caller: Option<String> },
     Purge { tool: Option<String> },
@@ -17,8 +17,8 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Writes it, in one commit; says how many rows it touched and which commit this was. After an error the caller rolls
-    /// back.
+    /// Writes the change in one commit. Returns the number of affected rows and the number of the commit. After an
+    /// error the caller rolls back.
     pub(super) async fn commit(self, connection: &mut SqliteConnection) -> Result<(u64, u64), sqlx::Error> {
         query("begin immediate").execute(&mut *connection).await?;
         let rows = self.write(connection).await?;

@@ -1,4 +1,4 @@
-//! What goes into one commit, and what is deleted for want of room.
+//! Tests: the content of one commit, and deletion when the file is full.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::super::trim::{self, Cursor, Step};
 use super::*;
 use crate::log::captured::capture;
 
-/// How many rows each commit had.
+/// The number of rows in each commit.
 #[derive(Default)]
 struct Sizes(Mutex<Vec<usize>>);
 
@@ -24,7 +24,7 @@ impl Watch for Sizes {
     fn clock_jumped(&self) {}
 }
 
-/// So many operations of 200 KB each, sent at once, are 4.8 MB.
+/// Number of operations of 200 KB each that are sent together: 4.8 MB.
 const SENT: usize = 24;
 
 async fn largest_commits(send: impl AsyncFn(&dyn Ledger)) -> usize {
@@ -88,7 +88,7 @@ async fn commits_are_cut_at_four_mebibytes() {
     }
 }
 
-/// A refused call, which may be deleted, or a write, which may not, of exactly so many bytes.
+/// A refused call, which may be deleted, or a write, which may not, of exactly this many bytes.
 fn sized(state: State, bytes: usize) -> Arc<Row> {
     let end = ended(&row("t", "a", now()), state);
     let arguments = "x".repeat(bytes - 2 - end.result.as_ref().map_or(0, |text| text.len()));
@@ -183,7 +183,7 @@ async fn calls_run_as_soon_as_the_disk_has_room() {
     ledger.settle(ended(&call, State::Succeeded), vec![]).await.unwrap_err();
     assert!(ledger.health().is_err());
     sqlx::query("drop trigger full").execute(&mut other).await.unwrap();
-    // The backlog goes first, and nobody waits for the next look.
+    // The backlog is written first, without waiting for the next probe.
     ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
     assert_eq!(ledger.get(call.id).await.unwrap().unwrap().row.state, State::Succeeded);
     assert!(ledger.health().is_ok());

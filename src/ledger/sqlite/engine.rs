@@ -1,4 +1,4 @@
-//! The trait, answered by writer and readers.
+//! Implements the trait: writes go to the writer, queries to the readers.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use super::queue::{Op, Then, Writer};
 use super::{backup, list, open, read, writer};
 use crate::call::{Charge, Charged, InvocationId};
 
-/// How long closing waits for questions under way.
+/// How long `close` waits for running queries.
 const READERS_END: Duration = Duration::from_secs(2);
 
 pub(in crate::ledger) struct Sqlite {
@@ -29,9 +29,9 @@ pub(in crate::ledger) struct Sqlite {
     durability: Durability,
     writer: Writer,
     readers: SqlitePool,
-    /// Held for as long as this process writes to the file; see `open.rs`.
+    /// Locked as long as this process may write to the file; see `open.rs`.
     _lock: Option<File>,
-    /// Removed last: the folder of a ledger that nobody keeps.
+    /// The folder of a temporary ledger. As the last field, it is removed last.
     _folder: Option<TempDir>,
 }
 
@@ -53,7 +53,7 @@ impl Sqlite {
         })
     }
 
-    /// Without a writer: everything that would write fails.
+    /// Opens the ledger without a writer: every write fails.
     pub(in crate::ledger) async fn open_to_read(path: &Path) -> Result<Self, Error> {
         let readers = open::readers(path).await?;
         open::check_readable(&readers, path).await?;
@@ -61,13 +61,13 @@ impl Sqlite {
         Ok(Self { place: path.to_owned(), durability, writer: Writer::closed(), readers, _lock: None, _folder: None })
     }
 
-    /// The same, and the folder goes with it.
+    /// The ledger, with a folder that is removed together with it.
     pub(in crate::ledger) fn in_folder(self, folder: TempDir) -> Self {
         Self { _folder: Some(folder), ..self }
     }
 
-    /// A question failed. A file that is damaged, or a disk that fails, does not get better: the service must not go on
-    /// writing to it.
+    /// Handles a failed query. A damaged file or a failing disk does not recover by itself, so the writer stops for
+    /// good.
     fn unread(&self, error: &sqlx::Error) -> Error {
         if let Some(reason) = Fault::of_a_reader(error) {
             self.writer.stop(reason);
@@ -82,7 +82,7 @@ impl Sqlite {
         answer.await.map_err(|_| self.writer.gone())?
     }
 
-    /// The same for a change; says how many rows it touched.
+    /// Sends a change and waits for its commit. Returns the number of affected rows.
     async fn change(&self, change: Change) -> Result<u64, Error> {
         self.committed(|reply| Op::Change { change, reply }).await
     }
@@ -192,7 +192,8 @@ impl Ledger for Sqlite {
     }
 
     async fn backup(&self, to: &Path) -> Result<u64, Error> {
-        // So that what was answered is in it. Who only reads has nothing to write first.
+        // The copy must contain all calls that were answered before. In a ledger opened for reading, `flush` fails and
+        // changes nothing.
         let _ = self.flush().await;
         backup::backup(&self.place, to).await
     }
@@ -206,7 +207,7 @@ impl Ledger for Sqlite {
     }
 
     async fn close(&self) {
-        // The writer last: who closes last tidies the write-ahead log away, and a reader cannot.
+        // The writer closes last: the last connection cleans up the write-ahead log, which a reader cannot do.
         let _ = self.flush().await;
         let _ = tokio::time::timeout(READERS_END, self.readers.close()).await;
         self.writer.close().await;

@@ -1,4 +1,4 @@
-//! What SQLite's errors mean for the ledger: what would help, and whether anybody can still know what is in the file.
+//! Classifies SQLite's errors: what would help, and whether the content of the file is still certain.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use super::super::Error;
 use super::sum::Damaged;
 
-// Result codes (sqlite.org/rescode.html); the lower byte of an extended one is its primary code.
+// Result codes (sqlite.org/rescode.html). The lower byte of an extended code is its primary code.
 const BUSY: u32 = 5;
 const LOCKED: u32 = 6;
 const READONLY: u32 = 8;
@@ -21,17 +21,18 @@ const MISMATCH: u32 = 20;
 const RANGE: u32 = 25;
 const NOTADB: u32 = 26;
 const IOERR_WRITE: u32 = IOERR | 3 << 8;
-/// SHMOPEN, SHMLOCK: the index of the write-ahead log, before anything is written. (SHMSIZE and SHMMAP may come when the
-/// commit is on disk already.)
+/// SHMOPEN and SHMLOCK concern the index of the write-ahead log and occur before anything is written. (SHMSIZE and
+/// SHMMAP may occur when the commit is already on disk.)
 const IOERR_SHM: [u32; 2] = [IOERR | 18 << 8, IOERR | 20 << 8];
 
 /// A failure of the writer.
 pub(super) struct Fault {
-    /// In words that say what would help.
+    /// The message, with what would help.
     pub(super) reason: String,
-    /// Whether going on would be guessing. After a failed fsync the kernel may have thrown away what was written and
-    /// calls the next fsync a success (Rebello and others, "Can Applications Recover from fsync Failures?", ATC 2020), and
-    /// what SQLite has rolled back may be found committed by the next who opens the file. Only a new start can tell.
+    /// Whether the content of the file is uncertain, so that the writer must stop. After a failed fsync the kernel may
+    /// have discarded the data, and report success for the next fsync (Rebello and others, "Can Applications Recover
+    /// from fsync Failures?", ATC 2020). A transaction that SQLite has rolled back may also be found committed when the
+    /// file is opened again. Only a new start can tell.
     pub(super) is_final: bool,
 }
 
@@ -41,25 +42,27 @@ impl Fault {
         code(error).is_some_and(|code| code & 0xff == FULL)
     }
 
-    /// Why nothing can be read any more, if that is so.
+    /// The reason, if no read can be trusted any more.
     pub(super) fn of_a_reader(error: &sqlx::Error) -> Option<String> {
         code(error).is_some_and(leaves_doubt).then(|| reason(error))
     }
 
-    /// Whether the database refuses what is written, whatever the state of the disk: a constraint, a value too big.
+    /// Whether the database refuses the row itself, whatever the state of the disk: a constraint, or a value that is
+    /// too big.
     pub(super) fn is_of_a_row(error: &sqlx::Error) -> bool {
         code(error).is_some_and(|code| matches!(code & 0xff, TOOBIG | CONSTRAINT | MISMATCH | RANGE))
     }
 
-    /// Judges a failure of the connection that writes `file`.
+    /// Classifies a failure of the connection that writes `file`.
     pub(super) fn of(error: &sqlx::Error, file: &Path) -> Self {
         let is_final = match code(error) {
-            // The frame that commits is written last: what could not be written whole is not committed.
+            // SQLite writes the frame that commits last. A write that failed on a read-only file system is therefore
+            // not committed.
             Some(IOERR_WRITE) if is_read_only(file) => {
                 return Self { reason: reason_of(READONLY, error), is_final: false };
             }
             Some(code) => leaves_doubt(code),
-            // The thread with the connection is gone, or the head could not be brought to disk.
+            // The thread of the connection has ended, or the head file could not be synced.
             None => matches!(error, sqlx::Error::WorkerCrashed | sqlx::Error::Io(_)),
         };
         Self { reason: reason(error), is_final }
@@ -74,12 +77,12 @@ fn code(error: &sqlx::Error) -> Option<u32> {
     error.as_database_error()?.code()?.parse().ok()
 }
 
-/// Whether the file system takes no writes: the kernel turns one read-only when it meets errors in it.
+/// Whether the file system is read-only. The kernel makes a file system read-only when it finds errors in it.
 fn is_read_only(file: &Path) -> bool {
     statvfs(file).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// A statement's failure, in words.
+/// The error for a failed statement.
 pub(super) fn failed(error: &sqlx::Error) -> Error {
     if let sqlx::Error::Decode(source) = error
         && let Some(Damaged(id)) = source.downcast_ref()
@@ -89,7 +92,7 @@ pub(super) fn failed(error: &sqlx::Error) -> Error {
     Error::Failed(reason(error))
 }
 
-/// A failure in words that say what would help.
+/// The message for a failure, with what would help.
 pub(super) fn reason(error: &sqlx::Error) -> String {
     match code(error) {
         Some(code) => reason_of(code, error),
@@ -194,12 +197,13 @@ mod tests {
     #[test]
     fn only_what_leaves_the_file_in_doubt_is_final() {
         let judge = |code| Fault::of(&sqlx::Error::Database(Box::new(Code(code))), Path::new("."));
-        // Full, busy, locked, another process's snapshot, read-only, moved, no file, the log's index not opened, not locked.
+        // Full, busy, locked, another process's snapshot, read-only, moved, no file, index of the log not opened, not
+        // locked.
         for code in [13, 5, 6, 517, 8, 1032, 14, 4618, 5130] {
             assert!(!judge(code).is_final, "{code}: {}", judge(code).reason);
         }
-        // Read, short read, write, fsync, fsync of the folder, truncate, lock, no room for the log's index, corrupt, no
-        // database.
+        // Read, short read, write, fsync, fsync of the folder, truncate, lock, no room for the index of the log,
+        // corrupt, not a database.
         for code in [10, 266, 522, 778, 1034, 1290, 1546, 3850, 4874, 5386, 11, 267, 779, 26] {
             assert!(judge(code).is_final, "{code}: {}", judge(code).reason);
         }

@@ -1,10 +1,10 @@
-//! What was acknowledged, written down outside the database: a small file beside it that says which ledger it is and how many
-//! commits it has made.
+//! Detects lost commits: a small file beside the database holds the ledger's id and the number of its commits.
 //!
-//! SQLite takes the first frame of its write-ahead log whose checksum does not fit for the log's end. That is right for
-//! a log that was torn by a crash, and wrong for one with a flipped bit: everything behind it is gone without a word. So
-//! every commit counts itself in the database, and before anybody is answered the number is written here. It may lag (a
-//! process that was killed in between, a second process); it is never ahead of what is committed.
+//! SQLite takes the first frame of its write-ahead log with a wrong checksum for the end of the log. That is correct
+//! for a log that a crash has cut off. It is wrong for a log with a flipped bit: SQLite then silently drops all commits
+//! after that frame. So every commit also counts itself in the database, and the number is written to the head file
+//! before any reply. The file may lag behind (after a killed process, or with a second process), but is never ahead of
+//! the commits.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -17,30 +17,31 @@ use sqlx::{Row, SqliteConnection};
 
 use super::super::Error;
 
-/// Makes a copy a ledger of its own: what the original does from then on is not missing here.
+/// Makes a copy a ledger of its own with a new id. Otherwise later commits of the original would seem to be missing in
+/// the copy.
 pub(super) const ANEW: &str = "update ledger_head set id = randomblob(16), commits = 0";
 
-/// Stands in every transaction that somebody may wait for, as the last statement that has a row.
+/// Part of every transaction for which a caller may wait, as its last statement that returns a row.
 pub(super) const COUNT: &str = "update ledger_head set commits = commits + 1 returning commits";
 
-/// The number that [`COUNT`] has come to.
+/// The number of commits that [`COUNT`] has returned.
 pub(super) fn counted(rows: &[SqliteRow]) -> Result<u64, sqlx::Error> {
     let commits: i64 = rows.last().ok_or(sqlx::Error::RowNotFound)?.try_get("commits")?;
     Ok(commits.unsigned_abs())
 }
 
-/// A ledger and how far it has come.
+/// The id of a ledger and the number of its commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
     id: [u8; 16],
     commits: u64,
 }
 
-/// All marks are this long, so that each covers the one before.
+/// Length of the text, the same for all marks. So a new mark overwrites the old one completely.
 const LENGTH: usize = 103;
 
 impl Mark {
-    /// What the database says of itself; `None` before it has the table.
+    /// The mark in the database; `None` before its table exists.
     pub(super) async fn of(connection: &mut SqliteConnection) -> Result<Option<Self>, sqlx::Error> {
         let there = "select 1 from sqlite_schema where name = 'ledger_head'";
         if sqlx::query(there).fetch_optional(&mut *connection).await?.is_none() {
@@ -63,19 +64,19 @@ impl Mark {
         let id: [u8; 16] = hex::decode(lines.next()?.strip_prefix("id ")?).ok()?.try_into().ok()?;
         let commits = lines.next()?.strip_prefix("commits ")?.parse().ok()?;
         let mark = Self { id, commits };
-        // Which holds all of it against what it should be, the checksum too.
+        // Compares the complete text, including the checksum.
         (mark.to_text() == text).then_some(mark)
     }
 }
 
-/// The name of the file beside `database`.
+/// The path of the head file of `database`.
 pub(super) fn beside(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(".head");
     name.into()
 }
 
-/// What the file beside the database said at the start.
+/// The content of the head file at the start.
 #[derive(Debug)]
 pub(super) enum Found {
     Nothing,
@@ -92,8 +93,8 @@ impl Found {
         }
     }
 
-    /// Holds the file against a database that has come to `mark`; `None`: it is empty, or older than these marks. Says
-    /// what is strange, and refuses a ledger that has lost commits unless that is accepted.
+    /// Compares the head file with the mark of the database. `mark` is `None` if the database is empty, or older than
+    /// head files. Logs what is unusual, and refuses a ledger that has lost commits, unless `accept_loss` is set.
     pub(super) fn check(
         &self,
         mark: Option<Mark>,
@@ -130,17 +131,17 @@ impl Found {
     }
 }
 
-/// The file, to be written.
+/// The head file, open for writing.
 pub(super) struct Head {
     path: PathBuf,
-    /// `None`: it could not be opened; the ledger works without.
+    /// `None` if the file could not be opened. The ledger works without it.
     file: Option<Arc<File>>,
     mark: Mark,
     fails: bool,
 }
 
 impl Head {
-    /// Opens or makes the file, and writes the mark.
+    /// Opens or creates the file, and writes the mark.
     pub(super) fn open(database: &Path, mark: Mark) -> Self {
         Self::open_at(beside(database), mark)
     }
@@ -149,7 +150,7 @@ impl Head {
         let made = || {
             let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
             file.set_len(LENGTH as u64)?;
-            // So that its name lasts too.
+            // Syncs the folder, so that the file's name survives a power cut.
             std::path::absolute(&path)?.parent().map_or(Ok(()), |at| File::open(at)?.sync_all())?;
             Ok(file)
         };
@@ -163,19 +164,19 @@ impl Head {
         head
     }
 
-    /// So many commits are made. To be written before anybody hears of it; the page cache is enough, since it outlives
-    /// the process, and after a power cut the file may lag.
+    /// Writes the number of commits, before any caller gets a reply. The page cache is enough, because it outlives the
+    /// process. After a power cut the file may lag behind.
     pub(super) fn acknowledge(&mut self, commits: u64) {
         self.mark.commits = commits;
         let Some(file) = &self.file else { return };
         match file.write_all_at(self.mark.to_text().as_bytes(), 0) {
             Ok(()) => self.fails = false,
-            // The database itself is well: what is lost is the notice of a loss.
+            // The database itself works. Only the detection of lost commits is missing.
             Err(error) => self.complain(&error),
         }
     }
 
-    /// Brings what was written to the disk. A file that was taken away is made again.
+    /// Syncs the file to disk. A removed file is created again.
     pub(super) async fn sync(&mut self) -> io::Result<()> {
         if self.file.is_some() && !self.path.exists() {
             tracing::warn!(head = %self.path.display(), "the ledger's head was removed; it is written again");

@@ -1,5 +1,5 @@
-//! Claims on idempotency keys, decided in the commit that reserves. A unique index holds them apart whatever happens
-//! here; this decides who is told what.
+//! Claims on idempotency keys, decided in the commit that reserves. A unique index prevents double claims in any case;
+//! this code decides which caller gets which answer.
 
 use std::collections::HashMap;
 
@@ -12,25 +12,25 @@ use super::read;
 use super::script::Script;
 use crate::call::{Charge, InvocationId};
 
-/// Who holds these keys.
+/// The holders of these keys.
 const READ: &str = "select i.idempotency_key, i.caller, i.tool, i.id, i.key_until from json_each(?) as asked \
     join invocation as i on i.idempotency_key = asked.value->>0 and i.caller = asked.value->>1 \
     and i.tool = asked.value->>2 where i.key_until is not null";
-/// Gives up keys whose time is over.
+/// Releases keys that have expired.
 const RELEASE: &str = "update invocation set key_until = null where id in (select unhex(value) from json_each(?))";
 
-/// Key, caller, tool.
+/// Idempotency key, caller, tool.
 type Key = (String, String, String);
 
-/// The keys that one batch asks for.
+/// The keys that one batch claims.
 #[derive(Default)]
 pub(super) struct Keys {
     holders: HashMap<Key, (InvocationId, i64)>,
-    /// Calls that gave theirs up for one of this batch.
+    /// Calls whose expired keys a call of this batch takes over.
     over: Vec<InvocationId>,
 }
 
-/// Asks who holds the keys of these reservations; says whether there are any.
+/// Adds the query for the holders of these reservations' keys. Returns whether there are any keys.
 pub(super) fn ask(reserves: &[(Row, Vec<Charge>)], script: &mut Script) -> bool {
     let asked: Vec<Key> = reserves.iter().filter_map(|(row, _)| key_of(row)).collect();
     script.add_with(READ, &asked);
@@ -38,7 +38,7 @@ pub(super) fn ask(reserves: &[(Row, Vec<Charge>)], script: &mut Script) -> bool 
 }
 
 impl Keys {
-    /// As it was answered.
+    /// Reads the result of [`ask`].
     pub(super) fn read(rows: &[SqliteRow]) -> Result<Self, sqlx::Error> {
         let read = |row: &SqliteRow| {
             let key = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
@@ -48,7 +48,7 @@ impl Keys {
         Ok(Self { holders, over: Vec::new() })
     }
 
-    /// Reserves for this row, unless another holds its key.
+    /// Reserves for this row, unless another call holds its key.
     pub(super) fn claim(
         &mut self,
         row: &Row,
@@ -69,7 +69,7 @@ impl Keys {
         (answer, charged)
     }
 
-    /// Takes the keys from those whose time is over.
+    /// Releases the expired keys that this batch takes over.
     pub(super) fn release(&self, script: &mut Script) {
         let over: Vec<String> = self.over.iter().map(|id| hex::encode(id.as_bytes())).collect();
         script.add_with(RELEASE, &over);

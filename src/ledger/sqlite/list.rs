@@ -1,8 +1,8 @@
-//! Lists of calls, newest first, at the same speed however many there are.
+//! Lists calls, newest first, at the same speed for any number of calls.
 //!
-//! One index serves every filter: `(caller, tool, state, id)`. What is asked for is the newest of some ranges of it, one
-//! for each caller, tool and state that match (`usage_total` knows which callers and tools there are). They are merged
-//! as with a priority queue: the newest call of each range waits in it; whenever one is taken out, the next of its range
+//! One index serves every filter: `(caller, tool, state, id)`. A list needs the newest calls of several ranges of it:
+//! one range for each matching caller, tool and state (`usage_total` has all callers and tools). The ranges are merged
+//! with a priority queue. It holds the newest call of each range. When a call is taken out, the next one of its range
 //! comes in, until the page is full. In SQL that is a recursive query with `order by` and `limit` (sqlite.org,
 //! lang_with.html, "Queue").
 
@@ -12,7 +12,7 @@ use super::super::{LISTED_ARGUMENTS, Query, Row, State};
 use super::read::{Result, decode};
 use crate::call::InvocationId;
 
-/// A list shows no results, and of the arguments only what is short: a page of whole calls could be gigabytes.
+/// A list has no results, and only short arguments: a page of whole calls could be gigabytes.
 const LISTED: [&str; 2] = [
     "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, duration_us, \
      case when length(arguments) <= ",
@@ -52,7 +52,7 @@ pub(super) async fn list(pool: &SqlitePool, asked: &Query) -> Result<Vec<Row>> {
     query.build().fetch_all(pool).await?.iter().map(decode).collect()
 }
 
-/// Calls that were asked for under a key, those under way too: a range of an index of their own.
+/// Calls with an idempotency key, including running ones: a range of an index of their own.
 fn of_key(query: &mut QueryBuilder<Sqlite>, asked: &Query, key: &str) {
     query.push("select id, null, null, null from invocation indexed by invocation_keyed where idempotency_key = ");
     query.push_bind(key.to_owned());
@@ -64,7 +64,7 @@ fn of_key(query: &mut QueryBuilder<Sqlite>, asked: &Query, key: &str) {
     query.push(" order by id desc limit ").push_bind(asked.limit);
 }
 
-/// Calls that the tool of another call made, those under way too: a range of an index of their own.
+/// Nested calls of another call, including running ones: a range of an index of their own.
 fn of_parent(query: &mut QueryBuilder<Sqlite>, asked: &Query, parent: InvocationId) {
     query.push("select id, null, null, null from invocation indexed by invocation_parent where parent = ");
     query.push_bind(parent.as_bytes().to_vec());
@@ -77,7 +77,7 @@ fn of_parent(query: &mut QueryBuilder<Sqlite>, asked: &Query, parent: Invocation
     query.push(" order by id desc limit ").push_bind(asked.limit);
 }
 
-/// Calls that have not ended: few, whatever is asked.
+/// Calls that have not ended. There are always few.
 fn under_way(query: &mut QueryBuilder<Sqlite>, asked: &Query) {
     query.push("select * from (select id, null, null, null from invocation where state = 'reserved'");
     and(query, "tool", asked.tool.as_deref());
@@ -87,7 +87,7 @@ fn under_way(query: &mut QueryBuilder<Sqlite>, asked: &Query) {
     query.push(" order by id desc limit ").push_bind(asked.limit).push(")");
 }
 
-/// Calls of a run that have ended: a range of its own index, which has all that is asked by.
+/// Ended calls of a run: a range of its own index, which has all columns of the filters.
 fn of_run(query: &mut QueryBuilder<Sqlite>, asked: &Query, run: &str) {
     query.push("select * from (select id, null, null, null from invocation indexed by invocation_run ");
     query.push("where state != 'reserved' and run_id = ").push_bind(run.to_owned());
@@ -98,7 +98,7 @@ fn of_run(query: &mut QueryBuilder<Sqlite>, asked: &Query, run: &str) {
     query.push(" order by id desc limit ").push_bind(asked.limit).push(")");
 }
 
-/// Calls that have ended, merged from their ranges.
+/// Ended calls, merged from their ranges.
 fn merged(query: &mut QueryBuilder<Sqlite>, asked: &Query) {
     let states: Vec<&str> = match asked.state {
         Some(state) => vec![state.as_str()],
@@ -125,7 +125,7 @@ fn and(query: &mut QueryBuilder<Sqlite>, column: &str, wanted: Option<&str>) {
     }
 }
 
-/// Ids begin with the time, so a time is a bound of the key.
+/// Ids start with the time, so a time is a bound of the id.
 fn since(query: &mut QueryBuilder<Sqlite>, asked: &Query) {
     if let Some(since) = asked.since {
         query.push(" and id >= ").push_bind(InvocationId::floor(since).as_bytes().to_vec());

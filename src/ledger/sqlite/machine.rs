@@ -1,5 +1,5 @@
-//! The ledger against a model of it: whatever is asked in whatever order, over crashes and a clock that jumps, both say
-//! the same, and no limit, no key and no end is ever counted twice.
+//! Compares the ledger with a simple model over random operations, crashes and clock jumps. Both must agree, and no
+//! unit, no key and no end may count twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ const PERS: [Per; 4] = [Per::Minute, Per::Day, Per::Run, Per::Lifetime];
 const ENDS: [State; 6] =
     [State::Succeeded, State::Failed, State::TimedOut, State::Cancelled, State::Refused, State::Unknown];
 
-/// A call begins: whose, of what, with what effect, under which key, which limits it is charged to, and how many seconds
-/// after the one before.
+/// A call that starts: caller, tool, effect, key, the limits that it is charged to, and the seconds since the call
+/// before.
 #[derive(Debug, Clone)]
 struct Begin {
     caller: usize,
@@ -30,26 +30,26 @@ struct Begin {
     later: i32,
 }
 
-/// What may be asked.
+/// A random operation.
 #[derive(Debug, Clone)]
 enum Ask {
-    /// Calls begin, so soon after one another that one commit reserves for all.
+    /// Calls start so close together that one commit reserves all of them.
     Reserve(Vec<Begin>),
-    /// One of the calls that there are ends, or is said to have ended once more: how, and whether it gives its units back.
+    /// One of the existing calls ends, or ends a second time, with or without a refund of its units.
     Settle { which: prop::sample::Index, state: State, refunds: bool },
-    /// A call that was refused is recorded.
+    /// A refused call is recorded.
     Refuse { caller: usize, tool: usize, key: Option<u8> },
-    /// Many calls are refused within one moment.
+    /// Many calls are refused within a moment.
     Flood { caller: usize, tool: usize, calls: u16 },
-    /// What nothing promises is deleted, as if there were no room.
+    /// Rows that no guarantee covers are deleted, as if the file were full.
     Trim { at_most: u8 },
-    /// The wall clock goes so many seconds on, or back.
+    /// The wall clock moves forward or back by this number of seconds.
     Clock(i32),
-    /// An admin forgets counts.
+    /// An admin resets counters.
     Reset { tool: usize, caller: Option<usize> },
-    /// What began so many seconds ago is deleted.
+    /// Calls that started this number of seconds ago or earlier are deleted.
     Prune { older: u16 },
-    /// The process is gone; another opens the file.
+    /// The process ends without closing the file, and another one opens it.
     Crash,
 }
 
@@ -74,7 +74,7 @@ fn ask() -> impl Strategy<Value = Ask> {
 
 type Counter = (String, String, String, Per);
 
-/// What a counter says. Another `instance` of it has forgotten what was counted before.
+/// The value of a counter. After a reset it has another `instance`, which does not count earlier units.
 #[derive(Clone, Copy)]
 struct Count {
     window: i64,
@@ -87,22 +87,22 @@ struct Count {
 struct Call {
     row: Row,
     charged: Vec<Charged>,
-    /// Which counters count it, in which instance.
+    /// The counters that count this call, each with its instance.
     counted: Vec<(Counter, u64)>,
-    /// Committed before it ran.
+    /// Whether the call was committed before its tool ran.
     promised: bool,
 }
 
-/// The same promises in a few lines.
+/// The ledger's guarantees, implemented in a few lines.
 #[derive(Default)]
 struct Model {
     calls: HashMap<InvocationId, Call>,
-    /// In the order in which they came.
+    /// Ids of the calls in the order of their arrival.
     ids: Vec<InvocationId>,
     counters: HashMap<Counter, Count>,
     instances: u64,
     refusals: Refusals<()>,
-    /// Calls, and how they ended: succeeded, failed, refused. By tool and caller.
+    /// Number of calls by tool and caller: all, succeeded, failed, refused.
     totals: HashMap<(String, String), [u64; 4]>,
 }
 
@@ -126,7 +126,7 @@ impl Model {
         self.ids.push(row.id);
         match self.refusals.place(row, |_| ()) {
             Place::Shared { row: shared, .. } => {
-                // It may have been deleted meanwhile.
+                // The shared row may have been deleted meanwhile.
                 self.calls.entry(shared).and_modify(|call| call.row.count += 1);
             }
             Place::Own => {
@@ -141,7 +141,7 @@ impl Model {
         let is_free = |id: &&InvocationId| {
             self.calls.get(id).is_some_and(|call| match call.row.state {
                 State::Reserved | State::Unknown => false,
-                // A unit that was not given back is still counted by its row.
+                // A row with units that were not refunded must stay, because its counter still counts it.
                 State::Refused => call.counted.iter().all(|(key, _)| key.3 == Per::Run),
                 _ => !call.promised,
             })
@@ -169,7 +169,7 @@ impl Model {
         }
     }
 
-    /// Whether the reservation is made; else whose key it is, or which limit is full.
+    /// Whether the reservation succeeds. The error is the call that holds the key, or `None` for a full limit.
     fn reserve(&mut self, row: &Row, charges: &[Charge]) -> Result<(), Option<InvocationId>> {
         if let Some(holder) = row.key_until.and_then(|_| self.holder(row, row.started_at)) {
             return Err(Some(holder));
@@ -189,7 +189,7 @@ impl Model {
             call.counted.push((counter(charge), instance));
         }
         if row.key_until.is_some() {
-            // Whoever held it before holds it no more.
+            // The call that held the key before loses it.
             for other in self.calls.values_mut().filter(|other| {
                 (&other.row.caller, &other.row.tool, &other.row.idempotency_key)
                     == (&row.caller, &row.tool, &row.idempotency_key)
@@ -203,7 +203,7 @@ impl Model {
     }
 
     fn settle(&mut self, row: &Row, refunds: bool) {
-        // The service says once that a call has ended; totals rely on that.
+        // The service reports each end once, and the totals rely on that.
         self.count_end(row);
         let Some(call) = self.calls.get_mut(&row.id).filter(|call| call.row.state == State::Reserved) else { return };
         if refunds {
@@ -251,7 +251,7 @@ fn counter(charge: &Charge) -> Counter {
     (charge.tool.clone(), charge.caller.clone(), charge.run.clone(), charge.per)
 }
 
-/// A limit of the tool, but for those by the day, which are the caller's own over all tools.
+/// A limit of the tool. Limits per day are the caller's own limits over all tools.
 fn charge(tool: &str, caller: &str, per: Per, limit: u64) -> Charge {
     let (tool, caller) = match per {
         Per::Day => (String::new(), caller.to_owned()),
@@ -262,7 +262,7 @@ fn charge(tool: &str, caller: &str, per: Per, limit: u64) -> Charge {
     Charge { tool, caller, run, per, limit, scope: LimitScope::Tool }
 }
 
-/// A call that begins at `at`, which its id says too.
+/// A call that starts at `at`; its id has the same time.
 fn begins(tool: usize, caller: usize, at: Timestamp, key: Option<u8>) -> Row {
     let row = row(TOOLS[tool], CALLERS[caller], at);
     let mut id = *InvocationId::floor(at).as_bytes();
@@ -358,9 +358,9 @@ impl Pair {
                 self.ledger.prune(before, self.at, 1000).await.unwrap();
             }
             Ask::Crash => {
-                // The file as it is, and the lock given up: nobody says good-bye.
+                // Simulates a crash: the ledger is dropped without closing, and the lock is released.
                 self.ledger = Arc::new(super::super::memory::Memory::default());
-                // A child of another test that was forked just now holds the lock with us until it has become a program.
+                // A process that another test has just forked shares the lock until its `exec`. So wait for the lock.
                 let lock = std::fs::File::open(self.settings.base.join("test.db.lock")).unwrap();
                 lock.lock().unwrap();
                 drop(lock);
@@ -401,7 +401,7 @@ impl Pair {
     }
 }
 
-/// A fifth of what `PROPTEST_CASES` says (256): each case is a file of its own.
+/// A fifth of `PROPTEST_CASES` (default 256), because each case needs a file of its own.
 fn cases() -> u32 {
     ProptestConfig::default().cases.div_ceil(5)
 }
@@ -412,7 +412,8 @@ proptest! {
     #[test]
     fn the_ledger_does_what_its_model_does(asks in proptest::collection::vec(ask(), 20..90)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        // The model takes calls in the order in which they are sent. A task that has used up its budget would send the rest in another.
+        // The model needs the calls in the order of sending. A task that has used up its budget would be suspended and
+        // could change the order.
         runtime.block_on(tokio::task::unconstrained(async {
             let folder = tempfile::tempdir().unwrap();
             let (url, base) = ("sqlite://test.db".into(), folder.path().to_owned());

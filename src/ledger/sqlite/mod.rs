@@ -1,12 +1,14 @@
 //! The ledger in one SQLite file: WAL, `synchronous=FULL`, one writer, a pool of readers.
 //!
-//! `engine.rs` is the trait, `open.rs` gets the file ready, `queue.rs` hands over to `writer.rs`, which groups commits.
-//! `batch.rs` says what one commit writes and `script.rs` takes it to SQLite, `keys.rs` claims idempotency keys,
-//! `change.rs` does what is rare, `quota.rs` and `totals.rs` count, `prune.rs` deletes what is too old and `trim.rs` what
-//! has no room, `read.rs` and `list.rs` answer questions, `backup.rs`
-//! copies the whole. `fault.rs` says what an error means, `wal.rs` copies the log into the database, and `head.rs`
-//! notices when commits are missing, `sum.rs` when a row says something else than was written. `recovery.rs` is what the
-//! writer does when it cannot write, `room.rs` how it keeps the file below its bound.
+//! - `engine.rs` implements the trait, and `open.rs` prepares the file.
+//! - `queue.rs` leads to `writer.rs`, which groups commits. `recovery.rs` retries after failures, and `room.rs` keeps
+//!   the file below its bound.
+//! - `batch.rs` defines the content of one commit, and `script.rs` sends it to SQLite.
+//! - `keys.rs` claims idempotency keys; `quota.rs` and `totals.rs` count.
+//! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
+//! - `read.rs` and `list.rs` run queries, and `backup.rs` makes a copy.
+//! - `fault.rs` classifies errors, and `wal.rs` copies the log into the database.
+//! - `head.rs` detects missing commits, and `sum.rs` detects damaged rows.
 
 mod backup;
 mod batch;

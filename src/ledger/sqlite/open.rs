@@ -1,4 +1,5 @@
-//! Getting the file ready: its mode, its lock, its schema, and what the process before left unfinished.
+//! Opens the file: sets its mode, takes its lock, migrates its schema, and settles calls that the last process left
+//! open.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind as IoErrorKind;
@@ -17,16 +18,16 @@ use super::head::{Found, Head, Mark};
 use super::wal;
 use crate::call::KEY_KEPT;
 
-/// Readers at once. A read takes microseconds; more would only hold file handles.
+/// Number of reading connections. A read takes microseconds; more connections would only hold file handles.
 const READERS: u32 = 4;
 /// How long a statement waits for another process that writes.
 const BUSY: Duration = Duration::from_secs(5);
-/// The write-ahead log is cut to this length when it begins anew, in bytes: 16 MiB.
+/// Maximum length of the log's file when the log restarts, in bytes: 16 MiB.
 const LOG_KEPT: &str = "16777216";
-/// Files up to this size are checked page by page at the start: up to about 150 ms.
+/// Files up to this size are checked page by page at the start, which takes up to about 150 ms.
 const CHECKED_SIZE: u64 = 64 << 20;
-/// Up to this size indexes are held against their rows too, which takes four times as long: a key that an index has lost
-/// would be run again.
+/// Up to this size the check also compares indexes with their rows, which takes four times as long. It matters because
+/// a call would run again if an index has lost its idempotency key.
 const COMPARED_SIZE: u64 = 16 << 20;
 /// "TCRB", as the first migration writes it.
 const APPLICATION_ID: i64 = 0x5443_5242;
@@ -47,9 +48,9 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(BUSY)
         .foreign_keys(true)
-        // The writer does it: see `wal.rs`.
+        // The writer makes the checkpoints; see `wal.rs`.
         .pragma("wal_autocheckpoint", "0")
-        // What a long reader made of the log is given back when it begins anew.
+        // A long read can make the log long. When the log restarts, its file is cut to this length.
         .pragma("journal_size_limit", LOG_KEPT)
         .disable_statement_logging()
 }
@@ -57,6 +58,9 @@ fn options(path: &Path) -> SqliteConnectOptions {
 pub(super) async fn open(path: &Path, now: Timestamp, settings: &Settings) -> Result<Opened, Error> {
     let accept_loss = settings.accept_loss;
     let place = || path.display().to_string();
+    // The order matters. All checks come first and change nothing in an existing file. A writing connection opens only
+    // after them, because its closing could copy a damaged log into the database. Rows of ended processes are settled
+    // before other processes may open the file.
     if !accept_loss {
         check_log_left(path)?;
     }
@@ -74,18 +78,19 @@ pub(super) async fn open(path: &Path, now: Timestamp, settings: &Settings) -> Re
         settle_interrupted(&mut connection, now).await.map_err(explain)?;
     }
     if !is_marked {
-        // The id must not hang on the log, which is what it is there to tell about.
+        // The new id must be in the database file itself. In the log only, it would be lost together with the log, and
+        // the loss would go unnoticed.
         wal::empty(&mut connection).await.map_err(explain)?;
     }
     let mark = Mark::of(&mut connection).await.map_err(explain)?;
     let mark = mark.ok_or_else(|| Error::Open { place: place(), reason: "it has no ledger_head".into() })?;
     let head = Head::open(path, mark);
-    // From here on others may open it too.
+    // From here on, other processes may open the file too.
     lock.lock_shared().map_err(|error| Error::Open { place: place(), reason: error.to_string() })?;
     Ok(Opened { connection, head, readers: readers(path).await?, lock })
 }
 
-/// A log without its file holds commits that a new file would throw away.
+/// Refuses to start with a log whose database is missing. The log holds commits that a new database would discard.
 fn check_log_left(path: &Path) -> Result<(), Error> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -98,10 +103,11 @@ fn check_log_left(path: &Path) -> Result<(), Error> {
     Err(Error::Open { place: path.display().to_string(), reason })
 }
 
-/// Whether what is there may be used, before anything can change it: a connection that writes would, when it is closed,
-/// copy a damaged log into the database and remove it. Says whether the ledger has its mark already.
+/// Checks the file before any operation can change it. A writing connection would, when it closes, copy a damaged log
+/// into the database and remove it. Returns whether the ledger has its head mark already.
 async fn look(path: &Path, accept_loss: bool) -> Result<bool, Error> {
-    // First: another process may be counting on.
+    // The head file is read before the database. In the opposite order, another process could commit in between, and
+    // commits would seem to be missing.
     let found = Found::beside(path);
     let mut connection = SqliteConnection::connect_with(&reading(path)).await.map_err(|error| failed(&error))?;
     check_version(&mut connection).await?;
@@ -113,18 +119,18 @@ async fn look(path: &Path, accept_loss: bool) -> Result<bool, Error> {
     Ok(mark.is_some())
 }
 
-/// How a ledger that is there is read. The journal mode is left as it is: setting it would be a write.
+/// How an existing ledger is opened for reading. The journal mode is not set, because setting it would be a write.
 pub(super) fn reading(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(BUSY).disable_statement_logging()
 }
 
-/// A pool that reads a ledger that is there.
+/// A pool of connections that read an existing ledger.
 pub(super) async fn readers(path: &Path) -> Result<SqlitePool, Error> {
     let pool = SqlitePoolOptions::new().max_connections(READERS).connect_with(reading(path)).await;
     pool.map_err(|error| Error::Open { place: path.display().to_string(), reason: reason(&error) })
 }
 
-/// Whether a file that is only read is a ledger that this version understands.
+/// Checks that a file opened for reading is a ledger that this version understands.
 pub(super) async fn check_readable(readers: &SqlitePool, path: &Path) -> Result<(), Error> {
     let place = || path.display().to_string();
     let mut connection = readers.acquire().await.map_err(|e| Error::Open { place: place(), reason: reason(&e) })?;
@@ -138,7 +144,7 @@ pub(super) async fn check_readable(readers: &SqlitePool, path: &Path) -> Result<
     if found > known { Err(Error::Newer { place: place(), found, known }) } else { Ok(()) }
 }
 
-/// Makes a new file readable for its owner alone; SQLite gives its side files the same mode.
+/// Creates the file so that only its owner can read it. SQLite gives its side files the same mode.
 fn create(path: &Path) -> std::io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() != IoErrorKind::AlreadyExists => Err(error),
@@ -146,10 +152,10 @@ fn create(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Every writing process holds a shared lock beside the file. Who can have it alone knows that the rows left
-/// `reserved` belong to processes that are gone, and keeps it alone until the file is ready, so that two that start
-/// together do not both make it ready. (A file of its own: closing any handle on the database itself would drop
-/// SQLite's POSIX locks.)
+/// Every writing process holds a shared lock on a file beside the database. A process that gets the lock exclusively
+/// knows that all rows still `reserved` belong to processes that have ended. It keeps the exclusive lock until the file
+/// is ready, so that two processes that start together do not both prepare it. (The lock needs a file of its own:
+/// closing any handle on the database itself would drop SQLite's POSIX locks.)
 fn lock(path: &Path) -> Result<(File, bool), Error> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".lock");
@@ -158,7 +164,7 @@ fn lock(path: &Path) -> Result<(File, bool), Error> {
     let file = open.map_err(fail)?;
     let alone = file.try_lock().is_ok();
     if !alone {
-        // Waits only while another makes the file ready.
+        // Waits only while another process prepares the file.
         file.lock_shared().map_err(fail)?;
     }
     Ok((file, alone))
@@ -194,7 +200,7 @@ async fn check_pages(connection: &mut SqliteConnection, path: &Path) -> Result<(
     }
 }
 
-/// Whether a copy that was just written is a whole ledger; if not, why.
+/// Checks that a copy that was just written is a complete ledger. The error is the reason.
 pub(super) async fn check_copy(connection: &mut SqliteConnection) -> Result<(), String> {
     let ask = |error: sqlx::Error| reason(&error);
     let id: i64 = sqlx::query_scalar("pragma application_id").fetch_one(&mut *connection).await.map_err(ask)?;
@@ -206,7 +212,7 @@ pub(super) async fn check_copy(connection: &mut SqliteConnection) -> Result<(), 
     }
 }
 
-/// A database that is not empty and not ours is somebody else's. Says whether it is empty.
+/// Refuses a database that is not empty and not a ledger: it belongs to another program. Returns whether it is empty.
 async fn check_owner(connection: &mut SqliteConnection, path: &Path) -> Result<bool, Error> {
     let id: i64 = sqlx::query_scalar("pragma application_id")
         .fetch_one(&mut *connection)
@@ -221,7 +227,7 @@ async fn check_owner(connection: &mut SqliteConnection, path: &Path) -> Result<b
     Err(Error::Open { place: path.display().to_string(), reason })
 }
 
-/// The migrations, embedded without sqlx's macros (they would build the whole of sqlx a second time).
+/// The migrations, embedded without sqlx's macros, which would compile all of sqlx a second time.
 fn migrations() -> Vec<Migration> {
     let embed = |version, name: &'static str, sql: &'static str| {
         Migration::new(version, name.into(), MigrationType::Simple, SqlStr::from_static(sql), false)
@@ -248,7 +254,7 @@ async fn migrate(connection: &mut SqliteConnection, path: &Path) -> Result<(), E
     }
 }
 
-/// From here on SQLite itself lets the file grow no further. One that is longer already keeps its length.
+/// Sets the bound that SQLite itself enforces from here on. A file that is already longer keeps its length.
 async fn bound(connection: &mut SqliteConnection, max_bytes: Option<u64>) -> Result<(), sqlx::Error> {
     let Some(max) = max_bytes else { return Ok(()) };
     let page: i64 = sqlx::query_scalar("pragma page_size").fetch_one(&mut *connection).await?;
@@ -258,8 +264,8 @@ async fn bound(connection: &mut SqliteConnection, max_bytes: Option<u64>) -> Res
     sqlx::query(sqlx::AssertSqlSafe(sql)).execute(connection).await.map(drop)
 }
 
-/// Calls that a dead process left reserved: whether they happened is not known, so they stay charged. A write keeps its
-/// key, and with it is never run again; anything else may be.
+/// Settles calls that an ended process left reserved. Whether they had an effect is unknown, so they stay charged. A
+/// write keeps its idempotency key, so it never runs again with that key. Other calls release their keys.
 async fn settle_interrupted(connection: &mut SqliteConnection, now: Timestamp) -> Result<(), sqlx::Error> {
     let counted = "update usage_total set failed = failed + open.calls from \
         (select caller, tool, count(*) as calls from invocation where state = 'reserved' group by caller, tool) as open \

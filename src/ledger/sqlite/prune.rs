@@ -1,12 +1,12 @@
-//! Deleting what is older than the operator wants to keep, a few rows at a time.
+//! Deletes rows that are older than the retention, a few at a time.
 
 use jiff::Timestamp;
 use sqlx::SqliteConnection;
 
 use crate::call::InvocationId;
 
-/// Calls that began before; none that is still reserved or holds a key, and not the newest: the next would get its place
-/// in the order.
+/// The calls to delete: started before the limit, not reserved, and without a held key. Never the newest row: otherwise
+/// the next row would get the same `seq`.
 macro_rules! doomed {
     () => {
         "(select seq from invocation where id < ?1 and state != 'reserved' \
@@ -14,7 +14,7 @@ macro_rules! doomed {
     };
 }
 const CALLS: &str = concat!("delete from invocation where seq in ", doomed!());
-/// What they were charged to goes on counting them.
+/// Adds the deleted calls to the carried part of their counters, so that the counters still count them.
 const CARRY: &str = concat!(
     "update quota set carried = carried + gone.calls from \
      (select q.id, count(*) as calls from invocation as i cross join json_each('[' || trim(i.charged, ',') || ']') as one \
@@ -24,12 +24,12 @@ const CARRY: &str = concat!(
 );
 const ATTEMPTS: &str = "delete from attempt where (invocation, attempt) in \
     (select invocation, attempt from attempt where invocation < ? limit ?)";
-/// Counters of runs that were not counted since. All other counters are one for each limit and caller, and stay.
+/// Counters of runs that were not used since. All other counters exist once for each limit and caller, and stay.
 const RUNS: &str = "delete from quota where (tool, caller, run, per) in \
     (select tool, caller, run, per from quota where per = 'run' and counted_at < ? limit ?)";
 
-/// Deletes at most `at_most` rows of each kind that are older than `before` and not held at `now`; says how many. One
-/// commit of the caller's.
+/// Deletes at most `at_most` rows of each type that are older than `before` and hold no key at `now`. Returns their
+/// number. Runs in the caller's transaction.
 pub(super) async fn prune(
     connection: &mut SqliteConnection,
     before: Timestamp,

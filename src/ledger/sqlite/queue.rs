@@ -1,4 +1,4 @@
-//! What the writer can be asked, and asking it.
+//! The operations of the writer, and the queue that leads to it.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::call::{Charge, Charged};
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// What the writer can be asked.
+/// An operation of the writer.
 pub(super) enum Op {
     Reserve { row: Row, charges: Vec<Charge>, reply: oneshot::Sender<Result<Reservation, ReserveError>> },
     Record { row: Arc<Row>, then: Then },
@@ -27,26 +27,26 @@ pub(super) enum Op {
     Close { reply: Reply<()> },
 }
 
-/// What a commit is told to.
+/// What follows the commit of a row.
 pub(super) enum Then {
-    /// Who waits for it.
+    /// A reply to the waiting caller.
     Reply(Reply<()>),
-    /// Nobody; this is dropped.
+    /// No caller waits; the commit drops this value.
     Drop(Held),
 }
 
-/// The handle on the task.
+/// The handle of the writer's task.
 pub(super) struct Writer {
     queue: mpsc::Sender<Op>,
     health: Arc<Health>,
 }
 
-/// How the writing goes.
+/// The state of the writer.
 #[derive(Default)]
 pub(super) struct Health {
-    /// Why nothing can be written, while that is so.
+    /// Why nothing can be written now; `None` if the writer works.
     pub(super) trouble: ArcSwapOption<String>,
-    /// It is so for good.
+    /// Canceled when the writer has stopped for good.
     pub(super) stopped: CancellationToken,
 }
 
@@ -65,7 +65,7 @@ impl Writer {
         Self { queue, health }
     }
 
-    /// A writer that takes nothing.
+    /// A writer that accepts no operation.
     pub(super) fn closed() -> Self {
         Self { queue: mpsc::channel(1).0, health: Arc::default() }
     }
@@ -74,7 +74,7 @@ impl Writer {
         self.queue.send(op).await.map_err(|_| self.gone())
     }
 
-    /// Sends without waiting for room here. What waits is bounded by whoever hands over (`running.rs`).
+    /// Sends without waiting for a free slot. The memory of such rows is bounded by `running.rs`.
     pub(super) fn hand_over(&self, op: Op) {
         match self.queue.try_send(op) {
             Ok(()) => {}
@@ -93,12 +93,12 @@ impl Writer {
         })
     }
 
-    /// Why it takes nothing any more.
+    /// Why the writer accepts no operation any more.
     pub(super) fn gone(&self) -> Error {
         self.health.check().err().unwrap_or(Error::Closed)
     }
 
-    /// Stops it for good.
+    /// Stops the writer for good.
     pub(super) fn stop(&self, reason: String) {
         if !self.health.stopped.is_cancelled() {
             tracing::error!(%reason, "the ledger stops and so must the service: its file cannot be read");
@@ -107,7 +107,7 @@ impl Writer {
         }
     }
 
-    /// Returns when it has stopped for good, with why.
+    /// Waits until the writer has stopped for good. Returns the reason.
     pub(super) async fn failed(&self) -> Error {
         self.health.stopped.cancelled().await;
         self.gone()

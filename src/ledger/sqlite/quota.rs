@@ -1,9 +1,9 @@
-//! Counters of usage limits: remembered or read, counted on, and held against the rows that they count.
+//! The counters of usage limits: cached or read, increased, and compared with the rows that they count.
 //!
-//! A row carries the numbers of the counters it was charged to (`,3,7,`), until its charge is given back. So what a
-//! counter should say can be counted at any time, and [`DRIFT`] does: a difference is a fault of this program, or of
-//! somebody else's hand in the file. Counters of runs have no number: a run's name is its caller's choice, so there
-//! can be millions.
+//! A row names the counters to which it was charged (`,3,7,`), until its units are refunded. So the correct value of a
+//! counter can be computed from the rows at any time, and [`DRIFT`] does that. A difference is a fault of this program,
+//! or another program changed the file. Counters of runs have no number, because callers choose the names of runs and
+//! there can be millions.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,30 +16,31 @@ use super::batch::Reserved;
 use super::script::Script;
 use crate::call::{Charge, Charged, Per};
 
-/// The counters of these keys, and before them the highest number given so far.
+/// The counters of these keys. The first row holds the highest number of a counter so far.
 const READ: &str = "select '', '', '', '', 0, 0, coalesce(max(id), 0) from quota union all \
     select tool, caller, run, per, window_start, used, id from quota where (tool, caller, run, per) \
     in (select value->>0, value->>1, value->>2, value->>3 from json_each(?))";
-/// Fails if one of them is not what it was.
+/// Fails if a counter is not what the cache says.
 const CHECK: &str = "insert into quota_moved select 1 from json_each(?) as known left join quota as q \
     on q.tool = known.value->>0 and q.caller = known.value->>1 and q.run = known.value->>2 and q.per = known.value->>3 \
     where q.window_start is not known.value->>4 or q.used is not known.value->>5";
-/// A new window counts from the next row on.
+/// A counter with a new window counts from the next row on.
 const WRITE: &str = "insert into quota (tool, caller, run, per, window_start, used, counted_at, id, from_seq, calls) \
     select value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, \
     (select coalesce(max(seq), 0) + 1 from invocation) + (value->>9), value->>8 from json_each(?) where true \
     on conflict (tool, caller, run, per) do update set used = excluded.used, calls = excluded.calls, counted_at = excluded.counted_at, \
     from_seq = iif(window_start = excluded.window_start, from_seq, excluded.from_seq), \
     carried = iif(window_start = excluded.window_start, carried, 0), window_start = excluded.window_start";
-/// Each unit once: of calls that are reserved still, and counted in what the counter says now.
+/// Refunds each unit once: only for calls that are still reserved, and whose unit is part of the counter's current
+/// value.
 const REFUND: &str = "update quota set used = quota.used - back.units from \
     (select q.tool, q.caller, q.run, q.per, count(distinct i.id) as units from json_each(?) as one \
     join invocation as i on i.id = unhex(one.value->>5) and i.state = 'reserved' \
     join quota as q on q.tool = one.value->>0 and q.caller = one.value->>1 and q.run = one.value->>2 \
     and q.per = one.value->>3 and q.window_start = one.value->>4 and q.from_seq <= i.seq group by 1, 2, 3, 4) as back \
     where (quota.tool, quota.caller, quota.run, quota.per) = (back.tool, back.caller, back.run, back.per)";
-/// By how many units the counters differ from the rows charged to them. There are few different sets of counters that
-/// rows are charged to, and an index finds each without looking at the rows.
+/// By how many units the counters differ from the rows charged to them. Rows have few different sets of counters, and
+/// an index finds the rows of each set without reading them.
 pub(super) const DRIFT: &str = "with recursive charged (set_) as (select min(charged) from invocation \
     where charged is not null union all select (select min(charged) from invocation where charged > charged.set_) \
     from charged where set_ is not null), \
@@ -50,7 +51,7 @@ pub(super) const DRIFT: &str = "with recursive charged (set_) as (select min(cha
     select coalesce(sum(abs(q.used - q.carried - coalesce(counted.calls, 0))), 0) \
     from quota as q left join counted on counted.id = q.id where q.id is not null";
 
-/// Counters remembered; beyond it all are forgotten, which costs each one hop.
+/// Maximum number of cached counters. Above it all are dropped, and each costs one more read.
 const REMEMBERED: usize = 4096;
 
 type Key = (String, String, String, Per);
@@ -63,18 +64,18 @@ struct Counter {
     used: u64,
 }
 
-/// The counters as they were last written or read here. What they say is checked in the commit that counts on from
-/// them, which saves a hop for reading them first.
+/// The counters as they were last written or read by this process. The commit that increases them checks them, which
+/// saves a read before each commit.
 #[derive(Default)]
 pub(super) struct Counters(HashMap<Key, Counter>);
 
 impl Counters {
-    /// Forgets all: somebody else may have changed them.
+    /// Drops all counters, because another writer may have changed them.
     pub(super) fn forget(&mut self) {
         self.0.clear();
     }
 
-    /// The counters that these reservations count on, if all are known; the commit will check them.
+    /// The cached counters for these reservations, if all are in the cache. The commit will check them.
     pub(super) fn recall(&self, reserves: &[(Row, Vec<Charge>)], script: &mut Script) -> Option<Open> {
         let known = |key: Words<'_>| {
             let key = owned(key);
@@ -89,7 +90,7 @@ impl Counters {
         Some(Open { counters, highest: 0, counted: HashMap::new(), admitted: 0 })
     }
 
-    /// They are written.
+    /// Stores the counters of a batch that was committed.
     pub(super) fn remember(&mut self, open: Open) {
         if self.0.len() > REMEMBERED {
             self.forget();
@@ -98,12 +99,12 @@ impl Counters {
     }
 }
 
-/// Asks for the counters that these reservations count on.
+/// Adds the query for the counters of these reservations.
 pub(super) fn ask(reserves: &[(Row, Vec<Charge>)], script: &mut Script) {
     script.add_with(READ, &keys(reserves));
 }
 
-/// Gives back what these calls were charged, before they end.
+/// Refunds the units of these calls, before their ends are written. Returns whether there are any.
 pub(super) fn refund(settles: &[(Arc<Row>, Vec<Charged>)], script: &mut Script) -> bool {
     let line = |(row, charged): (&Arc<Row>, &Charged)| {
         let Charge { tool, caller, run, per, .. } = charged.charge.clone();
@@ -115,33 +116,33 @@ pub(super) fn refund(settles: &[(Arc<Row>, Vec<Charged>)], script: &mut Script) 
     !lines.is_empty()
 }
 
-/// Whether a commit failed because a remembered counter was not what it was.
+/// Whether a commit failed because a cached counter was out of date.
 pub(super) fn moved(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.message().contains("quota_moved"))
 }
 
-/// A counter that a batch counted on.
+/// A counter that a batch has increased.
 struct Counted {
-    /// When, Unix milliseconds.
+    /// Start of the last counted call, in Unix milliseconds.
     at: i64,
-    /// Under which limit.
+    /// The limit that the call was checked against.
     limit: u64,
-    /// If its window began in this batch: after so many of the batch's rows.
+    /// If the counter's window started in this batch: the number of the batch's rows before that.
     begun_after: u64,
 }
 
-/// The counters of one batch while it is decided.
+/// The counters of one batch while its reservations are decided.
 pub(super) struct Open {
     counters: HashMap<Key, Counter>,
-    /// Number given last.
+    /// Highest number of a counter so far.
     highest: i64,
     counted: HashMap<Key, Counted>,
-    /// Rows of this batch so far.
+    /// Number of reservations that this batch has admitted.
     admitted: u64,
 }
 
 impl Open {
-    /// The counters as they were answered.
+    /// Reads the counters from the result of [`ask`].
     pub(super) fn read(rows: &[SqliteRow]) -> Result<Self, sqlx::Error> {
         let highest = rows.first().map(|row| row.try_get(6)).transpose()?.unwrap_or(0);
         let read = |row: &SqliteRow| {
@@ -153,7 +154,7 @@ impl Open {
         Ok(Self { counters, highest, counted: HashMap::new(), admitted: 0 })
     }
 
-    /// Decides a reservation, counting; with it the numbers of the counters it is charged to.
+    /// Decides a reservation and counts its units. Also returns the numbers of its counters, for the row.
     pub(super) fn admit(&mut self, row: &Row, charges: &[Charge]) -> (Reserved, Option<String>) {
         let at = |charge: &Charge| {
             let stored = self.counters.get(&owned(key_of(charge)));
@@ -192,7 +193,7 @@ impl Open {
         (Ok(Reservation { charged }), (!set.is_empty()).then_some(set))
     }
 
-    /// Writes those that were counted on.
+    /// Writes the counters that the batch has increased.
     pub(super) fn write(&self, script: &mut Script) {
         let line = |(key, counted): (&Key, &Counted)| {
             let (tool, caller, run, per) = key.clone();
@@ -215,7 +216,7 @@ impl Open {
     }
 }
 
-/// The counters that reservations ask for. Calls that meet in a batch mostly share theirs.
+/// The keys of the counters that the reservations need. Calls of one batch mostly share them.
 fn keys(reserves: &[(Row, Vec<Charge>)]) -> Vec<Words<'_>> {
     let keys: HashSet<Words<'_>> = reserves.iter().flat_map(|(_, charges)| charges).map(key_of).collect();
     keys.into_iter().collect()

@@ -1,4 +1,4 @@
-//! Questions to the ledger, asked on the readers' pool; they never wait for the writer (WAL).
+//! Queries on the pool of readers. They never wait for the writer (WAL).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,10 +46,10 @@ async fn one(pool: &SqlitePool, id: InvocationId) -> Result<Option<Row>> {
     query.build().fetch_optional(pool).await?.as_ref().map(whole).transpose()
 }
 
-/// A row as it was written, or an error: somebody may act on what it says.
+/// Decodes a row and checks its checksum, because a caller may act on its content.
 fn whole(row: &SqliteRow) -> Result<Row> {
     let id = id(row.try_get(0)?)?;
-    // The sum itself may be what is damaged.
+    // The column of the checksum may itself be damaged.
     let read = || Ok::<_, sqlx::Error>((decode(row)?, row.try_get::<Option<u32>, _>(19)?));
     match read() {
         Ok((row, written)) if written.is_none_or(|sum| sum == sum::of_row(&row)) => Ok(row),
@@ -74,9 +74,10 @@ pub(super) async fn claimed(
     query.build().fetch_optional(pool).await?.as_ref().map(whole).transpose()
 }
 
-/// Totals that are kept as calls come and go, and quantiles of their sketches: the number of rows does not matter.
+/// Totals per caller and tool, with quantiles from their sketches. Totals are maintained with each commit, so the
+/// number of rows does not matter.
 pub(super) async fn usage(pool: &SqlitePool, caller: Option<&str>) -> Result<Vec<UsageRow>> {
-    // A row for each sketch, not for each of its buckets: every row costs a change of threads.
+    // One row for each sketch, not for each bucket, because every row costs a change of threads.
     let sql = "select caller, tool, json_group_object(bucket, calls) from usage_latency \
         where ?1 is null or caller = ?1 group by caller, tool";
     let mut latencies: HashMap<(String, String), Latencies> = HashMap::new();

@@ -1,4 +1,4 @@
-//! What the writer does when it cannot write: it keeps the rows of calls that have ended and tries again.
+//! Handles failures of the writer: keeps the rows of ended calls and retries them.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use super::fault::Fault;
 use super::writer::{BACKLOG, BATCH, Task};
 
 impl Task {
-    /// Tries the backlog again, or, if there is none, whether anything can be written at all.
+    /// Retries the backlog. If it is empty, checks with a small write whether writing works again.
     pub(super) async fn probe(&mut self) {
-        // A log that is copied begins anew, which is room on a full disk.
+        // After a checkpoint the log restarts, which frees space on a full disk.
         self.checkpoint().await;
         if self.has_stopped() {
             return;
@@ -41,15 +41,15 @@ impl Task {
         self.watch.backlog(self.backlog.ends());
     }
 
-    /// Writes the backlog, in commits of the usual size. A row that the database refuses for its own sake is set aside: it
-    /// must not keep all others from being written.
+    /// Writes the backlog, in commits of the usual size. A row that the database itself refuses is given up, so that it
+    /// does not block all others.
     async fn catch_up(&mut self) -> Result<(), sqlx::Error> {
         let mut at_most = BATCH;
         while !self.backlog.is_empty() {
             let piece = self.backlog.first(at_most);
             match self.written(&piece).await {
                 Ok(_) => {}
-                // What has no room together may have it row by row.
+                // Rows that do not fit together may fit one by one. And a refused row can only be found one by one.
                 Err(error) if at_most > 1 && (Fault::is_of_a_row(&error) || Fault::is_full(&error)) => {
                     sqlx::query("rollback").execute(&mut self.connection).await.ok();
                     self.counters.forget();
@@ -71,7 +71,7 @@ impl Task {
         Ok(())
     }
 
-    /// Keeps the rows of calls that have run.
+    /// Moves the rows of calls that have run to the backlog.
     pub(super) fn keep(&mut self, batch: Batch) {
         let kept = &mut self.backlog;
         kept.records.extend(batch.records);
@@ -83,7 +83,8 @@ impl Task {
             tracing::error!(rows = over, "the ledger has been unable to write for too long: rows are lost");
             kept.records.drain(..over);
         }
-        // No more than calls were running when the trouble began: none is reserved since.
+        // `settles` needs no bound: no call is reserved after the failure, so there are no more than the calls that ran
+        // then.
         kept.attempts.truncate(BACKLOG);
         kept.shares.truncate(BACKLOG);
         self.watch.backlog(kept.ends());
@@ -107,7 +108,7 @@ impl Task {
             self.health.stopped.cancel();
             return Error::Stopped(reason);
         }
-        // There may be no transaction to roll back; either way the next statement starts fresh.
+        // A transaction may still be open. After this, the next statement starts in a clean state in any case.
         let _ = sqlx::query("rollback").execute(&mut self.connection).await;
         self.counters.forget();
         if self.health.trouble.swap(Some(Arc::new(reason.clone()))).is_none() {

@@ -1,8 +1,8 @@
-//! Keeping the file below `ledger.max_bytes`.
+//! Keeps the file below `ledger.max_bytes`.
 //!
-//! SQLite itself refuses to make the file longer (`max_page_count`), so the bound holds whatever is written. Long before
-//! that, what nothing promises is deleted (`trim.rs`), a few rows after each commit, when everybody has been answered. If
-//! that is not enough, calls are refused while there is still room for the ends of those that run.
+//! SQLite itself refuses to extend the file beyond the bound (`max_page_count`), whatever is written. Long before that,
+//! rows that no guarantee covers are deleted (`trim.rs`), a few after each commit and after its replies. If that is not
+//! enough, reservations are refused while there is still room for running calls to end.
 
 use std::time::Duration;
 
@@ -14,29 +14,30 @@ use super::super::{Error, Size};
 use super::trim::{self, Cursor, Step};
 use super::writer::{LOOK, Task};
 
-/// Rows deleted in one step, at most.
+/// Maximum number of rows deleted in one step.
 const A_FEW: u32 = 256;
-/// Time for steps after a commit while little room is left. Who waits for the next commit waits for that too.
+/// Time for deletion after a commit while little room is left. The next commit waits for it.
 const TRIM_TIME: Duration = Duration::from_millis(50);
-/// What the write-ahead log may take without counting: it is copied at about 4 MiB, between two commits.
+/// Length of the write-ahead log that does not count toward the bound. The log is normally copied at about 4 MiB,
+/// between two commits.
 const USUAL_LOG: u64 = 16 << 20;
-/// Commits between two looks at a file without a bound: for the metric alone.
+/// Commits between two measurements of a file without a bound. They serve only the metric.
 const LOOK_UNBOUNDED: u32 = 8 * LOOK;
-/// Room that is kept for the ends of calls that run: a sixteenth of the bound, within these.
+/// Room that is reserved for running calls to end: a sixteenth of the bound, between these limits.
 const RESERVE: [u64; 2] = [1 << 20, 16 << 20];
 
-/// The bound, and what is known of the file.
+/// The bound, and the last measurement of the file.
 pub(super) struct Room {
     max: Option<u64>,
     size: Size,
-    /// When the newest call began that was written.
+    /// When the newest call started that was written.
     now: Option<Timestamp>,
     cursor: Cursor,
-    /// Nothing more may be deleted.
+    /// Whether no more rows may be deleted.
     is_exhausted: bool,
     is_full: bool,
     is_warned: bool,
-    /// Commits and bytes since the file was looked at.
+    /// Commits and bytes since the last measurement.
     commits: u32,
     bytes: u64,
 }
@@ -57,17 +58,17 @@ impl Room {
         }
     }
 
-    /// Whether calls are refused, since little room is left and nothing more may be deleted.
+    /// Whether reservations are refused, because little room is left and no more rows may be deleted.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Whether a commit that has no room lacks it here rather than on the disk.
+    /// Whether a commit without room failed at the bound of the ledger, and not because the disk is full.
     pub(super) fn is_at_its_bound(&self) -> bool {
         self.max.is_some_and(|max| self.size.file > max / 4 * 3)
     }
 
-    /// Why calls are refused, and what would help.
+    /// Why reservations are refused, and what would help.
     pub(super) fn reason(&self) -> String {
         let max = bytesize::ByteSize(self.max.unwrap_or_default());
         format!(
@@ -80,20 +81,21 @@ impl Room {
         (max / 16).clamp(RESERVE[0], RESERVE[1])
     }
 
-    /// From where on rows are deleted: nine tenths of the bound, or twice the reserve below it.
+    /// Size above which rows are deleted: nine tenths of the bound, or the bound less two reserves, whichever is lower.
     fn trim_at(max: u64) -> u64 {
         (max / 10 * 9).min(max.saturating_sub(2 * Self::reserve(max)))
     }
 
-    /// From where on deleting goes on until there is room for so many bytes, and from where on it is urgent. Without a
-    /// number it is urgent within one and a half reserves.
+    /// Two sizes: above the first one, deletion continues until there is room for `bytes`; above the second one, it is
+    /// urgent. With 0 bytes, it is urgent within one and a half reserves of the bound.
     fn goals(max: u64, bytes: u64) -> (u64, u64) {
         let trim_at = Self::trim_at(max).min(max.saturating_sub(bytes));
         let urgent = if bytes == 0 { max - Self::reserve(max) - Self::reserve(max) / 2 } else { trim_at };
         (trim_at, urgent)
     }
 
-    /// So many bytes were written. Says whether to look at the file: now and then, and always when little room is left.
+    /// Counts written bytes. Returns whether to measure the file: every few commits, and always when little room is
+    /// left.
     fn is_due(&mut self, written: u64) -> bool {
         self.commits += 1;
         self.bytes += written;
@@ -101,14 +103,14 @@ impl Room {
         is_near || self.commits >= if self.max.is_some() { LOOK } else { LOOK_UNBOUNDED }
     }
 
-    /// Takes in what the file says now.
+    /// Stores a new measurement and decides whether reservations are refused.
     fn measured(&mut self, size: Size) {
         self.size = size;
         (self.commits, self.bytes) = (0, 0);
         let Some(max) = self.max else { return };
         let log = size.log.saturating_sub(USUAL_LOG);
         self.is_full = self.is_exhausted && size.used + log + Self::reserve(max) > max;
-        // Told once, until there is clearly less again.
+        // Warned once, until the size is clearly lower again.
         let is_much = size.used > max / 5 * 4;
         if is_much && !self.is_warned {
             let (used, max) = (bytesize::ByteSize(size.used), bytesize::ByteSize(max));
@@ -122,7 +124,7 @@ impl Room {
     }
 }
 
-/// Whether deleting goes on after this step, in the same commit's wake: nothing was found yet, or it is urgent.
+/// Whether deletion continues right after this step: it has found nothing yet, or room is urgently needed.
 fn goes_on(step: Step, used: u64, urgent: u64) -> bool {
     match step {
         Step::Exhausted => false,
@@ -131,7 +133,7 @@ fn goes_on(step: Step, used: u64, urgent: u64) -> bool {
     }
 }
 
-/// The size of the file and of what is free in it.
+/// Measures the file and its free pages.
 async fn measure(connection: &mut SqliteConnection, log: u64, max: Option<u64>) -> Result<Size, sqlx::Error> {
     let sql =
         "select page_count, freelist_count, page_size from pragma_page_count, pragma_freelist_count, pragma_page_size";
@@ -150,7 +152,7 @@ impl Task {
         Ok(())
     }
 
-    /// At the start, and while calls are refused: looks whether there is room.
+    /// At the start, and while reservations are refused: checks whether there is room.
     pub(super) async fn look_for_room(&mut self) {
         if let Err(error) = self.make_room(0, TRIM_TIME).await {
             self.failed(error).await;
@@ -158,7 +160,7 @@ impl Task {
         self.refuse_if_full();
     }
 
-    /// After a commit of about so many bytes.
+    /// After a commit of about this many bytes: makes room if needed.
     pub(super) async fn keep_room(&mut self, written: usize, now: Option<Timestamp>) {
         self.room.now = now.or(self.room.now);
         if !self.room.is_due(written as u64) {
@@ -170,15 +172,15 @@ impl Task {
         self.refuse_if_full();
     }
 
-    /// A commit of about so many bytes had no room: makes some, if that is what it lacks.
+    /// Makes room after a commit of about this many bytes that had none, if the bound was the reason.
     pub(super) async fn make_room_for(&mut self, bytes: usize) -> Result<(), sqlx::Error> {
-        // Indexes take some room too.
+        // Indexes need room too.
         let bytes = bytes as u64;
         self.make_room(bytes + bytes / 4, Duration::from_secs(1)).await
     }
 
-    /// Deletes until there is room for so many bytes, the time is over or nothing is left that may be deleted. Without a
-    /// number: at least one step when much is used, and more while little room is left.
+    /// Deletes rows until there is room for `bytes`, the time is over, or no more rows may be deleted. With 0 bytes, it
+    /// makes at least one step if the file is nearly full, and further steps while room is urgently needed.
     async fn make_room(&mut self, bytes: u64, time: Duration) -> Result<(), sqlx::Error> {
         self.measure_room().await?;
         let Some(max) = self.room.max else { return Ok(()) };
@@ -207,7 +209,7 @@ impl Task {
         }
     }
 
-    /// Deletes up to so many rows or stored results that nothing promises, however much is used.
+    /// Deletes up to `at_most` rows or stored results that no guarantee covers, whatever the size of the file.
     pub(super) async fn trim(&mut self, now: Timestamp, at_most: u32) -> Result<u64, Error> {
         let mut cursor = Cursor::default();
         loop {

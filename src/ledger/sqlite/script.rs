@@ -1,8 +1,8 @@
-//! Statements that go to SQLite's thread in one hop.
+//! Sends several statements to SQLite's thread in one step.
 //!
-//! Rows of calls go as bound values of one multi-row `values`: what each call pays, so it counts. Rarer things go as
-//! one JSON array (`json_each`), whose text does not change with their number. In neither does a batch cost more hops
-//! for having more rows: row by row is 5 to 8 times slower.
+//! Rows of calls are bound values of one multi-row `values`, because every call pays for this statement. Rarer rows are
+//! one JSON array (`json_each`), so the text of the statement does not depend on their number. In both forms the number
+//! of thread switches is independent of the number of rows. One statement per row would be 5 to 8 times slower.
 
 use serde::Serialize;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
@@ -11,9 +11,8 @@ use sqlx::{Arguments as _, AssertSqlSafe, Encode, Sqlite, SqliteConnection, Type
 use super::super::{Row, State};
 use super::sum;
 
-/// Writes whole rows: those of calls that begin, and those of calls that have ended. One that is there is ended if it
-/// was reserved, and else stays as it is: a call ends once. An empty set of counters gives back what
-/// it was charged.
+/// Writes the rows of started and of ended calls. An existing row is updated only if it is still reserved, so a call
+/// ends once. An empty set of counters refunds the row's units.
 const WRITE_ROWS: [&str; 2] = [
     "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
      duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, charged, reserved) \
@@ -26,8 +25,8 @@ const WRITE_ROWS: [&str; 2] = [
 ];
 const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 
-/// Statements and the values bound to them. The texts are constants of this folder, so joining them is safe; values
-/// are always bound.
+/// Statements and their bound values. The texts are constants of this folder, so it is safe to join them. Values are
+/// always bound.
 #[derive(Default)]
 pub(super) struct Script {
     sql: String,
@@ -48,8 +47,8 @@ impl Script {
         }
     }
 
-    /// Adds the rows of calls, each with the counters it is charged to. Their number is rounded up to a power of two with rows of nulls, which are skipped: so
-    /// there are few different texts, and each is prepared once.
+    /// Adds rows of calls, each with the counters that it is charged to. Rows of nulls, which the statement skips, fill
+    /// the number up to a power of two. So there are few different texts, and each is prepared only once.
     pub(super) fn add_rows<'a>(&mut self, rows: impl Iterator<Item = (&'a Row, Option<String>)>) {
         let before = self.values.inner.len();
         let mut count = 0;
@@ -82,7 +81,7 @@ impl Script {
         }
     }
 
-    /// Runs it all; the rows of all statements, in order.
+    /// Runs all statements. Returns the rows of all of them, in order.
     pub(super) async fn fetch(self, connection: &mut SqliteConnection) -> Result<Vec<SqliteRow>, sqlx::Error> {
         if self.sql.is_empty() {
             return Ok(Vec::new());
@@ -101,11 +100,11 @@ struct Values {
 
 impl Values {
     fn push<'t>(&mut self, value: impl Encode<'t, Sqlite> + Type<Sqlite>) {
-        // Only values that refuse to be encoded fail; texts, numbers and bytes do not.
+        // Only values with a failing encoder cause an error; texts, numbers and bytes do not.
         let _ = self.inner.add(value);
     }
 
-    /// A row, in the order of [`WRITE_ROWS`], but for its charge.
+    /// Adds a row in the column order of [`WRITE_ROWS`], without its counters.
     fn row(&mut self, row: &Row) {
         self.push(row.id.as_bytes().to_vec());
         self.push(row.tool.clone());

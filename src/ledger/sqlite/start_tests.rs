@@ -1,4 +1,4 @@
-//! Opening a file: what is checked, and what is told of it.
+//! Tests: what is checked and reported when a file is opened.
 
 use sqlx::{Connection, SqliteConnection};
 
@@ -14,7 +14,7 @@ async fn connect(folder: &Path) -> SqliteConnection {
     SqliteConnection::connect(&format!("sqlite://{}", folder.join("test.db").display())).await.unwrap()
 }
 
-/// A closed ledger with an extra table of so many bytes.
+/// A closed ledger with an additional table of this many bytes.
 async fn with_filler(bytes: usize) -> (Settings, tempfile::TempDir) {
     let (ledger, folder) = open().await;
     record_at(&*ledger, now()).await;
@@ -56,7 +56,7 @@ async fn an_index_that_lost_a_row_is_found() {
     let (settings, folder) = with_filler(1).await;
     let mut other = connect(folder.path()).await;
     sqlx::raw_sql("create index filled on filler (length(x))").execute(&mut other).await.unwrap();
-    // As many entries as rows, and by its new text another one.
+    // The damaged index has as many entries as the table has rows, but its new definition no longer matches them.
     let damage = "pragma writable_schema = on; \
                   update sqlite_schema set sql = replace(sql, 'length', 'typeof') where name = 'filled'; pragma schema_version = 99";
     sqlx::raw_sql(damage).execute(&mut other).await.unwrap();

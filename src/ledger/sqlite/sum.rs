@@ -1,17 +1,18 @@
-//! Checksums over what an answer is made of, since SQLite's pages have none: a flipped bit in a text is found neither by
-//! SQLite nor by its `integrity_check`.
+//! Checksums of the data behind an answer. SQLite's pages have none: neither SQLite nor its `integrity_check` finds a
+//! flipped bit in a text.
 
 use crc32fast::Hasher;
 
 use super::super::{Row, StoredResult};
 use crate::call::InvocationId;
 
-/// A row says something else than was written.
+/// The content of a row does not match its checksum.
 #[derive(Debug, thiserror::Error)]
 #[error("the row of call {0} is damaged")]
 pub(super) struct Damaged(pub(super) InvocationId);
 
-/// Over all that never changes once the call has ended, and the number of calls it stands for.
+/// The checksum of a row: everything that is fixed once the call has ended, and the number of calls that the row
+/// counts.
 pub(super) fn of_row(row: &Row) -> u32 {
     let mut sum = Sum::default();
     sum.bytes(row.id.as_bytes());
@@ -29,12 +30,12 @@ pub(super) fn of_row(row: &Row) -> u32 {
     sum.bytes(&row.attempts.to_le_bytes());
     sum.bytes(&row.started_at.as_millisecond().to_le_bytes());
     sum.maybe(row.duration_us.map(i64::to_le_bytes).as_ref().map(|bytes| &bytes[..]));
-    // Rows that are older than this column have the same sum as ever.
+    // Without a parent nothing is added, so rows from before this column existed keep their checksum.
     row.parent.iter().for_each(|parent| sum.bytes(parent.as_bytes()));
     of_shared(sum.0.finalize(), row.count)
 }
 
-/// The sum of a row that stands for so many calls, from what it was when it stood for one.
+/// The checksum of a row with this count, from its checksum with a count of one.
 pub(super) fn of_shared(of_one: u32, count: u64) -> u32 {
     if count == 1 {
         return of_one;
@@ -60,7 +61,7 @@ pub(super) fn of_result(stored: &StoredResult) -> u32 {
 struct Sum(Hasher);
 
 impl Sum {
-    /// With their length, so that what moves from one value to the next is seen.
+    /// Adds bytes after their length, so that moving bytes from one value to the next changes the checksum.
     fn bytes(&mut self, bytes: &[u8]) {
         self.0.update(&(bytes.len() as u64).to_le_bytes());
         self.0.update(bytes);

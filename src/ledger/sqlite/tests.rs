@@ -1,4 +1,4 @@
-//! What this engine promises beyond the contract: its file, its restarts, other processes on it.
+//! Tests of this engine's guarantees beyond the contract: its file, restarts, and other processes on the same file.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -66,7 +66,7 @@ async fn counters_are_what_the_rows_say_whatever_happens() {
     let limits = || vec![charge(100, Per::Minute), charge(1000, Per::Lifetime), charge(50, Per::Run)];
     let mut made = Vec::new();
     for call in 0..40 {
-        // Over a minute's edge, with limits that come and go.
+        // The calls cross the boundary of a minute, with changing limits.
         let at = now() + call.seconds();
         let charges = if call % 7 == 0 { vec![] } else { limits()[..1 + call as usize % 3].to_vec() };
         let row = row("t", "a", at);
@@ -152,7 +152,7 @@ async fn a_backup_taken_while_calls_go_on_is_one_moment_of_the_ledger() {
         let copy = super::super::open(&at(&file), now()).await.unwrap();
         assert!(copy.get(last.id).await.unwrap().is_some(), "what was committed before is in it");
         assert_eq!(copy.get(interrupted.id).await.unwrap().unwrap().row.state, State::Unknown);
-        // A row and its unit are committed together, so both or neither is in the copy.
+        // A row and its unit are in one commit, so the copy has both or neither.
         let used = copy.used(&[charge(100_000, Per::Lifetime)], now()).await.unwrap()[0].used;
         let usage = copy.usage(Some("a")).await.unwrap();
         assert_eq!(usage[0].calls, used);
@@ -185,7 +185,7 @@ async fn a_backup_overwrites_nothing_and_says_what_is_in_its_way() {
         assert!(said.starts_with("backup ") && said.contains(says), "{to}: {said}");
     }
     assert_eq!(std::fs::read(file("mine")).unwrap(), b"kept");
-    // The relative path of somebody who only reads.
+    // The relative path of a ledger opened for reading.
     let reader = open_to_read(&at(&file("test.db"))).await.unwrap();
     reader.backup(&file("copy")).await.unwrap();
     assert!(open_to_read(&at(&file("copy"))).await.is_ok());
@@ -289,7 +289,7 @@ async fn after_a_failure_that_leaves_the_file_in_doubt_nothing_is_written_any_mo
     assert!(reason.contains("damaged"), "{reason}");
     assert!(ledger.health().is_err_and(|said| said.contains("stopped")));
     sqlx::raw_sql("pragma writable_schema = reset").execute(&mut other).await.unwrap();
-    // Not tried again, whatever is asked.
+    // The writer makes no further attempt, whatever operation is sent.
     let settled = ledger.settle(ended(&running, State::Succeeded), vec![]).await;
     assert!(matches!(settled, Err(Error::Stopped(_))), "{settled:?}");
     let switched = ledger.switch(Switch { tool: "t".into(), enabled: false }).await;
@@ -298,8 +298,8 @@ async fn after_a_failure_that_leaves_the_file_in_doubt_nothing_is_written_any_mo
     assert!(std::fs::metadata(folder.path().join("test.db-wal")).unwrap().len() > 0, "left to the next start");
 }
 
-/// The files of a ledger whose process was killed: `calls` were recorded, each in a commit of its own, and the log was not
-/// copied into the database.
+/// The files of a ledger whose process was killed. It recorded `calls` calls, each in a commit of its own, and its log
+/// was not copied into the database.
 async fn killed_after(calls: usize) -> (tempfile::TempDir, Vec<InvocationId>) {
     let (ledger, folder) = open().await;
     let copy = tempfile::tempdir().unwrap();
@@ -344,7 +344,7 @@ async fn commits_that_are_gone_from_the_log_are_missed_and_the_files_left_as_the
         assert!(error.to_string().contains("--accept-loss"), "{error}");
         assert_eq!(all_files(folder.path()), before);
     }
-    // Who only reads may.
+    // Opening for reading is permitted.
     assert!(open_to_read(&settings).await.is_ok());
 
     let accepting = Settings { accept_loss: true, ..settings.clone() };
@@ -390,7 +390,7 @@ async fn everything_acknowledged_is_counted_and_what_is_whole_is_opened() {
     grew("unregister");
     ledger.prune(now(), now(), 10).await.unwrap();
     grew("prune");
-    // Another process counts on; the file may lag behind it and still be opened.
+    // Another process continues to count. The head file may lag behind, and the ledger still opens.
     let second = super::super::open(&settings, now()).await.unwrap();
     record_at(&*second, now()).await;
     record_at(&*ledger, now()).await;
@@ -404,30 +404,30 @@ async fn files_that_people_have_moved_are_opened() {
     let (folder, _) = killed_after(3).await;
     let file = |name: &str| folder.path().join(name);
     let settings = Settings { base: folder.path().to_owned(), ..settings() };
-    // No head: that of an older release, or removed.
+    // No head file: it was removed, or an older release wrote the ledger.
     std::fs::remove_file(file("test.db.head")).unwrap();
     let ledger = super::super::open(&settings, now()).await.unwrap();
     ledger.backup(&file("copy.db")).await.unwrap();
     record_at(&*ledger, now()).await;
     ledger.close().await;
     drop(ledger);
-    // A backup in its place is another ledger, though it has counted less.
+    // A backup in the same location is another ledger, even though its count is lower.
     std::fs::rename(file("copy.db"), file("test.db")).unwrap();
     let ledger = super::super::open(&settings, now()).await.unwrap();
     record_at(&*ledger, now()).await;
     ledger.close().await;
     drop(ledger);
-    // Damaged.
+    // A damaged head file.
     std::fs::write(file("test.db.head"), "noise").unwrap();
     super::super::open(&settings, now()).await.unwrap().close().await;
-    // Removed by hand, or emptied.
+    // The database was removed by hand, or emptied.
     std::fs::remove_file(file("test.db")).unwrap();
     super::super::open(&settings, now()).await.unwrap().close().await;
     std::fs::write(file("test.db"), "").unwrap();
     let ledger = super::super::open(&settings, now()).await.unwrap();
     assert!(ledger.usage(None).await.unwrap().is_empty());
     ledger.close().await;
-    // A folder in the head's place: calls go on without.
+    // A folder in the location of the head file: the ledger works without one.
     std::fs::remove_file(file("test.db.head")).unwrap();
     std::fs::create_dir(file("test.db.head")).unwrap();
     record_at(&*super::super::open(&settings, now()).await.unwrap(), now()).await;
@@ -502,7 +502,7 @@ async fn a_damaged_row_is_shown_to_nobody() {
         sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut other).await.unwrap();
         assert!(ledger.get(whole.id).await.unwrap().is_some());
         if damage.starts_with("id =") {
-            // It is found by its key alone.
+            // The row can be found only by its key.
             assert!(ledger.get(broken.id).await.unwrap().is_none());
         } else {
             let read = ledger.get(broken.id).await;
@@ -599,7 +599,7 @@ async fn a_ledger_of_promises_refuses_until_there_is_room() {
     assert!(refused.contains("ledger.max_bytes") && refused.contains("ledger.retention"), "{refused}");
     assert!(ledger.health().is_err_and(|said| said.contains("ledger.max_bytes")));
     assert!(ledger.trim(now(), 100).await.unwrap() == 0);
-    // Calls that run still have room to end, and that lets nobody in.
+    // Running calls still have room to end. Their ends do not make room for new calls.
     ledger.settle(ended(&running, State::Succeeded), vec![]).await.unwrap();
     assert!(ledger.reserve(at(300), vec![]).await.is_err());
     assert!(std::fs::metadata(folder.path().join("test.db")).unwrap().len() <= SMALLEST);
@@ -649,7 +649,7 @@ async fn a_killed_backup_is_tidied_up_by_the_next() {
     for name in others.iter().chain([&dead, &alive, &format!("{dead}-journal")]) {
         std::fs::write(file(name), "half").unwrap();
     }
-    // Another backup holds its file locked for as long as it lives.
+    // Another backup holds the lock on its file as long as it runs.
     let held = std::fs::File::open(file(&alive)).unwrap();
     held.lock().unwrap();
     ledger.backup(&file("copy")).await.unwrap();

@@ -1,7 +1,7 @@
-//! Totals per caller and tool, kept with the rows they count.
+//! Totals per caller and tool, maintained with the rows that they count.
 //!
-//! Counts are written in the commit that writes the rows. Durations are collected in memory and follow within a
-//! second, since they only feed quantiles: a crash loses at most that second of them, never a count.
+//! Counts are written in the commit of their rows. Durations are collected in memory and written within a second,
+//! because they only serve quantiles. A crash loses at most one second of durations, and never a count.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::super::latency::Latencies;
 use super::super::{Row, State};
 use crate::call::CacheStatus;
 
-/// Durations that wait are written with the first commit after this time.
+/// Collected durations are written with the first commit after this time.
 const LATENCIES_EVERY: Duration = Duration::from_secs(1);
 
-/// Whose calls of what.
+/// Caller and tool.
 type Of = (Arc<str>, Arc<str>);
 
-/// What a batch adds to the totals.
+/// The additions of a batch to the totals.
 #[derive(Default)]
 pub(super) struct Totals<'a>(HashMap<(&'a str, &'a str), Counts>);
 
@@ -38,12 +38,12 @@ impl<'a> Totals<'a> {
         self.0.entry((&row.caller, &row.tool)).or_default()
     }
 
-    /// A call has begun.
+    /// Counts a started call.
     pub(super) fn begun(&mut self, row: &'a Row) {
         self.of(row).calls += 1;
     }
 
-    /// A call has ended.
+    /// Counts an ended call.
     pub(super) fn ended(&mut self, row: &'a Row) {
         let counts = self.of(row);
         match row.state {
@@ -56,14 +56,14 @@ impl<'a> Totals<'a> {
         counts.cache_hits += u64::from(stored && row.state != State::Refused);
     }
 
-    /// Refused calls are counted in a row that is there.
+    /// Counts refused calls that share an existing row.
     pub(super) fn shared(&mut self, caller: &'a str, tool: &'a str, calls: u64) {
         let counts = self.0.entry((caller, tool)).or_default();
         counts.calls += calls;
         counts.refused += calls;
     }
 
-    /// As lines of `usage_total`.
+    /// The lines for the table `usage_total`.
     pub(super) fn lines(&self) -> Vec<impl Serialize + 'a> {
         let line = |(of, counts): (&(&'a str, &'a str), &Counts)| {
             (of.0, of.1, counts.calls, counts.succeeded, counts.failed, counts.refused, counts.cache_hits)
@@ -85,7 +85,7 @@ impl Default for Durations {
 }
 
 impl Durations {
-    /// Takes in a call that has ended.
+    /// Adds the duration of an ended call.
     pub(super) fn add(&mut self, row: &Row) {
         let Some(us) = row.duration_us.filter(|_| row.state != State::Refused) else { return };
         let of = (row.caller.clone(), row.tool.clone());
@@ -100,13 +100,13 @@ impl Durations {
         !self.is_empty() && self.written.elapsed() >= LATENCIES_EVERY
     }
 
-    /// As lines of `usage_latency`.
+    /// The lines for the table `usage_latency`.
     pub(super) fn lines(&self) -> Vec<(Arc<str>, Arc<str>, i64, u64)> {
         let all = self.waiting.iter().flat_map(|(of, all)| all.buckets().map(move |counted| (of, counted)));
         all.map(|((caller, tool), (bucket, calls))| (caller.clone(), tool.clone(), bucket, calls)).collect()
     }
 
-    /// They are written.
+    /// Forgets the durations, because they are written.
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
         self.written = Instant::now();

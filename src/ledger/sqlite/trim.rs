@@ -1,8 +1,8 @@
-//! Deleting what nothing promises, the oldest first, so that its space is used again.
+//! Deletes rows that no guarantee covers, the oldest first, so that their space can be used again.
 //!
-//! Nothing is promised of a call that was not committed before its tool ran: one that was refused, answered from the
-//! cache, or only read and was charged to no limit. Calls with an effect, a limit, an idempotency key or a `202` answer were
-//! committed before, and stay; so do counters, totals, switches and registered tools.
+//! No guarantee covers a call that was not committed before its tool ran: a refused call, a call answered from the
+//! cache, or a `read` that was charged to no limit. Calls with an effect, a limit, an idempotency key or a `202` answer
+//! were committed before, and stay. Counters, totals, switches and registered tools stay as well.
 
 use jiff::Timestamp;
 use sqlx::{Row as _, SqliteConnection};
@@ -10,13 +10,14 @@ use sqlx::{Row as _, SqliteConnection};
 use super::head;
 use super::script::Script;
 
-/// The columns that tell most rows apart come first: what stands behind long arguments takes long to read. Rows that are
-/// older than the column `reserved` are judged by what else they say.
+/// The columns that exclude most rows come first, because columns after long arguments are slow to read. Rows from
+/// before the column `reserved` existed are judged by their other columns.
 const OLDEST: &str = "select seq, octet_length(arguments) + coalesce(octet_length(result), 0) from invocation \
     where seq > ?1 and seq <= ?2 and state not in ('reserved', 'unknown') and (state = 'refused' or effect = 'read' or attempts = 0) \
     and (state = 'refused' or iif(reserved is null, idempotency_key is null, reserved = 0)) and charged is null \
     order by seq limit ?3";
-/// Where the next rows begin, and the newest row, which stays: the next would get its place in the order.
+/// The first row after the cursor, and the newest row. The newest row is never deleted: otherwise the next row would
+/// get the same `seq`.
 const ENDS: &str = "select (select seq from invocation where seq > ?1 order by seq limit 1), \
     (select max(seq) from invocation)";
 const ATTEMPTS: &str = "delete from attempt where invocation in \
@@ -26,27 +27,28 @@ const EXPIRES: &str = "select exists (select 1 from stored_result where expires_
 const RESULTS: &str = "delete from stored_result where key in \
     (select key from stored_result where expires_at <= ? order by expires_at limit ?)";
 
-/// Rows that are looked at in one step.
+/// Maximum number of rows that one step reads.
 const WINDOW: i64 = 20_000;
-/// Bytes that are deleted in one step, about: so that no commit is long.
+/// Approximate maximum of bytes that one step deletes, so that each commit is short.
 const STEP_BYTES: i64 = 4 << 20;
 
-/// How far the rows have been looked at. What was kept is kept for good.
+/// How far the rows have been read. Rows that were kept once can never be deleted later, so they are not read again.
 #[derive(Default)]
 pub(super) struct Cursor(i64);
 
-/// What one step did.
+/// The outcome of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It deleted so many rows or stored results, in the commit of this number.
+    /// Deleted this number of rows or stored results, in the commit with this number.
     Deleted { rows: u64, commits: u64 },
-    /// Nothing here, and there is more to look at.
+    /// Nothing deleted in this range; further rows are left to read.
     Nothing,
-    /// There is nothing more that may be deleted.
+    /// No more rows may be deleted.
     Exhausted,
 }
 
-/// Deletes at most `at_most` rows: results that have expired at `now`, then calls, then other results. One commit.
+/// Deletes at most `at_most` rows: first results that have expired at `now`, then calls, then other results. One
+/// commit.
 pub(super) async fn step(
     connection: &mut SqliteConnection,
     cursor: &mut Cursor,
@@ -76,7 +78,8 @@ pub(super) async fn step(
         rows.push(row.try_get::<i64, _>(0)?);
         bytes += row.try_get::<i64, _>(1)?;
     }
-    // What has been looked at, and not only taken.
+    // If a limit ended the step, continue after the last deleted row. Otherwise the whole range was read, so continue
+    // after it.
     cursor.0 = match rows.last() {
         Some(taken) if rows.len() < found.len() || found.len() >= at_most as usize => *taken,
         _ => last,
@@ -94,7 +97,7 @@ pub(super) async fn step(
     Ok(Step::Deleted { rows: rows.len() as u64, commits })
 }
 
-/// Deletes stored results that expire by then.
+/// Deletes stored results that expire up to `by`, in Unix milliseconds.
 async fn results(connection: &mut SqliteConnection, by: i64, at_most: u32) -> Result<Step, sqlx::Error> {
     let there = sqlx::query_scalar::<_, bool>(EXPIRES).bind(by).fetch_one(&mut *connection).await?;
     if !there {

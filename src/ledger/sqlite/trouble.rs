@@ -1,4 +1,4 @@
-//! What this engine does when the disk, or somebody's hand, takes something away.
+//! Tests: how this engine reacts when the disk fails, or another program changes its files.
 
 use super::super::contract::sqlite::{open, settings};
 use super::super::contract::{ended, now, row};
@@ -16,7 +16,7 @@ async fn what_waits_for_a_disk_is_written_however_much_it_is() {
     let run = async |other: &mut sqlx::SqliteConnection, sql: &'static str| {
         sqlx::query(sql).execute(other).await.unwrap();
     };
-    // Nothing can be written until the trigger is gone, as on a full disk.
+    // No write succeeds until the trigger is dropped, as on a full disk.
     let full = "create trigger full before update on invocation begin select abs(-9223372036854775808); end";
     run(&mut other, full).await;
     let ends = rows.iter().map(|row| ledger.settle(ended(row, State::Succeeded), vec![]));

@@ -1,30 +1,32 @@
-//! Copying the write-ahead log into the database ("checkpoint").
+//! Copies the write-ahead log into the database ("checkpoint").
 //!
-//! SQLite's own, at the end of a commit, keeps its failures to itself: an fsync of the database that fails there is
-//! never heard of, and the log is begun anew. So it is off, and the writer does the same after it has answered.
+//! SQLite's automatic checkpoint at the end of a commit hides its failures: if an fsync of the database fails there, no
+//! error is returned, and the log restarts all the same. So it is off, and the writer makes the checkpoints after its
+//! replies.
 
 use sqlx::SqliteConnection;
 
-/// Pages in the log that make it worth copying: SQLite's own figure, about 4 MiB.
+/// Number of pages in the log from which on it is copied: SQLite's own default, about 4 MiB.
 pub(super) const LONG: i64 = 1000;
 
-/// How many pages the log has. Looks, and does nothing.
+/// Number of pages in the log. Changes nothing.
 pub(super) async fn pages(connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
     run("pragma wal_checkpoint = noop", connection).await
 }
 
-/// Copies what readers allow, and waits for nobody. All of it, when nobody reads what is older: then the log begins
-/// anew with the next commit.
+/// Copies as much as readers allow, without waiting. If no reader needs older pages, it copies all, and the log
+/// restarts with the next commit.
 pub(super) async fn checkpoint(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     run("pragma wal_checkpoint = passive", connection).await.map(drop)
 }
 
-/// Copies everything and empties the log.
+/// Copies the whole log and empties it.
 pub(super) async fn empty(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     run("pragma wal_checkpoint = truncate", connection).await.map(drop)
 }
 
-/// The answer is whether somebody was in the way (no failure: there is a next time), pages in the log, pages copied.
+/// Runs a checkpoint. SQLite returns three numbers: whether another connection blocked it (not an error, the next one
+/// may succeed), the pages in the log, and the copied pages.
 async fn run(sql: &'static str, connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
     let (_, pages, _): (i64, i64, i64) = sqlx::query_as(sql).fetch_one(connection).await?;
     Ok(pages)

@@ -1,11 +1,12 @@
-//! The one task that writes. While one batch commits the next collects in a bounded queue, so there is no timer and
-//! nobody waits longer than for the batch before.
+//! The one task that writes. While one batch commits, the next one collects in a bounded queue. So there is no timer,
+//! and an operation waits at most for the batch before its own.
 //!
-//! When a commit fails nothing of it is written. Reservations are refused, so nothing runs without its row; rows of
-//! calls that have already run are kept and tried again, first thing with every batch and once a second.
+//! If a commit fails, SQLite has written nothing of it. Reservations are then refused, so no tool runs without its row.
+//! Rows of calls that have run already are kept in the backlog. They are retried before every batch, and once a second.
 //!
-//! That is so while it is certain that nothing was written. When it is not (`fault.rs`) the writer stops for good and
-//! says so: what waits is answered as not recorded, nothing is tried again, the files are left to the next start.
+//! All this holds only while it is certain that the failed commit is not in the file. If that is uncertain
+//! (`fault.rs`), the writer stops for good and reports it. Waiting operations fail, nothing is retried, and the files
+//! stay as they are for the next start.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -29,36 +30,37 @@ use super::totals::Durations;
 use super::wal;
 use crate::ledger::refusals::{Place, Refusals};
 
-/// Operations that may wait. Senders wait for room: the queue bounds memory, not correctness.
+/// Maximum number of waiting operations. Senders wait for a free slot, so the queue bounds memory.
 const QUEUE: usize = 1024;
-/// Operations in one batch: enough that the cost of a commit does not show, few enough that nobody waits long for one.
+/// Maximum number of operations in one batch. It is large enough to make the cost of a commit small for each row, and
+/// small enough to keep a commit short.
 pub(super) const BATCH: usize = 256;
-/// A batch is cut at about this many bytes of row text, so that one statement stays small.
+/// A batch ends at about this many bytes of row text, so that one statement stays small.
 const BATCH_BYTES: usize = 4 << 20;
-/// Rows kept for a later try while the disk is full.
+/// Maximum number of rows that wait for a retry while the disk is full.
 pub(super) const BACKLOG: usize = 10_000;
-/// Commits between two looks at the log's length: a look costs a hop to SQLite's thread.
+/// Commits between two checks of the log's length. A check costs a switch to SQLite's thread.
 pub(super) const LOOK: u32 = 8;
-/// Bytes of rows that count as one commit more for that: long rows make the log long soon.
+/// For [`LOOK`], each amount of this many bytes counts as one more commit, because long rows make the log long.
 const LOG_BYTES: usize = 512 << 10;
-/// Pause between tries while nothing can be written.
+/// Pause between retries while nothing can be written.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// Who waits for which part of a batch.
+/// The callers that wait for the parts of a batch.
 #[derive(Default)]
 struct Waiting {
     reserves: Vec<oneshot::Sender<Result<Reservation, ReserveError>>>,
     ends: Vec<Reply<()>>,
     held: Vec<Held>,
     bytes: usize,
-    /// When the newest of its calls began.
+    /// When the newest call of the batch started.
     now: Option<Timestamp>,
 }
 
 pub(super) struct Task {
     pub(super) connection: SqliteConnection,
     pub(super) head: Head,
-    /// Commits since the log's length was looked at.
+    /// Commits since the last check of the log's length.
     pub(super) unseen: u32,
     pub(super) health: Arc<Health>,
     /// Rows of calls that ran and could not be written yet.
@@ -68,15 +70,15 @@ pub(super) struct Task {
     pub(super) refusals: Refusals<u32>,
     pub(super) room: Room,
     pub(super) file: PathBuf,
-    /// Which file it was when it was opened.
+    /// The inode of the file when it was opened.
     pub(super) inode: Option<u64>,
-    /// The write-ahead log; and which it was, once it is there.
+    /// The write-ahead log, and its inode once it exists.
     pub(super) log: PathBuf,
     pub(super) log_inode: Option<u64>,
     pub(super) watch: Arc<dyn Watch>,
 }
 
-/// Starts the task.
+/// Starts the writer's task.
 pub(super) fn spawn(
     connection: SqliteConnection,
     head: Head,
@@ -91,7 +93,7 @@ pub(super) fn spawn(
     log.push("-wal");
     let (log, log_inode) = (log.into(), None);
     let (backlog, durations, counters) = (Batch::default(), Durations::default(), Counters::default());
-    // The log may be long from the process before: it is looked at after the first commit.
+    // The log may be long from the last process, so it is checked after the first commit.
     let unseen = LOOK;
     let task = Task {
         connection,
@@ -113,7 +115,7 @@ pub(super) fn spawn(
     Writer::new(queue, health)
 }
 
-/// What tells a file from another of the same name.
+/// The inode of a file. It distinguishes the file from another one with the same name.
 fn inode(file: &Path) -> Option<u64> {
     std::fs::metadata(file).ok().map(|found| found.ino())
 }
@@ -133,7 +135,8 @@ impl Task {
                 probe_at = Instant::now() + PROBE;
                 received
             } else {
-                // However much is asked meanwhile, it is looked once a second whether it works again.
+                // After `PROBE` at the latest, the writer checks whether it can write again, however many operations
+                // arrive meanwhile. `biased` with the time condition ensures that.
                 tokio::select! {
                     biased;
                     received = asked.recv_many(&mut buffer, BATCH), if Instant::now() < probe_at => received,
@@ -172,7 +175,7 @@ impl Task {
         self.health.stopped.is_cancelled()
     }
 
-    /// Leaves the files as they are. Who waits learns of it when the queue is dropped.
+    /// Ends the task and leaves the files as they are. Waiting callers get an error when the queue is dropped.
     fn leave(self, mut asked: mpsc::Receiver<Op>) {
         asked.close();
         while let Ok(op) = asked.try_recv() {
@@ -181,12 +184,13 @@ impl Task {
         for row in self.backlog.ended() {
             tracing::error!(id = %row.id, tool = %row.tool, "the end of a call is not on record");
         }
-        // Closing the connection would have SQLite copy the write-ahead log into the database, and delete it. The
-        // process ends soon; until then this keeps one thread.
+        // Closing the connection would make SQLite copy the write-ahead log into the database and delete it. A log of
+        // uncertain content must not overwrite the database. The forgotten connection keeps one thread until the
+        // process ends soon.
         std::mem::forget(self.connection);
     }
 
-    /// Carries out what was asked, in order; rows are grouped, anything else stands between groups.
+    /// Executes the operations in order. Rows are grouped; every other operation runs between two groups.
     async fn work(&mut self, asked: &mut Vec<Op>) -> Option<Reply<()>> {
         let (mut batch, mut waiting) = (Batch::default(), Waiting::default());
         for op in asked.drain(..) {
@@ -240,7 +244,7 @@ impl Task {
         None
     }
 
-    /// In which row a refused call is counted, if not in one of its own.
+    /// The existing row in which a refused call is counted, if it gets no row of its own.
     fn share_of(&mut self, row: &Row) -> Option<Share> {
         match self.refusals.place(row, sum::of_row) {
             Place::Own => None,
@@ -255,22 +259,27 @@ impl Task {
         }
     }
 
-    /// Commits a batch, the backlog first, and answers who waits.
+    /// Commits a batch, after the backlog, and sends the replies.
     async fn flush(&mut self, batch: Batch, waiting: Waiting) {
         if batch.is_empty() {
             return;
         }
+        // The backlog comes first. Its ends may release keys and refund units, on which the reservations of this batch
+        // depend.
         if !self.backlog.is_empty() && !self.has_stopped() {
             self.probe().await;
         }
         let committed = match self.health.check() {
-            // It has just been tried: another try would only wait once more.
+            // `probe` has just failed on the backlog. Another attempt would only delay the replies.
             Err(error) if !self.backlog.is_empty() || self.has_stopped() => Err(error),
             _ => match self.written(&batch).await {
                 Ok(answers) => Ok(answers),
                 Err(error) => Err(self.failed(error).await),
             },
         };
+        // Replies are sent only after the commit, and after `timed` has written its number to the head file. So each
+        // acknowledged commit is in both. The checks of log and file size come after the replies, because they must not
+        // delay them.
         match committed {
             Ok(answers) => {
                 self.recovered();
@@ -296,10 +305,11 @@ impl Task {
         }
     }
 
-    /// Whether file and log are still those that were opened: SQLite would go on writing into one that nobody can find.
+    /// Whether file and log are still those that were opened. SQLite would continue to write into a file that was
+    /// removed or replaced, and all rows would be lost.
     pub(super) fn present(&mut self) -> Result<(), sqlx::Error> {
         let log = inode(&self.log);
-        // It is made by the first who reads or writes, and then stays until the last closes.
+        // The first connection that reads or writes creates the log. It stays until the last connection closes.
         self.log_inode = self.log_inode.or(log);
         if inode(&self.file) == self.inode && self.log_inode == log {
             return Ok(());
@@ -309,11 +319,12 @@ impl Task {
         ))
     }
 
-    /// Writes a batch; on a full disk once more, when the log was copied: it then begins anew and needs no more room.
+    /// Writes a batch. If the disk is full, it copies the log into the database and retries once: the log then restarts
+    /// at its beginning and needs no more space.
     pub(super) async fn written(&mut self, batch: &Batch) -> Result<Vec<Reserved>, sqlx::Error> {
         match self.timed(batch).await {
             Err(error) if Fault::is_full(&error) => {
-                // Nothing of it is written.
+                // The commit has failed as a whole, so nothing of it is in the file.
                 let _ = sqlx::query("rollback").execute(&mut self.connection).await;
                 self.counters.forget();
                 self.checkpoint().await;
@@ -333,7 +344,7 @@ impl Task {
         let lines = if self.durations.is_due() { self.durations.lines() } else { Vec::new() };
         let mut done = batch.commit(&mut self.connection, &mut self.counters, &lines).await;
         if done.as_ref().is_err_and(moved) {
-            // Another process has counted: once more, from what the file says.
+            // Another process has changed a counter. The retry reads the counters from the file.
             sqlx::query("rollback").execute(&mut self.connection).await?;
             self.counters.forget();
             done = batch.commit(&mut self.connection, &mut self.counters, &lines).await;
@@ -354,7 +365,7 @@ impl Task {
         done.map(|(answers, _)| answers)
     }
 
-    /// Now and then, when everybody has been answered: copies the log into the database if it has grown long.
+    /// Every few commits, after the replies: copies the log into the database if it is long.
     async fn shorten_log(&mut self, written: usize) {
         self.unseen += 1 + u32::try_from(written / LOG_BYTES).unwrap_or(LOOK);
         if self.unseen < LOOK {
@@ -378,7 +389,8 @@ impl Task {
         }
     }
 
-    /// What is in the log only is committed all the same: as long as the disk is only full, it can stay there.
+    /// Reports that the log could not be copied. Commits that are only in the log are still valid, so a full disk is no
+    /// reason to stop.
     async fn not_copied(&mut self, error: sqlx::Error) {
         let fault = Fault::of(&error, &self.file);
         if fault.is_final {
@@ -388,7 +400,7 @@ impl Task {
         }
     }
 
-    /// Writes the durations that wait, by themselves.
+    /// Writes the collected durations in a commit of their own.
     async fn write_durations(&mut self) {
         if self.durations.is_empty() || self.has_stopped() {
             return;
@@ -403,7 +415,7 @@ impl Task {
         }
     }
 
-    /// Operations that are rare and stand by themselves.
+    /// Runs a rare operation in a commit of its own.
     async fn single(&mut self, op: Op) {
         if self.has_stopped() {
             return;
@@ -414,7 +426,7 @@ impl Task {
                 let _ = reply.send(self.health.check());
             }
             Op::Change { change, reply } => {
-                // Some of them move counters of limits. They are rare, so the next call reads its counters again.
+                // Some changes modify counters of limits. They are rare, so the cached counters are simply dropped.
                 self.counters.forget();
                 let done = change.commit(&mut self.connection).await;
                 let _ = reply.send(self.answer(done).await);

@@ -1,4 +1,4 @@
-//! What is known of one source, for whoever asks; nobody waits for it.
+//! The status of one source, for probes, `/sources` and stand-ins. Reading it never waits for the source.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,24 +10,24 @@ use super::Serving;
 use crate::call::Kind;
 use crate::tools::Source;
 
-/// Told to whoever calls a tool of a source that is still loading.
+/// The shortest `retry_after` for a call of a tool whose source is not up yet.
 const LOADING_WAIT: Duration = Duration::from_secs(1);
 
 /// Whether a source's tools can be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceState {
-    /// It was not listed yet.
+    /// The source has not been listed yet.
     Starting,
-    /// They can.
+    /// The tools can be called.
     Up,
-    /// It could not be listed, and is tried again.
+    /// The source could not be listed. A further attempt follows.
     Failed,
-    /// It was listed, and what runs its tools is down.
+    /// The source was listed, but its workers or its connection are down.
     Down,
 }
 
 impl SourceState {
-    /// The word used in answers.
+    /// The name of the state in responses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -38,47 +38,47 @@ impl SourceState {
     }
 }
 
-/// How a source is.
+/// The status of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceView {
-    /// Its name.
+    /// Name of the source.
     pub name: Arc<str>,
-    /// How its tools run.
+    /// Kind of its tools.
     pub kind: Kind,
-    /// Whether they can be called.
+    /// Whether its tools can be called.
     pub state: SourceState,
-    /// How many are served.
+    /// Number of tools that are served.
     pub tools: usize,
-    /// Processes that are ready or at work.
+    /// Number of processes that are ready or at work.
     pub workers: usize,
-    /// Processes that were replaced since the service has the source.
+    /// Number of processes that were replaced since the service has the source.
     pub replaced: u64,
-    /// What it is busy with.
+    /// The current activity, such as `starting`.
     pub doing: Option<String>,
-    /// Why it is not up; or, of one that is, what went wrong since it was listed and what is served on.
+    /// Why the source is not up. If it is up: the failure since it was listed, and what is served meanwhile.
     pub fault: Option<String>,
-    /// When that was.
+    /// Time of `fault`.
     pub fault_at: Option<Timestamp>,
-    /// What is odd about what is served: tools that could not be taken over, policies without effect.
+    /// Oddities of what is served, such as tools that were left out, or policies without effect.
     pub warnings: Vec<String>,
-    /// Tools that are not what was pinned.
+    /// Quarantined tools: they differ from their pins.
     pub stopped: Vec<Stopped>,
 }
 
-/// A tool that is not what it was when its server was pinned.
+/// A quarantined tool: it differs from its pin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stopped {
-    /// Its name.
+    /// Name under which it is served.
     pub tool: String,
-    /// What is another.
+    /// What differs.
     pub why: String,
 }
 
-/// See the module.
+/// The status of one source. All methods take a short lock.
 pub(crate) struct Board {
     pub(super) name: Arc<str>,
     kind: Kind,
-    /// It came after the start, so the service was ready without it.
+    /// The source was added after the start, when the service was ready already. So no probe waits for it.
     late: bool,
     facts: Mutex<Facts>,
 }
@@ -89,20 +89,22 @@ struct Facts {
     tools: usize,
     warnings: Vec<String>,
     stopped: Vec<Stopped>,
-    /// Its tools are called only while they are what was approved.
+    /// Its tools have pins, so a call needs the approved definition.
     is_pinned: bool,
-    /// Why tools of it have no place.
+    /// Why some of its tools did not get their names.
     left_out: Vec<String>,
     doing: Option<String>,
     fault: Option<(String, Timestamp)>,
-    /// A moment that the source has told, by the clock, so that it reads the same each time.
+    /// The time of the source's own fault, as a clock time. It is kept so that the fault has the same time in each
+    /// answer.
     moment: Option<(Instant, Timestamp)>,
     next_try: Option<Instant>,
-    /// It was listed once or failed once.
+    /// It was listed or failed at least once.
     is_settled: bool,
-    /// Replaced processes of those that served before.
+    /// Replaced processes of the instances that served before.
     replaced: u64,
-    /// Starts that were begun, and the latest of them that came to an end, good or bad.
+    /// The number of the latest start, and of the latest start that has ended, well or not. A report of a replaced
+    /// start may come late. Its number shows that it must not overwrite the state of the newer start.
     begun: u64,
     ended: u64,
 }
@@ -116,7 +118,7 @@ impl Board {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it is now.
+    /// The current status.
     pub(super) fn view(&self, now: Timestamp) -> SourceView {
         let mut facts = self.facts();
         let status = facts.serving.as_ref().map(|source| source.status());
@@ -146,8 +148,8 @@ impl Board {
         }
     }
 
-    /// Why a tool of it that is known by name only cannot be called, and when to ask again. Callers and models need not
-    /// know what files there are and what stands in them: the fault itself is for the operator.
+    /// Why a tool of this source cannot be called, and when to call again. The text hides the fault itself: callers and
+    /// models must not see paths and contents of files. The log and `/sources` have the fault, for the operator.
     pub(super) fn why(&self) -> (String, Option<Duration>) {
         let facts = self.facts();
         let name = &self.name;
@@ -163,17 +165,17 @@ impl Board {
         (why, Some(wait.unwrap_or_default().max(LOADING_WAIT)))
     }
 
-    /// Whether it was listed once or failed once.
+    /// Whether it was listed or failed at least once.
     pub(in crate::live) fn is_settled(&self) -> bool {
         self.facts().is_settled
     }
 
-    /// Whether the service is not ready without it.
+    /// Whether the service waits for this source before it is ready.
     pub(super) fn is_awaited(&self) -> bool {
         !self.late && !self.is_settled()
     }
 
-    /// A start begins, at once or after so long; its number.
+    /// Notes a start, which begins at once or after `wait`. Returns the number of the start.
     pub(super) fn begin(&self, wait: Option<Duration>) -> u64 {
         let mut facts = self.facts();
         facts.begun += 1;
@@ -182,7 +184,7 @@ impl Board {
         facts.begun
     }
 
-    /// The start of that number is busy with something, if it is the latest.
+    /// Notes what this start is doing. Ignored if a later start has begun.
     pub(super) fn is_doing(&self, start: u64, what: &str) {
         let mut facts = self.facts();
         if facts.begun == start {
@@ -191,7 +193,7 @@ impl Board {
         }
     }
 
-    /// The start of that number came to an end; `again`: it is tried again after so long.
+    /// Notes the end of this start. `again` is the time until the next attempt. Ignored if a later start has begun.
     pub(super) fn end(&self, start: u64, fault: Option<(String, Timestamp)>, again: Option<Duration>) {
         let mut facts = self.facts();
         if facts.begun != start {
@@ -204,7 +206,7 @@ impl Board {
         }
     }
 
-    /// It was asked what its tools are now and gave no good answer.
+    /// Notes that the served source could not be listed again.
     pub(super) fn failed_again(&self, fault: (String, Timestamp)) {
         let mut facts = self.facts();
         facts.fail(fault);
@@ -214,18 +216,18 @@ impl Board {
         }
     }
 
-    /// It was asked what its tools are now, and they are what they were.
+    /// Notes that the served source was listed again, and its tools are unchanged.
     pub(super) fn is_as_it_was(&self) {
         self.facts().fault = None;
     }
 
-    /// Whether that start, or a later one in its place, came to an end.
+    /// Whether this start, or a later one that replaced it, has ended.
     pub(super) fn has_ended(&self, start: u64) -> bool {
         self.facts().ended >= start
     }
 
-    /// This is served from now on; `fault` says why it is not what was wanted. What is new of what is odd about it, so
-    /// that nothing is told twice.
+    /// Notes what is served from now on; `fault` says why the current declaration is not. Returns the new warnings and
+    /// the newly quarantined tools, so that each is logged once.
     pub(super) fn serve(&self, serving: &Serving, fault: Option<(String, Timestamp)>) -> (Vec<String>, Vec<Stopped>) {
         let Serving { declared, source, tools, warnings, stopped, .. } = serving;
         let mut facts = self.facts();
@@ -243,13 +245,13 @@ impl Board {
         (odd, stopped.iter().filter(|one| !were_stopped.contains(one)).cloned().collect())
     }
 
-    /// These tools of it have no place; those that had one before.
+    /// Notes why tools were left out. Returns the reasons that are new.
     pub(super) fn leave_out(&self, why: Vec<String>) -> Vec<String> {
         let before = std::mem::replace(&mut self.facts().left_out, why.clone());
         why.into_iter().filter(|why| !before.contains(why)).collect()
     }
 
-    /// Nothing of it is served.
+    /// Notes that nothing of the source is served.
     pub(super) fn serve_nothing(&self, fault: (String, Timestamp)) {
         let mut facts = self.facts();
         if let Some(before) = facts.serving.take() {

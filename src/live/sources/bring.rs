@@ -1,4 +1,4 @@
-//! Starts a source, again and again until it was listed.
+//! Starts a source, and repeats that until it was listed.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -15,12 +15,12 @@ use super::change::Came;
 use crate::live::Live;
 use crate::tools::{Source, SourceFault, SourceSettings};
 
-/// Bound of the first wait before another try.
+/// Longest wait before the second attempt.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// Bound of any wait.
+/// Longest wait before any attempt.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// A source that is being started, or waits to be. Dropping it stops what was begun.
+/// A source that is being started, or waits for the next attempt. Dropping it stops what was started.
 pub(super) struct Start {
     pub(super) number: u64,
     /// Ends a wait.
@@ -29,7 +29,7 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// Begins; `wait`: not at once, since it has just failed.
+    /// Starts the source. `wait`: pause first, because it has just failed.
     pub(super) fn new(live: &Arc<Live>, board: &Arc<Board>, settings: &SourceSettings, wait: bool) -> Self {
         let random: fn() -> f64 = fastrand::f64;
         let pause = wait.then(|| backoff(1, random()));
@@ -40,12 +40,12 @@ impl Start {
         Self { number, now, task: AbortOnDropHandle::new(task) }
     }
 
-    /// Whether it has still something to do.
+    /// Whether the task still runs.
     pub(super) fn is_under_way(&self) -> bool {
         !self.task.is_finished()
     }
 
-    /// If it waits for the next try, that is now.
+    /// Ends the wait before the next attempt.
     pub(super) fn try_now(&self) {
         self.now.notify_waiters();
     }
@@ -55,7 +55,7 @@ struct Bring {
     live: Weak<Live>,
     board: Arc<Board>,
     number: u64,
-    /// A number from 0 to 1, handed in so that waits can be tested.
+    /// Returns a number from 0 to 1. A parameter, so that waits can be tested.
     random: fn() -> f64,
 }
 
@@ -76,7 +76,8 @@ impl Bring {
                 }
             };
             board.is_doing(*number, "starting");
-            // From here on: what is asked for while the listing is judged counts.
+            // Register for the wake-up before the listing starts. `notify_waiters` wakes only tasks that are registered
+            // already. So a request that comes while the source is being listed is not lost.
             let mut asked = pin!(now.notified());
             asked.as_mut().enable();
             let listing = AssertUnwindSafe(source.list(&told)).catch_unwind().await;
@@ -94,6 +95,7 @@ impl Bring {
             failed = failed.saturating_add(1);
             let pause = (!is_lasting).then(|| backoff(failed, random()));
             live.failed(board, *number, &why, pause);
+            // Hold no strong reference while waiting, so that the service can end.
             drop(live);
             match pause {
                 Some(pause) => wait(&now, pause).await,
@@ -110,7 +112,7 @@ async fn wait(now: &Notify, pause: Duration) {
     }
 }
 
-/// "Full jitter": anything up to a bound that doubles.
+/// "Full jitter": a random wait up to a bound that doubles with each failure.
 pub(super) fn backoff(failed: u32, random: f64) -> Duration {
     FIRST_WAIT.saturating_mul(1 << (failed.max(1) - 1).min(16)).min(LONGEST_WAIT).mul_f64(random)
 }

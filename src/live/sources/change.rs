@@ -1,4 +1,4 @@
-//! What was listed in the place of what was served.
+//! Replaces what is served of a source by a new listing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,25 +18,25 @@ use crate::printable;
 use crate::registry::{Aside, Replaced, Seated, World};
 use crate::tools::{Listed, Source};
 
-/// What became of a listing.
+/// The outcome of a listing.
 pub(super) enum Came {
     /// Its tools are served.
     Served,
-    /// Another start has taken its place, or the source is gone.
+    /// A newer start has replaced this one, or the source was removed. The listing is ignored.
     Stale,
-    /// Why not.
+    /// The listing cannot be used, with the reason. A further attempt may help.
     Refused(String),
-    /// Why not, and that another start would come to the same.
+    /// The listing cannot be used, with the reason. A further attempt would give the same result.
     Unusable(String),
 }
 
-/// A source that is started anew because somebody asked for it.
+/// The restart of a source that a caller requested.
 pub struct Restarting {
     board: Arc<Board>,
     number: u64,
 }
 
-/// Sources with their files as they are now.
+/// Reads the files of these sources.
 pub(in crate::live) async fn look(declared: Vec<DeclaredSource>) -> Option<Vec<(Arc<DeclaredSource>, Seen)>> {
     let look = move || {
         let look = |one: DeclaredSource| (Arc::new(one.clone()), Seen::of(one.settings.files()));
@@ -50,12 +50,12 @@ impl Sources {
         self.0.iter_mut().find(|kept| &*kept.board.name == name)
     }
 
-    /// The files that sources were started from.
+    /// The files with which the sources were started.
     pub(in crate::live) fn files(&self) -> Vec<(Arc<str>, Seen)> {
         self.0.iter().map(|kept| (kept.board.name.clone(), kept.files.clone())).collect()
     }
 
-    /// Keeps in mind how files look that say the same.
+    /// Keeps the newer snapshots of files whose contents are the same. The next poll then need not read them again.
     pub(in crate::live) fn looked(&mut self, now: Vec<(Arc<str>, Seen)>) {
         for (name, files) in now {
             if let Some(kept) = self.get(&name).filter(|kept| kept.files.says_the_same(&files)) {
@@ -64,7 +64,7 @@ impl Sources {
         }
     }
 
-    /// What this source would be under another manifest.
+    /// The plan for this source under another declaration.
     fn draft(&self, declared: Arc<DeclaredSource>, files: Seen, late: bool) -> Draft {
         let before = self.0.iter().find(|kept| &*kept.board.name == declared.name());
         Draft::new(before, declared, files, late)
@@ -72,8 +72,8 @@ impl Sources {
 }
 
 impl Live {
-    /// Puts a world and the manifest's sources in the place of what is there. Sources that are the same run on; others
-    /// are started beside what is served, and swapped in when they are listed.
+    /// Replaces the remembered state and the sources of the manifest. Unchanged sources continue. Other sources are
+    /// started beside what is served, and replace it when they are listed.
     pub(in crate::live) async fn put_sources(
         self: &Arc<Self>,
         sources: &mut Sources,
@@ -82,6 +82,9 @@ impl Live {
     ) -> Result<Vec<Aside>, Error> {
         let late = self.has_started();
         let drafts = declared.into_iter().map(|(one, files)| sources.draft(one, files, late)).collect();
+        // Order: first build the new catalog from what is listed already, then start what is new or changed. If the
+        // catalog cannot be built, nothing has changed, and no source was started. Until a changed source is listed,
+        // its old listing stays in service.
         let before: HashMap<Arc<str>, _> = sources
             .0
             .iter()
@@ -93,6 +96,9 @@ impl Live {
             let same = same
                 .is_some_and(|(one, files)| one.settings == kept.declared.settings && files.says_the_same(&kept.files));
             match &kept.start {
+                // A start of the same settings continues, without a further wait. An unchanged source that is served
+                // stays as it is. All others are started; an unchanged source has failed before, so its start waits
+                // first.
                 Some(start) if same && start.is_under_way() => start.try_now(),
                 _ if same && kept.serving.is_some() => {}
                 _ => {
@@ -110,13 +116,15 @@ impl Live {
         number
     }
 
-    /// Builds the catalog of this world, and keeps in mind what became of each source.
+    /// Builds the catalog of this state and makes it the current one. Then updates the entry of each source.
     async fn renew(
         self: &Arc<Self>,
         sources: &mut Sources,
         world: &Remembered,
         drafts: Vec<Draft>,
     ) -> Result<Vec<Aside>, Error> {
+        // `replace` is the last step that can fail, and it stores the catalog as a whole. Everything after it only
+        // updates what this module remembers. So the entries of the sources always match the catalog that is served.
         let registered = self.registered(world.defaults.clone()).await?;
         let mut groups: Vec<_> = drafts.iter().map(Draft::group).collect();
         for tool in groups.iter_mut().flat_map(|group| group.choices.iter_mut().flatten().chain(&mut group.otherwise)) {
@@ -151,7 +159,7 @@ impl Live {
         let (there_were, is_first) = (!candidates.is_empty(), choice == Some(0));
         let serving = choice.map(|at| candidates.swap_remove(at));
         match &serving {
-            // As it was, and as it was said to be.
+            // Neither the choice nor the warnings have changed, so the status stays.
             Some(_) if is_first && !is_new => {}
             Some(serving) => {
                 listed = serving.listing.offers.iter().map(|offer| offer.name.clone()).collect();
@@ -188,7 +196,7 @@ impl Live {
         self.registry.shared().clock.now()
     }
 
-    /// A start has listed its tools.
+    /// Handles the listing of a start.
     pub(super) async fn listed(
         self: &Arc<Self>,
         name: &str,
@@ -196,6 +204,8 @@ impl Live {
         source: Arc<dyn Source>,
         listed: Listed,
     ) -> Came {
+        // The source may have been removed or restarted while it was listed. Its settings may have changed, too. Only
+        // the latest start may replace what is served.
         let mut state = self.state.lock().await;
         let state = &mut *state;
         let is_stale = |kept: &Kept| kept.start.as_ref().is_none_or(|start| start.number != number);
@@ -211,7 +221,7 @@ impl Live {
         came
     }
 
-    /// What is served was asked for its tools once more.
+    /// Handles a further listing of the served source.
     pub(super) async fn listed_again(self: &Arc<Self>, name: &str, source: &Arc<dyn Source>, listed: Listed) -> Came {
         let mut state = self.state.lock().await;
         let state = &mut *state;
@@ -226,7 +236,8 @@ impl Live {
             return Came::Served;
         }
         listing.keep_runners(&serving.listing);
-        // While another that is wanted in its place does not come up, it is still what it was declared as.
+        // If the current declaration is of other settings or files, a start of it is still under way or has failed.
+        // What is served stays under the declaration with which it was started.
         let declared = match serving.is_of(&kept.declared, &kept.files) {
             true => (kept.declared.clone(), kept.files.clone()),
             false => (serving.declared.clone(), serving.files.clone()),
@@ -236,7 +247,7 @@ impl Live {
         came
     }
 
-    /// Puts a listing in the place of what is served of this source.
+    /// Replaces what is served of this source by this listing.
     async fn swap_in(
         self: &Arc<Self>,
         state: &mut State,
@@ -261,7 +272,8 @@ impl Live {
             Err(error) => return Came::Refused(error.to_string()),
         }
         self.seat_left_out(state).await;
-        // This listing may have taken the names of another source, which was listed and rests.
+        // This listing may have taken names from another source, so that nothing of that source is served any more. It
+        // was listed and no start of it is under way, so start it again.
         for kept in state.sources.0.iter_mut().filter(|kept| kept.serving.is_none() && !kept.is_starting()) {
             self.begin(kept, true);
         }
@@ -274,18 +286,18 @@ impl Live {
         Came::Served
     }
 
-    /// A name that a tool was left out for may be free now.
+    /// Attempts to place the tools that were left out: their names may be free now.
     pub(in crate::live) async fn seat_left_out(self: &Arc<Self>, state: &mut State) {
         if state.sources.0.iter().any(|kept| !kept.left_out.is_empty()) {
             let drafts = state.sources.0.iter().map(Draft::of).collect();
-            // What is set aside was told just before.
+            // Ignore the registered tools that are set aside: they were logged just before.
             if let Err(error) = self.renew(&mut state.sources, &state.world, drafts).await {
                 tracing::error!(%error, "what was left out cannot be looked at again");
             }
         }
     }
 
-    /// A start has failed; it is tried again after `pause`. `None`: not before something has changed or somebody asks.
+    /// Notes a failed start. The next attempt follows after `pause`; `None`: after a change, or a restart on request.
     pub(super) fn failed(&self, board: &Board, number: u64, why: &str, pause: Option<Duration>) {
         let why = self.clean(why);
         match pause {
@@ -304,7 +316,7 @@ impl Live {
         self.judge_lists();
     }
 
-    /// What is served could not be listed again; it is tried again after `pause`.
+    /// Notes that the served source could not be listed again. The next attempt follows after `pause`.
     pub(super) fn failed_again(&self, board: &Board, why: &str, pause: Duration) {
         let why = self.clean(why);
         let wait_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
@@ -317,7 +329,7 @@ impl Live {
         board.failed_again((why, self.now()));
     }
 
-    /// Text of a source as others may see it.
+    /// Removes control characters and secrets from a text of a source.
     pub(super) fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
         printable::string(&mut text);
@@ -325,7 +337,7 @@ impl Live {
         text
     }
 
-    /// How every source is.
+    /// The status of every source.
     pub fn sources(&self) -> Vec<SourceView> {
         let now = self.now();
         let view = |board: &Arc<Board>| {
@@ -337,13 +349,13 @@ impl Live {
         self.shown.load().iter().map(view).collect()
     }
 
-    /// Sources without which the service is not ready: they were neither listed nor failed since the start.
+    /// The sources for which the service waits before it is ready: not listed and not failed since the start.
     pub fn awaited(&self) -> Vec<SourceView> {
         let boards = self.shown.load();
         boards.iter().filter(|board| board.is_awaited()).map(|board| board.view(self.now())).collect()
     }
 
-    /// Returns when every source was listed once or failed once.
+    /// Waits until every source was listed once or failed once.
     pub async fn sources_listed(&self) {
         let mut told = self.told.subscribe();
         loop {
@@ -354,8 +366,8 @@ impl Live {
         }
     }
 
-    /// Starts a source anew beside what is served: when it is listed it takes its place, as after a change. `None` if
-    /// there is no such source.
+    /// Starts a source again, beside what is served. Its listing then replaces what is served. `None`: there is no such
+    /// source.
     pub async fn restart(self: &Arc<Self>, name: &str) -> Option<Restarting> {
         let mut state = self.state.lock().await;
         let kept = state.sources.get(name)?;
@@ -365,7 +377,7 @@ impl Live {
         Some(Restarting { board: kept.board.clone(), number })
     }
 
-    /// How a source is when that start has ended, well or not. `None` after `patience`.
+    /// Waits until this start has ended, well or not, and returns the status. `None` after `patience`.
     pub async fn restarted(&self, one: &Restarting, patience: Duration) -> Option<SourceView> {
         let mut told = self.told.subscribe();
         let ended = async {
@@ -379,13 +391,13 @@ impl Live {
         tokio::time::timeout(patience, ended).await.ok().map(|()| self.view(one))
     }
 
-    /// How the source is now.
+    /// The current status of this source.
     pub fn view(&self, one: &Restarting) -> SourceView {
         let found = self.sources().into_iter().find(|view| view.name == one.board.name);
         found.unwrap_or_else(|| one.board.view(self.now()))
     }
 
-    /// Starts those sources anew whose files say something else.
+    /// Restarts the sources whose files have other contents than `now`.
     pub(in crate::live) async fn restart_changed(self: &Arc<Self>, now: Vec<(Arc<str>, Seen)>) {
         let mut state = self.state.lock().await;
         for (name, files) in now {
@@ -397,7 +409,7 @@ impl Live {
         }
     }
 
-    /// Lets go of every source and every tool: what runs them ends with the last call that is under way.
+    /// Drops every source and every tool. Their runners end with the last running call.
     pub async fn stop_sources(&self) {
         let mut sources = std::mem::take(&mut self.state.lock().await.sources);
         self.registry.clear();

@@ -1,4 +1,4 @@
-//! A source as it would be in the next world.
+//! A source as it would be in the next catalog.
 
 use std::sync::Arc;
 
@@ -9,33 +9,34 @@ use crate::live::seen::Seen;
 use crate::manifest::DeclaredSource;
 use crate::registry::Group;
 
-/// See the module.
+/// The plan for one source. The registry decides which candidate is served.
 pub(super) struct Draft {
     pub(super) declared: Arc<DeclaredSource>,
     pub(super) files: Seen,
     pub(super) board: Arc<Board>,
     /// What could be served, the most wanted first.
     pub(super) candidates: Vec<Serving>,
-    /// Why what is wanted more is not among them.
+    /// Why the most wanted state is not among the candidates.
     pub(super) fault: Option<String>,
-    /// There is something new among them, or not among them, or to be said of them.
+    /// Whether the status must be updated: there is a new candidate or fault, or an old fault has ended.
     pub(super) is_new: bool,
     pub(super) listed: Vec<String>,
-    /// Names of tools that it serves.
+    /// Names of the tools that it serves now.
     has: Vec<ToolName>,
 }
 
 impl Draft {
-    /// A source that is there as it is wanted now, or a new one.
+    /// The plan for a source under this declaration. `before` is its entry, if it exists already.
     pub(super) fn new(before: Option<&Kept>, declared: Arc<DeclaredSource>, files: Seen, late: bool) -> Self {
         let board = before.map(|kept| kept.board.clone());
         let board = board.unwrap_or_else(|| Board::new(declared.name(), declared.settings.kind(), late));
         let listed = before.map(|kept| kept.listed.clone()).unwrap_or_default();
         let (mut candidates, mut fault) = (Vec::new(), None);
-        // What was refused and is not tried again is no fault any more, unless it still is one.
+        // A refusal without a further attempt is forgotten here. If the reason still holds, it is found again.
         let was_refused = before.is_some_and(|kept| kept.refused.is_some() && !kept.is_starting());
         if let Some(serving) = before.and_then(|kept| kept.serving.as_ref()) {
-            // Only what is said of its tools has changed: the source runs on under the new word.
+            // Only the rules for the tools have changed. So the source continues, and its listing is read under the new
+            // rules.
             let says = |of: &DeclaredSource| (of.rules.clone(), of.written.clone());
             if serving.is_of(&declared, &files) && says(&serving.declared) != says(&declared) {
                 match Serving::new(&declared, &files, serving.source.clone(), serving.listing.clone(), &listed) {
@@ -50,7 +51,7 @@ impl Draft {
         Self { declared, files, board, candidates, fault, is_new, listed, has }
     }
 
-    /// The same source, unchanged.
+    /// The plan for a source whose declaration has not changed.
     pub(super) fn of(kept: &Kept) -> Self {
         Self::new(Some(kept), kept.declared.clone(), kept.files.clone(), false)
     }

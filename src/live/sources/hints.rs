@@ -1,17 +1,17 @@
-//! What a foreign source says of its tools' effects. MCP calls annotations hints, and those of a server one does not know
-//! untrusted: here they may only ask for more care, never for less.
+//! Effect hints of foreign sources. MCP calls annotations hints, and untrusted if the server is unknown. Here a hint
+//! can only tighten the policy, never loosen it.
 
 use serde_json::Value;
 
 use crate::call::{Effect, JsonObject};
 
-/// The effect that a tool is treated as having, and the hint that made it another than the operator's.
+/// The effect under which a tool runs, and the hint that tightened it.
 pub(super) fn tightened(effect: Effect, annotations: &JsonObject) -> (Effect, Option<&'static str>) {
     let says = |hint: &str| annotations.get(hint).and_then(Value::as_bool);
     if says("readOnlyHint") == Some(true) {
         return (effect, None);
     }
-    // What one that may be repeated writes may be written twice.
+    // Only a hint that the tool is idempotent keeps it repeatable. Otherwise a repetition may write twice.
     let least = if says("idempotentHint") == Some(true) { Effect::Idempotent } else { Effect::Write };
     match effect {
         Effect::Read if says("readOnlyHint") == Some(false) => (least, Some("readOnlyHint: false")),
@@ -23,7 +23,7 @@ pub(super) fn tightened(effect: Effect, annotations: &JsonObject) -> (Effect, Op
     }
 }
 
-/// Takes out the hints that promise more than the effect does: whoever reads them here would take them for our word.
+/// Removes hints that promise more than the effect permits. A reader would take them for the operator's promise.
 pub(super) fn without_promises(annotations: &mut JsonObject, effect: Effect) {
     let promises: &[&str] = match effect {
         Effect::Read => &[],

@@ -1,4 +1,4 @@
-//! What a source has listed, as far as it can be used.
+//! The usable part of what a source has listed.
 
 use serde_json::json;
 
@@ -6,19 +6,19 @@ use crate::call::ToolName;
 use crate::manifest::DeclaredSource;
 use crate::tools::{Listed, Offer, Said};
 
-/// See the module.
+/// The tools of one listing, with what is odd about it.
 #[derive(Default)]
 pub(super) struct Listing {
     pub(super) offers: Vec<Offer>,
-    /// What is odd about it, whatever the manifest says.
+    /// Oddities of the listing that do not depend on the manifest.
     pub(super) warnings: Vec<String>,
-    /// Own names of tools that cannot be used.
+    /// Names of tools that cannot be used, without the prefix.
     pub(super) left_out: Vec<String>,
 }
 
 impl Listing {
-    /// Of the tools of a foreign source those whose names can be used: nobody here can give the others another. Of any
-    /// other source all; what is wrong with one is for its author to see at once.
+    /// Leaves out the tools of a foreign source whose names are invalid, because the operator cannot rename them. Tools
+    /// of other sources are all kept, so that their author sees the error at once.
     pub(super) fn of(declared: &DeclaredSource, listed: Listed) -> Self {
         let Listed { tools, warnings, left_out } = listed;
         let mut listing = Self { offers: Vec::new(), warnings, left_out };
@@ -40,7 +40,7 @@ impl Listing {
         listing
     }
 
-    /// Whether another listing says the same of its tools; what runs them may be something else.
+    /// Whether another listing has the same tools and warnings. Their runners may differ.
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         let same = self.offers.len() == other.offers.len() && self.warnings == other.warnings;
         same && self
@@ -50,8 +50,8 @@ impl Listing {
             .all(|(one, other)| is_the_same(one, other) && is_in_the_same_order(one, other))
     }
 
-    /// Takes over what runs those tools of an earlier listing of the same source that are the same in this one: they
-    /// keep their stacks then.
+    /// Takes over the runners of unchanged tools from an earlier listing of the same source. Equal runners let the
+    /// tools keep their stacks.
     pub(super) fn keep_runners(&mut self, before: &Self) {
         for offer in &mut self.offers {
             if let Some(same) = before.offers.iter().find(|before| is_the_same(before, offer)) {
@@ -62,7 +62,7 @@ impl Listing {
     }
 }
 
-/// Objects with the same members are equal; a model reads them in their order.
+/// JSON objects are equal regardless of order, but a model reads the members in their order.
 fn is_in_the_same_order(one: &Offer, other: &Offer) -> bool {
     let text = |offer: &Offer| json!([offer.input_schema, offer.output_schema, offer.annotations]).to_string();
     text(one) == text(other)
@@ -85,6 +85,7 @@ fn is_the_same(one: &Offer, other: &Offer) -> bool {
     (name, description, input_schema) == (&other.name, &other.description, &other.input_schema)
         && (output_schema, annotations) == (&other.output_schema, &other.annotations)
         && (result_as_answer, max_calls, env) == (&other.result_as_answer, &other.max_calls, &other.env)
-        // What was taken out of a definition may be all that has changed in it.
+        // The fingerprint covers the definition before secrets are removed. A change of a removed part is found only
+        // here.
         && prints(said) == prints(&other.said)
 }

@@ -1,10 +1,15 @@
 //! Sources of tools while the service runs.
 //!
-//! `bring.rs` starts one beside what is there and tries again when that fails; `change.rs` puts what was listed in the
-//! place of what was served, in one step, or keeps that; `watching.rs` lists again when a source says that its tools have
-//! changed; `listing.rs` is what of that can be used, `tools.rs` makes tools of it, with `hints.rs` for what foreign ones say
-//! of effects; `board.rs` is what others see. Whatever changes holds the state of [`Live`](super::Live), and each change builds the catalog anew from
-//! the world that is remembered there.
+//! - `bring.rs`: starts a source, and repeats that after a failure
+//! - `change.rs`: replaces what was served by a new listing, in one step
+//! - `watching.rs`: lists again when a source reports changed tools
+//! - `listing.rs`: the usable part of a listing; `tools.rs` makes tools of it
+//! - `hints.rs`: hints of foreign sources about effects
+//! - `draft.rs`: a source as it would be in the next catalog
+//! - `board.rs`: the status that others read
+//! - `once.rs`: lists sources without serving them
+//!
+//! Each change holds the lock of the state in [`Live`](super::Live), and builds the catalog anew from the state there.
 
 mod board;
 mod bring;
@@ -35,28 +40,28 @@ use crate::manifest::DeclaredSource;
 use crate::registry::LeftOut;
 use crate::tools::{Source, Tool};
 
-/// All sources, the program's first, then as the manifest has them: of two that want one name the first gets it, but none from
-/// one that is the operator's own, and no foreign one a name that is served.
+/// All sources: the program's first, then those of the manifest, in its order. The first source gets a name that two
+/// want. But operators' sources come before foreign ones, and a foreign source never gets a name that is served.
 #[derive(Default)]
 pub(super) struct Sources(Vec<Kept>);
 
-/// One source.
+/// A source with its state.
 struct Kept {
-    /// What is wanted of it.
+    /// The current declaration.
     declared: Arc<DeclaredSource>,
-    /// Its files when it was last started.
+    /// Snapshot of its files at its last start.
     files: Seen,
     board: Arc<Board>,
-    /// What is served; not always what is wanted.
+    /// What is served now. It may still be of an older declaration.
     serving: Option<Serving>,
-    /// Why what is wanted is not served, though it could be listed.
+    /// Why the current declaration is not served, although the source was listed.
     refused: Option<String>,
-    /// Tools of what is served whose names are others'.
+    /// Tools of `serving` that did not get their names.
     left_out: Vec<LeftOut>,
-    /// Own names of the last good listing.
+    /// Names in the last good listing, without the prefix.
     listed: Vec<String>,
     start: Option<Start>,
-    /// Waits for what is served to say that its tools have changed.
+    /// Waits until the served source reports changed tools.
     watching: Option<Watching>,
 }
 
@@ -69,13 +74,13 @@ impl Kept {
         names.cloned().collect()
     }
 
-    /// It is being started or listed again, or waits to be.
+    /// Whether it is being started or listed again, or waits for the next attempt.
     fn is_starting(&self) -> bool {
         self.start.as_ref().is_some_and(Start::is_under_way) || self.watching.as_ref().is_some_and(Watching::is_listing)
     }
 }
 
-/// A source that was listed, and the tools that were made of it.
+/// A listed source with the tools that were made of the listing.
 #[derive(Clone)]
 struct Serving {
     declared: Arc<DeclaredSource>,
@@ -83,13 +88,13 @@ struct Serving {
     source: Arc<dyn Source>,
     listing: Arc<Listing>,
     tools: Vec<Tool>,
-    /// What is odd about the listing and the tools.
+    /// Oddities of the listing and of the tools, for the operator.
     warnings: Vec<String>,
     stopped: Vec<Stopped>,
 }
 
 impl Serving {
-    /// What this listing comes to. `before` are tools that the source once had.
+    /// Makes tools of a listing. `before` names tools that the source had earlier.
     fn new(
         declared: &Arc<DeclaredSource>,
         files: &Seen,
@@ -102,7 +107,7 @@ impl Serving {
         Ok(Self { declared: declared.clone(), files: files.clone(), source, listing, tools, warnings, stopped })
     }
 
-    /// Whether it was started with the same.
+    /// Whether it was started with the same settings and the same files.
     fn is_of(&self, declared: &DeclaredSource, files: &Seen) -> bool {
         self.declared.settings == declared.settings && self.files.says_the_same(files)
     }

@@ -1,4 +1,4 @@
-//! Sources listed once, for a command that shows tools and serves none.
+//! Lists sources once, for commands that show tools without serving them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::registry::way_out;
 use crate::schema::Schema;
 use crate::tools::{Surroundings, Tool};
 
-/// What came of it.
+/// The tools and the failures of such a listing.
 pub(crate) struct Brought {
     /// The tools, in the order of their sources.
     pub(crate) tools: Vec<Tool>,
-    /// Sources of which nothing could be used, each with the reason.
+    /// One sentence for each source, or tool of a foreign source, that cannot be used.
     pub(crate) faults: Vec<String>,
 }
 
-/// Starts these sources side by side and lists their tools; `told` hears what they are busy with. `taken` are the tools
-/// that are there without them.
+/// Starts these sources side by side and lists their tools. Calls `told` with the name and the activity of a source.
+/// `taken` are the tools that exist without sources.
 pub(crate) async fn once(
     sources: Vec<DeclaredSource>,
     taken: &[Tool],

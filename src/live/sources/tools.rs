@@ -1,4 +1,4 @@
-//! From what a source offers and what the manifest says of it to tools.
+//! Makes tools of what a source offers and what the manifest says about it.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -21,21 +21,21 @@ use crate::schema::{PageFields, Schema, SchemaFault};
 use crate::similar;
 use crate::tools::{Offer, StandIn, Tool};
 
-/// What the offers of a listing come to under the manifest's word.
+/// The tools of a listing under the rules of the manifest.
 pub(super) struct Offered {
     pub(super) tools: Vec<Tool>,
-    /// What is odd about them.
+    /// Oddities of the tools, for the operator.
     pub(super) warnings: Vec<String>,
-    /// Those that are not what was pinned.
+    /// The quarantined tools among them.
     pub(super) stopped: Vec<Stopped>,
 }
 
 /// Why nothing of a listing can be served.
 #[derive(Debug)]
 pub(super) struct NotOffered {
-    /// Why, for the operator.
+    /// The reason, for the operator.
     pub(super) why: String,
-    /// It stands in the source and the manifest, so listing the source again would change nothing.
+    /// The error is in the source or the manifest, so listing the source again would give the same result.
     pub(super) is_lasting: bool,
 }
 
@@ -45,8 +45,9 @@ impl From<String> for NotOffered {
     }
 }
 
-/// The tools of a listing, or the one reason why nothing of it can be served. A key that names no tool is such a reason: a
-/// limit that silently governs nothing would be worse than no tool. `before` are tools that it once had.
+/// Makes the tools of a listing, or returns the one reason why nothing of it can be served. A key that names no tool is
+/// such a reason: a limit that silently applies to nothing would be worse than no tool. `before` names tools that the
+/// source had earlier.
 pub(super) fn offered(
     declared: &DeclaredSource,
     listing: &Listing,
@@ -59,7 +60,7 @@ pub(super) fn offered(
         let had =
             || before.contains(key) || declared.rules.pins.as_ref().is_some_and(|pins| pins.tools.contains_key(key));
         if listing.left_out.contains(key) {
-            // Said already.
+            // The listing has a warning for this tool already.
         } else if declared.settings.is_foreign() && had() {
             offered
                 .warnings
@@ -92,7 +93,7 @@ pub(super) fn offered(
             if !declared.settings.is_foreign() {
                 return Err(NotOffered { why: format!("tools.{name}: {fault}"), is_lasting: true });
             }
-            // What its server changes must take no other tool with it.
+            // A foreign source: one unusable tool must not remove the server's other tools.
             offered.warnings.push(format!("the tool `{name}` is left out: {fault}"));
             continue;
         }
@@ -109,7 +110,7 @@ pub(super) fn offered(
     Ok(offered)
 }
 
-/// Why a model cannot ask for pages of this tool, if it should.
+/// Why the tool cannot have the page parameters that the manifest asks for.
 fn page_fault(declared: &DeclaredSource, offer: &Offer) -> Option<SchemaFault> {
     let paging = declared.rules.tools.get(&offer.name)?.paging;
     PageFields::of(paging, &offer.input_schema).err()
@@ -190,7 +191,7 @@ fn name_of(declared: &DeclaredSource, own: &str) -> Result<String, String> {
     Ok(name)
 }
 
-/// The manifest's word on a tool.
+/// Applies the manifest's rules to a tool.
 fn govern(tool: &mut Tool, declared: &DeclaredSource, said: Option<&ToolRules>) {
     if let Some(said) = said {
         tool.definition.annotations.extend(said.annotations.clone());
@@ -205,8 +206,8 @@ fn govern(tool: &mut Tool, declared: &DeclaredSource, said: Option<&ToolRules>) 
     tool.policy = said.map_or(&rules.policy, |said| &said.policy).clone();
 }
 
-/// Takes of a foreign source's hints what asks for more care, and none of the rest; what the manifest says in
-/// `annotations` is the operator's own word. Says where an effect is not what the operator wrote.
+/// Applies the effect hints of a foreign source that tighten the policy, and removes the others. `annotations` in the
+/// manifest are the operator's own and stay. Returns a warning if the effect is not the one that the operator wrote.
 fn distrust(tool: &mut Tool, offer: &Offer, said: Option<&ToolRules>) -> Option<String> {
     let wanted = tool.policy.effect;
     let (effect, because) = hints::tightened(wanted, &tool.definition.annotations);
@@ -224,8 +225,8 @@ fn distrust(tool: &mut Tool, offer: &Offer, said: Option<&ToolRules>) -> Option<
     })
 }
 
-/// What is served in the place of a tool that is not what was pinned: its name. What it says now is for nobody to read
-/// who might believe it.
+/// The entry for a quarantined tool. It has only the name and the manifest's description, so that no model reads the
+/// new definition.
 fn stopped_tool(declared: &DeclaredSource, own: &str) -> Result<Tool, String> {
     let said = declared.rules.tools.get(own);
     let description = said.and_then(|said| said.description.clone()).unwrap_or_else(|| {
@@ -240,7 +241,7 @@ fn stopped_tool(declared: &DeclaredSource, own: &str) -> Result<Tool, String> {
     Ok(tool)
 }
 
-/// Where a tool is from and what makes it another: what is written of its source, and the files that it is read from.
+/// Sets the origin, and what the definition hash covers: the declaration of the source and the contents of its files.
 fn origin(tool: &mut Tool, declared: &DeclaredSource, own: &str, files: &Seen) {
     (tool.kind, tool.origin) = (declared.settings.kind(), declared.settings.origin());
     let contents: Vec<Value> = files.contents().map(|content| content.map(hex::encode).into()).collect();
@@ -249,14 +250,14 @@ fn origin(tool: &mut Tool, declared: &DeclaredSource, own: &str, files: &Seen) {
     tool.settings.generation = digest([declared.generation.as_slice()]);
 }
 
-/// Names of its tools by the operator's word: in the manifest, or approved.
+/// Names that the operator gave to its tools: in the manifest, or by approval.
 pub(super) fn known(declared: &DeclaredSource) -> Vec<ToolName> {
     let rules = &declared.rules;
     let names = rules.known().filter_map(|own| ToolName::parse(&format!("{}{own}", rules.prefix)).ok());
     names.chain(rules.tools.values().flat_map(|said| said.aliases.iter().cloned())).collect()
 }
 
-/// Warnings of names that differ in spelling only. The operator's own tools are served all the same, as those of a manifest.
+/// Warnings about names that differ in spelling only. The operator's own tools are served all the same.
 fn spelled_alike(names: &[&str]) -> Vec<String> {
     let mut seen = HashMap::new();
     let mut warnings = Vec::new();
@@ -272,7 +273,7 @@ fn spelled_alike(names: &[&str]) -> Vec<String> {
     warnings
 }
 
-/// What stands for the tools whose names are known, while there is nothing to run them.
+/// Stand-ins for the tools whose names are known, while the source has no runner for them.
 pub(super) fn stand_ins(declared: &DeclaredSource, listed: &[String], board: &Arc<Board>) -> Vec<Tool> {
     let rules = &declared.rules;
     let more = listed.iter().map(String::as_str).filter(|name| !rules.known().any(|known| known == *name));
@@ -291,8 +292,8 @@ pub(super) fn stand_ins(declared: &DeclaredSource, listed: &[String], board: &Ar
         tool.definition.context.clone_from(said.map_or(&rules.context, |said| &said.context));
         tool.definition.env.clone_from(&rules.env);
         let policy = said.map_or(&rules.policy, |said| &said.policy).clone();
-        // Nothing is tried, so there is nothing to repeat and nothing that a key would have to protect: a key that waits
-        // for the real tool stays good for it.
+        // A stand-in runs nothing, so nothing needs a retry or a cache. Without idempotency, a key that is used now
+        // stays free for the real tool.
         let idempotency = Idempotency::Off;
         tool.policy = Policy { retry: RetryPolicy::default(), cache: None, repeatable: true, idempotency, ..policy };
         (tool.kind, tool.origin) = (declared.settings.kind(), declared.settings.origin());
@@ -301,7 +302,8 @@ pub(super) fn stand_ins(declared: &DeclaredSource, listed: &[String], board: &Ar
     rules.known().chain(more).map(stand_in).collect()
 }
 
-/// What is said of names that may be its tools', while there is nothing to run them. Without a prefix any name might be.
+/// The answer for other names with this source's prefix, while it has no runner. `None` without a prefix, because then
+/// any name could be meant.
 pub(super) fn unlisted(declared: &DeclaredSource, board: &Arc<Board>) -> Option<Unlisted> {
     let (prefix, board) = (declared.rules.prefix.clone(), board.clone());
     (!prefix.is_empty()).then(|| Unlisted { prefix, why: Arc::new(move || board.why()) })
@@ -379,7 +381,7 @@ mod tests {
     #[test]
     fn a_tool_that_cannot_be_used_takes_no_other_with_it() {
         let tools = vec![offer("fine", |_| {}), offer("not a name", |_| {}), offer(&"x".repeat(127), |_| {})];
-        // `odd` the server has, and it could not be offered.
+        // The server has `odd`, but it cannot be offered.
         let rules = ", tools: {odd: {timeout: 3s}, \"fine\": {timeout: 2s}}";
         let offered = of(&server(rules), tools).unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(names(&offered), ["s_fine"]);
@@ -460,10 +462,10 @@ mod tests {
             ["s_changed: changed since it was pinned: description", "s_new: it is new since its server was pinned"]
         );
         assert_eq!(offered.warnings, ["tools.gone: the server has this tool no more, so nothing is governed by this"]);
-        // Reached in another way: none of them.
+        // The manifest reaches the server in another way, so no tool is as approved.
         let elsewhere = of(&pinned(&json!({"command": ["another"]})), listed()).ok().unwrap();
         assert!(elsewhere.tools.iter().all(|tool| tool.stopped));
-        // Nobody has pinned it: a key that names nothing is a mistake.
+        // The server is not pinned, so a key that names no tool is an error.
         let why = of(&plain, now()).err().unwrap();
         assert!(why.starts_with("tools.gone: the source has no such tool"), "{why}");
     }

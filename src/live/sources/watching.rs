@@ -1,4 +1,4 @@
-//! A source that is served may say that its tools have changed: then it is listed again as it is, without a start.
+//! Lists a served source again when it reports changed tools. The source is not restarted for that.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +15,12 @@ use super::change::Came;
 use crate::live::Live;
 use crate::tools::{Source, SourceFault};
 
-/// The pause after the second listing in a row.
+/// Pause before the second listing in a row.
 const FIRST_GAP: Duration = Duration::from_secs(1);
-/// The longest one; and a source that has said nothing for so long may speak again at once.
+/// Longest pause. After a quiet time of this length, the next listing starts without a pause.
 const LONGEST_GAP: Duration = Duration::from_secs(60);
 
-/// See the module. Dropping it ends the watch.
+/// A task that waits for changes of one source. Dropping it ends the task.
 pub(super) struct Watching {
     source: Arc<dyn Source>,
     is_listing: Arc<AtomicBool>,
@@ -35,17 +35,17 @@ impl Watching {
         Self { source: source.clone(), is_listing, task: AbortOnDropHandle::new(task) }
     }
 
-    /// Whether it is this source that is watched.
+    /// Whether this is the source that is watched.
     pub(super) fn is_of(&self, source: &Arc<dyn Source>) -> bool {
         Arc::ptr_eq(&self.source, source)
     }
 
-    /// Whether it is being listed again, or waits to be since that failed.
+    /// Whether it is being listed again, or waits after a failed listing.
     pub(super) fn is_listing(&self) -> bool {
         self.is_listing.load(Ordering::Relaxed)
     }
 
-    /// Ends the watch; when it returns, nothing here holds the source any more.
+    /// Ends the task. When this returns, nothing here holds the source any more.
     pub(super) async fn end(self) {
         let Self { source, task, .. } = self;
         task.abort();
@@ -61,7 +61,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// `random` gives a number from 0 to 1.
+    /// `random` returns a number from 0 to 1.
     async fn run(self, source: Arc<dyn Source>, random: fn() -> f64) {
         let mut gaps = Gaps::default();
         loop {
@@ -76,7 +76,7 @@ impl Watch {
         }
     }
 
-    /// Lists until that is served; `false` when it is served no more.
+    /// Lists the source until the listing is served. False if the source itself is not served any more.
     async fn list(&self, source: &Arc<dyn Source>, random: fn() -> f64) -> bool {
         let mut failed = 0_u32;
         loop {
@@ -99,14 +99,15 @@ impl Watch {
             failed = failed.saturating_add(1);
             let pause = backoff(failed, random());
             live.failed_again(&self.board, &why, pause);
+            // Hold no strong reference while waiting, so that the service can end.
             drop(live);
             sleep(pause).await;
         }
     }
 }
 
-/// How long to wait before the next listing, so that a source that says it all the time is not listed all the time: the
-/// first is at once, each further one waits twice as long.
+/// The pauses between listings, so that a source that reports changes all the time is not listed all the time. The
+/// first listing starts at once, and each further pause is twice as long.
 #[derive(Default)]
 struct Gaps {
     in_a_row: u32,

@@ -1,4 +1,4 @@
-//! Names of hosts and files that nothing will ever match.
+//! Lint: names of hosts and files that never match anything.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::manifest::node::{Data, Node};
 use crate::manifest::references::Source;
 use crate::manifest::rule::Rule;
 
-/// `server.allowed_hosts`, `server.allowed_origins` and `include`. `base` is the manifest's folder.
+/// Checks `server.allowed_hosts`, `server.allowed_origins` and `include`. `base` is the manifest's folder.
 pub(super) fn look(root: &Node, base: &Path, source: &dyn Source, lints: &mut Lints) {
     let server = root.get("server");
     for (at, host) in items(server.and_then(|server| server.get("allowed_hosts"))) {
@@ -39,7 +39,7 @@ pub(super) fn look(root: &Node, base: &Path, source: &dyn Source, lints: &mut Li
         }
     }
     for (at, pattern) in items(root.get("include")) {
-        // A plain name of no file is an error.
+        // A plain name of a missing file is already an error.
         let text = words(pattern);
         if !text.contains(['*', '?', '[']) {
             continue;

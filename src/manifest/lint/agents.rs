@@ -1,4 +1,5 @@
-//! Agents, and what their coworkers are. Names that lead nowhere are found with those of all lists of tools.
+//! Lint: agents and their coworkers. Unknown names in their lists are found together with those of all lists of
+//! tools.
 
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use crate::manifest::rule::Rule;
 use crate::manifest::tool_lists::builtin;
 use crate::tool_pattern::{ToolPattern, any_grants};
 
-/// All agents, and the tools that hand work to them.
+/// Checks all agents, and the tools that hand work to them.
 pub(super) fn look(tools: &[WrittenTool], lints: &mut Lints) {
     for written in tools {
         let name = &written.key.text;
@@ -43,13 +44,13 @@ fn coworkers(entry: &Node, under: &str, tools: &[WrittenTool], lints: &mut Lints
                 let message = format!("`{name}` is no agent: only tools of kind agent are coworkers");
                 lints.warn(Rule::UnknownCoworker, &node.place, path, message);
             }
-            // Said with all other lists.
+            // The lists of tools report this.
             None => {}
         }
     }
 }
 
-/// What a coworker is told goes into its `task`.
+/// Checks that a coworker has a parameter `task`, which receives the work.
 fn takes_task(tool: &WrittenTool, node: &Node, path: &str, lints: &mut Lints) {
     let Some(tool) = &tool.tool else { return };
     let properties = tool.definition.input_schema.get("properties");
@@ -60,7 +61,7 @@ fn takes_task(tool: &WrittenTool, node: &Node, path: &str, lints: &mut Lints) {
     }
 }
 
-/// A budget of time that the clock always ends first.
+/// Finds a time budget that the deadline always ends first.
 fn budget(written: &WrittenTool, lints: &mut Lints) {
     let (Some(tool), Some(node)) = (&written.tool, written.entry.get("budget").and_then(|budget| budget.get("time")))
     else {
@@ -78,7 +79,7 @@ fn budget(written: &WrittenTool, lints: &mut Lints) {
     }
 }
 
-/// The texts of a list.
+/// The texts of a list, without texts that contain a reference.
 fn texts<'a>(entry: &'a Node, key: &str) -> impl Iterator<Item = (usize, &'a Node, &'a str)> {
     let items = match entry.get(key) {
         Some(Node { data: Data::List(items), .. }) => items.as_slice(),

@@ -1,5 +1,5 @@
-//! A tool that hangs keeps its places for as long as its calls may take. When these are all that the service has, no
-//! other tool runs meanwhile.
+//! Lint: tools that may use all permits of the service. A tool that hangs keeps its permits as long as its calls may
+//! take. If these are all permits of the service, no other tool can run.
 
 use super::Lints;
 use crate::call::Concurrency;
@@ -9,7 +9,7 @@ use crate::manifest::load::WrittenTool;
 use crate::manifest::node::Node;
 use crate::manifest::rule::Rule;
 
-/// Every tool's places beside the service's.
+/// Compares the permits of every tool with those of the service.
 pub(super) fn look(root: &Node, tools: &[WrittenTool], lints: &mut Lints) {
     let server = root.get("server");
     let bound = server.and_then(|server| value(server, "max_in_flight"));
@@ -50,7 +50,7 @@ pub(super) fn look(root: &Node, tools: &[WrittenTool], lints: &mut Lints) {
     }
 }
 
-/// A caller's share that is no less than the whole.
+/// Finds a caller's share that is not smaller than the tool's total.
 fn shares(root: &Node, tools: &[WrittenTool], lints: &mut Lints) {
     let mut look = |entry: &Node, under: &str, max: usize| {
         let share = entry.get("concurrency").and_then(|places| value(places, "per_caller"));
@@ -72,7 +72,7 @@ fn shares(root: &Node, tools: &[WrittenTool], lints: &mut Lints) {
     }
 }
 
-/// A whole number and where its key stands.
+/// An integer and the position of its key.
 fn value(section: &Node, name: &str) -> Option<(Place, usize)> {
     let (key, node) = section.entries()?.iter().find(|(key, _)| key.text == name)?;
     Some((key.place.clone(), usize::try_from(node.to_json().as_u64()?).ok()?))

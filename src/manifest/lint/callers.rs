@@ -1,4 +1,4 @@
-//! Callers, and the tools that their patterns reach.
+//! Lint: callers, and the tools that their patterns match.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
 struct Caller<'a> {
     node: &'a Node,
     path: String,
-    /// `None`: it does not say, and may use all.
+    /// `None`: the caller has no list and may use all tools.
     allow: Option<Vec<ToolPattern>>,
     deny: Vec<ToolPattern>,
     admin: bool,
@@ -24,7 +24,7 @@ struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// As `crate::callers` has it.
+    /// The same rule as in `crate::callers`.
     fn may_use(&self, tool: &WrittenTool) -> bool {
         let names = || {
             let aliases = tool.tool.iter().flat_map(|tool| &tool.definition.aliases).map(ToolName::as_str);
@@ -35,7 +35,7 @@ impl Caller<'_> {
     }
 }
 
-/// `callers:` as a whole. `all_known`: there are no tools but these.
+/// Checks `callers:` as a whole. `all_known`: there are no tools other than `tools`.
 pub(super) fn look(
     root: &Node,
     base: &Path,
@@ -102,7 +102,7 @@ mod tests {
     const KEYS: &[(&str, &str)] =
         &[("A", "a-key-0123456789abcdef"), ("B", "b-key-0123456789abcdef"), ("SHORT", "hunter2hunter2")];
 
-    /// Two tools, and these callers beside an operator.
+    /// Findings for two tools, and these callers beside an operator.
     fn of(callers: &str) -> Vec<String> {
         let text = format!(
             "tools:\n  calculator: {{kind: native}}\n  current_time: {{kind: native, aliases: [clock]}}\ncallers:\n  - \

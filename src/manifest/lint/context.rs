@@ -1,4 +1,4 @@
-//! Fields of the caller's context that a tool takes: such as it does not use, and such as its cache does not know.
+//! Lint: context fields that a tool takes without using them, or that its cache key lacks.
 
 use super::Lints;
 use super::secrets::{Text, texts};
@@ -8,11 +8,11 @@ use crate::manifest::load::WrittenTool;
 use crate::manifest::node::Node;
 use crate::manifest::rule::Rule;
 
-/// One tool.
+/// Checks one tool.
 pub(super) fn look(written: &WrittenTool, under: &str, lints: &mut Lints) {
     let Some(tool) = &written.tool else { return };
     let fields = tool.definition.context.as_deref().unwrap_or_default();
-    // Commands have each field as a variable; other kinds hand it on as a whole.
+    // A command has each field as a variable, and other kinds pass the context on as a whole.
     let by_name =
         matches!(tool.kind, Kind::Http | Kind::Sql) || (tool.kind == Kind::Agent && !tool.runner.calls_tools());
     if by_name && let Some(node) = written.entry.get("context") {
@@ -41,7 +41,8 @@ fn is_used(texts: &[Text<'_>], field: &str) -> bool {
     })
 }
 
-/// A cache whose own list lacks fields that the tool is handed: two callers that differ in them get one answer.
+/// Finds a cache whose own list lacks fields that the tool gets. Callers that differ in these fields would share one
+/// result.
 fn keyed(written: &WrittenTool, effect: Effect, fields: &[String], under: &str, lints: &mut Lints) {
     let Some(node) = written.entry.get("cache").and_then(|cache| cache.get("context")) else { return };
     let keyed: Vec<String> = match Node::to_json(node) {

@@ -1,9 +1,9 @@
-//! Descriptions: all that a model knows of a tool and its parameters.
+//! Lint: descriptions, the only text that tells a model about a tool and its parameters.
 //!
-//! A description is vague when nothing in it is particular: it is a placeholder, or has fewer than three words, or
-//! each of its words is the tool's own name, a filler word (`the`, `a`), or says as much of any tool (`handle`,
-//! `data`). One particular word is enough, so a plain sentence is never reported. Words are only weighed in texts of
-//! plain ASCII; of others only the length is.
+//! A description is vague if no word in it is specific. This is so for a placeholder, or for fewer than three words.
+//! It is also so if each word is part of the tool's name, a filler (`the`, `a`), or fits any tool (`handle`, `data`).
+//! One specific word is enough, so an ordinary sentence is never reported. Words are examined only in ASCII texts; of
+//! other texts only the length is checked.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ use crate::manifest::rule::Rule;
 use crate::providers::Provider;
 
 const FEWEST_WORDS: usize = 3;
-/// For scripts without spaces a sentence is a dozen characters or so; four are a name.
+/// In scripts without spaces, a sentence has about a dozen characters, and four are a name.
 const FEWEST_CHARACTERS: usize = 5;
 
 const PLACEHOLDERS: [&str; 9] = [
@@ -33,7 +33,7 @@ const PLACEHOLDERS: [&str; 9] = [
     "no description",
 ];
 
-/// Words that could stand in any tool's description.
+/// Words that fit the description of any tool.
 const ANY_TOOL: [&str; 77] = [
     "a",
     "an",
@@ -114,7 +114,7 @@ const ANY_TOOL: [&str; 77] = [
     "result",
 ];
 
-/// Words that could stand in any parameter's description.
+/// Words that fit the description of any parameter.
 const ANY_PARAMETER: [&str; 20] = [
     "a",
     "an",
@@ -138,7 +138,7 @@ const ANY_PARAMETER: [&str; 20] = [
     "its",
 ];
 
-/// The description of a tool, as far as the manifest gives one; one that is missing or empty was found by the loader.
+/// Checks the description of a tool, if the manifest gives one. The loader has reported a missing or empty one.
 pub(super) fn of_tool(tool: &WrittenTool, under: &str, lints: &mut Lints) {
     let Some((place, text)) = text_of(&tool.entry) else { return };
     let path = format!("{under}.description");
@@ -160,7 +160,7 @@ pub(super) fn of_tool(tool: &WrittenTool, under: &str, lints: &mut Lints) {
     }
 }
 
-/// What makes a description vague.
+/// Why a description is vague.
 fn vague(text: &str, name: &str) -> Option<&'static str> {
     let lower = text.trim().to_lowercase();
     if PLACEHOLDERS.iter().any(|mark| lower.starts_with(mark)) || lower.chars().all(|c| !c.is_alphanumeric()) {
@@ -176,17 +176,17 @@ fn vague(text: &str, name: &str) -> Option<&'static str> {
     (said.len() < FEWEST_WORDS).then_some("too short to tell a model anything")
 }
 
-/// Parameters without a description, or with one that says nothing.
+/// Finds parameters without a description, or with a vague one.
 pub(super) fn of_parameters(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: &mut Lints) {
     let names = |wanted: fn(&ToolSchema<'_>, &Node) -> bool| -> HashSet<&str> {
         let plain = parts.iter().filter(|part| part.standing == Standing::Plain && wanted(schema, part.node));
         plain.filter_map(|part| part.role.property()).collect()
     };
-    // A branch adds to what is said of a parameter elsewhere; it need not say it again.
+    // A branch adds to another schema of the same parameter, so it need not repeat type and description.
     let (described_elsewhere, typed_elsewhere) = (names(is_described), names(|_, node| is_typed(node)));
     for part in parts {
         let Some(name) = part.role.property() else { continue };
-        // `false` forbids the parameter; anything but a map and `true` was refused.
+        // `false` forbids the parameter. The loader refuses anything but a map and `true`.
         let is_schema = part.node.entries().is_some() || matches!(part.node.data, Data::Scalar(Value::Bool(true)));
         if part.standing == Standing::Test || !is_schema {
             continue;
@@ -204,7 +204,7 @@ pub(super) fn of_parameters(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: 
                     lints.hint(Rule::RepeatedName, place, part.below(&["description"]), message);
                 }
             }
-            // `true` is no place for words; that it has no type was said.
+            // `true` cannot have a description, and its missing type was reported.
             _ if part.node.entries().is_none() => {}
             _ if is_described(schema, part.node) || (is_branch && described_elsewhere.contains(name)) => {}
             _ => {
@@ -224,14 +224,15 @@ fn text_of(node: &Node) -> Option<(&Place, &str)> {
     }
 }
 
-/// A constant needs no word, and what it refers to or is one of may have it.
+/// Whether a parameter has a description. A constant needs none. The target of its reference or one of its
+/// alternatives may have it.
 fn is_described(schema: &ToolSchema<'_>, node: &Node) -> bool {
     let own = |node: &Node| text_of(node).is_some_and(|(_, text)| !text.trim().is_empty());
     let forms = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|keyword| node.get(keyword));
     let mut forms = forms.flat_map(|list| if let Data::List(items) = &list.data { items.as_slice() } else { &[] });
     let by_reference = || match (node.get("$ref"), schema.target(node)) {
         (Some(_), Some(target)) => own(target),
-        // An anchor or the like: not followed, so not judged.
+        // Anchors and the like are not followed, so nothing is reported.
         (Some(_), None) => true,
         (None, _) => node.get("$dynamicRef").is_some(),
     };
@@ -267,7 +268,7 @@ fn repeats(text: &str, name: &str) -> bool {
         && said.iter().all(|word| known.iter().any(|part| alike(word, part)) || ANY_PARAMETER.contains(&word.as_str()))
 }
 
-/// The words of a text or a name, `camelCase` and `snake_case` taken apart.
+/// The words of a text or a name. `camelCase` and `snake_case` are split.
 fn words(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';
@@ -285,7 +286,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// `count` and `counts`, `city` and `cities`: the same but for the ending.
+/// Whether two words differ only in their ending: `count` and `counts`, `city` and `cities`.
 fn alike(a: &str, b: &str) -> bool {
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     let stem = short.strip_suffix(['y', 'e']).unwrap_or(short);

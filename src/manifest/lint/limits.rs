@@ -1,8 +1,9 @@
-//! Usage limits that another one always reaches first.
+//! Lint: usage limits that another limit always reaches first.
 //!
-//! Windows start at UTC boundaries, so each minute lies within one hour, each hour within one day, each day within one
-//! month, and everything within a lifetime; a run lies within a lifetime only. What all callers use together bounds
-//! what each uses. So a limit is idle when one that counts at least as much allows no more.
+//! Windows start at UTC boundaries. So each minute is within one hour, each hour within one day, each day within one
+//! month, and each of these within a lifetime. A run is only within a lifetime. The use of all callers together
+//! bounds the use of each. So a limit has no effect if another limit counts at least the same calls and allows no
+//! more.
 
 use super::Lints;
 use crate::call::units::Count;
@@ -11,7 +12,7 @@ use crate::manifest::decode::join;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
 
-/// Looks at `limits:` of an entry. `all_one`: of a caller, whose limits count its calls whatever their scope says.
+/// Checks `limits:` of an entry. `all_one`: the entry is a caller, whose limits count its own calls for any scope.
 pub(super) fn look(entry: &Node, under: &str, all_one: bool, lints: &mut Lints) {
     let Some(Node { data: Data::List(items), .. }) = entry.get("limits") else { return };
     let read = |(at, node): (usize, &'_ Node)| {
@@ -29,7 +30,7 @@ pub(super) fn look(entry: &Node, under: &str, all_one: bool, lints: &mut Lints) 
             lints.warn(Rule::IdleLimit, place, path, message);
             continue;
         }
-        // Of two that count the same the first stands for both.
+        // If two limits count the same calls, the first is kept.
         let stronger = limits.iter().find(|(other, by)| {
             let counts_the_same = by == limit;
             other != at && covers(by, limit) && (!counts_the_same || other < at)
@@ -46,7 +47,7 @@ pub(super) fn look(entry: &Node, under: &str, all_one: bool, lints: &mut Lints) 
     }
 }
 
-/// Whether `by` counts all that `limit` counts and allows no more.
+/// Whether `by` counts all calls that `limit` counts, and allows no more.
 fn covers(by: &Limit, limit: &Limit) -> bool {
     let scope = by.scope == limit.scope || by.scope == LimitScope::Tool;
     scope && span_covers(by.per, limit.per) && by.calls <= limit.calls

@@ -1,9 +1,10 @@
-//! Lints: what a manifest says and hardly means. One idea a file; each finding has its place and what to write instead.
+//! Lints: find settings in a manifest that are probably not intended. Each file covers one idea. Each finding has its
+//! position and a correction.
 //!
-//! A **warning** is a fault whoever uses the tools: a model is misled, a setting does nothing, a value can never be
-//! given, a definition is refused by an API that it is given out for. A **hint** may well be meant so: it depends on
-//! the provider, on taste, on what only the operator knows. Lints do not repeat what loading has found; they read the
-//! text as it is written, so no secret gets into a message.
+//! A **warning** is a fault for every user of the tools: a model is misled, a setting has no effect, a value can
+//! never be given, or an API refuses a definition. A **hint** may be intended: it depends on the provider, on taste,
+//! or on facts that only the operator knows. Lints do not repeat findings of loading. They read the text as written,
+//! so no secret gets into a message.
 
 mod addresses;
 mod agents;
@@ -33,8 +34,8 @@ use super::references::Source;
 use super::rule::Rule;
 use crate::call::NameMatching;
 
-/// Everything that the lints find. `matching` is which names the service will understand.
-/// `listen` is where it will listen, as far as the manifest says that.
+/// All findings of the lints. `matching` is the setting for other spellings of names. `listen` is the listen address,
+/// as far as the manifest gives it.
 pub(super) fn lint(written: &Written, matching: NameMatching, listen: &str, source: &dyn Source) -> Vec<Finding> {
     let mut lints = Lints::default();
     refused::names(&written.tools, matching, &mut lints);
@@ -60,7 +61,7 @@ pub(super) fn lint(written: &Written, matching: NameMatching, listen: &str, sour
         secrets::short(root, "", &base, source, &mut lints);
         secrets::in_root(root, &mut lints);
         addresses::look(root, &base, source, &mut lints);
-        // Which tools a source has is not known before it is listed.
+        // The tools of a source are unknown before it is listed.
         let all_known = written.sources.is_empty();
         callers::look(root, &base, &written.tools, all_known, source, &mut lints);
         policy::of_defaults(root, &mut lints);
@@ -69,7 +70,7 @@ pub(super) fn lint(written: &Written, matching: NameMatching, listen: &str, sour
     lints.0
 }
 
-/// What is said of one tool.
+/// Runs the lints of one tool.
 fn tool_lints(tool: &WrittenTool, source: &dyn Source, lints: &mut Lints) {
     let under = tool.under.clone();
     descriptions::of_tool(tool, &under, lints);
@@ -90,7 +91,7 @@ fn tool_lints(tool: &WrittenTool, source: &dyn Source, lints: &mut Lints) {
     context::look(tool, &under, lints);
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Default)]
 pub(super) struct Lints(Vec<Finding>, HashSet<(Rule, String, String)>);
 
@@ -103,7 +104,7 @@ impl Lints {
         self.push(Severity::Hint, rule, place, path.into(), message.into());
     }
 
-    /// Nothing is said twice, though a schema may be looked at from several sides.
+    /// Reports each finding once, even if several lints examine the same schema.
     fn push(&mut self, severity: Severity, rule: Rule, place: &Place, path: String, message: String) {
         if self.1.insert((rule, path.clone(), message.clone())) {
             self.0.push(Finding { place: place.clone(), path, message, severity, rule });
@@ -111,6 +112,6 @@ impl Lints {
     }
 }
 
-/// What a manifest's text comes to under lint, for the tests of each rule.
+/// Runs the lints on the text of a manifest, for the tests of each rule.
 #[cfg(test)]
 mod testing;

@@ -1,4 +1,4 @@
-//! Names of two tools that are told apart by their spelling alone.
+//! Lint: names of two tools that differ only in spelling.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use crate::manifest::load::WrittenTool;
 use crate::manifest::rule::Rule;
 use crate::names::{normal, unprefixed};
 
-/// A name as it is written, and its tool.
+/// A name as written, and its tool.
 type Owner<'a> = (&'a str, &'a str);
 
-/// All tools beside each other. What is there twice in one spelling is an error of loading.
+/// Compares all tools. Two equal names are already an error of loading.
 pub(super) fn look(tools: &[WrittenTool], lints: &mut Lints) {
     let (mut whole, mut bare) = (HashMap::<String, Owner<'_>>::new(), HashMap::<String, Owner<'_>>::new());
     for written in tools {

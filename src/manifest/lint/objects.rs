@@ -1,10 +1,10 @@
-//! Open objects and arrays: what a model invents or misspells would reach the tool unseen.
+//! Lint: open objects and arrays. Keys or items that a model invents or misspells would reach the tool unnoticed.
 
 use super::Lints;
 use super::walk::{Part, Role, Standing};
 use crate::manifest::rule::Rule;
 
-/// Any of these says something about the object's keys.
+/// With any of these keywords, the schema restricts the object's keys.
 const SAYS_ITS_KEYS: [&str; 14] = [
     "properties",
     "patternProperties",
@@ -22,12 +22,12 @@ const SAYS_ITS_KEYS: [&str; 14] = [
     "required",
 ];
 
-/// Any of these says something about the array's items.
+/// With any of these keywords, the schema restricts the array's items.
 const SAYS_ITS_ITEMS: [&str; 10] =
     ["items", "prefixItems", "contains", "$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "enum", "const"];
 
-/// The root must say what becomes of other names; an object within must say something. `additionalProperties: true`,
-/// written out, says that it is meant.
+/// Checks objects and arrays. The root must decide about unknown names. An inner object must restrict its keys in
+/// some way. An explicit `additionalProperties: true` shows that an open object is intended.
 pub(super) fn look(parts: &[Part<'_>], lints: &mut Lints) {
     for part in parts.iter().filter(|part| part.node.entries().is_some()) {
         if part.standing == Standing::Plain && part.types().contains(&"array") && !part.has(&SAYS_ITS_ITEMS) {

@@ -1,4 +1,5 @@
-//! URLs of tools, models and MCP servers that lead to this service itself. Requests to its own port are refused while it runs.
+//! Lint: URLs of tools, models and MCP servers that lead to this service itself. While it runs, requests to its own
+//! port are refused.
 
 use serde_json::Value;
 use url::Url;
@@ -11,7 +12,7 @@ use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
 use crate::tools::http::leads_here;
 
-/// Looks at every URL that is written in full.
+/// Checks every URL that is written in full.
 pub(super) fn look(written: &Written, listen: &str, lints: &mut Lints) {
     let port = listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     let Some(port) = port.filter(|port| *port != 0) else { return };
@@ -29,7 +30,7 @@ pub(super) fn look(written: &Written, listen: &str, lints: &mut Lints) {
         }
     };
     for tool in &written.tools {
-        // Without `allow_private` loading has found an address of this machine already.
+        // Without `allow_private`, loading has already reported an address of this machine.
         let allows_private = tool.entry.get("request").and_then(|request| request.get("allow_private"));
         let is_open = allows_private.is_some_and(|node| node.to_json() == Value::Bool(true));
         let is_name = |url: &Url| url.domain().is_some_and(|name| !name.trim_end_matches('.').ends_with("localhost"));
@@ -53,7 +54,7 @@ mod tests {
         found
     }
 
-    /// One tool, one agent and one server with this URL.
+    /// The findings for one tool, one agent and one server with this URL.
     fn of(listen: &str, url: &str, more: &str) -> Vec<String> {
         own(&format!(
             "{listen}tools:\n  t: {{kind: http, description: Asks., request: {{url: '{url}/x'{more}}}}}\n  \
@@ -76,13 +77,13 @@ mod tests {
         {
             assert_eq!(of(listen, url, ", allow_private: true"), all, "{url}");
         }
-        // Loading tells of the tool that it may not reach the address.
+        // Loading reports that the tool may not reach the address.
         assert_eq!(of(listen, "http://127.0.0.1:7412", ""), all[1..]);
         for url in ["http://127.0.0.1:7413", "http://198.51.100.1:7412", "http://crib.example:7412"] {
             assert_eq!(of(listen, url, ", allow_private: true"), [""; 0], "{url}");
         }
         assert_eq!(of("server: {listen: '127.0.0.1:0'}\n", "http://127.0.0.1:7411", ", allow_private: true"), [""; 0]);
-        // By default.
+        // The default listen address.
         assert_eq!(of("", "http://127.0.0.1:7411", ", allow_private: true").len(), 3);
     }
 

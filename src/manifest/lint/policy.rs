@@ -1,4 +1,5 @@
-//! Policies whose parts do not go together. What loading says of `retry` and `cache` without effect is not repeated.
+//! Lint: policies whose parts do not fit together. Findings of loading about `retry` and `cache` without effect are
+//! not repeated.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::manifest::load::WrittenTool;
 use crate::manifest::node::Node;
 use crate::manifest::rule::Rule;
 
-/// One tool's policy.
+/// Checks the policy of one tool.
 pub(super) fn look(written: &WrittenTool, under: &str, lints: &mut Lints) {
     let entry = &written.entry;
     own_keys(entry, under, lints);
@@ -27,7 +28,7 @@ pub(super) fn look(written: &WrittenTool, under: &str, lints: &mut Lints) {
             lints.hint(Rule::CrowdedDeadline, place, format!("{under}.retry"), message);
         }
     }
-    // A built-in knows best whether its answers keep; a disabled tool has none.
+    // A built-in decides itself whether its results can be cached. A disabled tool has no results.
     let may_cache = policy.effect == Effect::Read && tool.kind != Kind::Native && policy.enabled;
     if may_cache && policy.cache.is_none() {
         let place = key(entry, "effect").map_or(&written.key.place, |(place, _)| place);
@@ -36,14 +37,14 @@ pub(super) fn look(written: &WrittenTool, under: &str, lints: &mut Lints) {
     }
 }
 
-/// `defaults:`, which has the same keys.
+/// Checks `defaults:`, which has the same keys.
 pub(super) fn of_defaults(root: &Node, lints: &mut Lints) {
     if let Some(defaults) = root.get("defaults") {
         own_keys(defaults, "defaults", lints);
     }
 }
 
-/// What can be seen in the entry alone.
+/// Checks what the entry alone shows.
 fn own_keys(entry: &Node, under: &str, lints: &mut Lints) {
     limits::look(entry, under, false, lints);
     if let (Some((place, timeout)), Some((_, deadline))) = (key(entry, "timeout"), key(entry, "deadline"))

@@ -1,5 +1,5 @@
-//! What providers refuse. A warning where the formats cannot put it right; a hint where they do, and for the narrower ways
-//! in which a provider takes schemas too.
+//! Lint: definitions that providers refuse. It is a warning if the formats cannot solve it. It is a hint if they can,
+//! or if only a provider's restricted mode refuses the definition.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use crate::manifest::rule::Rule;
 use crate::providers::{Provider, Subset};
 use crate::schema;
 
-/// The longest name that all take.
+/// The longest name that all providers accept.
 const LONGEST_NAME: usize = 64;
-/// Keywords that say nothing a provider could mind losing, and one that each tool of ours has; formats leave them out
-/// where they must.
+/// Keywords that restrict no value, and `additionalProperties`, which every tool here has. Formats leave them out
+/// where necessary.
 const LEFT_OUT: [&str; 9] = [
     "$schema",
     "$comment",
@@ -29,12 +29,12 @@ const LEFT_OUT: [&str; 9] = [
     "writeOnly",
     "readOnly",
 ];
-/// So many keywords are named in one hint.
+/// Maximum number of keywords that one hint names.
 const MOST_WORDS: usize = 8;
 
-/// The tools' names.
+/// Checks the names of the tools.
 pub(super) fn names(tools: &[WrittenTool], matching: NameMatching, lints: &mut Lints) {
-    // A name that no tool may have was reported as an error.
+    // An invalid name was reported as an error.
     let named: Vec<_> = tools.iter().filter_map(|tool| Some((tool, ToolName::parse(&tool.key.text).ok()?))).collect();
     let spellings = named.iter().map(|(tool, name)| (name, aliases(tool))).collect();
     let names = Names { spellings: &spellings, matching };
@@ -72,7 +72,7 @@ fn aliases(tool: &WrittenTool) -> &[ToolName] {
     tool.tool.as_ref().map(|tool| tool.definition.aliases.as_slice()).unwrap_or_default()
 }
 
-/// A tool's schema that the formats cannot put in plain words.
+/// Finds a schema that the formats cannot convert to basic keywords.
 pub(super) fn references(schema: &ToolSchema<'_>, tool: &WrittenTool, lints: &mut Lints) {
     let definition = tool.tool.as_ref().map(|tool| &tool.definition);
     if definition.is_some_and(|definition| schema::standalone(&definition.input_schema).is_none()) {
@@ -82,7 +82,7 @@ pub(super) fn references(schema: &ToolSchema<'_>, tool: &WrittenTool, lints: &mu
     }
 }
 
-/// A tool's input schema.
+/// Checks the input schema of a tool.
 pub(super) fn schema(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: &mut Lints) {
     let parameters = if schema.shorthand { Some(schema.node) } else { schema.node.get("properties") };
     for (key, _) in parameters.and_then(|node| node.entries()).unwrap_or_default() {
@@ -119,7 +119,7 @@ fn at_root(root: &Part<'_>, lints: &mut Lints) {
     }
 }
 
-/// One hint for a schema: who uses the subset changes the schema as a whole.
+/// Makes one hint for a schema, because a user of the subset has to change the schema as a whole.
 fn in_subset(schema: &ToolSchema<'_>, parts: &[Part<'_>], subset: Subset, lints: &mut Lints) {
     let keys = parts.iter().flat_map(|part| {
         // The root has its own warning.
@@ -142,14 +142,14 @@ fn in_subset(schema: &ToolSchema<'_>, parts: &[Part<'_>], subset: Subset, lints:
     }
 }
 
-/// The providers in words; `None` when there are none.
+/// The providers as a text. `None` if there are none.
 fn list(providers: impl IntoIterator<Item = Provider>) -> Option<String> {
     let names: Vec<&str> = providers.into_iter().map(Provider::as_str).collect();
     let (last, rest) = names.split_last()?;
     Some(if rest.is_empty() { (*last).to_owned() } else { format!("{} and {last}", rest.join(", ")) })
 }
 
-/// The name with what all take.
+/// The name with only characters that all providers accept.
 fn plain(name: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
     let mut plain: String = name.chars().map(fits).collect();
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(found(&two, &[]), warned);
         let said = checked(&two, &[]).findings[0].to_string();
         assert!(said.contains("rows_count could be another tool"), "{said}");
-        // Nor where nobody would understand it.
+        // With exact matching the name cannot be changed either.
         let exact = tool("rows.count") + "calls: {name_matching: exact}\n";
         assert_eq!(found(&exact, &[]), ["warning refused-name tools.rows.count 2"]);
     }

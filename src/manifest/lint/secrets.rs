@@ -1,4 +1,4 @@
-//! Secrets that are written out, too short, or asked for in vain.
+//! Lint: secrets that are written in plain text, too short, or not used.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,15 +18,15 @@ use crate::secrets::SHORTEST;
 /// The last word of a key whose value is a secret.
 const SECRET_WORDS: [&str; 9] =
     ["authorization", "token", "secret", "password", "passwd", "pwd", "passphrase", "cookie", "apikey"];
-/// What keys of well-known services begin with.
+/// Prefixes of keys of well-known services.
 const SECRET_PREFIXES: [&str; 12] =
     ["sk-", "sk_live_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza", "hf_", "npm_"];
-/// Sections whose entries are looked at one by one.
+/// Sections whose entries are checked one by one.
 const SECTIONS_OF_TOOLS: [&str; 3] = ["tools", "python_modules", "mcp_servers"];
-/// Shorter values are flags and examples.
+/// The shortest value that counts as a secret. Shorter values are flags and examples.
 const SHORTEST_LITERAL: usize = 8;
 
-/// A text below a node, with the last key on the way to it.
+/// A text below a node, with the last key on its path.
 pub(super) struct Text<'a> {
     node: &'a Node,
     path: String,
@@ -34,7 +34,7 @@ pub(super) struct Text<'a> {
     pub(super) text: &'a str,
 }
 
-/// Every text of a node but those under keys that are left out.
+/// Every text of a node, except below top-level keys that `skip` selects.
 pub(super) fn texts<'a>(node: &'a Node, under: &str, skip: &dyn Fn(&str) -> bool) -> Vec<Text<'a>> {
     let mut open = vec![(node, under.to_owned(), "", true)];
     let mut found = Vec::new();
@@ -57,14 +57,15 @@ pub(super) fn texts<'a>(node: &'a Node, under: &str, skip: &dyn Fn(&str) -> bool
     found
 }
 
-/// What looks like a secret in a tool's entry. What callers see is left out: there it could not be a reference.
+/// Finds texts in a tool's entry that look like secrets. Keys that callers see are skipped, because a reference is
+/// not allowed there.
 pub(super) fn literal(entry: &Node, under: &str, lints: &mut Lints) {
     for text in texts(entry, under, &|key| PUBLIC.contains(&key) || key == "env") {
         literal_text(&text, lints);
     }
 }
 
-/// The same in what a module or a server is given.
+/// Does the same for the settings of a module or a server.
 pub(super) fn literal_in_source(entry: &Node, under: &str, lints: &mut Lints) {
     for section in ["environment", "init", "command", "url", "headers"] {
         let under = join(under, &[section.into()]);
@@ -74,7 +75,7 @@ pub(super) fn literal_in_source(entry: &Node, under: &str, lints: &mut Lints) {
     }
 }
 
-/// The same in the manifest's own settings.
+/// Does the same for the manifest's own settings.
 pub(super) fn in_root(root: &Node, lints: &mut Lints) {
     for section in ["server", "ledger"] {
         for text in root.get(section).map(|node| texts(node, section, &|_| false)).unwrap_or_default() {
@@ -99,7 +100,7 @@ fn looks_secret(key: &str, text: &str) -> bool {
         return in_query
             || url.password().is_some_and(|password| written(&percent_decode_str(password).decode_utf8_lossy()));
     }
-    // A part that comes by reference or from an argument is not written out.
+    // A part that is a reference or an argument is not written in plain text.
     if text.contains("${") || text.contains("{{") {
         return false;
     }
@@ -116,14 +117,15 @@ fn looks_secret(key: &str, text: &str) -> bool {
     by_prefix || (by_key && !is_place)
 }
 
-/// Letters and digits mixed, as words never are.
+/// Whether letters and digits are mixed, which does not occur in words.
 fn is_random(value: &str) -> bool {
     value.len() >= 16 && value.contains(|c: char| c.is_ascii_digit()) && value.contains(|c: char| c.is_alphabetic())
 }
 
-/// References whose values are too short to be taken out of what tools say.
+/// Finds references whose values are too short to be removed from the output of tools.
 ///
-/// What declares tools is left out at the top: each is looked at by itself, for relative paths start at its own file.
+/// Sections that declare tools are skipped at the top level. Each of their entries is checked separately, because
+/// relative paths start at its own file.
 pub(super) fn short(node: &Node, under: &str, base: &Path, source: &dyn Source, lints: &mut Lints) {
     for text in texts(node, under, &|key| SECTIONS_OF_TOOLS.contains(&key) || PUBLIC.contains(&key)) {
         for reference in references(text.text) {
@@ -143,7 +145,7 @@ pub(super) fn short(node: &Node, under: &str, base: &Path, source: &dyn Source, 
     }
 }
 
-/// A text with its references replaced; nothing when one of them is missing.
+/// The text with its references replaced. `None` if a value is missing.
 pub(super) fn resolved(node: &Node, base: &Path, source: &dyn Source) -> Option<String> {
     let mut node = node.clone();
     let mut unheard = Findings::default();
@@ -155,7 +157,7 @@ pub(super) fn resolved(node: &Node, base: &Path, source: &dyn Source) -> Option<
     }
 }
 
-/// What stands between `${` and `}`; `$${` is a literal.
+/// The texts between `${` and `}`. `$${` is a literal.
 fn references(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -170,7 +172,7 @@ fn references(text: &str) -> Vec<&str> {
     found
 }
 
-/// Variables that a tool declares and nothing in its entry refers to. A function may read its own.
+/// Finds variables that a tool declares and its entry never refers to. A native function may read its own variables.
 pub(super) fn unused(written: &WrittenTool, under: &str, lints: &mut Lints) {
     let is_function = written.tool.as_ref().is_none_or(|tool| tool.kind == Kind::Native);
     if !is_function {
@@ -178,7 +180,7 @@ pub(super) fn unused(written: &WrittenTool, under: &str, lints: &mut Lints) {
     }
 }
 
-/// The same of a server that is reached by URL. What is started for a source is given all that the source declares.
+/// Does the same for a server with a URL. A program that runs a source gets all variables that the source declares.
 pub(super) fn unused_in_source(entry: &Node, under: &str, lints: &mut Lints) {
     if entry.get("url").is_some() {
         unused_in(entry, under, lints);

@@ -1,4 +1,4 @@
-//! MCP servers that are reached in a way that others can listen to, or that may say something else tomorrow.
+//! Lint: MCP servers whose traffic others can read, or whose definitions may change.
 
 use serde_json::Value;
 use url::{Host, Url};
@@ -11,10 +11,10 @@ use crate::manifest::rule::Rule;
 use crate::pins::Pins;
 use crate::similar;
 
-/// `url` of an entry of `mcp_servers:`.
+/// Checks `url` of an entry of `mcp_servers:`.
 pub(super) fn look(entry: &Node, under: &str, lints: &mut Lints) {
     let Some(Node { data: Data::Scalar(Value::String(text)), place }) = entry.get("url") else { return };
-    // A reference in it hides at most what is not looked at: its host would have to be one as a whole.
+    // A URL with a reference for its whole host cannot be parsed and is not checked.
     let Ok(url) = Url::parse(text) else { return };
     if url.scheme() == "http" && !is_near(&url) {
         let message = "without TLS whoever is on the way reads arguments, results and headers, and may change them; \
@@ -23,7 +23,7 @@ pub(super) fn look(entry: &Node, under: &str, lints: &mut Lints) {
     }
 }
 
-/// A server that is started for each call has no more time for that than the call has.
+/// Finds a server that is started for each call, and whose start may take longer than the call.
 pub(super) fn starts(entry: &Node, under: &str, lints: &mut Lints) {
     let said = |key: &str| entry.get(key).and_then(|node| Some((node, node.to_json().as_str()?.to_owned())));
     let time = |key: &str| said(key).and_then(|(node, text)| Some((node, Time::parse(&text).ok()?.0)));
@@ -37,7 +37,7 @@ pub(super) fn starts(entry: &Node, under: &str, lints: &mut Lints) {
     }
 }
 
-/// What was approved of the server of this entry.
+/// Compares this server's entry with its pins.
 pub(super) fn pinned(name: &str, entry: &Node, under: &str, pins: Option<&Pins>, lints: &mut Lints) {
     let Some(pins) = pins else {
         let message = "is not pinned: whatever the server says of its tools is taken as it is; `toolcrib pin` keeps what \
@@ -67,7 +67,7 @@ pub(super) fn pinned(name: &str, entry: &Node, under: &str, pins: Option<&Pins>,
     }
 }
 
-/// Whether what is sent there stays on this machine.
+/// Whether data that is sent to the URL stays on this machine.
 fn is_near(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),

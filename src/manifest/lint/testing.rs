@@ -1,4 +1,4 @@
-//! A manifest's text in, what the lints say out.
+//! Runs the lints on the text of a manifest, for tests.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(super) fn checked(text: &str, env: &[(&str, &str)]) -> Checked {
     check(Path::new("t.yaml"), &Text(text, env), &HashMap::new())
 }
 
-/// `severity rule path line`, the worst first, for a manifest.
+/// The findings of a manifest as `severity rule path line`, the worst first.
 pub(super) fn found(text: &str, env: &[(&str, &str)]) -> Vec<String> {
     let line = |finding: &crate::manifest::Finding| {
         let severity = match finding.severity {
@@ -39,14 +39,14 @@ pub(super) fn found(text: &str, env: &[(&str, &str)]) -> Vec<String> {
     checked(text, env).findings.iter().map(line).collect()
 }
 
-/// The same for one tool with these further keys, but for what providers' narrower ways refuse.
+/// The findings for one tool with these further keys, without hints about providers' restricted modes.
 pub(super) fn of_tool(keys: &str) -> Vec<String> {
     let mut found = everything_of_tool(keys);
     found.retain(|line| !line.starts_with("hint refused-schema"));
     found
 }
 
-/// The same, whole.
+/// The findings for one tool with these further keys, all of them.
 pub(super) fn everything_of_tool(keys: &str) -> Vec<String> {
     let description = "    description: Counts the rows of a table that a customer owns.\n";
     let description = if keys.starts_with("    description:") { "" } else { description };
@@ -55,7 +55,7 @@ pub(super) fn everything_of_tool(keys: &str) -> Vec<String> {
     found(&text, &[]).into_iter().map(strip).collect()
 }
 
-/// The same for an input schema, one JSON text.
+/// The findings for a tool with this input schema, given as JSON text.
 pub(super) fn of_schema(schema: &str) -> Vec<String> {
     let strip = |line: String| {
         let line = line.replace("input_schema.", "");
@@ -70,7 +70,7 @@ mod proptests {
 
     use super::checked;
 
-    /// JSON of the shape of schemas: real keywords over any values, references into itself and elsewhere.
+    /// JSON in the shape of schemas: real keywords with any values, and references to itself and elsewhere.
     fn schemas() -> impl Strategy<Value = Value> {
         let keyword = prop::sample::select(vec![
             "type",

@@ -1,7 +1,7 @@
-//! Values that can never be given, and schemas that no value fits.
+//! Lint: values that can never be given, and schemas that no value fits.
 //!
-//! An enum's values, a default, a const and examples are held against the rest of the schema they stand in, by the
-//! same validator that checks calls. Only what is decided by that one schema is reported.
+//! The values of an enum, a default, a const and examples are checked against the other keywords of their schema. The
+//! validator is the one that checks calls. Only faults that this schema alone decides are reported.
 
 use std::collections::HashSet;
 
@@ -14,12 +14,12 @@ use crate::manifest::rule::Rule;
 use crate::schema::Schema;
 use crate::similar;
 
-/// So many values of one enum are reported; a list of a thousand bad ones is one mistake.
+/// Maximum number of reported values of one enum. A list of a thousand bad values is one mistake.
 const MOST_VALUES: usize = 10;
-/// So many values are looked at.
+/// Maximum number of checked values of one list.
 const LONGEST_LIST: usize = 1_000;
 
-/// Pairs of bounds, the lower first.
+/// Pairs of bounds, the lower bound first.
 const BOUNDS: [(&str, &str); 8] = [
     ("minimum", "maximum"),
     ("minimum", "exclusiveMaximum"),
@@ -31,7 +31,7 @@ const BOUNDS: [(&str, &str); 8] = [
     ("minContains", "maxContains"),
 ];
 
-/// Keywords and the types they are about. (`format` is used for numbers too.)
+/// Keywords and the types to which they apply. (`format` is used for numbers too.)
 const ABOUT: [(&str, &[&str], &[&str]); 4] = [
     ("strings", &["string"], &["minLength", "maxLength", "pattern"]),
     ("numbers", &["number", "integer"], &["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]),
@@ -43,7 +43,7 @@ const ABOUT: [(&str, &[&str], &[&str]); 4] = [
     ),
 ];
 
-/// Looks at each part of a schema.
+/// Checks each part of a schema.
 pub(super) fn look(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: &mut Lints) {
     let definitions = Definitions::of(schema);
     let anywhere: HashSet<&str> = parts.iter().filter_map(|part| part.role.property()).collect();
@@ -91,8 +91,9 @@ fn stray_keywords(part: &Part<'_>, lints: &mut Lints) {
     }
 }
 
-/// Names that `required` has and `properties` has not. A branch may name what stands further out, and the other way
-/// round; only `additionalProperties: false` sees nothing but its own.
+/// Finds names in `required` that `properties` lacks. A branch may name properties of an outer schema, and an outer
+/// schema may name properties of a branch. Only with `additionalProperties: false` must a schema contain all its
+/// names itself.
 fn required(part: &Part<'_>, anywhere: &HashSet<&str>, lints: &mut Lints) {
     let Some(Node { data: Data::List(names), .. }) = part.get("required") else { return };
     if part.standing != Standing::Plain || part.has(&["patternProperties"]) {
@@ -152,7 +153,7 @@ fn enumeration(part: &Part<'_>, definitions: &Definitions, lints: &mut Lints) {
 }
 
 fn given_values(schema: &ToolSchema<'_>, part: &Part<'_>, definitions: &Definitions, lints: &mut Lints) {
-    // The loader refuses a parameter's default that does not fit.
+    // The loader refuses a default of a parameter that does not fit.
     let parameter = schema.is_input() && is_parameter(schema, part);
     for keyword in ["default", "const", "examples"] {
         let Some((place, node)) = part.keyword(keyword) else { continue };
@@ -175,14 +176,14 @@ fn given_values(schema: &ToolSchema<'_>, part: &Part<'_>, definitions: &Definiti
     }
 }
 
-/// Whether the part is a parameter of the tool, not something within one.
+/// Whether the part is a parameter of the tool, not a part inside one.
 fn is_parameter(schema: &ToolSchema<'_>, part: &Part<'_>) -> bool {
     let Role::Property(name) = part.role else { return false };
     let middle = if schema.shorthand { "." } else { ".properties." };
     part.path == format!("{}{middle}{name}", schema.path)
 }
 
-/// Why the value does not fit, in words that follow "it".
+/// Why the value does not fit. The text continues a sentence that begins with "it".
 fn misfit(rest: &Schema, value: &Value) -> Option<String> {
     let violation = rest.violations(&json!({"value": value})).into_iter().next()?;
     let message = violation.message.trim_end_matches('.');
@@ -199,7 +200,7 @@ fn in_short(value: &Value) -> String {
 struct Definitions {
     draft: Option<Value>,
     named: Map<String, Value>,
-    /// References lead elsewhere than into them: parts cannot be taken out of the schema.
+    /// Some references have other targets than definitions. Then parts cannot be checked separately.
     tangled: bool,
 }
 
@@ -216,7 +217,8 @@ impl Definitions {
         Self { draft, named, tangled }
     }
 
-    /// The part without these keywords, as the schema of a `value` to be tried; nothing when that cannot be judged.
+    /// The part without these keywords, as the schema of a property `value`. `None` if the part cannot be checked
+    /// separately.
     fn schema_without(&self, part: &Part<'_>, keywords: &[&str]) -> Option<Schema> {
         let mut alone = part.node.to_json();
         let keys = alone.as_object_mut()?;
@@ -227,7 +229,7 @@ impl Definitions {
         if keys.get("required").is_some_and(Value::is_boolean) {
             keys.remove("required");
         }
-        // Most parts refer to nothing, and definitions may be many.
+        // Definitions are added only if needed: most parts have no references, and there may be many definitions.
         let refers = alone.to_string().contains("$ref");
         if (refers && self.tangled) || leads_elsewhere(&alone) {
             return None;
@@ -241,7 +243,7 @@ impl Definitions {
     }
 }
 
-/// Whether a reference leads to something other than a definition.
+/// Whether a reference has a target that is not a definition.
 fn leads_elsewhere(schema: &Value) -> bool {
     let mut open = vec![schema];
     while let Some(value) = open.pop() {
@@ -269,7 +271,7 @@ fn leads_elsewhere(schema: &Value) -> bool {
 mod tests {
     use super::super::testing::{checked, of_schema, of_tool};
 
-    /// Of one parameter `n`.
+    /// The findings for one parameter `n`.
     fn of(parameter: &str) -> Vec<String> {
         let found = of_tool(&format!("    parameters: {{n: {{description: Number of rows, {parameter}}}}}\n"));
         found.into_iter().map(|line| line.replace("parameters.n.", "").trim_end_matches(" 6").to_owned()).collect()
@@ -323,7 +325,7 @@ mod tests {
         let nested = "type: object, additionalProperties: false, properties: {m: {type: integer, default: x, description: \
                       Rows at most}}";
         assert_eq!(of(nested), ["warning unfit-value properties.m.default"]);
-        // Of a parameter itself it is an error, and said once.
+        // For a parameter itself this is an error, which is reported only once.
         assert_eq!(of("type: integer, default: x"), ["error invalid default"]);
     }
 
@@ -342,7 +344,7 @@ mod tests {
         let schema = r##"{"type": "object", "additionalProperties": false, "$defs": {"unit": {"type": "string", "description": "Unit of weight"}},
             "properties": {"u": {"$ref": "#/$defs/unit", "enum": ["kg", 5]}}}"##;
         assert_eq!(of_schema(schema), ["warning unreachable-enum properties.u.enum.1"]);
-        // Here `#` would be another schema when the part is taken out, so nothing is said.
+        // In a separate part, `#` would be another schema. So nothing is reported.
         let looped = r##"{"type": "object", "additionalProperties": false, "properties": {"u": {"$ref": "#", "enum": [5], "description": "Unit of weight"}}}"##;
         assert_eq!(of_schema(looped), [""; 0]);
     }

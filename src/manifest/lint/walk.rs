@@ -1,18 +1,18 @@
-//! A schema's parts, each with the place of the key that leads to it.
+//! Collects the parts of a schema, each with the position of its key.
 
 use crate::call::json::pointer_tokens;
 use crate::manifest::decode::join;
 use crate::manifest::finding::Place;
 use crate::manifest::node::{Data, Node};
 
-/// Deeper parts are not looked at, so that no schema can use up the stack or the day.
+/// The maximum depth of visited parts, which bounds stack and time.
 const DEEPEST: usize = 64;
-/// Further parts are not looked at.
+/// The maximum number of visited parts.
 const MOST_PARTS: usize = 2_000;
-/// So many references are followed one after the other.
+/// The maximum number of references that are followed in a chain.
 const LONGEST_CHAIN: usize = 8;
 
-/// Keywords that hold one schema.
+/// Keywords with one schema.
 const ONE: [&str; 12] = [
     "items",
     "additionalItems",
@@ -27,29 +27,29 @@ const ONE: [&str; 12] = [
     "else",
     "contentSchema",
 ];
-/// Keywords that hold a list of schemas.
+/// Keywords with a list of schemas.
 const LIST: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
-/// Keywords that hold schemas by name.
+/// Keywords with schemas by name.
 const NAMED: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 
-/// A tool's schema as the manifest has it.
+/// A tool's schema as written in the manifest.
 pub(super) struct ToolSchema<'a> {
-    /// What stands under the key; in the shorthand a map of parameters, else the schema's root.
+    /// The value of the key. In the shorthand it is a map of parameters, otherwise the schema's root.
     pub(super) node: &'a Node,
-    /// The key's path.
+    /// The path of the key.
     pub(super) path: String,
-    /// The key's place.
+    /// The position of the key.
     pub(super) place: &'a Place,
-    /// `parameters:`.
+    /// Whether the key is `parameters:`.
     pub(super) shorthand: bool,
     input: bool,
 }
 
-/// What a part is to the schema around it.
+/// The role of a part in the schema around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role<'a> {
     Root,
-    /// Of this name.
+    /// The property with this name.
     Property(&'a str),
     Other,
 }
@@ -57,11 +57,11 @@ pub(super) enum Role<'a> {
 /// Whether a value must fit the part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
-    /// It must; what is said here is said of the value.
+    /// Every value must fit it.
     Plain,
-    /// One of several forms, or an addition to what is said elsewhere.
+    /// One of several alternatives, or an addition to another schema.
     Branch,
-    /// A test: nothing is said of the value.
+    /// A condition: a value need not fit it.
     Test,
 }
 
@@ -69,7 +69,7 @@ pub(super) enum Standing {
 #[derive(Clone)]
 pub(super) struct Part<'a> {
     pub(super) node: &'a Node,
-    /// Where the key that leads here stands; the part itself in a list.
+    /// The position of its key, or of the part itself in a list.
     pub(super) place: &'a Place,
     pub(super) path: String,
     pub(super) role: Role<'a>,
@@ -85,7 +85,7 @@ impl<'a> Role<'a> {
 }
 
 impl<'a> ToolSchema<'a> {
-    /// The schemas of an entry, `under` being its path.
+    /// The schemas of an entry whose path is `under`.
     pub(super) fn of(entry: &'a Node, under: &str) -> Vec<Self> {
         let keys = [("parameters", true, true), ("input_schema", false, true), ("output_schema", false, false)];
         let schema = |(name, shorthand, input): (&str, bool, bool)| {
@@ -95,12 +95,12 @@ impl<'a> ToolSchema<'a> {
         keys.into_iter().filter_map(schema).collect()
     }
 
-    /// Whether models fill it in.
+    /// Whether it is a schema of arguments.
     pub(super) fn is_input(&self) -> bool {
         self.input
     }
 
-    /// Every schema in it, itself too.
+    /// Every schema inside it, including itself.
     pub(super) fn parts(&self) -> Vec<Part<'a>> {
         let mut open = Vec::new();
         if self.shorthand {
@@ -123,7 +123,7 @@ impl<'a> ToolSchema<'a> {
         parts
     }
 
-    /// What `$ref` at a part leads to, when that is within the schema.
+    /// The target of `$ref` at a part, if it is within the schema.
     pub(super) fn target(&self, part: &Node) -> Option<&'a Node> {
         let mut found = None;
         let mut at = part;
@@ -151,24 +151,24 @@ impl<'a> Part<'a> {
         self.node.get(keyword)
     }
 
-    /// Whether one of these keywords is there.
+    /// Whether one of these keywords is present.
     pub(super) fn has(&self, keywords: &[&str]) -> bool {
         keywords.iter().any(|keyword| self.get(keyword).is_some())
     }
 
-    /// A keyword with the place of its key.
+    /// A keyword with the position of its key.
     pub(super) fn keyword(&self, name: &str) -> Option<(&'a Place, &'a Node)> {
         let (key, node) = self.node.entries()?.iter().find(|(key, _)| key.text == name)?;
         Some((&key.place, node))
     }
 
-    /// The path of a key below it.
+    /// The path of a key below this part.
     pub(super) fn below(&self, keys: &[&str]) -> String {
         let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
         join(&self.path, &keys)
     }
 
-    /// The types it allows; empty when it does not say.
+    /// The types that it allows. Empty if it has no `type`.
     pub(super) fn types(&self) -> Vec<&'a str> {
         let word = |node: &'a Node| match &node.data {
             Data::Scalar(value) => value.as_str(),

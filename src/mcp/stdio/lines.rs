@@ -1,27 +1,27 @@
-//! Lines of bytes, each up to a length.
+//! Reads lines of bytes, up to a length.
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
 use crate::json_rpc::Scan;
 
-/// Reads them. What has come of a line is kept when a read is given up, and the next goes on there.
+/// Reads lines. Reading is cancel-safe: if a read is dropped, its part of the line is kept for the next read.
 pub(super) struct LineReader<R> {
     read: BufReader<R>,
     line: Vec<u8>,
     longest: usize,
-    /// The line that is read is too long: what comes of it is only looked at.
+    /// Set while the current line is too long. Its bytes are then scanned for an id, and not kept.
     long: Option<Scan>,
 }
 
-/// What was read.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Without its end.
+    /// A line without its line feed.
     Whole(Vec<u8>),
-    /// It was longer than a line may be; the id of the request that it was.
+    /// The line was too long. If it was a request, this is its id.
     TooLong(Option<Value>),
-    /// There is no more.
+    /// The end of the input.
     End,
 }
 
@@ -30,7 +30,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Self { read: BufReader::new(read), line: Vec::new(), longest, long: None }
     }
 
-    /// The next line; the last one need not have an end.
+    /// Reads the next line. The last one need not have a line feed.
     pub(super) async fn next(&mut self) -> Line {
         loop {
             let come = match self.read.fill_buf().await {

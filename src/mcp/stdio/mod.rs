@@ -1,7 +1,10 @@
-//! MCP on standard input and output: one message a line, one client, who started the program and so is the operator.
+//! MCP on standard input and output: one message per line.
 //!
-//! `lines` reads with a bound, `transport` is what rmcp asks for messages and hands answers to, and `pending` knows which
-//! requests have not been answered: a client may not have more of them than it has room for, and the end waits for them.
+//! There is one client. It started the program, so it is the operator.
+//!
+//! - `lines`: reads lines up to a bound
+//! - `transport`: gives rmcp messages and takes its answers
+//! - `pending`: the requests without an answer. Their number is bounded, and the end waits for them.
 
 mod lines;
 mod pending;
@@ -21,26 +24,29 @@ use self::pending::Pending;
 use self::transport::Lines;
 use crate::running::Running;
 
-/// For answers to be written once their calls have ended.
+/// How long to wait until the last answers are written, after their calls have ended.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// Standard input and output as MCP's transport wants them.
+/// Standard input and output, as a transport for [`serve`].
 pub fn streams() -> (impl AsyncRead + Send + Unpin + 'static, impl AsyncWrite + Send + Unpin + 'static) {
     rmcp::transport::io::stdio_pipes()
 }
 
-/// What bounds it.
+/// The bounds of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Longest message, in bytes.
     pub max_message: usize,
-    /// How long running calls may go on once it is to end.
+    /// How long running calls may continue after the end of the input or of `stop`.
     pub drain: Duration,
 }
 
-/// Answers until the input ends, nobody reads the output, or `stop` ends. All that was asked until the input ended is begun and
-/// answered; told to stop, no call begins any more. Running ones end, or are cancelled when `drain` is over or `hurry` ends, and
-/// their answers are written.
+/// Answers requests until the input ends, the output is closed, or `stop` returns.
+///
+/// - After the end of the input, all requests that came before it are started and answered.
+/// - After `stop`, no call starts.
+/// - In both cases, running calls get `drain` to finish, less if `hurry` returns. Then they are cancelled. All answers
+///   are written.
 pub async fn serve<R, W>(
     handler: impl ServerHandler,
     (read, write): (R, W),

@@ -1,4 +1,4 @@
-//! Requests whose answers have not been written.
+//! Tracks the requests whose answers have not been written.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,21 +6,22 @@ use std::sync::Arc;
 use rmcp::model::{CancelledNotification, ClientJsonRpcMessage, ClientNotification, ClientRequest, RequestId};
 use tokio::sync::watch;
 
-/// Most of them. A client that asks on without reading answers is read no further.
+/// Most unanswered requests. Beyond it, nothing more is read from a client that does not read its answers.
 const MOST: usize = 1024;
-/// Most subscriptions among them: they stay, and must not take the room of what ends by itself.
+/// Most subscriptions among them. A subscription does not end by itself, so subscriptions must not use up the room of
+/// other requests.
 const MOST_SUBSCRIPTIONS: usize = 64;
 
-/// See the module. Clones share it.
+/// The requests without an answer. Clones share them.
 #[derive(Clone)]
 pub(super) struct Pending(Arc<watch::Sender<HashMap<RequestId, Ends>>>);
 
-/// When a request is answered.
+/// When a request ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
-    /// When it has been dealt with.
+    /// When its work is done.
     ByItself,
-    /// When its client wants no more of it.
+    /// When its client cancels it.
     WhenTold,
 }
 
@@ -36,7 +37,7 @@ impl Pending {
         let _ = self.0.subscribe().wait_for(|pending| pending.len() < MOST).await;
     }
 
-    /// Waits until all have been answered that ever will be by themselves.
+    /// Waits until all requests that end by themselves have been answered.
     pub(super) async fn answered(&self) {
         let _ = self.0.subscribe().wait_for(|pending| !pending.values().any(|ends| *ends == Ends::ByItself)).await;
     }
@@ -46,10 +47,10 @@ impl Pending {
         self.0.borrow().contains_key(id)
     }
 
-    /// A message came.
+    /// Records a message from the client.
     ///
     /// # Errors
-    /// Why it is a request that must not be made.
+    /// Why the message is a request that must be refused.
     pub(super) fn came(&self, message: &ClientJsonRpcMessage) -> Result<(), &'static str> {
         match message {
             ClientJsonRpcMessage::Request(asked) => {
@@ -72,7 +73,7 @@ impl Pending {
                 refused.map_or(Ok(()), Err)
             }
             ClientJsonRpcMessage::Notification(said) => {
-                // Such a request is not answered any more.
+                // rmcp does not answer a cancelled request.
                 if let ClientNotification::CancelledNotification(CancelledNotification { params, .. }) =
                     &said.notification
                     && let Some(id) = &params.request_id
@@ -85,12 +86,12 @@ impl Pending {
         }
     }
 
-    /// Nobody is there any more who would answer.
+    /// Forgets all requests, because rmcp has ended and will not answer them.
     pub(super) fn give_up(&self) {
         self.0.send_modify(HashMap::clear);
     }
 
-    /// A request's answer was written, or never will be.
+    /// Forgets a request: its answer was written, or never will be.
     pub(super) fn gone(&self, id: &RequestId) {
         self.0.send_modify(|pending| {
             pending.remove(id);

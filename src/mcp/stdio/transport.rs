@@ -1,7 +1,7 @@
-//! What rmcp reads messages from and writes answers to.
+//! The transport of rmcp over standard input and output.
 //!
-//! rmcp's own transport over a pair of streams passes over in silence what is no JSON or too long, so that its sender waits for ever;
-//! here all that can be answered is.
+//! rmcp's own transport silently drops messages that are too long or not JSON. Their senders would wait for ever. This
+//! transport answers every message that can be answered.
 
 use std::future::Future;
 use std::io;
@@ -26,28 +26,27 @@ use crate::call::json::parse_strict;
 use crate::json_rpc::Scan;
 use crate::mcp::VERSIONS;
 
-/// Answers that wait for the one before them to be written.
+/// Most messages that wait to be written.
 const WAITING: usize = 64;
-/// For the last of them to be written.
+/// How long to wait until the last messages are written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// See the module.
 pub(super) struct Lines<R> {
     lines: LineReader<R>,
     longest: usize,
     pending: Pending,
-    /// Tripped when there is no more to read, or nobody who reads.
+    /// Tripped at the end of the input, or when the output cannot be written.
     left: CancellationToken,
     out: Option<mpsc::Sender<Said>>,
     writer: AbortOnDropHandle<()>,
-    /// Not yet handed to the writer.
+    /// A refusal that the writer does not have yet.
     refusal: Option<Said>,
-    /// A request has come that begins a session, or does without one. What is no request is passed over until then: rmcp would
-    /// end the connection.
+    /// Whether a request has come that opens a session or needs none. Until then, other messages than requests are
+    /// dropped, because rmcp would end the connection for them.
     is_met: bool,
 }
 
-/// Whether rmcp takes its peer for met from this request on.
+/// Whether rmcp treats its peer as initialized from this request on.
 fn meets(request: &ClientRequest) -> bool {
     let version = request.get_meta().protocol_version();
     match request {
@@ -64,16 +63,16 @@ fn meets(request: &ClientRequest) -> bool {
 #[derive(Default)]
 struct Said {
     line: Vec<u8>,
-    /// The request that it answers.
+    /// The request that this line answers.
     answers: Option<RequestId>,
-    /// Dropped when it is written.
+    /// Dropped when the line is written.
     told: Option<oneshot::Sender<()>>,
 }
 
 impl Said {
     fn new(message: &ServerJsonRpcMessage) -> io::Result<Self> {
         let mut line = match message {
-            // Section 5 of JSON-RPC 2.0: null where it is not known. rmcp leaves it out, and clients cannot read that.
+            // Section 5 of JSON-RPC 2.0: an unknown id is null. rmcp omits it, and clients cannot read such an error.
             ServerJsonRpcMessage::Error(error) if error.id.is_none() => {
                 serde_json::to_vec(&json!({"jsonrpc": "2.0", "id": null, "error": error.error}))?
             }
@@ -103,7 +102,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { lines, longest, pending, left, out: Some(out), writer, refusal: None, is_met: false }
     }
 
-    /// Returns when all that was said so far is written.
+    /// Waits until all messages sent so far are written. It queues an empty line and waits until the writer drops it.
     async fn written(&mut self) {
         let (told, written) = oneshot::channel();
         if let Some(out) = &self.out
@@ -113,7 +112,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// The id that a refusal bears; none if it is that of another request, whose answer it would be taken for.
+    /// The id for a refusal. `None` if another request with this id is under way: the client would take the refusal for
+    /// its answer.
     fn blamed(&self, id: Value) -> Option<RequestId> {
         serde_json::from_value(id).ok().and_then(|id| self.not_pending(id))
     }
@@ -122,7 +122,10 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Some(id).filter(|id| !self.pending.has(id))
     }
 
-    /// What a line says, or what is to be answered to it.
+    /// Parses a line. `Ok(None)`: it is empty.
+    ///
+    /// # Errors
+    /// The refusal to send; `None` if the line needs no answer.
     fn read(&self, line: &Line) -> Result<Option<ClientJsonRpcMessage>, Option<Said>> {
         let line = match line {
             Line::Whole(line) if line.trim_ascii().is_empty() => return Ok(None),
@@ -144,7 +147,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
         let has = |name: &str| value.get(name).is_some();
         let id = value.get("id").cloned().and_then(|id| self.blamed(id));
-        // Nobody waits for an answer to a notification, or to an answer.
+        // The client expects no answer to a notification, nor to an answer of its own.
         let is_awaited = has("id") && !has("result") && !has("error") || !value.is_object();
         serde_json::from_value(value).map(Some).map_err(|_| {
             let words = "no JSON-RPC message: it has `jsonrpc` \"2.0\", an `id` that is a text or a whole number, and a `method`";
@@ -155,7 +158,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
 fn refused(code: ErrorCode, words: String, id: Option<RequestId>) -> Option<Said> {
     let said = Said::new(&ServerJsonRpcMessage::error(ErrorData::new(code, words, None), id)).ok()?;
-    // What is refused was never asked; its id may be that of another request.
+    // A refused message was never added to `pending`. Its id may be that of another request, which must stay there.
     Some(Said { answers: None, ..said })
 }
 
@@ -170,7 +173,13 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
         }
     }
 
-    /// Never `None`: the one who serves says when all is over, since calls that were begun are still to be answered.
+    /// Waits for the next message.
+    ///
+    /// It never returns `None`, because rmcp would then end the connection, although started calls still need their
+    /// answers. At the end of the input it trips `left` and waits for ever; `serve` ends the connection.
+    ///
+    /// rmcp may drop this future at any time. So a refusal is stored in `self`, and taken out only when the writer has
+    /// room for it.
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
             if self.refusal.is_some()
@@ -215,13 +224,14 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
 
     async fn close(&mut self) -> io::Result<()> {
         self.out = None;
-        // A client that reads no more must not keep the process.
+        // A client that no longer reads its output must not keep the process alive.
         let written = timeout(LAST_WORDS, &mut self.writer).await;
         written.map_err(io::Error::from)?.map_err(io::Error::other)
     }
 }
 
-/// Writes what is said, each line in one piece, until nobody can say any more.
+/// Writes each line in one piece, until all senders are gone. After a failed write it only empties the queue, so that
+/// no request stays pending.
 async fn write_all(
     mut write: impl AsyncWrite + Unpin,
     mut said: mpsc::Receiver<Said>,

@@ -1,4 +1,4 @@
-//! The layer: when to look, when to join, when to run.
+//! The cache layer: decides when to read a stored result, when to join a call in flight, and when to run the tool.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,23 +15,23 @@ use crate::call::{
     CacheMode, CacheStatus, CacheWhen, CallError, ErrorKind, Invocation, JsonObject, Policy, ToolResult, WITHHELD,
 };
 
-/// See the module.
+/// The layer for tools whose results may be stored.
 pub struct Cached {
     shelf: Arc<Shelf>,
     when: Option<CacheWhen>,
-    /// A predicate that fails is told once: it would fill the log.
+    /// Whether a failure of the predicate was logged. It is logged once, because it may repeat for each call.
     warned: AtomicBool,
 }
 
 impl Around for Cached {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         match invocation.cache {
-            // What is asked for under a key is asked for once, and its answer is kept with the key.
+            // A call with an idempotency key always runs, and its result is stored with the key.
             _ if invocation.key.is_some() => {
                 invocation.notes.lock().meta.cache = CacheStatus::Bypass;
                 inner.call(invocation).await
             }
-            // Nor is what came about without tools that others may use there.
+            // A result that was made without the denied tools is no answer for callers that may use those tools.
             _ if self.shelf.calls_tools() && !invocation.lineage.deny.is_empty() => {
                 invocation.notes.lock().meta.cache = CacheStatus::Bypass;
                 inner.call(invocation).await
@@ -53,7 +53,7 @@ impl Around for Cached {
 }
 
 impl Cached {
-    /// The cache of one tool; `None` without a shelf.
+    /// Makes the layer of one tool; `None` if the tool stores no results.
     pub fn layer(shelf: Option<&Arc<Shelf>>, policy: &Policy) -> Option<AroundLayer<Self>> {
         let (when, warned) = (policy.cache_when.clone(), AtomicBool::new(false));
         Some(AroundLayer::new(Self { shelf: shelf?.clone(), when, warned }))
@@ -66,7 +66,7 @@ impl Cached {
             &invocation.arguments,
             &invocation.context,
         );
-        // A tool that may call fewer others below it may answer otherwise.
+        // A tool that may nest fewer calls may give another result.
         match invocation.lineage.levels.filter(|_| self.shelf.calls_tools()) {
             Some(levels) => digest([key.as_slice(), &levels.to_le_bytes()]),
             None => key,
@@ -83,7 +83,9 @@ impl Cached {
             }
             match self.shelf.cache.board(key) {
                 Flight::Leading(leader) => {
-                    // The flight before may have landed in between.
+                    // Between the lookup above and `board`, an earlier flight may have ended and stored its result.
+                    // Without this second lookup, the tool would run twice. It also reads the ledger, which only the
+                    // leader does: its followers wait for the result.
                     if let Some(hit) = self.shelf.look(&key).await {
                         let mut notes = invocation.notes.lock();
                         (notes.meta.cache, notes.origin) = (CacheStatus::Hit, Some(hit.origin));
@@ -110,7 +112,8 @@ impl Cached {
                             }
                             return outcome;
                         }
-                        // The first call ended for reasons of its own: look again.
+                        // The leader ended without a result for its followers, for example because it was canceled.
+                        // Look again: one of the followers becomes the next leader.
                         None => continue,
                     }
                 }
@@ -123,7 +126,8 @@ impl Cached {
         self.lead(&mut inner, invocation, key, None).await
     }
 
-    /// Runs the call, stores its result, tells who joined.
+    /// Runs the call, stores its result, and passes the outcome to the calls that joined. Without a shared outcome, the
+    /// leader is dropped here, and a follower takes over.
     async fn lead(&self, inner: &mut impl Inner, call: Invocation, key: [u8; 32], leader: Option<Leader>) -> Outcome {
         let (origin, arguments, tool) = (call.id, call.arguments.clone(), self.shelf.tool.as_str());
         let purges = self.shelf.cache.purges();
@@ -149,7 +153,7 @@ impl Cached {
         let Some(when) = &self.when else { return true };
         when.holds(arguments, result).unwrap_or_else(|error| {
             if !self.warned.swap(true, Ordering::Relaxed) {
-                // It may quote what must not be on record.
+                // The message may quote data that must not be recorded.
                 let error = if self.shelf.cache.is_in_memory() { WITHHELD } else { &*error };
                 tracing::warn!(tool = self.shelf.tool.as_str(), error, "cache.when failed: the result is not stored");
             }
@@ -158,8 +162,8 @@ impl Cached {
     }
 }
 
-/// Whether those who joined get this outcome too: what the tool said or how it failed, but nothing that happened to
-/// the first caller alone.
+/// Whether the calls that joined get this outcome too. They get the result or the failure of the tool. They do not get
+/// an outcome that concerns only the leader, such as its deadline or cancellation.
 fn concerns_all(outcome: &Outcome) -> bool {
     match outcome {
         Ok(_) => true,

@@ -1,8 +1,8 @@
-//! Stored results: moka in front, the ledger behind, one flight for equal calls.
+//! Stores results of tools: in memory (moka) first, then in the ledger. Equal calls in flight run once.
 //!
-//! Above limits and bulkhead, so that a cached answer is free and never waits. Only results that said yes are stored.
-//! Equal calls in flight join the first: its result, or its tool's failure, is theirs too; its caller's refusal,
-//! deadline or cancellation is not, and then the next in line runs.
+//! This layer is above the limits and the bulkhead, so a stored result costs no unit and never waits. Error results are
+//! not stored. Equal calls in flight join the first one and share its result or the failure of its tool. They do not
+//! share a refusal, deadline or cancellation of the first caller: in that case the next of them runs.
 
 mod layer;
 mod pages;

@@ -1,4 +1,5 @@
-//! Long results of a tool whose pages a model asks for, whether or not its policy caches them.
+//! Keeps long results of tools with `paging: model`, so that a model can read further pages, even if the tool's policy
+//! stores no results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +10,21 @@ use crate::call::canonical::canonical;
 use crate::call::json::digest;
 use crate::call::{Caller, Invocation, InvocationId, JsonObject, ToolName, ToolResult, may_be_cut};
 
-/// A model reads on soon, or not at all.
+/// How long a long result is kept. A model reads the next page soon or never.
 const KEPT: Duration = Duration::from_secs(3600);
 
-/// Where one tool's long results are, for their further pages only: no other call is answered from here.
+/// Stores one tool's long results for their further pages only. It answers no other call.
 pub struct PageShelf {
     cache: ResultCache,
     tool: ToolName,
     generation: [u8; 32],
-    /// Characters of a text that are shown whole.
+    /// Maximum length of a text that is shown whole, in characters.
     longest: usize,
-    /// The tool is told which agent calls.
+    /// Whether the tool learns the name of the calling agent.
     sees_agent: bool,
 }
 
-/// A call whose result may be long.
+/// The data of a call that [`PageShelf::keep`] needs after the call has ended.
 pub struct Begun {
     id: InvocationId,
     caller: Arc<Caller>,
@@ -36,12 +37,13 @@ pub struct Begun {
 }
 
 impl PageShelf {
-    /// The shelf of one tool. `longest`: characters of a text that are shown whole; `sees_agent`: the tool is told which agent calls.
+    /// Makes the store of one tool. `longest` is the maximum length of a text that is shown whole, in characters. With
+    /// `sees_agent`, the tool learns the name of the calling agent.
     pub fn new(cache: &ResultCache, tool: &ToolName, generation: [u8; 32], longest: usize, sees_agent: bool) -> Self {
         Self { cache: cache.clone(), tool: tool.clone(), generation, longest, sees_agent }
     }
 
-    /// What is to be known of a call when it has ended.
+    /// Copies the data that [`Self::keep`] needs, before the layers below consume the invocation.
     pub fn begin(&self, invocation: &Invocation) -> Begun {
         Begun {
             id: invocation.id,
@@ -55,7 +57,7 @@ impl PageShelf {
         }
     }
 
-    /// Keeps a result of which there may be further pages. A later one of an equal call takes its place.
+    /// Stores a result if it may have further pages. It replaces the result of an earlier equal call.
     pub async fn keep(&self, call: Begun, result: &Arc<ToolResult>) {
         if may_be_cut(result, call.limit, self.longest) {
             let agent = call.agent.as_ref();
@@ -64,7 +66,7 @@ impl PageShelf {
         }
     }
 
-    /// The result of the same call by the same caller in the same run, and that call.
+    /// The stored result of an equal call by the same caller in the same run, and the id of the call that produced it.
     pub async fn find(&self, invocation: &Invocation) -> Option<(Arc<ToolResult>, InvocationId)> {
         let Invocation { caller, run_id, arguments, context, lineage, .. } = invocation;
         let key = self.key((caller, lineage.agent.as_ref()), run_id.as_deref(), arguments, context);

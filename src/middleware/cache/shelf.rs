@@ -1,4 +1,4 @@
-//! One tool's part of the stored results.
+//! Stores and finds the results of one tool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::call::canonical::canonical;
 use crate::call::{CachePolicy, CacheScope, Caller, Effect, JsonObject, Policy, ToolName, ToolResult, json};
 use crate::tools::Runner;
 
-/// Where one tool's results are, and under which keys.
+/// The stored results of one tool, and the keys under which they are stored.
 pub struct Shelf {
     pub(super) cache: ResultCache,
     policy: CachePolicy,
@@ -19,8 +19,9 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// The shelf of one tool; `None` when its policy or its effect has none, when its runner wants none, or when its
-    /// results may depend on a context whose fields are not named.
+    /// Makes the cache of one tool. It is `None` if the tool has no cache policy, is not `read`, or has a runner that
+    /// forbids storing. It is also `None` if results may depend on the context, but `cache.context` does not name its
+    /// fields.
     pub fn of(
         cache: &ResultCache,
         policy: &Policy,
@@ -30,7 +31,8 @@ impl Shelf {
     ) -> Option<Arc<Self>> {
         let said = policy.cache.clone().filter(|_| policy.effect == Effect::Read && runner.keeps())?;
         let complete = said.context.is_some() || !runner.takes_context();
-        // Results that another predicate let in, or that may be on disk, are not this cache's.
+        // Results that another predicate admitted get another key. So do results that must stay in memory, so that they
+        // never mix with results in the ledger.
         let generation = match &policy.cache_when {
             None if !cache.is_in_memory() => generation,
             when => {
@@ -43,9 +45,12 @@ impl Shelf {
         complete.then(|| Arc::new(Self { cache, policy: said, tool, generation, calls_tools, sees_agent }))
     }
 
-    /// What makes two calls equal: tool and generation, canonical arguments, whose they are, the named fields of
-    /// the context, and the agent that calls, if there is one and the tool sees its name. The arguments are those that the tool gets,
-    /// defaults filled in.
+    /// The key of a call. Two calls are equal if these parts are equal:
+    /// - tool and generation,
+    /// - canonical arguments, as the tool gets them, with defaults filled in,
+    /// - the caller, unless the scope is `shared`,
+    /// - the fields of the context that `cache.context` names,
+    /// - the calling agent, if the tool learns its name.
     pub(super) fn key(
         &self,
         caller: &Caller,
@@ -71,7 +76,7 @@ impl Shelf {
         apart_by_agent(key, agent.filter(|_| self.sees_agent))
     }
 
-    /// What a call would be answered that does not run.
+    /// The stored result for these arguments, without a call.
     pub async fn find(
         &self,
         caller: &Caller,
@@ -82,7 +87,7 @@ impl Shelf {
         self.look(&self.key(caller, agent, arguments, context)).await.map(|hit| hit.result)
     }
 
-    /// In memory, then in the ledger: it may have been stored before a restart.
+    /// Looks in memory, then in the ledger, which may hold results from before a restart.
     pub(super) async fn look(&self, key: &[u8; 32]) -> Option<Hit> {
         match self.cache.get(key) {
             Some(hit) => Some(hit),
@@ -90,24 +95,24 @@ impl Shelf {
         }
     }
 
-    /// Whether what lies here must not be on record.
+    /// Whether results stay in memory only, because they must not be recorded.
     pub fn is_off_the_record(&self) -> bool {
         self.cache.is_in_memory()
     }
 
-    /// Whether a result depends on which other tools its call could use.
+    /// Whether the tool calls other tools. Then its result depends on the tools that the call may use.
     pub(super) fn calls_tools(&self) -> bool {
         self.calls_tools
     }
 
-    /// How long results lie here.
+    /// How long a result is stored.
     pub(super) fn ttl(&self) -> Duration {
         self.policy.ttl
     }
 }
 
-/// The key of a result that may depend on the agent that calls. Without an agent it is as it was before agents were told apart, so that
-/// stored results are found again.
+/// Adds the calling agent to a key. Without an agent the key stays the same, so that older versions' stored results are
+/// still found.
 pub(super) fn apart_by_agent(key: [u8; 32], agent: Option<&ToolName>) -> [u8; 32] {
     agent.map_or(key, |agent| json::digest([key.as_slice(), b"agent", agent.as_str().as_bytes()]))
 }

@@ -1,4 +1,4 @@
-//! Where results are kept, and who is fetching which one now.
+//! The stored results of all tools, and the table of the calls in flight.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ type Key = [u8; 32];
 #[derive(Clone)]
 pub(super) struct Hit {
     pub(super) result: Arc<ToolResult>,
-    /// The call that produced it.
+    /// The call that produced the result.
     pub(super) origin: InvocationId,
     tool: Arc<str>,
     bytes: u32,
@@ -29,11 +29,11 @@ pub(super) struct Hit {
     ttl: Duration,
 }
 
-/// All tools' stored results. Clones share them.
+/// The stored results of all tools. Clones share them.
 #[derive(Clone)]
 pub struct ResultCache(Arc<Inner>, Reach);
 
-/// How far a stored result goes.
+/// Where results are stored: in memory only, or in the ledger as well.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     Memory,
@@ -45,13 +45,14 @@ struct Inner {
     ledger: Arc<dyn Ledger>,
     clock: Clock,
     flights: Mutex<HashMap<Key, watch::Receiver<Option<Landed>>>>,
-    /// Counts purges: a call that began before one must not store its result after it.
+    /// Number of purges. A call that started before a purge must not store its result after it.
     purges: AtomicU64,
-    /// Stores share it, a purge has it alone: none can slip between a purge's two halves.
+    /// A store takes the lock for reading, a purge for writing. So no store happens between a purge of the memory and
+    /// the purge of the ledger.
     gate: tokio::sync::RwLock<()>,
 }
 
-/// moka's default keeps the first lifetime when an entry is replaced; a refreshed result begins anew.
+/// Gives a replaced entry its new lifetime. By default, moka keeps the lifetime of the first entry.
 struct OwnTtl;
 
 impl Expiry<Key, Hit> for OwnTtl {
@@ -65,7 +66,7 @@ impl Expiry<Key, Hit> for OwnTtl {
 }
 
 impl ResultCache {
-    /// Up to `max_bytes` of results in memory, all of them in the ledger.
+    /// Makes a cache with up to `max_bytes` of results in memory. The ledger stores all results.
     pub fn new(max_bytes: u64, ledger: Arc<dyn Ledger>, clock: Clock) -> Self {
         let memory = Cache::builder()
             .max_capacity(max_bytes)
@@ -84,16 +85,16 @@ impl ResultCache {
         Self(Arc::new(inner), Reach::Ledger)
     }
 
-    /// The same cache for results that must not be on disk: they last as long as the process.
+    /// The same cache for results that must not be on disk. They are lost when the process ends.
     #[must_use]
     pub fn in_memory(&self) -> Self {
         Self(self.0.clone(), Reach::Memory)
     }
 
-    /// Forgets the results of one tool, or all; says how many the ledger held.
+    /// Deletes the results of one tool, or of all tools. Returns how many the ledger held.
     ///
     /// # Errors
-    /// When the ledger cannot write. What memory held is gone all the same.
+    /// When the ledger cannot write. The results in memory are deleted all the same.
     pub async fn purge(&self, tool: Option<&str>) -> Result<u64, Error> {
         let _alone = self.0.gate.write().await;
         self.0.purges.fetch_add(1, Ordering::AcqRel);
@@ -101,21 +102,21 @@ impl ResultCache {
             None => self.0.memory.invalidate_all(),
             Some(tool) => {
                 let tool: Arc<str> = tool.into();
-                // Built with support for it, so it cannot be refused.
+                // It returns an error only without `support_invalidation_closures`, which `new` enables.
                 let _ = self.0.memory.invalidate_entries_if(move |_, hit| hit.tool == tool);
             }
         }
         self.0.ledger.purge(tool).await
     }
 
-    /// Whether nothing of it goes to the ledger.
+    /// Whether results are stored in memory only.
     pub(super) fn is_in_memory(&self) -> bool {
         self.1 == Reach::Memory
     }
 
-    /// How many results memory holds, and how many bytes of them.
+    /// The number of results in memory, and their size in bytes.
     pub async fn size(&self) -> (u64, u64) {
-        // moka counts behind; this is when it catches up.
+        // moka updates its counts in batches. This call applies all pending updates.
         self.0.memory.run_pending_tasks().await;
         (self.0.memory.entry_count(), self.0.memory.weighted_size())
     }
@@ -129,7 +130,7 @@ impl ResultCache {
         (found.expires_at > self.0.clock.now()).then_some(found)
     }
 
-    /// Looks in the ledger, and keeps what it finds in memory.
+    /// Reads the ledger, and keeps the result in memory.
     pub(super) async fn read_through(&self, key: &Key) -> Option<Hit> {
         if self.is_in_memory() {
             return None;
@@ -156,7 +157,7 @@ impl ResultCache {
         Some(hit)
     }
 
-    /// Stores a result, unless a purge came between.
+    /// Stores a result, unless a purge happened after the call read `purges`.
     pub(super) async fn store(
         &self,
         key: Key,
@@ -185,7 +186,7 @@ impl ResultCache {
         }
     }
 
-    /// Leads the flight for this key, or joins the one under way.
+    /// Makes the call the leader for this key, or joins the call in flight.
     pub(super) fn board(&self, key: Key) -> Flight {
         let mut flights = self.flights();
         if let Some(flight) = flights.get(&key) {
@@ -201,27 +202,31 @@ impl ResultCache {
     }
 }
 
-/// An entry's weight: its JSON and some hundred bytes around it.
+/// The size of an entry in memory: its JSON and some hundred bytes of overhead.
 fn weight(len: usize) -> u32 {
     u32::try_from(len.saturating_add(256)).unwrap_or(u32::MAX)
 }
 
-/// How a call takes part in fetching a result.
+/// The part that a call has in a single flight.
 pub(super) enum Flight {
     /// It runs the tool.
     Leading(Leader),
-    /// It waits for the one that does.
+    /// It waits for the call that runs the tool.
     Joining(Joined),
 }
 
-/// How a flight ended, if that concerns those who joined.
+/// The outcome of a flight that all its calls share.
 #[derive(Clone)]
 pub(super) struct Landed {
     pub(super) outcome: Outcome,
     pub(super) origin: InvocationId,
 }
 
-/// The one that runs. Dropped without landing (cancelled, refused), it leaves the place to the next.
+/// The call that runs the tool.
+///
+/// It stores its result in the cache before it ends the flight with [`Leader::land`]. So a call that finds no flight
+/// afterwards finds the result. A leader that is dropped without `land` (canceled, refused) closes the channel: its
+/// followers wake up, and the first of them becomes the next leader.
 pub(super) struct Leader {
     key: Key,
     sender: watch::Sender<Option<Landed>>,
@@ -238,18 +243,18 @@ impl Leader {
 impl Drop for Leader {
     fn drop(&mut self) {
         let mut flights = self.cache.flights();
-        // After `land` the place may already be another's.
+        // After `land`, another call may lead this key already. Its entry must stay.
         if flights.get(&self.key).is_some_and(|flight| flight.same_channel(&self.sender.subscribe())) {
             flights.remove(&self.key);
         }
     }
 }
 
-/// One that waits.
+/// A call that waits for the leader.
 pub(super) struct Joined(watch::Receiver<Option<Landed>>);
 
 impl Joined {
-    /// How the flight ended; `None` if the one that led it is gone for reasons of its own.
+    /// The shared outcome; `None` if the leader ended without one.
     pub(super) async fn landed(&mut self) -> Option<Landed> {
         let landed = self.0.wait_for(Option::is_some).await.ok()?;
         landed.clone()

@@ -13,8 +13,8 @@ use crate::call::units::Time;
 use crate::call::{JsonObject, Kind, Policy};
 use crate::tools::{BuildContext, BuildError, Clients, Databases, Tool};
 
-/// A model with a prompt and tools of its own, for [`Agent::as_tool`]. It does what an entry `kind: agent` of a manifest does, with
-/// the same defaults.
+/// A model with a prompt and tools of its own, for [`Agent::as_tool`]. It does what an entry `kind: agent` of a
+/// manifest does, with the same defaults.
 ///
 /// ```no_run
 /// # async fn example(key: String) -> Result<(), toolcrib::Error> {
@@ -34,7 +34,7 @@ use crate::tools::{BuildContext, BuildError, Clients, Databases, Tool};
 pub struct Agent(Config);
 
 impl Agent {
-    /// An agent of the model with this name, at an endpoint that speaks OpenAI Chat Completions: `/chat/completions` is put behind
+    /// An agent with this model, at an endpoint that speaks OpenAI Chat Completions. `/chat/completions` is appended to
     /// `base_url`.
     pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
         let model = ModelConfig {
@@ -60,35 +60,35 @@ impl Agent {
         })
     }
 
-    /// The key that is sent as a bearer token. Tools' texts and errors never show it.
+    /// The key, which is sent as a bearer token. No text or error of a tool shows it.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.0.model.key = Some(key.into());
         self
     }
 
-    /// A further header field of requests to the model. Its value is kept as secret as the key.
+    /// An additional header field of requests to the model. Its value is as secret as the key.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.0.model.headers.insert(name.into(), value.into());
         self
     }
 
-    /// A further field of the body of requests to the model, such as `max_completion_tokens`.
+    /// An additional field of the body of requests to the model, such as `max_completion_tokens`.
     #[must_use]
     pub fn option(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.0.model.options.insert(name.into(), value.into());
         self
     }
 
-    /// As in the API.
+    /// The sampling temperature, as the API defines it.
     #[must_use]
     pub fn temperature(mut self, temperature: f64) -> Self {
         self.0.model.temperature = Some(temperature);
         self
     }
 
-    /// Has the model's answers streamed, so that a caller that listens hears of them while they come.
+    /// Requests streamed answers, so that progress events carry the text while it arrives.
     #[must_use]
     pub fn stream(mut self) -> Self {
         self.0.model.stream = true;
@@ -130,14 +130,14 @@ impl Agent {
         self
     }
 
-    /// Levels of calls below this one, from 1 to 8. Default: 3.
+    /// Levels of nested calls below a call of this agent, from 1 to 8. Default: 3.
     #[must_use]
     pub fn depth(mut self, levels: u32) -> Self {
         self.0.depth = Some(levels);
         self
     }
 
-    /// Tokens that one call may cost, those of agents below it included. Default: any number.
+    /// Tokens that one call may use, with those of agents that it calls. Default: no bound.
     #[must_use]
     pub fn budget_tokens(mut self, tokens: u64) -> Self {
         self.0.budget.tokens = Some(tokens);
@@ -151,15 +151,15 @@ impl Agent {
         self
     }
 
-    /// The agent as a tool that takes a `task` and perhaps a `context`. The tool's other methods set its policy, or with
-    /// [`Tool::input_schema`] other parameters; a model is told of [`Tool::output_schema`].
+    /// Makes a tool of the agent, with the parameters `task` and `context` (optional). The tool's other methods set its
+    /// policy. [`Tool::input_schema`] sets other parameters, and the model receives [`Tool::output_schema`].
     pub fn as_tool(self, name: impl Into<String>, description: impl Into<String>) -> Tool<Self> {
         let mut tool = parameters(Tool::new(name, description));
         tool.kind = Kind::Agent;
         tool.with(self)
     }
 
-    /// What the tool does besides what its definition shows. Secrets are not in it.
+    /// The part of the definition hash that the tool's definition does not show. It contains no secrets.
     fn implementation(&self) -> Value {
         let Config { model, system, prompt, tools, coworkers, max_turns, depth, budget, output_schema: _ } = &self.0;
         let ModelConfig { base_url, name, stream, temperature, max_tokens, options, key: _, headers: _ } = model;
@@ -173,16 +173,17 @@ impl Agent {
 }
 
 impl Tool<Agent> {
-    /// The tool with its runner, for [`Registry::register`](crate::Registry::register). [`AppBuilder::agent`](crate::AppBuilder::agent)
-    /// does it by itself, and keeps the agent from calling the service that it belongs to.
+    /// The tool with its runner, for [`Registry::register`](crate::Registry::register).
+    /// [`AppBuilder::agent`](crate::AppBuilder::agent) builds the agent itself. It also keeps the agent from calling
+    /// the service to which it belongs.
     ///
     /// # Errors
-    /// [`BuildError`]: what the agent says that cannot work.
+    /// [`BuildError`]: a setting of the agent is invalid.
     pub fn build(self) -> Result<Tool, BuildError> {
         self.build_with(&Clients::default())
     }
 
-    /// The same with these clients.
+    /// Like [`build`](Self::build), with these HTTP clients.
     pub(crate) fn build_with(self, clients: &Clients) -> Result<Tool, BuildError> {
         let (mut tool, agent) = self.take_runner();
         let context = BuildContext {

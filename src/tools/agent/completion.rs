@@ -1,17 +1,17 @@
-//! What a model answered: one message of a chat completion, whole or put together from a stream.
+//! The answer of a model: one message of a chat completion, from a whole response or from a stream.
 
 use serde_json::{Value, json};
 
 use crate::call::JsonObject;
 
-/// An answer.
+/// An answer of the model.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Completion {
     /// The assistant's message as it came.
     pub(super) message: JsonObject,
-    /// Why the model stopped.
+    /// Why the model stopped (`finish_reason`).
     pub(super) finish: Option<String>,
-    /// What it cost, if the server counts.
+    /// The tokens of the request; `None` if the server does not count them.
     pub(super) usage: Option<Usage>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// What the server says; `None` if it says nothing, as some do with nulls and zeros.
+    /// Reads the server's counts; `None` if it sends none. Some servers send nulls or zeros instead.
     pub(super) fn read(said: &Value) -> Option<Self> {
         let count = |name: &str| said.get(name).and_then(Value::as_u64);
         let (input, output) = (count("prompt_tokens"), count("completion_tokens"));
@@ -38,14 +38,14 @@ impl Usage {
         (usage.input > 0 || usage.output > 0).then_some(usage)
     }
 
-    /// A guess by length: four bytes to a token, OpenAI's rule of thumb for English text.
+    /// An estimate by length: four bytes per token, OpenAI's rule of thumb for English text.
     pub(super) fn estimate(read: usize, written: usize) -> Self {
         let tokens = |bytes: usize| bytes.div_ceil(4) as u64;
         Self { input: tokens(read), output: tokens(written) }
     }
 }
 
-/// What a server says instead of an answer, in its own words.
+/// The server's error message, if the body has an error instead of an answer.
 pub(super) fn complaint(body: &Value) -> Option<String> {
     let error = body.get("error").filter(|error| !error.is_null())?;
     let said = error.get("message").or(error.get("detail")).unwrap_or(error);
@@ -53,7 +53,7 @@ pub(super) fn complaint(body: &Value) -> Option<String> {
 }
 
 impl Completion {
-    /// The answer in a whole body. The error is what is wrong with it, as the rest of a sentence.
+    /// Reads the answer of a whole response. The error is the end of a sentence that says what is wrong.
     pub(super) fn read(mut body: Value) -> Result<Self, String> {
         let usage = body.get("usage").and_then(Usage::read);
         let choice = body.get_mut("choices").and_then(|choices| choices.get_mut(0));
@@ -65,7 +65,7 @@ impl Completion {
         }
     }
 
-    /// What the model said in words: a text, or the texts of a list of parts.
+    /// The text of the answer: a string, or the texts of a list of parts.
     pub(super) fn text(&self) -> String {
         match self.message.get("content") {
             Some(Value::String(text)) => text.clone(),
@@ -77,22 +77,22 @@ impl Completion {
         }
     }
 
-    /// Why the model will not answer, in its own words.
+    /// The model's refusal, in its own words.
     pub(super) fn refusal(&self) -> Option<&str> {
         self.message.get("refusal").and_then(Value::as_str).filter(|text| !text.trim().is_empty())
     }
 
-    /// It was stopped at its limit of tokens.
+    /// Whether the answer was cut off at the limit of tokens.
     pub(super) fn is_cut(&self) -> bool {
         self.finish.as_deref() == Some("length")
     }
 
-    /// What it said was held back.
+    /// Whether the server's content filter withheld the answer.
     pub(super) fn is_filtered(&self) -> bool {
         self.finish.as_deref() == Some("content_filter")
     }
 
-    /// As the dialect reads it.
+    /// The answer as a response body, for the dialect.
     pub(super) fn as_body(&self) -> Value {
         json!({"choices": [{"index": 0, "message": self.message, "finish_reason": self.finish}]})
     }

@@ -1,4 +1,4 @@
-//! What the manifest says of an agent.
+//! The manifest's settings of an agent.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::call::JsonObject;
 use crate::call::units::Time;
 use crate::tools::ConfigFault;
 
-/// Most turns that a manifest may ask for: beyond that nobody reads along any more.
+/// Most turns that a manifest may set. Longer runs are hardly supervised by anyone.
 const MOST_TURNS: u32 = 100;
-/// Most levels of calls below one that somebody asked for.
+/// Highest `depth` that a manifest may set.
 const MOST_LEVELS: u32 = 8;
 
 /// The keys of the kind.
@@ -103,7 +103,7 @@ pub struct Budget {
 }
 
 impl Config {
-    /// Numbers and names that cannot be meant.
+    /// Faults: numbers out of range, and invalid names.
     pub(super) fn faults(&self) -> Vec<ConfigFault> {
         let mut faults = Vec::new();
         let mut out_of = |value: Option<u32>, most: u32, key: &str| {

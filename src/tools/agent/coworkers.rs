@@ -1,4 +1,5 @@
-//! Agents that others hand work to: `delegate_work` and `ask_question`, for a model that has coworkers and as tools of their own.
+//! Delegation to other agents: `delegate_work` and `ask_question`. They are offered to a model that has coworkers, and
+//! exist as tools of their own.
 
 use std::sync::Arc;
 
@@ -12,12 +13,12 @@ use crate::call::{
 };
 use crate::tool_pattern::{ToolPattern, any_grants};
 
-/// How one agent turns to another.
+/// How one agent delegates to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tools) enum Way {
-    /// `delegate_work`.
+    /// The tool `delegate_work`.
     Delegate,
-    /// `ask_question`.
+    /// The tool `ask_question`.
     Ask,
 }
 
@@ -32,7 +33,7 @@ impl Way {
         }
     }
 
-    /// When to use it, for the model.
+    /// The description for the model: when to use the tool.
     pub(in crate::tools) fn description(self) -> &'static str {
         match self {
             Self::Delegate => {
@@ -46,7 +47,7 @@ impl Way {
         }
     }
 
-    /// The parameter that says what is wanted.
+    /// The name of the parameter for the task.
     fn wants(self) -> &'static str {
         match self {
             Self::Delegate => "task",
@@ -54,7 +55,7 @@ impl Way {
         }
     }
 
-    /// What it takes. `coworkers` are the names to choose from, where they are known.
+    /// The input schema. `coworkers` are the names to choose from, if they are known.
     pub(in crate::tools) fn input_schema(self, coworkers: &[&str]) -> Value {
         let what = match self {
             Self::Delegate => "What the coworker is to do, in full, and what is to come of it",
@@ -76,7 +77,7 @@ impl Way {
         })
     }
 
-    /// What the arguments say. The error is for the model.
+    /// Reads the arguments. The error is a text for the model.
     pub(in crate::tools) fn read(self, arguments: JsonObject) -> Result<Work, String> {
         let written: Written = serde_json::from_value(Value::Object(arguments))
             .map_err(|error| format!("The arguments of {} do not fit: {error}.", self.name()))?;
@@ -98,7 +99,7 @@ struct Written {
     coworker: String,
 }
 
-/// What is asked of whom.
+/// A task and the name of the coworker that gets it.
 #[derive(Debug, PartialEq)]
 pub(in crate::tools) struct Work {
     pub(in crate::tools) task: String,
@@ -106,10 +107,10 @@ pub(in crate::tools) struct Work {
     pub(in crate::tools) coworker: String,
 }
 
-/// The agents that may be turned to.
+/// The agents to which work may be delegated.
 pub(in crate::tools) struct Coworkers<'a> {
     others: &'a dyn SubCalls,
-    /// By name; `None`: all agents that the caller may use.
+    /// Patterns of names; `None`: all agents that the caller may use.
     names: Option<&'a [ToolPattern]>,
 }
 
@@ -118,7 +119,7 @@ impl<'a> Coworkers<'a> {
         Self { others, names }
     }
 
-    /// Those that are there now and may be used.
+    /// The coworkers that exist now and may be called.
     pub(super) fn here(&self, context: &ToolContext) -> Vec<Offered> {
         let mut offers = self.others.offers(context, &|tool| self.is_named(tool));
         offers.retain(|offer| offer.kind == Kind::Agent && takes_task(&offer.definition));
@@ -129,10 +130,10 @@ impl<'a> Coworkers<'a> {
         self.names.is_none_or(|names| any_grants(names, tool.names(), |_| false))
     }
 
-    /// Hands the work over.
+    /// Calls the coworker with the work.
     ///
     /// # Errors
-    /// Words for the model.
+    /// A text for the model.
     pub(in crate::tools) async fn hand(
         &self,
         work: Work,
@@ -141,7 +142,7 @@ impl<'a> Coworkers<'a> {
     ) -> Result<SubAnswer, String> {
         let here = self.here(context);
         let is_here = |tool: &Definition| here.iter().any(|offer| offer.definition.name == tool.name);
-        // As other frameworks write a colleague's name: in quotes, over lines.
+        // Models write a coworker's name as other frameworks do: in quotes, or with line breaks.
         let name = work.coworker.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`')).to_owned();
         let name = self.others.resolve(context, &is_here, &name).map_err(|meant| unknown(&name, &meant, &here))?;
         let takes_context = here.iter().filter(|offer| offer.definition.name == name).any(|offer| {
@@ -169,7 +170,7 @@ impl<'a> Coworkers<'a> {
     }
 }
 
-/// Names of agents, each with its description in one line.
+/// A list of agents, one line each: the name and the description.
 pub(in crate::tools) fn listed<'a>(agents: impl IntoIterator<Item = &'a Definition>) -> String {
     let lines = agents.into_iter().map(|agent| {
         let purpose = agent.description.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -178,12 +179,12 @@ pub(in crate::tools) fn listed<'a>(agents: impl IntoIterator<Item = &'a Definiti
     format!(" Coworkers:{}", lines.collect::<String>())
 }
 
-/// Whether an agent has the parameter in which work is handed over.
+/// Whether an agent has the parameter `task`, which delegation needs.
 pub(in crate::tools) fn takes_task(agent: &Definition) -> bool {
     agent.input_schema.get("properties").is_some_and(|fields| fields.get("task").is_some())
 }
 
-/// Names of a manifest that can be no agent's: where in the list, and what is wrong.
+/// Entries that cannot be the name of an agent: the index, and what is wrong.
 pub(in crate::tools) fn misnamed(names: &[String]) -> impl Iterator<Item = (String, String)> {
     let wrong = names.iter().enumerate().filter(|(_, name)| ToolName::parse(name.trim()).is_err());
     wrong.map(|(at, name)| {
@@ -191,7 +192,7 @@ pub(in crate::tools) fn misnamed(names: &[String]) -> impl Iterator<Item = (Stri
     })
 }
 
-/// How far a piece of work may go.
+/// The bounds and ids of the call to a coworker.
 pub(in crate::tools) struct Terms {
     pub(in crate::tools) tool_use_id: Option<Arc<str>>,
     pub(in crate::tools) deadline: Instant,
@@ -214,7 +215,7 @@ fn unknown(asked: &str, meant: &[String], here: &[Offered]) -> String {
     }
 }
 
-/// What the work came to, as a tool's own result.
+/// The answer as a tool's result.
 pub(in crate::tools) fn result(answer: SubAnswer) -> ToolResult {
     Arc::unwrap_or_clone(answer.result)
 }

@@ -1,7 +1,7 @@
-//! A model's endpoint, which speaks OpenAI Chat Completions: one request at a time, asked again when its server stumbles.
+//! A model's endpoint, which speaks OpenAI Chat Completions. Failed requests are repeated.
 //!
-//! Asking has no effect of its own, so a failed request is repeated whatever the tool's effect is. What the server says goes out
-//! without the key, and no answer is read beyond a bound.
+//! A request has no effect of its own, so it may be repeated whatever the tool's effect is. Texts of the server are
+//! passed on without the key, and answers are read only up to a bound.
 
 use std::time::Duration;
 
@@ -24,39 +24,39 @@ use crate::tools::http::response::retry_after;
 use crate::tools::http::trace;
 use crate::tools::{BuildContext, ConfigFault};
 
-/// Longest answer that is read, streamed or whole.
+/// Longest answer that is read, streamed or whole, in bytes.
 const LONGEST_ANSWER: usize = 4 << 20;
-/// What is read of an answer that says no, and what is told of that.
+/// Bytes that are read of an error response, and bytes of its text that are passed on.
 const LONGEST_ERROR: usize = 16 << 10;
 pub(super) const LONGEST_COMPLAINT: usize = 400;
-/// Requests for one answer, the first included.
+/// Most requests for one answer, the first one included.
 const TRIES: u32 = 3;
-/// Bound of the wait before the second of them; it doubles. "Full jitter", as for a tool's tries.
+/// Bound of the wait before the second request. It doubles before the third. "Full jitter", as for a tool's retries.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// A server that asks for more is not waited for.
+/// A longer `Retry-After` is not waited for.
 const LONGEST_ASKED: Duration = Duration::from_secs(10);
-/// Fields of a request that are not for `model.options` to say.
+/// Fields of the request that `model.options` must not set.
 const OWN_FIELDS: [&str; 6] = ["model", "messages", "tools", "stream", "stream_options", "n"];
 
-/// See the module.
+/// The endpoint of one agent.
 pub(super) struct Endpoint {
     client: Client,
     url: Url,
     host: String,
     headers: HeaderMap,
-    /// What all requests say, without messages and tools.
+    /// The body of each request, without messages and tools.
     body: JsonObject,
-    /// What must not be told, in no text of the server's.
+    /// Key and header values, which must not appear in any text of the server.
     secrets: Vec<String>,
-    /// A number from 0 to 1, handed in so that waits can be tested.
+    /// Returns a number from 0 to 1. A field, so that waits can be tested.
     random: fn() -> f64,
 }
 
-/// Hears of an answer while it comes.
+/// Receives parts of an answer while they arrive.
 pub(super) trait Listener: Send {
-    /// A piece of its text.
+    /// Receives a piece of the answer's text.
     fn text(&mut self, text: &str);
-    /// The request failed, and is made again.
+    /// The request failed and is repeated, so earlier pieces are void.
     fn again(&mut self, why: &str);
 }
 
@@ -124,8 +124,8 @@ impl Endpoint {
         })
     }
 
-    /// The model's answer to these messages. `tools` is left out if it is empty, as the API wants it. Nobody waits for a
-    /// further try beyond `end`. The requests are part of the trace `of` the call.
+    /// Asks the model to answer these messages. Omits `tools` if it is empty, as the API requires. No further attempt
+    /// starts after `end`. The requests are part of the trace `of` the call.
     pub(super) async fn ask(
         &self,
         messages: &[Value],
@@ -156,7 +156,7 @@ impl Endpoint {
         }
     }
 
-    /// How long to wait before the request is made again; `None`: it would fail again, or too late.
+    /// How long to wait before the next attempt. `None`: it would fail again, or the server asks for too long a wait.
     fn wait(&self, tries: u32, error: &ToolError) -> Option<Duration> {
         let asked = match error {
             ToolError::Upstream { retryable: true, retry_after, .. } => *retry_after,
@@ -184,7 +184,7 @@ impl Endpoint {
             status => return Err(self.refused(status, response).await),
         }
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        // A server that does not stream, and is asked to, gives it whole.
+        // A server that cannot stream sends a whole answer, even if a stream was requested.
         if content_type.is_some_and(|said| said.trim().to_ascii_lowercase().starts_with("text/event-stream")) {
             self.streamed(response, listener).await
         } else {
@@ -218,7 +218,7 @@ impl Endpoint {
                 Ok(event) => event,
                 Err(sse_stream::Error::Body(error)) => match error.downcast::<Broken>().map(|broken| *broken) {
                     Ok(Broken::TooLong) => return Err(self.too_long()),
-                    // What it costs may be missing; what it says is there.
+                    // The answer is complete. At most its token counts are missing.
                     Ok(Broken::Off(_)) if assembly.is_finished() => break,
                     Ok(Broken::Off(error)) => return Err(failure(&self.host, error)),
                     Err(_) => return Err(self.bad("answered a stream that cannot be read".into())),
@@ -244,7 +244,7 @@ impl Endpoint {
         assembly.finish().map_err(|what| self.bad(format!("streamed an answer that {what}")))
     }
 
-    /// The bytes of an answer; `None` if there are more than that.
+    /// The body, up to `most` bytes; `None` if it is longer.
     async fn read(&self, mut response: Response, most: usize) -> Result<Option<Vec<u8>>, ToolError> {
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| failure(&self.host, error))? {
@@ -256,7 +256,7 @@ impl Endpoint {
         Ok(Some(bytes))
     }
 
-    /// What a status that is not 200 means. What the server says of it is for people.
+    /// The failure for a status other than 200. The server's own text is for people.
     async fn refused(&self, status: u16, response: Response) -> ToolError {
         let wait = retry_after(&response);
         let said = self.read(response, LONGEST_ERROR).await.ok().flatten().unwrap_or_default();
@@ -267,7 +267,7 @@ impl Endpoint {
         let said = said.map(|said| format!(": {said}")).unwrap_or_default();
         let message = self.words(format!("answered HTTP {status}{said}"));
         match status {
-            // 529 is how some say that they are overloaded.
+            // Some servers use 529 for an overload.
             408 | 429 | 500 | 502..=504 | 529 => ToolError::Upstream {
                 message,
                 retryable: true,
@@ -287,7 +287,8 @@ impl Endpoint {
         ToolError::BadOutput(self.words(what))
     }
 
-    /// A sentence about the server, without its key. It may be long: whoever tells it takes out the other secrets first.
+    /// A sentence about the server, without its key. It may be long: the caller removes other secrets before it is
+    /// shortened.
     fn words(&self, what: String) -> String {
         let what = self.secrets.iter().fold(what, |what, secret| what.replace(secret, crate::tools::agent::HIDDEN));
         format!("the model's server `{}` {what}", self.host)
@@ -303,7 +304,7 @@ enum Broken {
     TooLong,
 }
 
-/// Where completions are asked for. The error says what is wrong with the base.
+/// The URL for completions. The error says what is wrong with the base URL.
 fn completions(base_url: &str) -> Result<Url, String> {
     let example = "e.g. https://api.example.com/v1";
     let mut url = Url::parse(base_url.trim()).map_err(|error| format!("this is no URL ({error}); {example}"))?;
@@ -322,7 +323,7 @@ fn completions(base_url: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// What every request says.
+/// The part of the body that all requests share.
 fn body(config: ModelConfig) -> JsonObject {
     let ModelConfig { name, stream, temperature, max_tokens, options, .. } = config;
     let mut body = options;

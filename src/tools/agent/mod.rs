@@ -1,7 +1,8 @@
 //! The `agent` kind: a model with a prompt and tools of its own, as a tool.
 //!
-//! `config` is what the manifest says, `builder` how an embedding program says it. For each call `run` asks the model, turn by turn, through its `endpoint`, which reads
-//! whole answers (`completion`) and streams (`stream`); `turn` runs the calls of an answer through the other tools' own stacks, and `coworkers` hands work on.
+//! - `config`, `builder`: what the manifest or the embedding program declares
+//! - `run`, `turn`, `coworkers`: the loop of one call, the calls of one answer, work for other agents
+//! - `endpoint`, `completion`, `stream`, `prompt`: requests to the model, and its answers
 
 pub(crate) mod builder;
 mod completion;
@@ -28,14 +29,13 @@ use super::{BuildContext, Runner, Tool};
 use crate::call::{JsonObject, SubCalls, ToolContext, ToolError, ToolResult};
 use crate::tool_pattern::ToolPattern;
 
-/// Turns of an agent that does not say otherwise.
+/// Default for `max_turns`.
 const MAX_TURNS: u32 = 8;
-/// Stands for a key in what a server says.
+/// Replaces a key in texts of the model's server.
 const HIDDEN: &str = "[redacted]";
-/// What a call may take beyond its `budget.time`, so that the budget ends it and not the clock.
+/// Added to `budget.time` for the tool's timeout, so that the budget ends the call before the timeout does.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// One agent.
 struct Agent {
     endpoint: Endpoint,
     prompt: Prompt,
@@ -46,7 +46,7 @@ struct Agent {
     budget: Budget,
 }
 
-/// The parameters of an agent that declares none.
+/// The parameters of an agent that declares no parameters.
 pub(super) fn parameters(tool: Tool<()>) -> Tool<()> {
     tool.param("task", "string", "What to do, in full: the agent knows nothing else of the conversation.").param_opt(
         "context",
@@ -58,7 +58,7 @@ pub(super) fn parameters(tool: Tool<()>) -> Tool<()> {
 /// Builds the runner.
 ///
 /// # Errors
-/// What keeps it from being built.
+/// Faults of the configuration.
 pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
     let mut faults = config.faults();
     let Config { model, system, prompt, tools, coworkers, max_turns, depth, budget, output_schema } = config;
@@ -82,7 +82,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
 }
 
 impl Agent {
-    /// Whether it calls anything beside its model, which is handed the caller's context then.
+    /// Whether it calls anything beside its model. Only then it gets the caller's context.
     fn calls_others(&self) -> bool {
         !self.tools.is_empty() || !self.coworkers.is_empty()
     }
@@ -95,7 +95,7 @@ impl Runner for Agent {
         if self.calls_others() && others.is_none() {
             return Err(ToolError::unavailable_before("this agent has no access to other tools here", None));
         }
-        // Without the tools that it is built on it would only make something up.
+        // Refuse at once: without the tools that it depends on, the model would invent an answer.
         if others.is_some() && context.levels(self.depth) == 0 {
             return Err(ToolError::Said(turn::too_deep(context.depth())));
         }

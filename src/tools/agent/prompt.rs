@@ -1,11 +1,11 @@
-//! What a model is told first: the system prompt, and the arguments as the user's message.
+//! The first messages to the model: the system prompt, and the arguments as the user's message.
 
 use serde_json::{Value, json};
 
 use crate::tools::template::{Template, plain_text};
 use crate::tools::{BuildContext, ConfigFault, Values};
 
-/// The parameters whose texts are the message as they are.
+/// The parameters whose texts become the user's message without a template.
 const TASK: &str = "task";
 const CONTEXT: &str = "context";
 
@@ -13,9 +13,9 @@ const CONTEXT: &str = "context";
 pub(super) struct Prompt {
     system: Option<String>,
     template: Option<Template>,
-    /// All parameters are `task` and `context`.
+    /// The only parameters are `task` and perhaps `context`.
     is_plain: bool,
-    /// The answer is to be JSON.
+    /// The model must answer with JSON.
     wants_json: bool,
 }
 
@@ -50,12 +50,12 @@ impl Prompt {
         Some(Self { system, template, is_plain, wants_json })
     }
 
-    /// Whether the answer is promised to be JSON.
+    /// Whether the model was told to answer with JSON.
     pub(super) fn wants_json(&self) -> bool {
         self.wants_json
     }
 
-    /// The conversation as it begins.
+    /// The first messages of the conversation.
     pub(super) fn messages(&self, values: Values<'_>) -> Vec<Value> {
         let system = self.system.iter().map(|text| json!({"role": "system", "content": text}));
         system.chain([json!({"role": "user", "content": self.user(values)})]).collect()
@@ -74,7 +74,7 @@ impl Prompt {
     }
 }
 
-/// A task and what is to be known of it, as one text.
+/// A task and its context as one text.
 pub(super) fn with_context(task: &str, context: &str) -> String {
     match context.trim() {
         "" => task.to_owned(),

@@ -1,8 +1,8 @@
-//! One call of an agent: the model is asked, its calls are run, it is asked again, until it answers in words or one of its
-//! bounds ends it.
+//! One call of an agent. The model is asked, its calls are run, and it is asked again, until it answers without a call
+//! or a bound ends the run.
 //!
-//! A run that a bound ends has said something, if only of what it did: it is a result that says no, with what there is so far.
-//! A model that cannot be reached is a failure of the call. Once a tool has been called it is not to be repeated by anybody.
+//! A run that a bound ends has an error result (`is_error`) with the last text of the model. A model that cannot be
+//! reached is a failure of the call. After the first tool call, such a failure does not permit a retry.
 
 use bytesize::ByteSize;
 use serde_json::{Value, json};
@@ -15,18 +15,19 @@ use super::turn::{self, Toolset};
 use crate::call::{JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolResult, Torn};
 use crate::tools::Values;
 
-/// Longest conversation that is sent, in bytes of its JSON: several times what any model reads, and each request is made of it.
+/// Longest conversation that is sent, in bytes of its JSON. It is several times what any model reads. Each request
+/// copies the conversation.
 const LONGEST_CONVERSATION: usize = 16 << 20;
 
-/// See the module.
+/// One call of an agent, with its state.
 pub(super) struct Run<'a> {
     agent: &'a Agent,
     context: &'a ToolContext,
     others: Option<&'a dyn SubCalls>,
     usage: ModelUsage,
-    /// When its budget of time is over; without one, the call.
+    /// The end of its time budget, or of the call if that is earlier.
     end: Instant,
-    /// What the model said beside its calls, the last of it.
+    /// The last text that the model wrote beside its calls.
     words: String,
     has_called: bool,
 }
@@ -39,14 +40,14 @@ impl<'a> Run<'a> {
         Self { agent, context, others, usage, end, words, has_called: false }
     }
 
-    /// Runs until there is an answer.
+    /// Runs the turns until there is an answer, or time is over.
     pub(super) async fn go(mut self, arguments: &JsonObject) -> Result<ToolResult, ToolError> {
         let (end, deadline) = (self.end, self.context.deadline);
         let done = timeout_at(end, self.turns(arguments)).await;
         match done {
             Ok(done) => done,
             Err(_) if end < deadline => Ok(self.stopped("its budget of time is used up")),
-            // The stack ends the call at this very moment, in its own words.
+            // The deadline of the call is now. Wait for the stack, which ends the call with its own error.
             Err(_) => std::future::pending().await,
         }
     }
@@ -74,7 +75,7 @@ impl<'a> Run<'a> {
             let Some(tools) = &tools else {
                 return Ok(self.stopped("its model called tools, and it has none"));
             };
-            // Nobody reads the results any more, unless one of them is the answer.
+            // In the last turn the model does not read results. So run the calls only if a result can be the answer.
             if is_last && !tools.may_end(&calls) {
                 break;
             }
@@ -118,8 +119,8 @@ impl<'a> Run<'a> {
         Ok(completion)
     }
 
-    /// A failure of the model's server. While no tool was called there can be no effect, and the whole call may be made again;
-    /// afterwards a repetition would call them again.
+    /// Adapts a failure of the model's server. Before the first tool call nothing can have had an effect, so the whole
+    /// call may be repeated. Later a repetition would call the tools again.
     fn failed(&self, error: ToolError) -> ToolError {
         match error {
             ToolError::Upstream { message, retryable, down, retry_after, .. } => {
@@ -137,7 +138,7 @@ impl<'a> Run<'a> {
         self.agent.budget.tokens.is_some_and(|most| self.usage.total_tokens >= most)
     }
 
-    /// What the model says without calling anything.
+    /// The result for a final answer of the model.
     fn last_words(&self, completion: &Completion) -> ToolResult {
         let text = completion.text();
         if let Some(refusal) = completion.refusal() {
@@ -163,7 +164,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A bound ended it.
+    /// The error result of a run that a bound ended.
     fn stopped(&self, why: &str) -> ToolResult {
         let so_far = match self.words.trim() {
             "" => String::new(),
@@ -180,20 +181,20 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Bytes of these as JSON.
+/// The size of these values as JSON, in bytes.
 fn length<'a>(values: impl IntoIterator<Item = &'a Value>) -> usize {
     values.into_iter().map(|value| value.to_string().len()).sum()
 }
 
-/// JSON out of the fence that models like to put around it.
+/// Removes the code fence that models like to put around JSON.
 fn unfenced(text: &str) -> &str {
     let text = text.trim();
     let inner = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
     inner.map_or(text, |inner| inner.strip_prefix("json").unwrap_or(inner).trim())
 }
 
-/// Tells the model's words while they come, in whole words. The beginning of what may become a secret is held back: half a
-/// secret would not be found.
+/// Reports the model's text as progress while it comes, in whole words. Text that may be the start of a secret is held
+/// back, because the redactor does not find half a secret.
 struct Telling<'a> {
     context: &'a ToolContext,
     turn: u32,
@@ -209,7 +210,7 @@ impl Telling<'_> {
         }
     }
 
-    /// What was still held back. `is_whole`: the answer did not break off.
+    /// Reports the text that was held back. `is_whole`: the answer is complete.
     fn rest(&mut self, is_whole: bool) {
         if !is_whole {
             self.text = self.context.excerpt(self.text.as_bytes(), Torn::END);

@@ -1,27 +1,27 @@
-//! An answer put together from the chunks of a stream.
+//! Assembles an answer from the chunks of a stream.
 
 use serde_json::{Value, json};
 
 use super::completion::{Completion, Usage};
 use crate::call::JsonObject;
 
-/// Parts of a message that are set once, not added to.
+/// Members of a message that are set once. Texts of other members are appended.
 const WHOLE: [&str; 4] = ["role", "id", "type", "name"];
 
-/// What has come so far.
+/// The part of the answer that has arrived.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     message: JsonObject,
-    /// Each with the index that the server gave it, in the order in which they began.
+    /// Each call with the index that the server gave it, in the order of their first chunks.
     calls: Vec<(Option<u64>, JsonObject)>,
     finish: Option<String>,
     usage: Option<Usage>,
-    /// Something of a first choice has come.
+    /// A chunk with the first choice has arrived.
     has_begun: bool,
 }
 
 impl Assembly {
-    /// Takes in a chunk, and gives the text that it adds.
+    /// Adds a chunk. Returns the text that the chunk adds.
     pub(super) fn add(&mut self, mut chunk: Value) -> Option<String> {
         if let Some(usage) = chunk.get("usage").and_then(Usage::read) {
             self.usage = Some(usage);
@@ -33,7 +33,7 @@ impl Assembly {
         if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str) {
             self.finish = Some(reason.to_owned());
         }
-        // Some servers send the last chunk with a whole message in place of a delta.
+        // Some servers send the last chunk with a whole message instead of a delta. It adds nothing new.
         let Some(Value::Object(mut delta)) = choice.get_mut("delta").map(Value::take) else { return None };
         if let Some(Value::Array(calls)) = delta.remove("tool_calls") {
             calls.into_iter().for_each(|call| self.call(call));
@@ -47,7 +47,7 @@ impl Assembly {
         let Value::Object(mut call) = call else { return };
         let index = call.remove("index").and_then(|index| index.as_u64());
         let id = call.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
-        // A server that gives no index begins each call with its id.
+        // A server that sends no index starts each call with its id.
         let known = match (index, id) {
             (Some(index), _) => self.calls.iter().rposition(|(known, _)| *known == Some(index)),
             (None, Some(id)) => {
@@ -61,12 +61,12 @@ impl Assembly {
         }
     }
 
-    /// Whether the model has come to an end.
+    /// Whether the model has finished its answer.
     pub(super) fn is_finished(&self) -> bool {
         self.finish.is_some()
     }
 
-    /// The answer. The error is what is missing, as the rest of a sentence.
+    /// The complete answer. The error is the end of a sentence that says what is missing.
     pub(super) fn finish(mut self) -> Result<Completion, String> {
         if !self.has_begun {
             return Err("has no `choices`".into());
@@ -82,13 +82,13 @@ impl Assembly {
     }
 }
 
-/// Adds what has come to what was there: texts are put behind each other, objects field by field, anything else is replaced.
+/// Merges a delta into the message: appends texts, merges objects member by member, replaces other values.
 fn merge(known: &mut JsonObject, more: JsonObject) {
     for (key, value) in more {
         match (known.get_mut(&key), value) {
             (_, Value::Null) => {}
             (Some(Value::String(known)), Value::String(more)) => {
-                // Repeated by some in every chunk.
+                // Some servers repeat these members in every chunk.
                 if !WHOLE.contains(&key.as_str()) {
                     known.push_str(&more);
                 } else if known.is_empty() {
@@ -148,7 +148,7 @@ mod tests {
             call(0, Some("a"), Some("calc"), ""),
             call(1, Some("b"), Some("time"), "{"),
             call(0, None, None, "{\"n\""),
-            // Said again by some servers.
+            // Some servers repeat this.
             call(1, Some("b"), Some("time"), "}"),
             call(0, None, None, ": 1}"),
             chunk(json!({}), Some("tool_calls")),

@@ -1,4 +1,5 @@
-//! One turn: the tools that a model may choose from, and the calls of its answer, run side by side through the tools' own stacks.
+//! One turn of an agent: the tools that the model may call, and the calls of its answer. They run side by side, through
+//! the tools' own stacks.
 
 use std::sync::Arc;
 
@@ -25,29 +26,29 @@ pub(super) struct Toolset<'a> {
     context: &'a ToolContext,
     others: &'a dyn SubCalls,
     end: Instant,
-    /// In OpenAI's shape.
+    /// The tools in OpenAI's format, for the model.
     pub(super) shown: Vec<Value>,
-    /// Names whose results are the last word.
+    /// Names of tools whose result ends the run as its answer.
     last_words: Vec<ToolName>,
-    /// Whether there is anybody to delegate to.
+    /// Whether there are agents to delegate work to.
     has_coworkers: bool,
 }
 
-/// What came of the calls of one message.
+/// The outcome of the calls of one message.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// To be appended to the conversation.
+    /// Messages to append to the conversation.
     pub(super) messages: Vec<Value>,
-    /// A result that is the agent's last word.
+    /// A result that ends the run as its answer.
     pub(super) answer: Option<ToolResult>,
-    /// Tokens that were used for them.
+    /// Tokens that these calls used.
     pub(super) tokens: u64,
 }
 
-/// What came of one call.
+/// The outcome of one call.
 enum Outcome {
     Answer(SubAnswer),
-    /// Why there is none, for the model. `is_no_call`: there is nothing of that name, or it could not be read.
+    /// Why there is no answer, as a text for the model. `is_no_call`: the tool is unknown, or the call is malformed.
     None {
         words: Vec<Content>,
         is_no_call: bool,
@@ -55,7 +56,7 @@ enum Outcome {
 }
 
 impl<'a> Toolset<'a> {
-    /// What the agent may use now.
+    /// The tools that the agent may use now.
     pub(super) fn new(agent: &'a Agent, context: &'a ToolContext, others: &'a dyn SubCalls, end: Instant) -> Self {
         let mut toolset =
             Self { agent, context, others, end, shown: Vec::new(), last_words: Vec::new(), has_coworkers: false };
@@ -75,7 +76,7 @@ impl<'a> Toolset<'a> {
         Coworkers::new(self.others, Some(&self.agent.coworkers))
     }
 
-    /// Its coworkers go before a tool that has the same name as the way to them.
+    /// Whether this tool is offered. The tools for coworkers take precedence over a tool of the same name.
     fn wants(&self, tool: &Definition) -> bool {
         any_grants(&self.agent.tools, tool.names(), |_| false) && self.way(tool.name.as_str()).is_none()
     }
@@ -84,7 +85,7 @@ impl<'a> Toolset<'a> {
         Way::ALL.into_iter().find(|way| self.has_coworkers && way.name() == name.trim())
     }
 
-    /// Whether a result of one of these calls may be the last word.
+    /// Whether the result of one of these calls can end the run.
     pub(super) fn may_end(&self, message: &Message) -> bool {
         message.asks.iter().flatten().any(|ask| {
             let name = self.others.resolve(self.context, &|tool| self.wants(tool), &ask.name);
@@ -96,7 +97,7 @@ impl<'a> Toolset<'a> {
     pub(super) async fn take(&self, message: &Message) -> Turn {
         let calls = message.asks.iter().enumerate().map(|(at, ask)| async move { (at, self.outcome(ask).await) });
         let calls: Vec<_> = calls.collect();
-        // Dropping this drops what has not begun.
+        // Dropping this future also drops the calls that have not started.
         let mut done: Vec<(usize, Outcome)> =
             stream::iter(calls).buffer_unordered(self.others.parallel()).collect().await;
         done.sort_unstable_by_key(|(at, _)| *at);
@@ -150,7 +151,7 @@ impl<'a> Toolset<'a> {
     }
 
     async fn hand(&self, way: Way, ask: &Ask, tool_use_id: Option<Arc<str>>) -> Outcome {
-        // An agent may have effects, so what was cut off is not made up.
+        // Do not repair arguments that were cut off: the other agent may have effects, so its task must not be guessed.
         let arguments = match dialect::arguments(&ask.arguments, ask.cut_off, false) {
             Ok(mended) => mended.arguments,
             Err(Unreadable { correction, .. }) => return Outcome::none(correction, true),
@@ -161,7 +162,7 @@ impl<'a> Toolset<'a> {
         };
         let terms = Terms { tool_use_id, deadline: self.end, levels: self.agent.depth };
         match self.coworkers().hand(work, self.context, terms).await {
-            // A coworker's answer is an answer to this agent, not the end of its work.
+            // A coworker's answer is a result for this agent. It must not end this agent's run.
             Ok(answer) => Outcome::Answer(SubAnswer { result_as_answer: false, ..answer }),
             Err(words) => Outcome::none(words, false),
         }
@@ -189,7 +190,7 @@ impl Outcome {
     }
 }
 
-/// The calls in an answer. The error is what is wrong, as the rest of a sentence.
+/// Reads the calls of an answer. The error is the end of a sentence.
 pub(super) fn calls(completion: &Completion) -> Result<Message, String> {
     let message = dialect::read(completion.as_body(), Some(Dialect::Openai)).map_err(|_| "is no message")?;
     match message.asks.len() {
@@ -198,8 +199,8 @@ pub(super) fn calls(completion: &Completion) -> Result<Message, String> {
     }
 }
 
-/// The model's message as it goes back to it: as it came, since servers hide things in it that they want back; but each
-/// call has the id that it is answered under, and arguments that are JSON, which some servers parse.
+/// The model's message as it is sent back. It stays as it came, because servers hide data in it that they need again.
+/// But each call gets the id under which it is answered, and arguments that are valid JSON. Some servers parse them.
 pub(super) fn echo(mut message: JsonObject, calls: &Message) -> Value {
     message.retain(|_, value| !value.is_null());
     message.insert("role".into(), "assistant".into());
@@ -230,7 +231,7 @@ fn dialect_calls(message: &mut JsonObject) -> Option<&mut Vec<Value>> {
     message.get_mut("tool_calls").and_then(Value::as_array_mut)
 }
 
-/// A way to coworkers as a tool in OpenAI's shape, which says who they are.
+/// A tool for coworkers in OpenAI's format, with their names and descriptions.
 fn shown(way: Way, coworkers: &[Offered]) -> Value {
     let names: Vec<&str> = coworkers.iter().map(|offer| offer.definition.name.as_str()).collect();
     let description = format!("{}{}", way.description(), listed(coworkers.iter().map(|offer| &offer.definition)));
@@ -256,7 +257,7 @@ fn unknown(asked: &str, meant: &[String]) -> String {
     }
 }
 
-/// Said where calls are nested as deep as they may be.
+/// The text for the model when calls are nested as deep as they may be.
 pub(super) fn too_deep(levels: u32) -> String {
     format!(
         "This is {levels} calls of tools deep, and no call may be made below it. Do without: answer with what is known."

@@ -1,7 +1,7 @@
-//! `add_image`: puts a picture before the model, out of a file, from an address, or as it was handed in.
+//! `add_image`: shows the model a picture from a file, from a URL or from a data: URI.
 //!
-//! What it is, is told by its bytes: a picture that a provider refuses spoils every later turn of the conversation it
-//! stands in, so names and headers are not believed, and one that is cut off within its header is not passed on.
+//! The bytes alone decide the type. A picture that a provider refuses would break every later turn of the
+//! conversation. So names and headers are ignored, and a picture that ends within its header is refused.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::tools::blocking::on_a_thread;
 use crate::tools::http::response::{Reading, bare};
 use crate::tools::{Clients, ConfigFault, Fault, Placeholder, Runner, Tool, Values, media};
 
-/// Largest picture unless the manifest says otherwise: what Anthropic's Messages API takes.
+/// The default `max_bytes`: the largest picture that Anthropic's Messages API accepts.
 const DEFAULT_MOST: u64 = 5 << 20;
-/// Largest picture that a manifest may ask for: about what Gemini takes in one request (20 MB).
+/// The highest `max_bytes`: about what Gemini accepts in one request (20 MB).
 const MOST: u64 = 20 << 20;
 
 /// `with:`.
@@ -57,7 +57,7 @@ fn default_max_bytes() -> Size {
     Size(DEFAULT_MOST)
 }
 
-/// The tool under the name `name`.
+/// The tool, registered as `name`.
 pub(super) fn tool(name: &str, config: Config, base: &Path, clients: &Clients) -> Result<Tool, ConfigFault> {
     if !(1..=MOST).contains(&config.max_bytes.0) {
         return Err(ConfigFault::error(&["with", "max_bytes"], "from 1B to 20MiB"));
@@ -95,18 +95,18 @@ struct AddImage {
     reading: Reading,
 }
 
-/// Where the picture is.
+/// The location of the picture.
 enum Source<'a> {
     /// In the argument itself.
     Data(DataUrl<'a>),
-    /// At this address.
+    /// At this URL.
     Web(Url),
-    /// In this file.
+    /// In this file of the folder.
     File(&'a (Folder, Arc<DeniedFiles>), &'a str),
 }
 
 impl AddImage {
-    /// Reads the argument. The error is a sentence about it.
+    /// Parses the argument. The error is a sentence.
     fn source<'a>(&'a self, arguments: &'a JsonObject) -> Result<Source<'a>, String> {
         let text = arguments.get("source").and_then(Value::as_str).unwrap_or_default();
         let scheme = text.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
@@ -127,7 +127,7 @@ impl AddImage {
         }
     }
 
-    /// The bytes of a data: URI.
+    /// The bytes of a data: URI, at most `max_bytes`.
     fn decode(&self, url: &DataUrl<'_>) -> Result<Vec<u8>, ToolError> {
         let mut bytes = Vec::new();
         let done = url.decode(|part| {
@@ -167,7 +167,7 @@ impl Runner for AddImage {
         }
     }
 
-    /// One bad address says nothing of the next.
+    /// Each call may use another host: the failure of one tells nothing about the others.
     fn has_one_target(&self) -> bool {
         false
     }
@@ -178,7 +178,7 @@ impl Runner for AddImage {
     }
 }
 
-/// The picture, and what it is in words, for models that see none and for people who read the record.
+/// The picture and a description. The description is for models without vision and for readers of the ledger.
 fn shown(name: &str, bytes: Vec<u8>) -> Result<ToolResult, ToolError> {
     let mime_type = match media::sniff(&bytes) {
         Some(mime_type) if mime_type.starts_with("image/") => mime_type,
@@ -186,7 +186,7 @@ fn shown(name: &str, bytes: Vec<u8>) -> Result<ToolResult, ToolError> {
     };
     let pixels = match imagesize::blob_size(&bytes) {
         Ok(size) => format!(", {}x{} pixels", size.width, size.height),
-        // A JPEG's size stands anywhere, behind padding that is allowed and that not every reader expects.
+        // The size may be anywhere in a JPEG, after padding that is valid but that not every reader expects.
         Err(_) if mime_type == "image/jpeg" => String::new(),
         Err(_) => return Err(format!("{name} is damaged: it begins as {mime_type} and ends within its header").into()),
     };
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use crate::tools::http::tests::{Reply, context, object, serve};
 
-    /// A picture's first bytes, up to its size: all that anybody here looks at.
+    /// The first bytes of a picture, up to its size. The tool reads nothing else of it.
     const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80\0\0\x01\xe0\x08\x02\0\0\0";
     const GIF: &[u8] = b"GIF89a\x10\0\x20\0\0\0\0";
     const WEBP: &[u8] = b"RIFF\x1a\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\x63\0\0\x31\0\0";
@@ -229,7 +229,7 @@ mod tests {
         }
 
         async fn add(&self, source: &str) -> Result<ToolResult, String> {
-            // A context of its own, whose deadline has not passed: reading a file looks at it.
+            // Each call gets its own context with a later deadline, because reading a file checks the deadline.
             let (mut context, _call) = context();
             context.deadline += std::time::Duration::from_secs(60);
             let added = self.tool.runner.call(object(json!({"source": source})), context).await;

@@ -1,4 +1,4 @@
-//! The time now, in any time zone: a model cannot know it.
+//! `current_time`: the current time in any time zone, which a model cannot know.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::NoSettings;
 use crate::call::{Clock, Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::{Runner, Tool};
 
-/// The tool under the name `name`.
+/// The tool, registered as `name`.
 pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
     let description = "Tells the current date, time and weekday, in UTC or in the time zone that you name. Use it \
         whenever the answer depends on what day or time it is now.";

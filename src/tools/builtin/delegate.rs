@@ -1,4 +1,4 @@
-//! `delegate_work` and `ask_question`: hand something to another agent of the service.
+//! `delegate_work` and `ask_question`: hand work or a question to another agent of the service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::tool_pattern::{ToolPattern, any_grants};
 use crate::tools::agent::coworkers::{Coworkers, Terms, Way, misnamed, result};
 use crate::tools::{ConfigFault, Runner, Tool};
 
-/// Agents take their time, and have bounds of their own.
+/// Agents take long, and have bounds of their own.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// `with:`.
@@ -34,12 +34,13 @@ pub(super) fn tool(way: Way, name: &str, config: Config) -> Result<Tool, ConfigF
         return Err(ConfigFault::error(&["with", "coworkers", &at], message));
     }
     let known: Vec<&str> = names.into_iter().flatten().map(|name| name.trim()).collect();
-    // Written otherwise a name is understood all the same, so the schema refuses none: it only says which there are.
+    // The schema names the coworkers only in a description, without an `enum`: other spellings of a name are
+    // understood too.
     let mut schema = way.input_schema(&[]);
     if !known.is_empty() {
         schema["properties"]["coworker"]["description"] = format!("The coworker's name: {}", known.join(", ")).into();
     }
-    // What an agent does is not known here, so these are writes like any other tool that does not say.
+    // The effects of the agents are not known here. So the tool is a `write`, the default of every tool.
     let tool = Tool::new(name, way.description()).input_schema(schema).timeout(TIMEOUT);
     let coworkers = names.map(ToolPattern::list);
     Ok(tool.with_runner(Arc::new(Delegate { way, coworkers })))
@@ -61,7 +62,7 @@ impl Runner for Delegate {
         let coworkers = Coworkers::new(&*others, self.coworkers.as_deref());
         let answer = coworkers.hand(work, &context, terms).await?;
         if answer.tokens > 0 {
-            // An agent that called this counts them.
+            // If an agent made this call, its bound on tokens counts these too.
             context.used_model(ModelUsage { total_tokens: answer.tokens, ..ModelUsage::default() });
         }
         Ok(result(answer))

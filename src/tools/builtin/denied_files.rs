@@ -1,10 +1,10 @@
-//! Files that a tool does not read, whoever asks for them: patterns over their paths below the tool's folder.
+//! Files that a tool never reads: patterns that are compared with paths below the tool's folder.
 
 use glob::{MatchOptions, Pattern};
 
 use crate::tools::ConfigFault;
 
-/// What is denied where the manifest does not say: variables with secrets, private keys, and what programs keep for themselves.
+/// The default list: files of variables with secrets, private keys, and private files of programs.
 const DEFAULT: [&str; 32] = [
     ".env*",
     "*.pem",
@@ -39,19 +39,20 @@ const DEFAULT: [&str; 32] = [
     ".git",
     ".git-credentials",
 ];
-/// A list that is longer is a list of files.
+/// The most patterns in a list. A longer list probably names files one by one.
 const MOST: usize = 256;
-/// Where case says nothing, as on many file systems, `.ENV` is `.env`. A `*` ends at a `/`.
+/// Patterns ignore case, because on many file systems `.ENV` is `.env`. A `*` does not match a `/`.
 const OPTIONS: MatchOptions =
     MatchOptions { case_sensitive: false, require_literal_separator: true, require_literal_leading_dot: false };
 
-/// See the module.
+/// The patterns of denied files.
 #[derive(Debug, Clone)]
 pub(super) struct DeniedFiles(Vec<Pattern>);
 
 impl DeniedFiles {
-    /// The patterns of `with.deny`, or the default. A pattern without `/` is compared with each name on the path, so what is in a
-    /// denied folder is denied too; one with `/` with the whole path and with those of the folders on it.
+    /// The patterns of `with.deny`, or the default list. A pattern without `/` is compared with each name on the
+    /// path. So it also denies everything in a matching folder. A pattern with `/` is compared with the whole path
+    /// and with the paths of the folders above it.
     pub(super) fn new(written: Option<Vec<String>>) -> Result<Self, ConfigFault> {
         let fault = |message: String| ConfigFault::error(&["with", "deny"], message);
         let written = written.unwrap_or_else(|| DEFAULT.map(str::to_owned).to_vec());
@@ -68,7 +69,7 @@ impl DeniedFiles {
         written.iter().map(read).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether a file with this path below the folder is denied.
+    /// Whether the file with this path below the folder is denied.
     pub(super) fn deny(&self, path: &str) -> bool {
         let names: Vec<&str> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
         let mut paths: Vec<String> = Vec::new();
@@ -81,7 +82,7 @@ impl DeniedFiles {
         })
     }
 
-    /// A sentence for the tool's description; empty where nothing is denied.
+    /// A sentence for the tool's description; empty if no file is denied.
     pub(super) fn described(&self) -> String {
         match self.0.iter().map(Pattern::as_str).collect::<Vec<_>>().join(", ") {
             patterns if patterns.is_empty() => String::new(),

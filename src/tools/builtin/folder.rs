@@ -1,8 +1,8 @@
-//! Files under one folder, for tools whose arguments name them.
+//! Reads files below one folder, for tools whose arguments name files.
 //!
-//! The folder is opened once, when the tool is built, and every path is resolved inside it by cap-std: neither `..`
-//! nor a symlink nor an absolute path leads out, whatever is renamed meanwhile. What is not a regular file is refused
-//! before it is opened, and the opening itself never waits, so a FIFO or a device holds nobody up.
+//! The folder is opened once, when the tool is built, and cap-std resolves every path inside it. No `..`, symlink or
+//! absolute path leads out, even if files are renamed meanwhile. Only regular files are opened. Opening never blocks,
+//! so a FIFO or a device cannot stall a call.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -17,11 +17,11 @@ use url::Url;
 use crate::call::{ToolContext, ToolError};
 use crate::tools::ConfigFault;
 
-/// The folder of `with.root`. Clones share it.
+/// The folder of `with.root`. Clones share the open folder.
 #[derive(Clone)]
 pub(super) struct Folder(Arc<Dir>);
 
-/// A file in it that is open.
+/// An open file of the folder.
 pub(super) struct Opened<'a> {
     path: &'a str,
     file: File,
@@ -29,19 +29,19 @@ pub(super) struct Opened<'a> {
 }
 
 impl Folder {
-    /// Opens the folder, seen from the manifest's.
+    /// Opens the folder. `root` is relative to the manifest's folder.
     pub(super) fn open(root: &Path, base: &Path) -> Result<Self, ConfigFault> {
         let root = base.join(root);
         let dir = Dir::open_ambient_dir(&root, ambient_authority()).map_err(|error| {
-            // Without the `.` between: a folder `.` and `./notes` make one.
+            // Without the `.` components, for the message: `.` and `./notes` are joined to `././notes`.
             let shown: PathBuf = root.components().collect();
             ConfigFault::error(&["with", "root"], format!("cannot open the folder {}: {error}", shown.display()))
         })?;
         Ok(Self(Arc::new(dir)))
     }
 
-    /// Opens the regular file at `path`, unless it is denied, by the path that is asked for or by the one to which links lead. Both
-    /// are seen from the folder.
+    /// Opens the regular file at `path`, unless it is denied. Both the given path and the path to which links lead
+    /// are checked, each relative to the folder.
     pub(super) fn file_unless<'a>(
         &self,
         path: &'a str,
@@ -49,7 +49,7 @@ impl Folder {
         context: &'a ToolContext,
     ) -> Result<Opened<'a>, ToolError> {
         let refused = || said(path, "is not read: the operator has denied files of this kind");
-        // Before the folder is looked at: whether such a file is there is nobody's business.
+        // Checked before any access to the folder: the error must not show whether a denied file exists.
         if denied(path) {
             return Err(refused());
         }
@@ -58,8 +58,10 @@ impl Folder {
         if denied(&resolved.to_string_lossy()) {
             return Err(refused());
         }
+        // A link may be changed between the check and the opening. So two conditions must hold after the opening. The
+        // checked path leads to the opened file (same device and inode), and `path` still resolves to the checked
+        // path. Otherwise a denied file could be read.
         let opened = self.file(path, context)?;
-        // A link may lead elsewhere by now: what is open must be what was judged.
         let judged = self.0.symlink_metadata(&resolved).map_err(|error| failed(path, &error))?;
         let open = opened.file.metadata().map_err(|error| failed(path, &error))?;
         let is_the_same = (judged.dev(), judged.ino()) == (open.dev(), open.ino());
@@ -70,7 +72,7 @@ impl Folder {
         }
     }
 
-    /// Opens the regular file at `path`.
+    /// Opens the file at `path` if it is a regular file.
     fn file<'a>(&self, path: &'a str, context: &'a ToolContext) -> Result<Opened<'a>, ToolError> {
         let refuse = |is_dir| said(path, if is_dir { "is a folder, not a file" } else { "is not a regular file" });
         let failed = |error| failed(path, &error);
@@ -81,7 +83,7 @@ impl Folder {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
         let file = self.0.open_with(path, &options).map_err(failed)?;
-        // Another may have taken its place since.
+        // Another file may have replaced it since the check.
         match file.metadata().map_err(failed)? {
             opened if opened.is_file() => Ok(Opened { path, file, context }),
             opened => Err(refuse(opened.is_dir())),
@@ -90,7 +92,8 @@ impl Folder {
 }
 
 impl Opened<'_> {
-    /// All that is left of the file, which follows `head`: at most `most` bytes in all, since a part of it is no use.
+    /// The remaining bytes of the file, after `head`. More than `most` bytes in total are an error, because a part
+    /// would be useless.
     pub(super) fn whole(self, head: Vec<u8>, most: usize) -> Result<Vec<u8>, ToolError> {
         let (path, mut bytes) = (self.path, head);
         let room = (most + 1).saturating_sub(bytes.len()) as u64;
@@ -102,7 +105,7 @@ impl Opened<'_> {
     }
 }
 
-/// Ends with an error once nobody waits for it any more: a file may be long.
+/// A read fails after the call is canceled or its deadline has passed, because a file may be long.
 impl Read for Opened<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.context.cancelled.is_cancelled() || tokio::time::Instant::now() > self.context.deadline {
@@ -112,7 +115,7 @@ impl Read for Opened<'_> {
     }
 }
 
-/// Where a file is, for who cannot see the folder: as if that were all there is.
+/// A URI for a file below the folder. It shows the folder as the root, so that the real path stays hidden.
 pub(super) fn uri(path: &str) -> String {
     let Ok(mut url) = Url::parse("file:///") else { return String::new() };
     if let Ok(mut segments) = url.path_segments_mut() {
@@ -121,11 +124,12 @@ pub(super) fn uri(path: &str) -> String {
     url.into()
 }
 
-/// Never with the operating system's own words: they may hold a path outside of the folder.
+/// The error for a failed file operation. It never contains the system's message, which may hold a path outside of
+/// the folder.
 pub(super) fn failed(path: &str, error: &io::Error) -> ToolError {
     match error.kind() {
         io::ErrorKind::NotFound => said(path, "is not there: paths are relative to the folder that this tool reads"),
-        // cap-std's refusal; the operating system's own has a number.
+        // Without a number of the operating system, this is the refusal of cap-std.
         io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => {
             said(path, "leads out of the folder that this tool reads: use a path relative to it")
         }
@@ -133,7 +137,7 @@ pub(super) fn failed(path: &str, error: &io::Error) -> ToolError {
     }
 }
 
-/// The tool says no, of a file.
+/// An error result about a file.
 pub(super) fn said(path: &str, what: &str) -> ToolError {
     let path: String = path.chars().take(200).collect();
     ToolError::Said(format!("`{path}` {what}"))

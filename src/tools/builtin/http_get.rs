@@ -1,4 +1,5 @@
-//! `http_get`: reads a web page or an API's answer, through the same gate, client and reading as the kind `http`.
+//! `http_get`: fetches a web page or an API's response. It uses the gate, the client and the response reader of the
+//! kind `http`.
 
 use std::sync::Arc;
 

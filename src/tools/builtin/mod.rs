@@ -1,4 +1,5 @@
-//! Tools that come with the service. Off unless a manifest names them, except in the demo.
+//! Tools that come with the service. A service has only those that its manifest names; the demo has all that need no
+//! settings.
 
 mod add_image;
 mod calculator;
@@ -23,7 +24,7 @@ use super::kinds::decode;
 use super::{Clients, ConfigFault, OwnPorts, Tool};
 use crate::call::JsonObject;
 
-/// Names of the built-in tools.
+/// The names of all built-in tools, sorted.
 pub const NAMES: [&str; 9] = [
     "add_image",
     "ask_question",
@@ -36,7 +37,8 @@ pub const NAMES: [&str; 9] = [
     "read_result",
 ];
 
-/// The built-in `which`, registered as `name`, with its settings (`with:`); `None` if there is no such built-in.
+/// Builds the built-in `which`, registered as `name`, with its settings (`with:`). `None` if there is no such
+/// built-in.
 pub fn build(
     which: &str,
     name: &str,
@@ -58,7 +60,7 @@ pub fn build(
     }
 }
 
-/// The JSON Schema of each built-in's settings (`with:`), for those that have any.
+/// The JSON Schemas of the settings (`with:`), for the built-ins that have settings.
 pub fn settings_schemas(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 4] {
     [
         ("AddImageSettings", add_image::Config::json_schema(generator)),
@@ -68,7 +70,7 @@ pub fn settings_schemas(generator: &mut SchemaGenerator) -> [(&'static str, Sche
     ]
 }
 
-/// For built-ins without settings.
+/// The settings of built-ins without settings: any key is an error.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NoSettings {}
@@ -82,7 +84,7 @@ fn settings<T: DeserializeOwned>(with: &JsonObject) -> Result<T, ConfigFault> {
 /// The tools of a service that was started without a manifest.
 pub(crate) fn demo(own: &OwnPorts) -> Vec<Tool> {
     let clients = Clients::new(own.clone());
-    // All that need no settings.
+    // All built-ins that need no settings.
     let names = ["add_image", "calculator", "current_time", "http_get", "read_cache", "read_result"];
     let tool = |name: &&str| build(name, name, &JsonObject::new(), Path::new(""), &clients)?.ok();
     names.iter().filter_map(tool).collect()

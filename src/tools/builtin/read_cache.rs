@@ -1,4 +1,4 @@
-//! `read_cache`: what a tool answered before, by the key `tool:{name}|input:{input}`. It runs nothing.
+//! `read_cache`: the stored result of an earlier call, by the key `tool:{name}|input:{input}`. It runs no tool.
 
 use std::sync::Arc;
 
@@ -14,10 +14,11 @@ const DESCRIPTION: &str = "Reads again what a tool answered before, without runn
      answer of an earlier call is needed once more. Says so when nothing is stored: then call the tool itself.";
 const FORM: &str = "tool:get_weather|input:{\"city\": \"Oslo\"}";
 
-/// The tool under the name `name`.
+/// The tool, registered as `name`.
 pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
     let key = format!("The tool's name and the arguments of that call as JSON, e.g. {FORM}");
-    // What the other tool's schema marks `writeOnly` may stand in the key, and must not be on record here either.
+    // The key may hold values that the other tool's schema marks `writeOnly`. They must not get into the ledger here
+    // either.
     let key = json!({"type": "string", "description": key, "writeOnly": true});
     let schema = json!({
         "type": "object", "properties": {"key": key}, "required": ["key"], "additionalProperties": false,
@@ -54,7 +55,7 @@ impl Runner for ReadCache {
     }
 }
 
-/// Why there is nothing, and what to do.
+/// Why there is no stored result, and what to do.
 fn explain(tool: &str, why: NotStored) -> String {
     let tool: String = tool.chars().take(200).collect();
     match why {
@@ -77,7 +78,7 @@ fn explain(tool: &str, why: NotStored) -> String {
     }
 }
 
-/// A call that may have been made.
+/// The call that a key describes.
 #[derive(Debug, PartialEq)]
 struct Key {
     tool: String,
@@ -85,7 +86,7 @@ struct Key {
 }
 
 impl Key {
-    /// Reads the argument. The error is a sentence about it.
+    /// Parses the argument. The error is a sentence.
     fn of(arguments: &JsonObject) -> Result<Self, String> {
         let text = arguments.get("key").and_then(Value::as_str).unwrap_or_default();
         let parts = text.trim().strip_prefix("tool:").and_then(|rest| rest.split_once("|input:"));
@@ -97,8 +98,8 @@ impl Key {
     }
 }
 
-/// Arguments as JSON; or, as crewAI writes them, `name=value` with more of them behind `&` or commas. Such values are
-/// texts, which the tool's schema converts where it wants something else.
+/// Parses the arguments of a call: JSON, or as crewAI writes them, `name=value` pairs separated by `&` or commas. The
+/// values of pairs are texts; the tool's schema converts them if it requires another type.
 fn input_of(text: &str) -> Result<JsonObject, String> {
     if text.is_empty() {
         return Ok(JsonObject::new());
@@ -123,7 +124,7 @@ fn unclear() -> String {
     format!("the input in `key` can be read in more than one way, or in none: write it as JSON, like {FORM}.")
 }
 
-/// Each piece as one name and its value; `None` if one is not, or a name comes twice.
+/// Parses each piece as `name=value`; `None` if a piece is something else, or if a name occurs twice.
 fn pairs<'a>(pieces: impl Iterator<Item = &'a str>) -> Option<JsonObject> {
     let mut input = JsonObject::new();
     for piece in pieces {

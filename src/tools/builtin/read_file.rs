@@ -1,4 +1,5 @@
-//! Files under one folder: text whole or by lines, pictures and PDF documents as such.
+//! `read_file`: reads files below one folder. Text is read completely or by lines, pictures and PDF documents
+//! completely.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::call::{Between, Effect, JsonObject, ToolContext, ToolError, ToolResul
 use crate::tools::blocking::on_a_thread;
 use crate::tools::{ConfigFault, Runner, Tool, media};
 
-/// No tool may answer more than this.
+/// The highest `max_bytes`.
 const MOST: u64 = 4 << 20;
 
 /// The settings (`with:`).
@@ -34,17 +35,17 @@ pub(super) struct Config {
     deny: Option<Vec<String>>,
 }
 
-/// Bytes that are read together.
+/// The most bytes per read.
 const BLOCK: usize = 64 << 10;
 
-/// Bytes that one call answers when the entry does not say.
+/// The default `max_bytes`.
 const DEFAULT: usize = 256 << 10;
 
 fn default_max_bytes() -> Size {
     Size(DEFAULT as u64)
 }
 
-/// The tool under the name `name`.
+/// The tool, registered as `name`.
 pub(super) fn tool(name: &str, config: Config, base: &Path) -> Result<Tool, ConfigFault> {
     if !(1..=MOST).contains(&config.max_bytes.0) {
         return Err(ConfigFault::error(&["with", "max_bytes"], "from 1B to 4MiB"));
@@ -94,7 +95,7 @@ impl Runner for ReadFile {
     }
 }
 
-/// What is asked for.
+/// The requested part of a file.
 struct Page {
     path: String,
     start: u64,
@@ -123,7 +124,7 @@ impl Page {
         let mut bytes = Vec::new();
         let mut lines = 0;
         while lines < self.count && bytes.len() <= self.max_bytes {
-            // One byte more than fits tells a file that ends here from one that goes on.
+            // One byte more than permitted is read, to see whether the file goes on.
             let room = (self.max_bytes - bytes.len() + 1) as u64;
             if reader.by_ref().take(room).read_until(b'\n', &mut bytes).map_err(failed)? == 0 {
                 break;
@@ -146,7 +147,8 @@ impl Page {
         if text.contains('\0') {
             return Err(self.unreadable());
         }
-        // A key of several lines may lie across the ends of what was asked for: so look a little further.
+        // A secret of several lines may cross the edge of the part. So the redactor also gets the bytes before and
+        // after the part.
         let more = reach.saturating_sub(after.len()) as u64;
         reader.take(more).read_to_end(&mut after).map_err(failed)?;
         let (before, is_cut_before) = before.into_parts();
@@ -158,7 +160,7 @@ impl Page {
         Ok(ToolResult::text(context.excerpt_between(part)))
     }
 
-    /// Where to cut, which is after the last line that fits, and how to go on.
+    /// The position of the cut, after the last line that fits, and a warning that says how to go on.
     fn cut(&self, bytes: &[u8]) -> (usize, String) {
         let bytes = &bytes[..self.max_bytes];
         if let Some(last) = bytes.iter().rposition(|&byte| byte == b'\n') {
@@ -169,7 +171,7 @@ impl Page {
             );
             return (last + 1, warning);
         }
-        // Not in the middle of a character.
+        // The cut must not split a character.
         let end = match std::str::from_utf8(bytes) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
             _ => bytes.len(),
@@ -196,7 +198,7 @@ impl Page {
     }
 }
 
-/// The last bytes of what was skipped, in bounded memory.
+/// The last bytes of the skipped part, in bounded memory.
 struct LastBytes {
     kept: Vec<u8>,
     most: usize,
@@ -208,7 +210,7 @@ impl LastBytes {
         Self { kept: Vec::new(), most, is_cut: false }
     }
 
-    /// Skips to the line after this one. Answers how many bytes that was; none at the end of the file.
+    /// Skips the current line. Returns the number of skipped bytes, which is 0 at the end of the file.
     fn skip_line(&mut self, reader: &mut impl BufRead) -> io::Result<usize> {
         let mut skipped = 0;
         loop {
@@ -231,7 +233,7 @@ impl LastBytes {
         let last = &bytes[bytes.len().saturating_sub(self.most)..];
         self.is_cut |= last.len() < bytes.len();
         self.kept.extend_from_slice(last);
-        // Seldom, so that a byte is not moved once for each line.
+        // The buffer is trimmed only when it is much too long. Otherwise every byte would be moved once per line.
         if self.kept.len() > self.most + BLOCK {
             self.trim();
         }
@@ -243,7 +245,7 @@ impl LastBytes {
         self.kept.drain(..left_out);
     }
 
-    /// The bytes, and whether others stood before them.
+    /// The bytes, and whether there were more before them.
     fn into_parts(mut self) -> (Vec<u8>, bool) {
         self.trim();
         (self.kept, self.is_cut)
@@ -428,7 +430,7 @@ mod tests {
         let files = fixture("1KiB");
         let root = files.folder.path().join("root");
         let png = [b"\x89PNG\r\n\x1a\n".as_slice(), &[0; 100]].concat();
-        // The name is nothing: the bytes are.
+        // The bytes decide, not the name.
         std::fs::write(root.join("sub/shot.txt"), &png).unwrap();
         std::fs::write(root.join("sub/é 1.pdf"), "%PDF-1.7\n").unwrap();
         std::fs::write(root.join("big.png"), [png.as_slice(), &[0; 1024]].concat()).unwrap();
@@ -498,7 +500,7 @@ mod tests {
             let arguments = Arc::new(arguments.as_object().unwrap().clone());
             fixture.tool.runner.call(arguments, context).await.unwrap().as_text()
         };
-        // Each line begins and ends with what a form of the secret ends and begins with.
+        // Each line begins with the end of one form of the secret, and ends with the start of another.
         let lines: Vec<String> = (0..4000).map(|n| format!("f {n} sk-scripted-\n")).collect();
         write(&lines.concat());
         for start in [1, 2, 3999, 4000] {
@@ -506,7 +508,8 @@ mod tests {
             assert_eq!(said, lines[start - 1], "{start}");
         }
         assert_eq!(read(json!({"path": "s.txt", "start_line": 2})).await, lines[1..4].concat(), "max_bytes");
-        // Without its end, which is there, the beginning of a secret is only words.
+        // The start of a secret is redacted only if its other part follows. Here it does not, so the line is ordinary
+        // text.
         write("sk-scripted-0123456789abcd\nno\n");
         assert_eq!(read(json!({"path": "s.txt", "line_count": 1})).await, "sk-scripted-0123456789abcd\n");
         // A line longer than `max_bytes` is cut within the secret.

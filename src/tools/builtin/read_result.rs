@@ -1,4 +1,4 @@
-//! `read_result`: the rest of a long result, page by page. It runs nothing.
+//! `read_result`: further pages of a long result. It runs no tool.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::tools::{Fault, Placeholder, Runner, Tool, Values};
 const DESCRIPTION: &str = "Reads on in the result of an earlier tool call, page by page and without running that tool again. Use it \
      when an answer says that only a part is shown: it names the invocation_id and the offset to go on from.";
 
-/// The tool under the name `name`.
+/// The tool, registered as `name`.
 pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
     let id = "The invocation_id that the answer names whose rest you want";
     Tool::new(name, DESCRIPTION)
         .param("invocation_id", "string", id)
         .effect(Effect::Read)
-        // There is nothing to protect, and an answer under a key would be on record once more.
+        // A repeated reading does no harm. An answer stored under an idempotency key would copy the result once more.
         .idempotency(Idempotency::Off)
         .paging(Paging::Pages)
         .with_runner(Arc::new(ReadResult))
@@ -39,7 +39,8 @@ impl Runner for ReadResult {
         match results.read(&context, id).await {
             Ok(OwnResult { origin, result }) => {
                 context.answered_by(origin);
-                // What was the last word then is none now.
+                // The result may have been the final answer of the earlier call. Here it is not, and its hint no
+                // longer applies.
                 Ok(ToolResult { result_as_answer: None, hint: None, ..result })
             }
             Err(NotRead::Unavailable) => Err(ToolError::unavailable("the results on record cannot be read")),
@@ -72,7 +73,7 @@ fn id_of(arguments: &JsonObject) -> Option<InvocationId> {
     arguments.get("invocation_id").and_then(Value::as_str)?.trim().parse().ok()
 }
 
-/// Why there is nothing, and what to do.
+/// Why there is no result, and what to do.
 fn explain(why: NotRead) -> String {
     match why {
         NotRead::Unknown => {

@@ -1,4 +1,4 @@
-//! Addresses that arguments name, for tools that fetch them: the same gate and client as the kind `http`.
+//! URLs from arguments, for tools that fetch them with the gate and client of the kind `http`.
 
 use reqwest::{Method, Request, Response};
 use url::{Host, Url};
@@ -9,7 +9,7 @@ use crate::tools::http::client::{Client, Clients};
 use crate::tools::http::gate::Gate;
 use crate::tools::http::listed_host;
 
-/// What may be fetched, by `with.allow_hosts` and `with.allow_private`.
+/// The client and the permitted hosts, from `with.allow_hosts` and `with.allow_private`.
 pub(super) struct Web {
     client: Client,
     hosts: Vec<Host>,
@@ -26,9 +26,9 @@ impl Web {
         Ok(Self { client, hosts })
     }
 
-    /// Reads what the argument `name` says. The error is a sentence about it.
+    /// Parses the argument `name` as a URL. The error is a sentence.
     pub(super) fn url(&self, name: &str, text: &str) -> Result<Url, String> {
-        // `url` reads past these; whoever wrote them meant something else than what would be asked.
+        // `url` ignores or replaces these characters, and would then request another URL than the author meant.
         let odd = |c: char| c == '\\' || c.is_whitespace() || c.is_control();
         let url = match Url::parse(text) {
             Ok(url) if matches!(url.scheme(), "http" | "https") && !text.contains(odd) => url,
@@ -48,7 +48,7 @@ impl Web {
         Ok(url)
     }
 
-    /// Sends a GET request and waits for the head of its answer.
+    /// Sends a GET request and waits for the head of the response.
     pub(super) async fn get(&self, url: Url) -> Result<Response, ToolError> {
         self.client.send(Request::new(Method::GET, url)).await
     }

@@ -1,7 +1,7 @@
-//! Argv items out of arguments and fields of the caller's context.
+//! Builds the program's arguments (argv) from the call's arguments and from fields of the caller's context.
 //!
-//! A value is one whole item, so it can be no second argument; and it may not begin with `-` unless the manifest has
-//! put `--` before it, so it can be no option either (`--output=/etc/passwd` as a "file name").
+//! A value is always one whole item, so it cannot add a second argument. It must not begin with `-`, unless the
+//! manifest has a `--` before it. So it cannot be an option either, such as `--output=/etc/passwd` as a "file name".
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::variables::text_bytes;
 use crate::tools::template::plain_text;
 use crate::tools::{BuildContext, ConfigFault, Fault, Placeholder, Values};
 
-/// Longest single item that Linux takes (`MAX_ARG_STRLEN`, 32 pages), without its final NUL.
+/// The longest item that Linux accepts (`MAX_ARG_STRLEN`, 32 pages), without its final NUL.
 const LONGEST: usize = 32 * 4096 - 1;
 
 /// The items after the program.
@@ -17,7 +17,7 @@ pub(super) struct Argv(Vec<Item>);
 
 enum Item {
     Literal(String),
-    /// A value; `dashes`: a literal `--` stands before it.
+    /// A value. `dashes` means that a literal `--` precedes it.
     Value {
         placeholder: Placeholder,
         dashes: bool,
@@ -25,7 +25,7 @@ enum Item {
 }
 
 impl Argv {
-    /// Reads the manifest's list, program included, and says what is wrong with it.
+    /// Parses the manifest's list, program included, and returns its faults.
     pub(super) fn parse(command: &[String], context: &BuildContext<'_>) -> (Self, Vec<ConfigFault>) {
         let mut faults = Vec::new();
         let mut items = Vec::new();
@@ -52,7 +52,7 @@ impl Argv {
         (Self(items), faults)
     }
 
-    /// The items with every value in place.
+    /// The items with all values filled in.
     pub(super) fn render(&self, values: Values<'_>) -> Vec<String> {
         let render = |item: &Item| match item {
             Item::Literal(text) => text.clone(),
@@ -61,7 +61,7 @@ impl Argv {
         self.0.iter().map(render).collect()
     }
 
-    /// Bytes of the items that are the same in each call, and `each` for every item of the command line.
+    /// The bytes of the items that are the same in each call, plus `each` for every item of the command line.
     pub(super) fn fixed_bytes(&self, each: usize) -> usize {
         let bytes = |item: &Item| match item {
             Item::Literal(text) => text.len() + each,
@@ -71,7 +71,7 @@ impl Argv {
         self.0.iter().map(bytes).sum::<usize>() + each
     }
 
-    /// Bytes of the items that are arguments, and of those that are fields of the context.
+    /// The bytes of the items that are arguments of the call, and of those that are fields of the context.
     pub(super) fn value_bytes(&self, values: Values<'_>) -> (usize, usize) {
         let (mut arguments, mut fields) = (0, 0);
         for placeholder in self.placeholders() {
@@ -84,7 +84,7 @@ impl Argv {
         (arguments, fields)
     }
 
-    /// The argument whose item is the longest.
+    /// The argument with the longest item.
     pub(super) fn longest_argument(&self, values: Values<'_>) -> Option<&Placeholder> {
         let arguments = self.placeholders().filter(|placeholder| matches!(placeholder, Placeholder::Argument(_)));
         arguments.max_by_key(|placeholder| values.get(placeholder).map_or(0, text_bytes))
@@ -97,12 +97,13 @@ impl Argv {
         })
     }
 
-    /// Why these values cannot stand in argv.
+    /// Why these values are not permitted in argv.
     pub(super) fn faults(&self, values: Values<'_>) -> Vec<Fault> {
         let faults = self.0.iter().filter_map(|item| match item {
             Item::Literal(_) => None,
             Item::Value { placeholder, dashes } => match (placeholder, values.get(placeholder)) {
-                // No schema makes a caller send it, and a program that lacks an argument may do more than was meant.
+                // A schema cannot require a field of the context. A program without one of its arguments may do more
+                // than was meant, so the call is refused.
                 (Placeholder::Context(field), None | Some(Value::Null)) => Some(Fault::Context(format!(
                     "`{placeholder}` stands in the command line, so `context` must have `{field}`."
                 ))),

@@ -1,7 +1,7 @@
-//! The manifest's part of a command tool, held against the tool's schema and this machine before anything runs.
+//! The manifest keys of a command tool, and the check of them against the tool's schema and this machine.
 //!
-//! A program or folder that is not there is a warning: it may be there when the tool is called, and one missing
-//! program should not keep the other tools from being served.
+//! A missing program or folder is only a warning: it may exist when the tool is called. One missing program should
+//! not keep the other tools from being served.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,10 @@ use crate::call::units::Size;
 use crate::tools::process::{Sweeps, is_program};
 use crate::tools::{BuildContext, ConfigFault, Runner};
 
-/// Where a bare program name is looked up; fixed, so that the service's own environment cannot choose the program.
+/// The folders in which a bare program name is looked up. They are fixed, so that the service's environment cannot
+/// choose the program.
 const PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-/// No tool may answer more than this.
+/// The highest `max_output`, in bytes.
 const MOST_OUTPUT: u64 = 4 << 20;
 
 /// The keys of a `kind: command` tool that no other kind has.
@@ -57,7 +58,7 @@ pub struct Config {
     pub sandbox: Option<Value>,
 }
 
-/// Bytes of output that are read when the entry does not say.
+/// The default `max_output`, in bytes.
 pub(super) const DEFAULT_OUTPUT: usize = 256 << 10;
 
 fn default_max_output() -> Size {
@@ -77,13 +78,12 @@ pub enum Output {
     Text,
 }
 
-/// A runner and warnings about it.
 pub(super) type Built = (Arc<dyn Runner>, Vec<ConfigFault>);
 
-/// Makes the runner, with warnings about what is not as it should be.
+/// Builds the runner, with its warnings.
 ///
 /// # Errors
-/// Everything that cannot work as written, in the order of the keys, warnings included.
+/// All faults of the manifest keys, warnings included.
 pub fn build(config: Config, context: &BuildContext<'_>) -> Result<Built, Vec<ConfigFault>> {
     let (argv, mut faults) = Argv::parse(&config.command, context);
     let program = config.command.first().cloned().unwrap_or_default();
@@ -133,7 +133,8 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Result<Built, Vec<Co
     Ok((Arc::new(runner), faults))
 }
 
-/// The program's absolute path: along [`PATH`] for a bare name, else from the manifest's folder.
+/// The program's absolute path. A bare name is looked up in [`PATH`]; any other path is relative to the manifest's
+/// folder.
 fn find(program: &str, base: &Path) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(absolute(base, Path::new(program)));
@@ -141,7 +142,7 @@ fn find(program: &str, base: &Path) -> Option<PathBuf> {
     PATH.iter().map(|folder| Path::new(folder).join(program)).find(|path| is_program(path))
 }
 
-/// The path seen from the base. Independent of where the service runs, once it has started.
+/// The absolute form of `path`, relative to `base`. It stays right if the service changes its working folder later.
 fn absolute(base: &Path, path: &Path) -> PathBuf {
     let path = base.join(path);
     std::path::absolute(&path).unwrap_or(path)

@@ -1,9 +1,11 @@
-//! The `command` kind: a tool that is a child process. No shell is started: the manifest gives an argv list, an argument
-//! or a field of the caller's context becomes one whole item of it or goes to standard input, so there is nothing to quote and nothing to
-//! break out of. The environment is the declared one and nothing else. When a try ends, for whatever reason, so does all that it started.
+//! Runs tools that are programs (`kind: command`), each call as a child process.
 //!
-//! `config` checks the manifest's part, `argv` turns values into argv items, `variables` declared fields into variables, `room` bounds both, `run` holds the pipes and
-//! tells what comes out of them on the way, `output` makes a result of the rest; `tools/process` ends processes.
+//! There is no shell, and the environment holds only declared variables. A value becomes one whole argument or goes
+//! to standard input. So it needs no quoting and cannot break out. When an attempt ends, everything that it started
+//! ends too.
+//!
+//! `config` checks the manifest keys. `argv` and `variables` encode values, and `room` bounds their size. `run` feeds
+//! the program and reads its output. `output` builds the result. `start_error` explains a failed start.
 
 mod argv;
 mod config;
@@ -31,19 +33,18 @@ use super::template::{Template, plain_text};
 use super::{Fault, Runner, Values};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
-/// Tells a program, and all that it starts, which call it works for; also how a sweep finds what ran away.
+/// Tells a program, and all that it starts, which call it works for. The sweep also finds escaped processes by it.
 const INVOCATION_VARIABLE: &str = "TOOLCRIB_INVOCATION";
-/// Which try of the call it is, from 1.
+/// The number of the attempt, from 1.
 const ATTEMPT_VARIABLE: &str = "TOOLCRIB_ATTEMPT";
 
-/// A program, ready to run.
 struct CommandRunner {
-    /// As the manifest writes it.
+    /// The program as written in the manifest.
     program: String,
-    /// Where it is; `None` when a bare name was not found along the path.
+    /// The path of the program; `None` if a bare name was not found.
     path: Option<PathBuf>,
     argv: Argv,
-    /// `None`: the arguments object as JSON.
+    /// `None` means that standard input is the JSON object of the arguments.
     stdin: Option<Template>,
     output: Output,
     workdir: PathBuf,
@@ -55,7 +56,7 @@ struct CommandRunner {
 }
 
 impl CommandRunner {
-    /// The command line of one try.
+    /// The command line of one attempt.
     fn command(&self, path: &PathBuf, values: Values<'_>) -> Command {
         let mut command = Command::new(path);
         command
@@ -70,7 +71,6 @@ impl CommandRunner {
         command
     }
 
-    /// What goes to standard input.
     fn input(&self, values: Values<'_>) -> Vec<u8> {
         match &self.stdin {
             Some(template) => template.render(values, plain_text).into_bytes(),

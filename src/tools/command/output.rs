@@ -1,4 +1,4 @@
-//! A result out of what the program wrote and how it ended.
+//! Turns the output and the exit status of a program into a result.
 
 use std::process::ExitStatus;
 
@@ -7,10 +7,10 @@ use super::run::{Capture, Limits, Run};
 use crate::call::units::Count;
 use crate::call::{ToolContext, ToolError, ToolResult, Torn, json::parse_strict};
 
-/// Most of standard output that is repeated when the program says no without a word on standard error.
+/// The most of standard output, in bytes, that an error result shows if standard error is empty.
 const EXCERPT: usize = 16 << 10;
 
-/// What the tool said.
+/// The result of a finished run.
 pub(super) fn answer(
     run: &Run,
     output: Output,
@@ -27,7 +27,7 @@ pub(super) fn answer(
     }
 }
 
-/// The program says no: its own words, and its status.
+/// An error result: the exit status, and the program's standard error or else its standard output.
 fn refusal(status: ExitStatus, stderr: &Capture, stdout: &Capture, context: &ToolContext) -> ToolResult {
     let how = match status.code() {
         Some(code) => format!("exit status {code}"),
@@ -44,12 +44,12 @@ fn refusal(status: ExitStatus, stderr: &Capture, stdout: &Capture, context: &Too
     })
 }
 
-/// The beginning and the end of a long text.
+/// The first and the last part of a text that is too long.
 fn excerpt(text: String, context: &ToolContext) -> String {
     if text.len() <= EXCERPT {
         return text;
     }
-    // Whole as it still is, no secret is torn in it.
+    // The complete text is redacted before it is cut: half of a secret would not be found.
     let text = context.excerpt(text.as_bytes(), Torn::NOWHERE);
     if text.len() <= EXCERPT {
         return text;
@@ -71,7 +71,8 @@ fn whole(bytes: &[u8], output: Output, context: &ToolContext) -> Result<ToolResu
     }
 }
 
-/// Output that is a JSON object, array or string. Anything else says as text what it says as JSON.
+/// The result for output that is a JSON object, array or string. Other JSON values, such as numbers, read the same as
+/// text.
 fn structured(bytes: &[u8]) -> Option<ToolResult> {
     matches!(bytes.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'))
         .then(|| parse_strict(bytes).map(ToolResult::json).ok())
@@ -82,7 +83,8 @@ fn without_newline(bytes: &[u8]) -> &[u8] {
     bytes.strip_suffix(b"\n").unwrap_or(bytes)
 }
 
-/// More than `max_output`: half of a JSON text is none.
+/// The result for output above `max_output`. With `output: json` that is an error, because a part of a JSON text is
+/// not JSON.
 fn cut(stdout: &Capture, output: Output, limits: &Limits, context: &ToolContext) -> Result<ToolResult, ToolError> {
     let most = limits.max_output;
     if output == Output::Json {

@@ -1,4 +1,5 @@
-//! How much a program can be handed: Linux bounds its arguments and variables together, and starting it fails beyond that.
+//! Bounds the size of a program's arguments and variables. Linux limits both together, and a start beyond the limit
+//! fails.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +9,28 @@ use super::argv::Argv;
 use super::variables::ContextVariables;
 use crate::tools::{Fault, Values};
 
-/// What Linux allows whatever the stack may grow to, and at least (`bprm_stack_limits` in `fs/exec.c`: 3/4 of `_STK_LIM`, and `ARG_MAX`).
+/// The highest and the lowest limit in Linux, whatever the stack limit is (`bprm_stack_limits` in `fs/exec.c`: 3/4 of
+/// `_STK_LIM`, and `ARG_MAX`). In between, the limit is a quarter of the stack limit.
 const MOST: usize = 6 << 20;
 const LEAST: usize = 128 << 10;
-/// The pointer to each argument and variable, and its final NUL.
+/// Linux also counts the pointer to each argument and variable, and its final NUL.
 const EACH: usize = size_of::<usize>() + 1;
-/// For what the service and the kernel add: the marks of the call, the program's path, the interpreter of a script.
+/// Reserved for what the service and the kernel add: the variables of the call, the program's path, the interpreter
+/// of a script.
 const RESERVED: usize = 8 << 10;
 
-/// The bound for one tool's calls.
+/// The bound for the calls of one tool.
 pub(super) struct Room {
-    /// Bytes that arguments and variables may have together.
+    /// The most bytes that arguments and variables may have together.
     most: usize,
-    /// Bytes of those that are the same in each call.
+    /// The bytes of those that are the same in each call.
     fixed: usize,
 }
 
 impl Room {
-    /// The bound for a program with these arguments and variables, as the service's own limits have it.
+    /// The bound for a program with these arguments and variables, from the service's own stack limit.
     pub(super) fn new(argv: &Argv, environment: &BTreeMap<String, String>) -> Self {
-        // Unlimited is `None`.
+        // `None` means unlimited.
         let stack = getrlimit(Resource::Stack).current.and_then(|bytes| usize::try_from(bytes / 4).ok());
         Self::of(stack.unwrap_or(MOST).clamp(LEAST, MOST), argv, environment)
     }
@@ -37,8 +40,9 @@ impl Room {
         Self { most: most.saturating_sub(RESERVED), fixed: argv.fixed_bytes(EACH) + variables.sum::<usize>() }
     }
 
-    /// Why a program cannot be started with these values: all of them together are too long. The caller is told of its context, if
-    /// that alone is too long already, and the model of its longest argument otherwise.
+    /// Why a program cannot be started with these values: they are too long together. The fault names the context if
+    /// the context alone is too long or is the larger part; then the caller is at fault. Otherwise it names the
+    /// longest argument, for the model.
     pub(super) fn faults(&self, argv: &Argv, variables: &ContextVariables, values: Values<'_>) -> Vec<Fault> {
         let (arguments, fields) = argv.value_bytes(values);
         let context = fields + variables.bytes(values.context, EACH);
@@ -48,8 +52,8 @@ impl Room {
         }
     }
 
-    /// The same for a program that the system would not start, whatever was counted here. Empty: nothing that a call
-    /// chooses is the reason.
+    /// The same for a program that the system refused to start as too long, although the count here was within the
+    /// bound. Empty if no value of the call can be the reason.
     pub(super) fn refused(&self, argv: &Argv, variables: &ContextVariables, values: Values<'_>) -> Vec<Fault> {
         let (arguments, fields) = argv.value_bytes(values);
         self.too_long(argv, fields + variables.bytes(values.context, EACH), arguments, values)

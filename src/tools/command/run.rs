@@ -1,5 +1,5 @@
-//! One run: feeds standard input, reads both outputs within their bounds, waits for the end; all at the same time,
-//! because a program may wait for any of the three.
+//! Runs a program once. It feeds standard input, reads both outputs within their bounds, and waits for the end. These
+//! happen concurrently, because a program may wait for any of the three.
 
 use std::borrow::Cow;
 use std::future::pending;
@@ -16,43 +16,45 @@ use crate::call::units::Count;
 use crate::call::{Between, ToolContext, ToolError, Torn};
 use crate::tools::process::{Line, Lines, ProcessTree};
 
-/// After its end a program's pipes close at once, unless a process that it left behind holds them.
+/// How long to read on after the program has ended. Its pipes close at once then, unless a process that it left
+/// behind holds them open.
 const GRACE: Duration = Duration::from_millis(250);
-/// What is kept of standard error: how it began and how it ended.
+/// The bytes that are kept of standard error: at its start and at its end.
 const STDERR: (usize, usize) = (4 << 10, 12 << 10);
-/// Lines of standard error that are told each second: a person watches.
+/// The lines of standard error that are reported per second, at most: a person watches them.
 const SHOWN: u32 = 50;
-/// Bytes read at once.
+/// The most bytes per read.
 const CHUNK: usize = 16 << 10;
 
-/// Bounds of a run.
+/// The bounds of a run.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
-    /// Most that is kept of standard output.
+    /// The bytes of standard output that are kept.
     pub max_output: usize,
-    /// Too much output: stop the program. Else the rest is read and thrown away, so that its work is completed.
+    /// Whether to stop the program if it writes more. Otherwise the remaining output is read and discarded, so that
+    /// the program can complete its work.
     pub stop_on_overflow: bool,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 pub(super) struct Run {
-    /// `None`: stopped because of its output's size.
+    /// `None` if the program was stopped because of too much output.
     pub status: Option<ExitStatus>,
     pub stdout: Capture,
     pub stderr: Capture,
-    /// A process that the program left behind held its output open.
+    /// Whether a process that the program left behind held its output open.
     pub held_open: bool,
 }
 
-/// Runs the program to its end and tells what it writes to standard error. Dropping the future ends the program and
-/// all that it started.
+/// Runs the program to its end, and reports its standard error as progress. Dropping the future ends the program and
+/// everything that it started.
 pub(super) async fn run(
     mut tree: ProcessTree,
     input: Vec<u8>,
     limits: &Limits,
     context: &ToolContext,
 ) -> Result<Run, ToolError> {
-    // Nobody listens: then no line is looked for.
+    // Without a watcher there is no need to split the output into lines.
     let mut lines = context.is_watched().then(|| {
         Lines::new(SHOWN, |line: Line<'_>| context.progress_after(line.missed, json!({"stderr": shown(line, context)})))
     });
@@ -76,7 +78,7 @@ pub(super) async fn run(
         });
         let mut all_read = false;
         let status = loop {
-            // In random order: the one that always has something to do must not starve the other.
+            // `select!` polls in random order: a branch that is always ready must not starve the other.
             tokio::select! {
                 read = &mut read, if !all_read => match read {
                     Ok(_) => all_read = true,
@@ -85,6 +87,10 @@ pub(super) async fn run(
                 status = &mut ended => break Some(status),
             }
         };
+        // The pipes of an ended program close at once, unless a process that it left behind holds them open. If they
+        // are not closed after the grace period, `clean` is false. Then the tree is not released, and its drop kills
+        // the process that was left behind. If they close in time, processes that left the group and do not use the
+        // pipes may go on.
         match status {
             Some(_) if !all_read => (status, matches!(tokio::time::timeout(GRACE, read).await, Ok(Ok(_)))),
             _ => (status, all_read),
@@ -110,26 +116,26 @@ fn shown<'l>(line: Line<'l>, context: &ToolContext) -> Cow<'l, str> {
     }
 }
 
-/// Writes the input, as far as the program wants it, and closes the pipe.
+/// Writes as much of the input as the program reads, and closes the pipe.
 async fn feed(to: Option<ChildStdin>, input: &[u8]) {
     if let Some(mut to) = to {
-        // A program may leave its input unread: a closed pipe is no failure.
+        // A program may ignore its input, so a closed pipe is not a failure.
         let _ = to.write_all(input).await;
     }
 }
 
-/// The bound is reached, and nothing more is wanted.
+/// The output exceeds its bound, and the program is to be stopped.
 struct TooMuch;
 
-/// The beginning and the end of a stream, in bounded memory.
+/// The start and the end of a stream, in bounded memory.
 pub(super) struct Capture {
-    /// The beginning, and a margin behind it.
+    /// The start of the stream, and a margin after it.
     head: Vec<u8>,
     head_max: usize,
-    /// The end of what follows `head_max` bytes, and a margin before it.
+    /// The end of the stream after its first `head_max` bytes, and a margin before it.
     tail: Vec<u8>,
     tail_max: usize,
-    /// Bytes beside a part that tell whether a secret lies across its end.
+    /// How many bytes next to a shown part the redactor needs, to find a secret that crosses the edge of the part.
     margin: usize,
     total: u64,
 }
@@ -139,7 +145,7 @@ impl Capture {
         Self { head: Vec::new(), head_max, tail: Vec::new(), tail_max, margin, total: 0 }
     }
 
-    /// Reads to the end, or until there is more than can be kept.
+    /// Reads to the end of the stream. With `stop`, also ends when there is more than can be kept.
     async fn fill<R: AsyncRead + Unpin>(
         &mut self,
         from: Option<R>,
@@ -185,36 +191,37 @@ impl Capture {
         }
     }
 
-    /// Whether all of the stream is shown.
+    /// Whether the whole stream was kept.
     pub(super) fn is_whole(&self) -> bool {
         self.left_out() == 0
     }
 
-    /// Bytes that are not shown.
+    /// The number of bytes that are not shown.
     pub(super) fn left_out(&self) -> u64 {
         self.total.saturating_sub((self.head_max + self.tail_max) as u64)
     }
 
-    /// What the stream began with; all of it when that was kept and there is no tail.
+    /// The start of the stream; the whole stream if it was kept and there is no tail.
     pub(super) fn head(&self) -> &[u8] {
         &self.head[..self.head.len().min(self.head_max)]
     }
 
-    /// What the stream began with, as text, where the rest is not shown.
+    /// The start of the stream as text, for a stream that is not shown completely.
     pub(super) fn head_of_more(&self, context: &ToolContext) -> String {
         let (part, after) = self.head.split_at(self.head.len().min(self.head_max));
         let torn = Torn { start: false, end: self.total > self.head.len() as u64 };
         context.excerpt_between(Between { before: &[], part, after, torn })
     }
 
-    /// What was kept, as text, with a word about what was not. Where something was left out, no secret is left in part.
+    /// The kept parts as text, with a note about the skipped bytes. At a cut, a secret is removed even if only a part
+    /// of it is kept.
     pub(super) fn summary(&self, context: &ToolContext) -> String {
         let left_out = self.left_out();
         if left_out == 0 {
             return String::from_utf8_lossy(&[self.head(), &self.tail].concat()).into_owned();
         }
         let (before, part) = self.tail.split_at(self.tail.len() - self.tail.len().min(self.tail_max));
-        // Nothing is missing between the head and a tail of which nothing was thrown away.
+        // If no byte of the tail was discarded, the head and the tail are adjacent.
         let is_all = self.total == (self.head().len() + self.tail.len()) as u64;
         let between = if is_all { [self.head(), before].concat() } else { before.to_vec() };
         let torn = Torn { start: !is_all, end: false };

@@ -1,4 +1,4 @@
-//! Why a program could not be started.
+//! Explains why a program could not be started.
 
 use std::io::{Error, ErrorKind};
 use std::path::Path;
@@ -8,7 +8,8 @@ use crate::call::ToolError;
 use crate::tools::Values;
 
 impl CommandRunner {
-    /// The failure of a try whose program did not start. Values that are too long together are the fault of who chose them.
+    /// The failure of an attempt whose program did not start. If the values are too long together, the fault names
+    /// the caller's context or the model's argument.
     pub(super) fn start_error(&self, error: &Error, values: Values<'_>) -> ToolError {
         let too_long = error.kind() == ErrorKind::ArgumentListTooLong;
         match too_long.then(|| self.room.refused(&self.argv, &self.variables, values)) {
@@ -18,7 +19,7 @@ impl CommandRunner {
     }
 }
 
-/// The failure of a try, and whether another try may start the program.
+/// The failure of an attempt, and whether a further attempt may start the program.
 fn start_error(program: &str, workdir: &Path, error: &Error) -> ToolError {
     let reason = match error.kind() {
         ErrorKind::NotFound if !workdir.is_dir() => "its working folder is not there".to_owned(),

@@ -1,4 +1,5 @@
-//! Real programs, real processes. Nothing sleeps for a fixed time: what must become true is asked for until it is.
+//! Tests with real programs and real processes. No test sleeps for a fixed time: each polls until its condition is
+//! true.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +11,7 @@ use super::*;
 use crate::call::{Caller, Content, Effect, Invocation, ToolName, ToolSettings};
 use crate::tools::{BuildContext, Clients, ConfigFault, Databases, Fault, Values};
 
-/// How long something that must happen may take.
+/// How long a condition may take to become true.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn invocation() -> Invocation {
@@ -61,7 +62,7 @@ async fn call(runner: &Arc<dyn Runner>, arguments: Value) -> (Result<ToolResult,
     (result, warnings)
 }
 
-/// What `/bin/sh -c script` says, its text and whether it says no.
+/// The result of `/bin/sh -c script`, and the warnings of the call.
 async fn shell(script: &str, more: Value) -> (Result<ToolResult, ToolError>, Vec<String>) {
     let mut config = json!({"command": ["/bin/sh", "-c", script], "stdin": ""});
     config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -94,7 +95,7 @@ fn survivors(needle: &str) -> Vec<String> {
     found
 }
 
-/// Dead children of this process that nobody has collected.
+/// The number of dead children of this process that have not been reaped.
 fn zombies() -> usize {
     let zombie = format!(") Z {} ", std::process::id());
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -104,7 +105,7 @@ fn zombies() -> usize {
 
 fn open_files() -> BTreeSet<String> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-    // Pipes and pidfds only: other tests open files of their own at the same time.
+    // Counts pipes and pidfds only: other tests open files at the same time.
     let link = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned);
     entries.filter_map(link).filter(|link| link.starts_with("pipe:") || link.contains("pidfd")).collect()
 }
@@ -354,11 +355,12 @@ mod bounds {
     async fn an_endless_producer_is_stopped_and_its_text_cut() {
         let started = Instant::now();
         let before = resident();
-        // In a session of its own, so that killing the group would not do.
+        // The writer gets a session of its own, so that killing the group is not enough.
         let script = "setsid -w yes é";
         let (result, warnings) = shell(script, json!({"max_output": "64KiB"})).await;
         assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
-        // Other tests of this process take memory at the same time; an output that is not capped takes gigabytes a second.
+        // Other tests of this process allocate memory at the same time. Output without a cap would take gigabytes per
+        // second.
         assert!(resident() < before + (512 << 20));
         let said = result.unwrap().as_text();
         assert!(said.len() <= 65_536 && said.len() > 65_530 && !said.contains('\u{fffd}'), "{}", said.len());
@@ -373,7 +375,7 @@ mod bounds {
         let file = std::fs::File::open("/dev/null").unwrap();
         rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
         let said = text(shell(script, json!({"output": "text"})).await);
-        // Three streams, what `ls` reads, and its headline.
+        // The three streams, the folder that `ls` reads, and the headline.
         assert_eq!(said.lines().collect::<Vec<_>>(), ["NoNewPrivs:1", "0077", "0", "1024", "1024", "5"]);
     }
 
@@ -410,7 +412,7 @@ mod endings {
     use super::*;
     use crate::tools::process::tests::python;
 
-    /// Forks twice with a session of its own, ignores SIGTERM and SIGHUP, holds all pipes.
+    /// Forks twice into a session of its own, ignores SIGTERM and SIGHUP, and holds all pipes open.
     const HOSTILE: &str = "
 import os, signal, time
 for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT): signal.signal(s, signal.SIG_IGN)
@@ -437,7 +439,7 @@ open(os.environ['READY'], 'w').close()
 wait()
 ";
 
-    /// Leaves a process to init that keeps its environment, and with it a child that has neither that nor the limit.
+    /// Leaves an orphan to init that keeps its environment, and a child of it without the variables and the limit.
     const BELOW_AN_ORPHAN: &str = "
 import os, resource, signal
 if os.fork() == 0:
@@ -454,13 +456,13 @@ signal.pause()
 
     const ROUNDS: usize = 20;
 
-    /// How the time begins for which programs sleep that have nothing else to be known by. It tells them from those of
-    /// another run of this test on the same machine.
+    /// The start of the sleep time of programs that have no other mark. It distinguishes them from those of another
+    /// run of this test on the same machine.
     fn nap() -> String {
         format!("3600.{}", std::process::id())
     }
 
-    /// It looks at all that the process has open and has started, and other tests would be seen.
+    /// Runs alone: it inspects all open files and children of this process, and would see those of other tests.
     #[test]
     fn a_dropped_call_leaves_no_process_no_zombie_and_no_open_file() {
         let test = "tools::command::tests::endings::dropped_calls_leave_nothing";
@@ -526,7 +528,7 @@ signal.pause()
         assert_eq!(invocation.notes.lock().meta.warnings, Vec::<String>::new());
     }
 
-    /// Starts a process that is in a session of its own before the program ends, with `files` as its outputs.
+    /// Starts a process that moves to a session of its own before the program ends, with `files` as its outputs.
     async fn leave_behind(invocation: &Invocation, files: &str) -> ToolResult {
         let folder = tempfile::tempdir().unwrap();
         let wait = "until [ -e up ]; do :; done; echo fine";
@@ -550,12 +552,12 @@ signal.pause()
         let invocation = invocation();
         leave_behind(&invocation, "</dev/null >/dev/null 2>&1").await;
         assert_eq!(invocation.notes.lock().meta.warnings, Vec::<String>::new());
-        // While it becomes `sleep` it has no environment to be known by.
+        // During its `execve` to `sleep` the process has no readable environment.
         let left = until("it is there", || Some(survivors(&invocation.id.to_string())).filter(|left| !left.is_empty()));
         assert_eq!(left.len(), 1);
         let pid = rustix::process::Pid::from_raw(left[0].parse().unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-        // Where this is PID 1 it has become our child.
+        // If this process is PID 1, the process has become our child.
         let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
     }
 
@@ -592,7 +594,7 @@ signal.pause()
         let (run, context) = (runner(config, Effect::Write), context(&invocation));
         runtime.spawn(async move { run.call(object(json!({})), context).await });
         until("they run", || up.exists().then_some(()));
-        // Drops the call, and with it the last handle on the runner, which waits for the sweep.
+        // Drops the call and with it the last reference to the runner, which waits for the sweep.
         drop(runtime);
         assert_eq!(survivors(&invocation.id.to_string()), Vec::<String>::new());
     }

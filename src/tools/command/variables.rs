@@ -1,5 +1,5 @@
-//! Fields of the caller's context as variables of the program: never in its command line by themselves, and never through a
-//! shell.
+//! Passes fields of the caller's context to the program as environment variables. They never get into the command
+//! line by themselves, and no shell expands them.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use crate::call::JsonObject;
 use crate::tools::template::plain_text;
 use crate::tools::{BuildContext, ConfigFault, Fault};
 
-/// Begins the names of these variables.
+/// The prefix of these variables' names.
 const PREFIX: &str = "TOOLCRIB_CONTEXT_";
-/// Longest `NAME=value` that Linux takes (`MAX_ARG_STRLEN`, 32 pages), without its final NUL.
+/// The longest `NAME=value` that Linux accepts (`MAX_ARG_STRLEN`, 32 pages), without its final NUL.
 const LONGEST: usize = 32 * 4096 - 1;
 
-/// The declared fields, and the variable of each.
+/// The declared fields, each with the name of its variable.
 pub(super) struct ContextVariables(Vec<(String, String)>);
 
 impl ContextVariables {
-    /// Names a variable for each field that the tool declares, and says which names are taken.
+    /// Names a variable for each field that the tool declares, and reports names that are already in use.
     pub(super) fn build(
         context: &BuildContext<'_>,
         environment: &BTreeMap<String, String>,
@@ -39,13 +39,13 @@ impl ContextVariables {
         (Self(variables), faults)
     }
 
-    /// The variables of a call. A field that it does not have, or that is null, is no variable.
+    /// The variables of a call. A field that is absent or null has no variable.
     pub(super) fn of<'a>(&'a self, context: &'a JsonObject) -> impl Iterator<Item = (&'a str, String)> {
         let present = |field: &str| context.get(field).filter(|value| !value.is_null());
         self.0.iter().filter_map(move |(field, name)| Some((name.as_str(), plain_text(present(field)?))))
     }
 
-    /// Bytes of the variables of a call, and `each` for every one.
+    /// The bytes of the variables of a call, plus `each` for every variable.
     pub(super) fn bytes(&self, context: &JsonObject, each: usize) -> usize {
         let bytes = |(field, name): &(String, String)| {
             let value = context.get(field).filter(|value| !value.is_null())?;
@@ -54,7 +54,7 @@ impl ContextVariables {
         self.0.iter().filter_map(bytes).sum()
     }
 
-    /// Why these values cannot be variables.
+    /// Why these values are not permitted as variables.
     pub(super) fn faults(&self, context: &JsonObject) -> Vec<Fault> {
         let fault = |(field, name): &(String, String)| {
             let value = context.get(field)?;
@@ -70,13 +70,13 @@ impl ContextVariables {
     }
 }
 
-/// The variable of a field: upper case, and `_` for what no name of a variable has.
+/// The variable's name for a field: in upper case, with `_` for characters that are not permitted.
 fn variable(field: &str) -> String {
     let name = field.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
     PREFIX.chars().chain(name).collect()
 }
 
-/// Bytes of a value as plain text.
+/// The bytes of a value as plain text.
 pub(super) fn text_bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),

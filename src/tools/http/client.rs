@@ -1,4 +1,4 @@
-//! The HTTP client of a tool: through the gate, to nowhere else, and never twice.
+//! The HTTP client of a tool. It connects only through the gate, follows no redirect and repeats no request.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -16,40 +16,41 @@ use super::gate::{Denied, Gate};
 use super::own_ports::OwnPorts;
 use crate::call::ToolError;
 
-/// Said of https where no certificate could be trusted.
+/// The error for an https request when the system has no CA certificates.
 pub(crate) const NO_ROOTS: &str = "this system has no CA certificates, so no https server can be trusted: install \
      ca-certificates, or name a file of them in SSL_CERT_FILE";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client behind a gate.
+/// An HTTP client that connects only to addresses that its gate permits.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     inner: reqwest::Client,
     gate: Gate,
     has_roots: bool,
     own: OwnPorts,
-    /// For requests to the ports of this service. A resolver is not told the port, so these have one of their own, which finds
-    /// no address of this machine.
+    /// The client for requests to the ports of this service. It refuses all addresses of this machine. It is a
+    /// separate client because a resolver does not get to know the port. It is built on first use.
     away: Arc<OnceCell<reqwest::Client>>,
 }
 
 impl Client {
-    /// A client behind the gate.
+    /// A client behind the gate. If the system has no CA certificates, the client can only use http.
     ///
     /// # Errors
-    /// A sentence, when the TLS library cannot be set up.
+    /// A sentence, if the TLS library cannot be set up.
     fn new(gate: Gate, own: OwnPorts) -> Result<Self, String> {
         if CryptoProvider::get_default().is_none() {
-            // Fails only if somebody else was faster, which is as good.
+            // This fails only if another thread was faster, and then a provider is installed too.
             let _ = ring::default_provider().install_default();
         }
-        // In an image without CA certificates only the second one can be built. It trusts nobody, so it is for http.
+        // Without CA certificates the normal client cannot be built. `connecting` then returns a client that trusts
+        // no server, for http only.
         let (inner, has_roots) = connecting(gate)?;
         Ok(Self { inner, gate, has_roots, own, away: Arc::default() })
     }
 
-    /// Whether any https server can be trusted.
+    /// Whether there are CA certificates, so that https can be used.
     pub(crate) fn has_roots(&self) -> bool {
         self.has_roots
     }
@@ -62,16 +63,16 @@ impl Client {
         url.port_or_known_default().is_some_and(|port| self.own.has(port))
     }
 
-    /// Checks a URL as far as that can be done without DNS.
+    /// Checks a URL without DNS: hosts that are written as addresses, and names of this machine.
     ///
     /// # Errors
-    /// The host may not be reached.
+    /// The client may not connect to the host.
     pub(crate) fn check(&self, url: &Url) -> Result<(), Denied> {
         let gate = if self.is_own_port(url) { self.gate.away() } else { self.gate };
         gate.check(url)
     }
 
-    /// Sends a request and waits for the head of its answer.
+    /// Sends a request and waits for the head of the response.
     pub(crate) async fn send(&self, request: Request) -> Result<Response, ToolError> {
         self.check(request.url()).map_err(|denied| ToolError::upstream_final(denied.to_string()))?;
         let host = host(request.url());
@@ -87,7 +88,7 @@ impl Client {
     }
 }
 
-/// A client that connects through the gate, and whether it trusts any https server.
+/// A client that connects through the gate, and whether it has CA certificates for https.
 fn connecting(gate: Gate) -> Result<(reqwest::Client, bool), String> {
     if let Ok(inner) = builder(gate).build() {
         return Ok((inner, true));
@@ -96,8 +97,8 @@ fn connecting(gate: Gate) -> Result<(reqwest::Client, bool), String> {
     Ok((bare.map_err(|error| error.to_string())?, false))
 }
 
-/// The clients of the tools that are built together: equal gates share one, and with it its certificates, which are
-/// read from the system once and not for every tool, and its connections.
+/// The clients of the tools that are built together. Tools with equal gates share one client, and with it the
+/// connections and the CA certificates, which are then read from the system only once.
 #[derive(Debug, Default)]
 pub struct Clients {
     behind: Mutex<HashMap<Gate, Client>>,
@@ -110,7 +111,7 @@ impl Clients {
         Self { own, ..Self::default() }
     }
 
-    /// The client behind this gate.
+    /// The client behind this gate, built on first use.
     pub(crate) fn get(&self, gate: Gate) -> Result<Client, String> {
         let mut clients = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&gate) {
@@ -130,18 +131,18 @@ fn builder(gate: Gate) -> ClientBuilder {
         .dns_resolver(gate)
         .no_proxy()
         .redirect(redirect::Policy::none())
-        // Repeating is the stack's decision: it knows the tool's effect.
+        // The layers of the tool decide on retries: they know the tool's effect.
         .retry(retry::never())
         .connect_timeout(CONNECT_TIMEOUT)
 }
 
-/// Host and port of a URL, which is all that errors say of it.
+/// Host and port of a URL. Error messages show no other part of it.
 pub(crate) fn host(url: &Url) -> String {
     let name = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
 }
 
-/// A failure below HTTP, in words: what happened with which host, nothing of path, query or headers.
+/// The error for a failure below HTTP. It names the host and the cause, but no path, query or header.
 pub(crate) fn failure(host: &str, error: reqwest::Error) -> ToolError {
     let error = error.without_url();
     let causes = || causes(&error);
@@ -173,7 +174,8 @@ pub(crate) fn failure(host: &str, error: reqwest::Error) -> ToolError {
     if is_untouched { failure.before_anything() } else { failure }
 }
 
-/// The error and everything behind it. An [`io::Error`] hides what it wraps from `source`, so it is opened.
+/// The error and all its causes. The `source` of an [`io::Error`] skips the error that it wraps, so this uses
+/// `get_ref`.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(inner) => Some(inner as &(dyn Error + 'static)),
@@ -210,7 +212,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_denial_by_the_resolver_is_found_behind_the_clients_error() {
-        // `send` would stop this name before it is looked up.
+        // `send` would refuse this name before the lookup.
         let error = client(false).inner.get("http://localhost:1/").send().await.unwrap_err();
         let ToolError::Upstream { message, retryable: false, .. } = failure("localhost:1", error) else {
             panic!("not a denial")
@@ -233,7 +235,7 @@ mod tests {
         assert!(message.contains("does not resolve"), "{message}");
     }
 
-    /// As in an image without CA certificates.
+    /// A client as in an image without CA certificates.
     fn bare_client(has_roots: bool) -> Client {
         let client = client(true);
         let inner = builder(client.gate).tls_certs_only([]).build().unwrap();
@@ -272,7 +274,7 @@ mod tests {
                 let ToolError::Upstream { message, retryable: false, .. } = error else { panic!("{error:?}") };
                 assert!(message.contains("where this service itself listens"), "{message}");
             }
-            // As a name would fare that is no address by itself.
+            // The resolver also refuses a name that leads to this machine without showing it.
             let error = client.away().await.unwrap().get(format!("http://localhost:{port}/")).send().await.unwrap_err();
             assert!(failure("localhost", error).to_string().contains("where this service itself listens"));
             let other = fail(&client, "http://127.0.0.1:1/").await;

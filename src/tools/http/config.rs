@@ -1,4 +1,4 @@
-//! What the manifest says of an `http` tool, and the notebook in which building one writes down what is wrong.
+//! The manifest keys of an `http` tool, and the collector of the faults that its build finds.
 
 use std::collections::BTreeMap;
 
@@ -81,12 +81,12 @@ pub struct ResponseConfig {
     pub error_when: Option<String>,
 }
 
-/// `json: null` is a body too.
+/// Turns `json: null` into `Some(Value::Null)`: `null` is a body, not an absent body.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// Collects every fault, so that the operator sees them all at once.
+/// Collects all faults, so that the operator sees them at once.
 pub(super) struct Notebook<'a> {
     context: &'a BuildContext<'a>,
     pub(super) faults: Vec<ConfigFault>,
@@ -105,17 +105,18 @@ impl<'a> Notebook<'a> {
         self.faults.push(ConfigFault::warning(path, message));
     }
 
-    /// A literal address that the gate will not let pass: in the operator's file that is only odd.
+    /// Reports a literal address that the gate refuses. In the operator's manifest this is only a warning.
     pub(super) fn out_of_reach(&mut self, path: &[&str], message: impl Into<String>) {
         if self.context.trusted { self.warning(path, message) } else { self.error(path, message) }
     }
 
-    /// A part of a text that was read as a whole before, so that its faults are known.
+    /// Parses a part of a text. The whole text was parsed before and reported its faults, so this reports none.
     pub(super) fn part(&self, text: &str) -> Option<Template> {
         self.context.template(text).ok()
     }
 
-    /// A text as a template, held against the tool's parameters and the fields that it takes.
+    /// Parses a text as a template, and checks its placeholders against the tool's parameters and declared context
+    /// fields.
     pub(super) fn template(&mut self, text: &str, path: &[&str]) -> Option<Template> {
         match self.context.template(text) {
             Ok(template) => {
@@ -129,25 +130,25 @@ impl<'a> Notebook<'a> {
         }
     }
 
-    /// Keys are never filled in, so a placeholder in one is a mistake.
+    /// Reports a placeholder in a key: keys are never filled in.
     pub(super) fn key(&mut self, key: &str, path: &[&str]) {
         if key.contains("{{") {
             self.error(path, "placeholders stand in values, not in keys");
         }
     }
 
-    /// Parameters of the template that a valid call may leave out.
+    /// The first parameter in the template that a valid call may omit.
     pub(super) fn optional<'t>(&self, template: &'t Template) -> Option<&'t str> {
         template.placeholders().find_map(|placeholder| match placeholder {
             Placeholder::Argument(name) => {
                 self.context.parameter(name).is_some_and(|used| !used.always).then_some(name.as_str())
             }
-            // What a caller sends is for no schema to require.
+            // A schema cannot require a field of the context, so this gives no advice about it.
             Placeholder::Context(_) => None,
         })
     }
 
-    /// Something cannot run.
+    /// Whether one of the faults is an error, so that the tool cannot be built.
     pub(super) fn has_errors(&self) -> bool {
         self.faults.iter().any(|fault| !fault.warning)
     }

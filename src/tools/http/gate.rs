@@ -1,12 +1,14 @@
-//! Which addresses a request may reach: global unicast, unless the operator opened private networks.
+//! Decides which addresses a request may reach: global unicast, and private networks only if the operator allows
+//! them.
 //!
-//! A name says nothing about where it leads, so the gate is the client's resolver: it resolves once, wants every
-//! answer to be allowed, and hands on only what it saw, which leaves nothing to rebind. Hosts written as addresses
-//! never reach a resolver; [`Gate::check`] sees those before the request leaves.
+//! A host name does not show to which address it leads. So the gate is the client's resolver. It resolves a name
+//! once, requires that every address is permitted, and returns exactly these addresses: DNS rebinding has no second
+//! lookup to change. Hosts that are written as addresses never reach a resolver; [`Gate::check`] checks those before
+//! the request is sent.
 //!
-//! An IPv6 address that contains an IPv4 address may lead to that one, so such forms are not reached, or are judged by the IPv4
-//! address. Not seen are the forms that a network chooses for itself: NAT64 under a prefix of its own (RFC 6052), 6rd
-//! (RFC 5969) and MAP (RFC 7597) look like any global address.
+//! An IPv6 address that contains an IPv4 address may lead to the IPv4 address. So such forms are refused, or judged
+//! by the IPv4 address. The gate cannot recognize the forms that a network chooses for itself: NAT64 under a prefix
+//! of its own (RFC 6052), 6rd (RFC 5969) and MAP (RFC 7597) look like any global address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,21 +19,22 @@ use url::{Host, Url};
 use super::own_ports::{is_of_this_machine, is_own_name};
 use Reach::{Global, Never, Private};
 
-/// What it takes to reach a range.
+/// What permits a request to a range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// Nothing.
+    /// Always permitted.
     Global,
-    /// The operator's `allow_private`.
+    /// Permitted with the operator's `allow_private`.
     Private,
-    /// Nothing helps.
+    /// Never permitted.
     Never,
 }
 
-/// A row of the tables: network, prefix length, what it takes, what it is and who says so.
+/// A row of the tables: network, prefix length, what permits it, and a description with its source.
 type Range<A> = (A, u32, Reach, &'static str);
 
-/// IANA IPv4 Special-Purpose Address Registry, and the clouds' metadata addresses outside it. The first match counts.
+/// The IANA IPv4 Special-Purpose Address Registry, and metadata addresses of clouds that are not in it. The first
+/// match counts.
 #[rustfmt::skip]
 const V4: [Range<Ipv4Addr>; 19] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8, Never, "\"this network\", RFC 791"),
@@ -52,12 +55,13 @@ const V4: [Range<Ipv4Addr>; 19] = [
     (Ipv4Addr::new(224, 0, 0, 0), 4, Never, "multicast, RFC 5771"),
     (Ipv4Addr::BROADCAST, 32, Never, "broadcast, RFC 919"),
     (Ipv4Addr::new(240, 0, 0, 0), 4, Never, "reserved, RFC 1112"),
-    // Named for their owners in the registry and still global: 192.31.196.0/24, 192.52.193.0/24, 192.175.48.0/24.
+    // In the registry under the names of their owners, and still global: 192.31.196.0/24, 192.52.193.0/24,
+    // 192.175.48.0/24.
     (Ipv4Addr::UNSPECIFIED, 0, Global, "global unicast"),
 ];
 
-/// IANA IPv6 Special-Purpose Address Registry. Forms that carry an IPv4 address would reach it past the table above,
-/// so none of them is global. The first match counts.
+/// The IANA IPv6 Special-Purpose Address Registry. An address that contains an IPv4 address would bypass the table
+/// above, so none of these forms is global. The first match counts.
 #[rustfmt::skip]
 const V6: [Range<Ipv6Addr>; 22] = [
     (Ipv6Addr::UNSPECIFIED, 128, Never, "unspecified, RFC 4291"),
@@ -84,42 +88,43 @@ const V6: [Range<Ipv6Addr>; 22] = [
     (Ipv6Addr::UNSPECIFIED, 0, Never, "not global unicast, RFC 4291"),
 ];
 
-/// What is said of addresses of this machine at a port of this service.
+/// The description of an address of this machine, for requests to a port of this service.
 const OWN: &str = "where this service itself listens";
 
-/// Lets addresses pass, or not.
+/// Permits or refuses addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Gate {
     open: bool,
     allow_private: bool,
-    /// No address of this machine passes.
+    /// Refuses every address of this machine.
     shuns_this_machine: bool,
     key: Option<&'static str>,
 }
 
 impl Gate {
-    /// A gate; `key` is the manifest key that opens private networks, for messages.
+    /// A gate for a tool. `key` is the manifest key that permits private networks; error messages name it.
     pub(crate) fn new(allow_private: bool, key: &'static str) -> Self {
         Self { open: false, allow_private, shuns_this_machine: false, key: Some(key) }
     }
 
-    /// A gate that no key of a manifest opens.
+    /// A gate that permits global addresses only, and that no manifest key opens.
     pub(crate) fn shut() -> Self {
         Self { open: false, allow_private: false, shuns_this_machine: false, key: None }
     }
 
-    /// No gate, for URLs that the operator wrote in full.
+    /// A gate that permits every address, for URLs that the operator wrote in full.
     pub(crate) fn open() -> Self {
         Self { open: true, ..Self::shut() }
     }
 
-    /// The same gate without the addresses of this machine, for ports at which this service listens.
+    /// The same gate, but it refuses the addresses of this machine. For requests to ports at which this service
+    /// listens.
     pub(super) fn away(self) -> Self {
         Self { shuns_this_machine: true, ..self }
     }
 
-    /// Checks the host of a URL if it is written as an address, in whatever spelling: `url` has normalised it. The
-    /// name `localhost` is as good as an address (RFC 6761, section 6.3).
+    /// Checks the host of a URL if it is written as an address. Every spelling of an address is covered, because
+    /// `url` has normalized it. The name `localhost` counts as an address (RFC 6761, section 6.3).
     pub(crate) fn check(&self, url: &Url) -> Result<(), Denied> {
         let address = match url.host() {
             Some(Host::Ipv4(v4)) => IpAddr::V4(v4),
@@ -134,7 +139,7 @@ impl Gate {
         self.admit(host, vec![SocketAddr::new(address, 0)]).map(drop)
     }
 
-    /// The addresses of `host`, if all of them may be reached.
+    /// Returns the addresses of `host` if all of them are permitted.
     fn admit(&self, host: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Denied> {
         let refused = |socket: &SocketAddr| Some((socket.ip(), self.refusal(socket.ip())?));
         let Some((address, (reach, what))) = found.iter().find_map(refused) else {
@@ -153,7 +158,8 @@ impl Gate {
             return None;
         }
         let (reach, what) = match address {
-            // A mapped address is an IPv4 address to the system, and nothing else is when private ones may pass.
+            // With `allow_private`, an IPv4-mapped address is judged by its IPv4 address, because the system connects
+            // to that address. Every other form that contains an IPv4 address stays refused.
             IpAddr::V6(v6) if self.allow_private && v6.to_ipv4_mapped().is_some() => {
                 return self.refusal(address.to_canonical());
             }
@@ -175,8 +181,8 @@ fn reach_of(v4: Ipv4Addr) -> (Reach, &'static str) {
     first(&V4, |net, len| agree(v4.to_bits().into(), net.to_bits().into(), 32 - len))
 }
 
-/// The IPv4 address in an interface identifier of ISATAP (RFC 5214, section 6.1), which may stand under any prefix: the bits
-/// `000000ug00000000 0101111011111110`, then the address.
+/// The IPv4 address in an ISATAP interface identifier (RFC 5214, section 6.1), which may follow any prefix. The
+/// identifier is the bits `000000ug00000000 0101111011111110`, then the address.
 fn isatap(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let [_, _, _, _, high, mark, a, b] = v6.segments();
     let is_isatap = high & !0x0300 == 0 && mark == 0x5efe;
@@ -193,7 +199,7 @@ fn first<A: Copy>(table: &[Range<A>], holds: impl Fn(A, u32) -> bool) -> (Reach,
     row.map_or((Never, "unknown"), |(_, _, reach, what)| (*reach, *what))
 }
 
-/// Whether the addresses are the same but for their last `rest` bits.
+/// Whether the addresses are equal, except for their last `rest` bits.
 fn agree(one: u128, other: u128, rest: u32) -> bool {
     (one ^ other).checked_shr(rest).is_none_or(|difference| difference == 0)
 }
@@ -209,11 +215,11 @@ impl Resolve for Gate {
     }
 }
 
-/// The gate stayed shut.
+/// The error when the gate refuses a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Denied {
     host: String,
-    /// `None`: the name says that it is this machine.
+    /// `None` if the host name itself stands for this machine.
     address: Option<IpAddr>,
     what: &'static str,
     key: Option<&'static str>,
@@ -241,8 +247,8 @@ mod tests {
         Gate { open: false, allow_private: false, shuns_this_machine: false, key: Some("request.allow_private") };
     const OPEN: Gate = Gate { allow_private: true, ..SHUT };
 
-    /// First and last address of every range, whether `allow_private` opens it, and whether the addresses just
-    /// before and just after are global.
+    /// The first and last address of every range, whether `allow_private` permits it, and whether the addresses
+    /// directly before and after it are global.
     #[rustfmt::skip]
     const RANGES: [(&str, &str, bool, bool, bool); 31] = [
         ("0.0.0.0", "0.255.255.255", false, false, true),
@@ -326,7 +332,7 @@ mod tests {
         assert!(!passes(SHUT, "::ffff:93.184.216.34".parse().unwrap()));
     }
 
-    /// Every form in which an IPv6 address is known to contain an IPv4 address, but the mapped one.
+    /// Every known form of an IPv6 address that contains an IPv4 address, except the mapped form.
     fn carriers(v4: Ipv4Addr) -> Vec<(&'static str, Ipv6Addr)> {
         let [a, b, c, d] = v4.octets().map(u16::from);
         let (high, low) = (a << 8 | b, c << 8 | d);
@@ -354,7 +360,7 @@ mod tests {
         #[test]
         fn carriers_of_forbidden_addresses_are_refused(bits: u32, range in 0..V4.len() - 1) {
             let (net, len, reach, _) = V4[range];
-            // Some address of the range.
+            // An arbitrary address of the range.
             let v4 = Ipv4Addr::from_bits(net.to_bits() | bits.checked_shr(len).unwrap_or(0));
             proptest::prop_assert!(!passes(SHUT, v4.into()) && (reach == Private || !passes(OPEN, v4.into())));
             let mapped = IpAddr::from(v4.to_ipv6_mapped());
@@ -362,7 +368,8 @@ mod tests {
             proptest::prop_assert_eq!(passes(OPEN, mapped), passes(OPEN, v4.into()));
             for (form, carrier) in carriers(v4) {
                 proptest::prop_assert!(!passes(SHUT, carrier.into()), "{} {}", form, carrier);
-                // `::1` is loopback, which the operator may open, and would be the compatible form of 0.0.0.1.
+                // `::1` is loopback, which the operator may permit. It is also the IPv4-compatible form of 0.0.0.1,
+                // which is refused.
                 let is_open = passes(OPEN, carrier.into()) && !carrier.is_loopback();
                 proptest::prop_assert!(!is_open, "{} {} with allow_private", form, carrier);
             }
@@ -470,7 +477,7 @@ mod tests {
     async fn names_are_judged_by_where_they_lead() {
         for name in ["localhost", "localhost.", "LOCALHOST"] {
             let Err(error) = SHUT.resolve(name.parse().unwrap()).await else { panic!("{name}") };
-            // A resolver that does not know the spelling is as good.
+            // It is also correct if the system's resolver does not know the spelling.
             assert!(error.is::<Denied>() || error.is::<std::io::Error>(), "{error}");
         }
         assert!(OPEN.resolve("localhost".parse().unwrap()).await.is_ok());

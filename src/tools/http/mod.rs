@@ -1,8 +1,15 @@
-//! Tools that are a request to an HTTP API.
+//! Runs tools that send a request to an HTTP API.
 //!
-//! The manifest's request is taken apart once, when the tool is built: `target` is the URL, `values` the JSON with
-//! placeholders, `request` puts them together for a try, `client` sends it through the `gate`, `response`
-//! makes a result of the answer. The built-in `http_get` goes the same way with a URL from its arguments.
+//! The request of the manifest is parsed once, when the tool is built. `http_get` (a built-in) uses the same parts,
+//! with a URL from its arguments.
+//!
+//! - `config`: the manifest keys;
+//! - `target`: the URL, with `path_value` for values in its path;
+//! - `values`: JSON with placeholders;
+//! - `request`: builds the request of one attempt;
+//! - `client`: sends it through the `gate`, which also knows the service's own ports (`own_ports`);
+//! - `response`: turns the response into a result;
+//! - `trace`: the trace headers.
 
 pub(crate) mod client;
 mod config;
@@ -35,7 +42,7 @@ pub(crate) use self::target::listed_host;
 use super::{BuildContext, ConfigFault, Fault, Runner, Values};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
-/// Builds the runner, unless there is an error among the faults; all of them are reported, warnings too.
+/// Builds the runner, unless one of the faults is an error. Returns all faults, warnings too.
 pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runner>>, Vec<ConfigFault>) {
     let mut notes = Notebook::new(context);
     let gate = match context.trusted {

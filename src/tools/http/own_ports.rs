@@ -1,5 +1,5 @@
-//! Where this service listens: no tool calls the service itself, since such a call passes all callers' rules and may go round
-//! and round.
+//! Knows the ports at which this service listens, so that no tool calls the service itself. Such a call would bypass
+//! the rules for callers, and calls could loop.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
@@ -9,15 +9,17 @@ use url::{Host, Url};
 
 use super::gate::is_localhost;
 
-/// The ports at which this service listens. All clones are one: the ports are known only when tools are built already.
+/// The ports at which this service listens. All clones share one list, because the ports become known only after the
+/// tools are built.
 ///
-/// A port counts at every address of this machine, not only at the one that the service is bound to. The operator may forward it,
-/// and whether `0.0.0.0` answers at an address is nothing that a tool should find out.
+/// A port counts at every address of this machine, not only at the address to which the service is bound. The
+/// operator may forward the port from another address. And a tool should not be able to find out at which addresses
+/// `0.0.0.0` answers.
 #[derive(Debug, Clone, Default)]
 pub struct OwnPorts(Arc<ArcSwap<Vec<u16>>>);
 
 impl OwnPorts {
-    /// The service listens at this port, too.
+    /// Adds a port at which the service listens.
     pub fn add(&self, port: u16) {
         self.0.rcu(|ports| {
             let mut ports = Vec::clone(ports);
@@ -32,36 +34,36 @@ impl OwnPorts {
     }
 }
 
-/// Whether what is sent to the address stays on this machine.
+/// Whether packets to the address stay on this machine.
 ///
-/// The system knows: a socket can be bound to local addresses only. It sends nothing. Where the system binds sockets to foreign
-/// addresses too (Linux with `net.ipv4.ip_nonlocal_bind`), every address counts as local.
+/// The system can tell: a socket can be bound only to a local address. Binding sends no packet. Some systems also
+/// bind sockets to foreign addresses (Linux with `net.ipv4.ip_nonlocal_bind`). There, every address counts as local.
 pub(super) fn is_of_this_machine(address: IpAddr) -> bool {
     let address = address.to_canonical();
-    // To connect to the unspecified address is to connect to this machine.
+    // A connection to the unspecified address is a connection to this machine.
     if address.is_loopback() || address.is_unspecified() {
         return true;
     }
     match UdpSocket::bind((address, 0)) {
         Ok(_) => true,
-        // Any other failure says nothing of the address.
+        // Any other error tells nothing about the address, so it counts as local.
         Err(error) => error.kind() != std::io::ErrorKind::AddrNotAvailable,
     }
 }
 
-/// Whether a name is what the kernel calls this machine. Asks no DNS server.
+/// Whether the name is the host name of this machine. Sends no DNS request.
 pub(super) fn is_own_name(name: &str) -> bool {
     is_same_machine(name, &rustix::system::uname().nodename().to_string_lossy())
 }
 
-/// A name without a dot may stand for the first label of a full name.
+/// A name without a dot is compared with the first label of the full name.
 fn is_same_machine(name: &str, own: &str) -> bool {
     let name = name.trim_end_matches('.');
     let own = if name.contains('.') { own } else { own.split('.').next().unwrap_or_default() };
     !own.is_empty() && name.eq_ignore_ascii_case(own)
 }
 
-/// Whether a URL leads to this machine, as far as its text and the kernel tell.
+/// Whether a URL leads to this machine, as far as its text and the kernel tell. Sends no DNS request.
 pub(crate) fn leads_here(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => is_localhost(name) || is_own_name(name),
@@ -80,7 +82,7 @@ mod tests {
         for local in ["127.0.0.1", "127.8.9.10", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "::ffff:0.0.0.0"] {
             assert!(is_of_this_machine(local.parse().unwrap()), "{local}");
         }
-        // The address that packets to others leave with; connecting a UDP socket sends none.
+        // The local address of packets to other machines. Connecting a UDP socket sends no packet.
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         if socket.connect("198.51.100.1:9").is_ok() {
             assert!(is_of_this_machine(socket.local_addr().unwrap().ip()));

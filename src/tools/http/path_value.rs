@@ -1,32 +1,33 @@
-//! Whether a text can stand in the path of a URL and lead to no other place.
+//! Checks that a text in the path of a URL cannot lead to another path.
 //!
-//! The service sends `.` and `..` encoded, but a server behind it may decode more than once. Lenient servers also drop
-//! parameters (`..;x`), white space and control characters, or take compatibility characters for ASCII. A text that
-//! any of them reads as a dot segment is refused. The work is linear: a bounded text, and a bounded number of passes.
+//! The service sends `.` and `..` encoded, but a server behind it may decode more than once. Lenient servers also
+//! drop parameters (`..;x`), white space and control characters, or read compatibility characters as ASCII. A text is
+//! refused if any of these servers would read it as a dot segment. The check takes linear time: the text is bounded,
+//! and so is the number of passes.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 
-/// Longest value, in bytes. nginx (`large_client_header_buffers`) and Apache (`LimitRequestLine`) refuse a request line
-/// above 8 KiB by default, so a longer value reaches few servers.
+/// The longest value, in bytes. nginx (`large_client_header_buffers`) and Apache (`LimitRequestLine`) refuse a
+/// request line above 8 KiB by default, so few servers would accept a longer value.
 pub(super) const LONGEST: usize = 8 * 1024;
-/// How often a text may be percent-encoded: by its author, and once each for two proxies that decode.
+/// How many times a text may be percent-encoded: once by its author, and once for each of two proxies that decode.
 pub(super) const LAYERS: usize = 3;
 
-/// Why a text cannot stand in a path.
+/// Why a text is not permitted in a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Misfit {
-    /// More than [`LONGEST`] bytes.
+    /// The text has more than [`LONGEST`] bytes.
     TooLong,
-    /// It still decodes after [`LAYERS`] layers.
+    /// The text can still be decoded after [`LAYERS`] layers.
     TooManyLayers,
     /// A server may read one of its segments as `.` or `..`.
     Dots,
 }
 
-/// Judges a value that stands in a path.
+/// Checks a value for a path, including its length.
 pub(super) fn check(text: &str) -> Result<(), Misfit> {
     if text.len() > LONGEST {
         return Err(Misfit::TooLong);
@@ -34,11 +35,11 @@ pub(super) fn check(text: &str) -> Result<(), Misfit> {
     check_segments(text)
 }
 
-/// Judges the segments of a text of any length.
+/// Checks the segments of a text of any length.
 pub(super) fn check_segments(text: &str) -> Result<(), Misfit> {
     let mut layer = Cow::Borrowed(text);
     for decoded in 0.. {
-        // Without these bytes there is neither a dot, in any form, nor anything to decode.
+        // Without these bytes the text contains no dot in any form, and no percent-encoding.
         if layer.bytes().all(|byte| byte.is_ascii() && !matches!(byte, b'.' | b'%')) {
             return Ok(());
         }
@@ -58,7 +59,8 @@ pub(super) fn check_segments(text: &str) -> Result<(), Misfit> {
     Ok(())
 }
 
-/// The text in Unicode's compatibility form (NFKC), in which full-width and small forms and dot leaders are ASCII.
+/// The text in Unicode's compatibility form (NFKC). It turns full-width forms, small forms and dot leaders into
+/// ASCII.
 fn compatible(text: &str) -> Cow<'_, str> {
     match is_nfkc_quick(text.chars()) {
         IsNormalized::Yes => Cow::Borrowed(text),
@@ -66,25 +68,25 @@ fn compatible(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Slashes, and the characters that legacy code pages turn into slashes although NFKC does not.
+/// Whether the character is a slash, or one that legacy code pages turn into a slash although NFKC does not.
 fn is_separator(c: char) -> bool {
     matches!(c, '/' | '\\' | '\u{2044}' | '\u{2215}' | '\u{2216}')
 }
 
 /// Whether a server may read the segment as `.` or `..`.
 fn leads_elsewhere(segment: &str) -> bool {
-    // Parameters begin with `;`. The others end a path, a line, or a text in C.
+    // Parameters begin with `;`. The other characters end a path, a line, or a string in C.
     let cut = segment.split([';', '?', '#', '\0', '\r', '\n']).next().unwrap_or_default();
     is_dots(segment) || is_dots(cut)
 }
 
-/// Whether only one or two dots are left without the characters that servers drop.
+/// Whether only one or two dots remain after the characters that servers drop are removed.
 fn is_dots(segment: &str) -> bool {
     let mut seen = segment.chars().filter(|&c| !is_dropped(c)).take(3);
     matches!((seen.next(), seen.next(), seen.next()), (Some('.'), None | Some('.'), None))
 }
 
-/// White space, control characters, and what Unicode calls default ignorable (Default_Ignorable_Code_Point).
+/// White space, control characters, and characters with Unicode's property `Default_Ignorable_Code_Point`.
 #[rustfmt::skip]
 fn is_dropped(c: char) -> bool {
     c.is_whitespace() || c.is_control() || matches!(c,
@@ -197,7 +199,7 @@ mod tests {
         assert_eq!(check(&"é".repeat(LONGEST / 2 + 1)), Err(Misfit::TooLong));
     }
 
-    /// A generous bound in time: the quadratic way takes minutes for the longest of these.
+    /// The time bound is generous: a quadratic algorithm takes minutes for the longest of these texts.
     #[test]
     fn judges_long_texts_in_linear_time() {
         let began = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! The request of a tool, parsed once and filled for every try.
+//! The request of a tool. It is parsed once and filled in for every attempt.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::tools::{Fault, Placeholder, Values};
 const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
 
-/// Header fields that frame the message or choose its receiver: the client's, not the manifest's.
+/// Header fields that frame the message or choose its receiver. The HTTP client sets them; a manifest must not.
 #[rustfmt::skip]
 const CLIENTS_OWN: [&str; 10] = [
     "connection", "content-length", "expect", "host", "keep-alive", "proxy-connection", "te", "trailer",
@@ -41,7 +41,7 @@ enum Field {
 }
 
 impl Field {
-    /// Whether the value, as far as it is fixed, names JSON.
+    /// Whether the fixed value names a JSON media type.
     fn says_json(&self) -> bool {
         match self {
             Self::Fixed(value) => value.to_str().is_ok_and(|value| value.contains("json")),
@@ -58,7 +58,7 @@ enum Body {
 }
 
 impl RequestTemplate {
-    /// Reads `request:`; what is wrong goes into the notebook.
+    /// Reads `request:`, and adds its faults to the notebook.
     pub(super) fn parse(config: RequestConfig, effect: Effect, notes: &mut Notebook<'_>) -> Option<Self> {
         let method = method(config.method.as_deref().unwrap_or("GET"), notes);
         let target = Target::parse(&config, notes);
@@ -87,7 +87,7 @@ impl RequestTemplate {
         Some(Self { method, target: target?, query, headers, body, effect })
     }
 
-    /// Faults of values that the schema lets pass and the request cannot carry.
+    /// Faults of values that satisfy the schema but cannot be sent in this request.
     pub(super) fn faults(&self, values: Values<'_>) -> Vec<Fault> {
         let mut faults = self.target.faults(values);
         for (field, value) in &self.headers {
@@ -105,7 +105,7 @@ impl RequestTemplate {
         faults
     }
 
-    /// The request for these values.
+    /// Builds the request for these values.
     pub(super) fn render(&self, values: Values<'_>, context: &ToolContext) -> Result<Request, ToolError> {
         let faults = self.faults(values);
         if !faults.is_empty() {
@@ -143,7 +143,8 @@ impl RequestTemplate {
 }
 
 impl Field {
-    /// The value; `None` if a placeholder in it has no value: half a header, such as `Bearer ` without a token, means nothing.
+    /// The value; `None` if a placeholder in it has no value. A partial header, such as `Bearer ` without a token,
+    /// would be meaningless.
     fn render(&self, values: Values<'_>) -> Option<HeaderValue> {
         match self {
             Self::Fixed(value) => Some(value.clone()),
@@ -158,14 +159,14 @@ impl Field {
     }
 }
 
-/// Sets a field that the manifest did not set.
+/// Sets a header field, unless the manifest sets it.
 fn fill(fields: &mut HeaderMap, name: HeaderName, value: &str) {
     if let (false, Ok(value)) = (fields.contains_key(&name), HeaderValue::from_str(value)) {
         fields.insert(name, value);
     }
 }
 
-/// A value of visible ASCII, kept out of logs since it may well be a secret.
+/// A header value of visible ASCII. It is marked as sensitive to keep it out of logs, because it may be a secret.
 fn header_value(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(text).ok().filter(|value| value.to_str().is_ok())?;
     value.set_sensitive(true);
@@ -201,7 +202,7 @@ fn headers(config: BTreeMap<String, String>, notes: &mut Notebook<'_>) -> Vec<(H
         };
         let plain = |part: &Part| matches!(part, Part::Text(text) if header_value(text).is_none());
         if template.parts().iter().any(plain) {
-            // Not shown: it may be a secret.
+            // The message does not show the value: it may be a secret.
             notes.error(&path, "the value holds something else than visible ASCII, perhaps a line end");
         } else if let Some(text) = template.literal() {
             headers.extend(header_value(text).map(|value| (name, Field::Fixed(value))));

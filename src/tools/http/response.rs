@@ -1,4 +1,5 @@
-//! From an HTTP answer to a tool's result: status, size, kind, and the part that was asked for.
+//! Turns an HTTP response into a tool's result: checks the status and size, reads the body by its media type, and
+//! picks the wanted part.
 
 use std::time::Duration;
 
@@ -17,47 +18,47 @@ use crate::call::{Between, ToolContext, ToolError, ToolResult, Torn};
 use crate::tools::media;
 use crate::tools::template::plain_text;
 
-/// Longest answer unless the manifest says otherwise.
+/// The longest body, unless the manifest sets `max_output`.
 const DEFAULT_CAP: usize = 256 * 1024;
-/// Longest answer that a manifest may ask for.
+/// The highest `max_output` that a manifest may set.
 const HARD_CAP: usize = 4 * 1024 * 1024;
-/// The media type of bytes of which nothing is known (RFC 2046, 4.5.1).
+/// The media type for bytes of unknown type (RFC 2046, 4.5.1).
 const BYTES: &str = "application/octet-stream";
-/// How much of an error's body the model gets to see.
+/// How many bytes of an error's body the model gets.
 const ERROR_BODY: usize = 4 * 1024;
 
-/// How answers are read.
+/// The settings for reading responses.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pick: Option<String>,
     error_when: Option<String>,
     cap: usize,
-    /// The manifest key of the cap, for messages.
+    /// The manifest key that sets the cap. Error messages name it.
     cap_key: &'static str,
 }
 
-/// What the bytes are, going by the declared media type.
+/// What the body is, according to the declared media type.
 #[derive(Debug, PartialEq)]
 enum Kind {
     Json,
     Text,
-    /// A picture, sound or a document of this type, whatever the bytes look like.
+    /// A picture, sound, video or PDF of this type, whatever the bytes look like.
     Media(String),
-    /// Not declared.
+    /// No media type is declared.
     Unknown,
-    /// Anything else.
+    /// Any other media type.
     Other(String),
 }
 
-/// The bytes of an answer, as far as they were read.
+/// The bytes of a response, up to the cap.
 struct Body {
     bytes: Vec<u8>,
-    /// What came with the last bytes and is beyond the cap, if there is more than that.
+    /// The bytes beyond the cap that arrived in the same chunk. `None` if the body does not exceed the cap.
     rest: Option<Vec<u8>>,
 }
 
 impl Reading {
-    /// Reads a cap. The error is a sentence.
+    /// Settings with this cap, or with the default cap. The error is a sentence.
     pub(crate) fn new(cap: Option<Size>, cap_key: &'static str) -> Result<Self, String> {
         let cap = cap.map_or(DEFAULT_CAP, Size::as_usize);
         let (pick, error_when) = (None, None);
@@ -67,12 +68,12 @@ impl Reading {
         }
     }
 
-    /// The longest answer that is read, in bytes, if that is more than the default.
+    /// The cap in bytes, if it is higher than the default.
     pub(crate) fn raised_cap(&self) -> Option<usize> {
         Some(self.cap).filter(|cap| *cap > DEFAULT_CAP)
     }
 
-    /// Reads `response:` and `max_output:`; what is wrong goes into the notebook.
+    /// Reads `response:` and `max_output:`, and adds their faults to the notebook.
     pub(super) fn parse(config: ResponseConfig, cap: Option<Size>, notes: &mut Notebook<'_>) -> Option<Self> {
         for (key, pointer) in [("pick", &config.pick), ("error_when", &config.error_when)] {
             if pointer.as_deref().is_some_and(|pointer| !is_pointer(pointer)) {
@@ -92,12 +93,12 @@ impl Reading {
         }
     }
 
-    /// How whole answers of up to `cap` bytes are read, for tools with caps of their own.
+    /// Settings that read whole responses of at most `cap` bytes, for tools with caps of their own.
     pub(crate) fn up_to(cap: usize, cap_key: &'static str) -> Self {
         Self { pick: None, error_when: None, cap, cap_key }
     }
 
-    /// The result that an answer stands for.
+    /// The tool's result for a response.
     pub(crate) async fn read(&self, response: Response, context: &ToolContext) -> Result<ToolResult, ToolError> {
         let host = host(response.url());
         let response = accepted(response, &host, Some(context)).await?;
@@ -142,14 +143,14 @@ impl Reading {
         }
     }
 
-    /// The bytes of an answer, whatever they are said to be.
+    /// The bytes of a response, regardless of the declared media type.
     pub(crate) async fn bytes(&self, response: Response, context: &ToolContext) -> Result<Vec<u8>, ToolError> {
         let host = host(response.url());
         let response = accepted(response, &host, Some(context)).await?;
         self.body(response, &host, false).await.map(|body| body.bytes)
     }
 
-    /// Reads up to the cap; beyond it the answer is cut, if it may be, or refused.
+    /// Reads the body up to the cap. A longer body is cut if `may_be_cut` is set, and is an error otherwise.
     async fn body(&self, response: Response, host: &str, may_be_cut: bool) -> Result<Body, ToolError> {
         let too_long = || {
             let (cap, key) = (ByteSize(self.cap as u64), self.cap_key);
@@ -204,8 +205,8 @@ impl Kind {
 }
 
 impl Body {
-    /// Reads no further than the cap. The response goes out of scope with the function, and with it the connection
-    /// of an answer that is not read to its end.
+    /// Reads at most `cap` bytes. The response is dropped at the end, which closes the connection if the body was not
+    /// read completely.
     async fn read(mut response: Response, cap: usize) -> Result<Self, reqwest::Error> {
         let mut bytes = Vec::new();
         while let Some(mut chunk) = response.chunk().await? {
@@ -220,8 +221,9 @@ impl Body {
     }
 }
 
-/// Bytes as text, which was cut at its end or not at all. Of the rest, so much is looked at as came with them: more would have
-/// to be waited for.
+/// The bytes as text. If the body was cut, the redactor also sees the bytes after the cut, so that it finds a secret
+/// that crosses the cut. It sees only the bytes that arrived in the same chunk: more bytes would have to be waited
+/// for.
 fn text(Body { bytes, rest }: &Body, context: &ToolContext) -> String {
     match rest {
         Some(rest) => {
@@ -232,9 +234,9 @@ fn text(Body { bytes, rest }: &Body, context: &ToolContext) -> String {
     }
 }
 
-/// Where a file is from, without what may be a secret.
+/// The URL of a file, without the parts that may hold a secret.
 pub(crate) fn bare(mut url: Url) -> String {
-    // Fails only for URLs without a host, which nobody can be asked by.
+    // Both fail only for URLs without a host, and no response comes from such a URL.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_query(None);
@@ -246,8 +248,8 @@ fn header(response: &Response, name: HeaderName) -> Option<&str> {
     response.headers().get(name)?.to_str().ok()
 }
 
-/// An answer that says yes and can be read; any other as what it means. Without a context to cut them by, words of the
-/// server are not repeated.
+/// Passes a successful response that can be read, and turns any other response into an error. Without a `context` to
+/// redact it, the server's text is not repeated.
 pub(crate) async fn accepted(
     response: Response,
     host: &str,
@@ -266,7 +268,7 @@ pub(crate) async fn accepted(
         300..=399 => Err(moved(&response, host)),
         429 | 502..=504 => {
             let message = format!("`{host}` answered HTTP {status}");
-            // One that asks for fewer calls is up.
+            // A server that asks for fewer calls is available.
             let (down, retry_after) = (status != StatusCode::TOO_MANY_REQUESTS, retry_after(&response));
             Err(ToolError::Upstream { message, retryable: true, down, untouched: false, retry_after })
         }
@@ -275,7 +277,7 @@ pub(crate) async fn accepted(
     }
 }
 
-/// The server understood and says no; its words are for the model.
+/// The error for a status 4xx. The server understood the request and refused it, so its text is for the model.
 async fn refusal(response: Response, status: StatusCode, host: &str, context: Option<&ToolContext>) -> ToolError {
     let reason = status.canonical_reason().unwrap_or("no reason given");
     let said = match (Kind::of(header(&response, CONTENT_TYPE)), context) {
@@ -289,7 +291,7 @@ async fn refusal(response: Response, status: StatusCode, host: &str, context: Op
     ToolError::Said(format!("HTTP {}: {}", status.as_u16(), said.unwrap_or(reason)))
 }
 
-/// Where to is said by host only: the rest may hold anything.
+/// The error for a redirect. It shows only scheme and host of the new location: the other parts may hold secrets.
 fn moved(response: &Response, host: &str) -> ToolError {
     let (from, status) = (response.url(), response.status());
     let to = match header(response, LOCATION).and_then(|location| from.join(location).ok()) {
@@ -300,7 +302,7 @@ fn moved(response: &Response, host: &str) -> ToolError {
     ToolError::upstream_final(message)
 }
 
-/// `Retry-After`: seconds, or a date, which is held against the server's own clock where it tells it.
+/// `Retry-After`: seconds or a date. A date is compared with the server's `Date` header, if there is one.
 pub(crate) fn retry_after(response: &Response) -> Option<Duration> {
     let text = header(response, RETRY_AFTER)?.trim();
     if let Ok(seconds) = text.parse() {

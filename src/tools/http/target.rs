@@ -1,7 +1,8 @@
-//! Where a request goes: the URL of the manifest with values in its path and query, and perhaps its host.
+//! The URL of a request: the URL of the manifest, with values in its path and query, and perhaps in its host.
 //!
-//! The URL is split before it is filled, and each value is encoded for its place, so a value cannot grow into the
-//! next part. Scheme and port are fixed, a host is fixed or one of a list; the base is a URL parsed at build.
+//! The URL is split before it is filled in, and each value is encoded for its part. So a value cannot extend into the
+//! next part. Scheme and port are fixed. The host is fixed, or one of a list. The base is a URL that is parsed when
+//! the tool is built.
 
 use std::borrow::Cow;
 
@@ -16,18 +17,19 @@ use crate::call::ToolError;
 use crate::tools::template::{Part, Template, plain_text};
 use crate::tools::{Fault, Placeholder, Values};
 
-/// All but RFC 3986's unreserved characters.
+/// All characters except the unreserved ones of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 const URL: &[&str] = &["request", "url"];
 
-/// The URL template.
+/// The URL of the manifest, with its placeholders.
 pub(super) struct Target {
     base: Base,
     path: Template,
-    /// What every path begins with: the literal text before the first placeholder, encoded.
+    /// The start of every path: the literal text before the first placeholder, encoded.
     prefix: String,
-    /// Segments of the path in which a value stands beside other text: none of their parts alone says where they lead.
+    /// Path segments that contain a value beside other text. They are checked as a whole, because `.` and `..` may
+    /// arise from several parts.
     mixed: Vec<Template>,
     query: Template,
 }
@@ -35,7 +37,7 @@ pub(super) struct Target {
 /// Scheme, host and port.
 enum Base {
     Fixed(Url),
-    /// The host is filled in, and must then be one of these.
+    /// The host has a placeholder. The filled-in host must be one of this list.
     Listed {
         host: Template,
         hosts: Vec<(String, Url)>,
@@ -43,14 +45,14 @@ enum Base {
 }
 
 impl Target {
-    /// Reads `request.url` with `allow_hosts`; what is wrong goes into the notebook.
+    /// Reads `request.url` and `allow_hosts`, and adds their faults to the notebook.
     pub(super) fn parse(config: &RequestConfig, notes: &mut Notebook<'_>) -> Option<Self> {
         let whole = notes.template(&config.url, URL)?;
         let odd = |c: char| c == '\\' || c.is_whitespace() || c.is_control();
         if whole.parts().iter().any(|part| matches!(part, Part::Text(text) if text.contains(odd))) {
             notes.error(URL, "white space, control characters and `\\` have no place in a URL");
         }
-        // Placeholders hold none of the characters that part a URL, so the raw text can be split.
+        // A placeholder contains no character that separates the parts of a URL. So the raw text can be split.
         let Some((scheme @ ("http" | "https"), rest)) = config.url.split_once("://") else {
             notes.error(URL, "the URL begins with a literal http:// or https://");
             return None;
@@ -90,7 +92,7 @@ impl Target {
         Some(path)
     }
 
-    /// Tells where the target can be seen to be out of reach: `admits` is the client's word on a URL.
+    /// Reports the hosts that the client is known to refuse. `admits` is the client's check of a URL.
     pub(super) fn check(&self, admits: impl Fn(&Url) -> Result<(), Denied>, has_roots: bool, notes: &mut Notebook<'_>) {
         for url in self.base.all() {
             if let Err(denied) = admits(url) {
@@ -110,7 +112,7 @@ impl Target {
         }
     }
 
-    /// Faults of values that would be read as something else where they stand.
+    /// Faults of values that a server would misread at their position in the URL.
     pub(super) fn faults(&self, values: Values<'_>) -> Vec<Fault> {
         let mut faults = Vec::new();
         for name in self.path.placeholders() {
@@ -128,7 +130,7 @@ impl Target {
                 faults.push(in_path(name, misfit));
             }
         }
-        // Only of values that are right by themselves, so their length has a bound.
+        // Checked only if each value is permitted by itself, because then the length of the segment is bounded.
         if faults.is_empty() {
             for segment in &self.mixed {
                 if let Err(misfit) = path_value::check_segments(&segment.render(values, plain_text)) {
@@ -146,7 +148,7 @@ impl Target {
         faults
     }
 
-    /// The URL for these values, with `pairs` behind its own query.
+    /// The URL for these values. `pairs` are added after the query of the manifest.
     pub(super) fn render(&self, values: Values<'_>, pairs: &[(&str, String)]) -> Result<Url, ToolError> {
         let encoded = |value: &Value| encode(&plain_text(value));
         let base = self.base.resolve(values).ok_or_else(strayed)?;
@@ -158,7 +160,8 @@ impl Target {
         if !query.is_empty() {
             url.set_query(Some(&query.join("&")));
         }
-        // Cannot happen, and must not: the request would carry the operator's credentials elsewhere.
+        // The encoding already ensures this. It is checked again because otherwise the operator's credentials would
+        // go to another server.
         let kept = url[..Position::BeforePath] == base[..Position::BeforePath] && url.path().starts_with(&self.prefix);
         if kept { Ok(url) } else { Err(strayed()) }
     }
@@ -217,7 +220,7 @@ impl Base {
         }
     }
 
-    /// One of the possible bases; they differ in the host only.
+    /// One of the possible bases. They differ only in their host.
     fn any(&self) -> Option<&Url> {
         self.all().next()
     }
@@ -233,10 +236,11 @@ impl Base {
     }
 }
 
-/// Reads an entry of a list of hosts. `url` takes more for a host than a name of DNS may hold: `*` is a character to it.
+/// Parses an entry of a list of hosts. `url` accepts more characters than a DNS name may contain, such as `*`, so
+/// these are checked here.
 ///
 /// # Errors
-/// What would be right.
+/// A sentence that says what would be right.
 pub(crate) fn listed_host(name: &str) -> Result<Host, String> {
     if name.contains('*') {
         return Err(format!("`{name}` is no host: patterns are not known here; write each host"));
@@ -248,7 +252,7 @@ pub(crate) fn listed_host(name: &str) -> Result<Host, String> {
     host.ok_or_else(|| format!("`{name}` is not a host: write a name or an address, without scheme, port and path"))
 }
 
-/// Whether the host of a URL can become this name, by what stands around its placeholders.
+/// Whether the filled-in host can become this name, judged by the text around its placeholders.
 fn may_become(host: &Template, name: &str) -> bool {
     let text = |part: Option<&Part>| match part {
         Some(Part::Text(text)) => text.to_lowercase(),
@@ -262,7 +266,7 @@ fn encode(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
-/// The fault of a value that cannot stand in a path.
+/// The fault of a value that is not permitted in a path.
 fn in_path(name: &Placeholder, misfit: Misfit) -> Fault {
     let why = match misfit {
         Misfit::TooLong => format!("and has at most {LONGEST} bytes there"),
@@ -273,8 +277,8 @@ fn in_path(name: &Placeholder, misfit: Misfit) -> Fault {
     name.fault("format", format!("`{name}` stands in the path of a URL{comma} {why}."))
 }
 
-/// A segment of the path with a placeholder and something else. Its literal text is decoded once, as the values are:
-/// they are encoded only when they are sent.
+/// A path segment with a placeholder and other text. Its literal text is decoded once, because it is checked together
+/// with values that are not encoded yet.
 fn mixed_segment(text: &str, notes: &Notebook<'_>) -> Option<Template> {
     let template = notes.part(text)?;
     (template.parts().len() > 1)

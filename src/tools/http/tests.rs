@@ -1,4 +1,4 @@
-//! Whole tools against servers on loopback that misbehave in every way we know.
+//! Tests whole tools against servers on loopback, with every kind of misbehavior that we know.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,14 +10,14 @@ use super::*;
 use crate::call::{Caller, Content, Effect, Invocation, Resource, ToolName};
 use crate::tools::Databases;
 
-/// What a test server does with every connection once it has read a request.
+/// What a test server does with each connection after it has read a request.
 #[derive(Clone)]
 pub(crate) enum Reply {
     /// Sends these bytes and closes.
     Bytes(Vec<u8>),
-    /// Sends this head and then `x` for ever; says `gone` when the client is.
+    /// Sends this head, then `x` without end. Reports `gone` in `seen` when the client has disconnected.
     Endless(&'static str),
-    /// Says nothing; says `gone` when the client is.
+    /// Sends nothing. Reports `gone` in `seen` when the client has disconnected.
     Silence,
     /// Sends these bytes and resets the connection.
     Reset(&'static str),
@@ -25,7 +25,7 @@ pub(crate) enum Reply {
 
 pub(crate) struct Server {
     pub(crate) host: String,
-    /// The requests as they came.
+    /// The requests as received.
     pub(crate) seen: mpsc::Receiver<String>,
 }
 
@@ -107,7 +107,7 @@ fn try_build(config: Value, effect: Effect) -> (Option<Arc<dyn Runner>>, Vec<Con
     build(serde_json::from_value(config).unwrap(), &context)
 }
 
-/// A tool for the server: `request` and `response` get what the tests have in common.
+/// A tool for the server. Adds the common parts of all tests to `request`.
 fn tool(server: &Server, mut request: Value, response: Value, effect: Effect) -> Arc<dyn Runner> {
     request["allow_private"] = json!(true);
     request["url"] = match request["url"].as_str() {
@@ -282,7 +282,7 @@ async fn pick_and_error_when_look_into_the_answer() {
             (result, _) => panic!("{body}: {result:?}"),
         }
     }
-    // `pick` wants JSON, whatever the server calls it.
+    // `pick` requires JSON, whatever media type the server declares.
     let result = ask(ok("content-type: text/plain", r#"{"x": 1}"#), json!({"pick": "/x"})).await;
     assert_eq!(result, Ok(ToolResult::text("1")));
 }

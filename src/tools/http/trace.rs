@@ -1,4 +1,4 @@
-//! The trace of a call, sent on with the requests that are made for it.
+//! Adds the trace of a call to the requests that are sent for the call.
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -7,7 +7,8 @@ use crate::call::TraceContext;
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// Adds the headers of the call's trace. A `traceparent` of the manifest's is another trace: nothing is added to that.
+/// Adds the headers of the call's trace. If the manifest sets a `traceparent`, that is another trace, and nothing is
+/// added.
 pub(crate) fn send_on(trace: Option<&TraceContext>, fields: &mut HeaderMap) {
     let Some(trace) = trace.filter(|_| !fields.contains_key(TRACEPARENT)) else { return };
     let state = trace.tracestate().filter(|_| !fields.contains_key(TRACESTATE));

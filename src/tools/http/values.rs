@@ -1,4 +1,4 @@
-//! JSON with placeholders in it: the body of a request, and the values of its query and form.
+//! JSON with placeholders: the body of a request, and the values of its query and form.
 
 use serde_json::Value;
 
@@ -7,20 +7,20 @@ use crate::call::JsonObject;
 use crate::tools::template::{Template, plain_text};
 use crate::tools::{Placeholder, Values};
 
-/// A JSON value, parsed for placeholders.
+/// A JSON value whose placeholders are parsed.
 pub(super) enum Node {
-    /// As written.
+    /// A value without placeholders.
     Literal(Value),
-    /// One placeholder alone: the value as it is.
+    /// A text that is exactly one placeholder. It becomes the value itself, with its type.
     Value(Placeholder),
-    /// Text with placeholders.
+    /// A text with placeholders.
     Text(Template),
     Array(Vec<Node>),
     Object(Vec<(String, Node)>),
 }
 
 impl Node {
-    /// Reads a value of the manifest; what is wrong with it goes into the notebook.
+    /// Parses a value of the manifest, and adds its faults to the notebook.
     pub(super) fn parse(value: Value, path: &[&str], notes: &mut Notebook<'_>) -> Self {
         match value {
             Value::String(text) => match notes.template(&text, path) {
@@ -42,7 +42,7 @@ impl Node {
         }
     }
 
-    /// Reads the values of an object.
+    /// Parses the values of an object.
     pub(super) fn entries(object: JsonObject, path: &[&str], notes: &mut Notebook<'_>) -> Vec<(String, Self)> {
         let entry = |(key, value): (String, Value)| {
             let path = [path, &[&key]].concat();
@@ -53,8 +53,8 @@ impl Node {
         object.into_iter().map(entry).collect()
     }
 
-    /// The value with the call's values in place. A lone placeholder without a value is nothing: an object loses the
-    /// key, an array holds null, so that the other items keep their places.
+    /// Fills in the values of the call. The result is `None` for a lone placeholder without a value. An object then
+    /// omits the key. An array contains null instead, so that the other items keep their positions.
     pub(super) fn render(&self, values: Values<'_>) -> Option<Value> {
         Some(match self {
             Self::Literal(value) => value.clone(),
@@ -69,7 +69,7 @@ impl Node {
     }
 }
 
-/// Entries as name and text, for queries and forms: null is left out, an array is its name several times.
+/// The entries as pairs of name and text, for queries and forms. Null is omitted; an array becomes one pair per item.
 pub(super) fn pairs<'n>(entries: &'n [(String, Node)], values: Values<'_>) -> Vec<(&'n str, String)> {
     let mut pairs = Vec::new();
     for (name, node) in entries {

@@ -1,4 +1,4 @@
-//! A server that was started by us: its process, and all that it starts.
+//! A server process that this service started, with everything that the process starts.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -15,15 +15,15 @@ use uuid::Uuid;
 use crate::secrets::Redactor;
 use crate::tools::process::{Mark, Prints, ProcessTree, Sweeps};
 
-/// Marks a server and all that it starts; the value is this server's alone.
+/// The environment variable that marks a server and all processes that it starts. Each server has its own value.
 const VARIABLE: &str = "TOOLCRIB_MCP_SERVER";
-/// A server whose standard input was closed may take so long to end, then again after SIGTERM (the specification's
-/// order for stdio). Both together, and its killing, fit into what the end of the service waits for (`Sweeps`).
+/// Time for a server to end after its standard input is closed, and again after SIGTERM. The specification gives this
+/// order for stdio. Both times and the SIGKILL fit into the time that a shutdown waits (`Sweeps`).
 const PATIENCE: Duration = Duration::from_millis(750);
-/// A server whose output has closed ends at once, or is stuck.
+/// A server whose output has closed ends within this time. Otherwise it is stuck.
 const END: Duration = Duration::from_secs(1);
 
-/// A server's process. Dropped, it is asked to end, and made to if it does not; nobody waits for that.
+/// A server's process. Dropping it asks the process to end, and kills it later if it does not. The drop does not wait.
 pub(super) struct Child {
     prints: Prints,
     status: tokio::sync::watch::Receiver<Option<String>>,
@@ -31,14 +31,13 @@ pub(super) struct Child {
     _close: DropGuard,
 }
 
-/// The process.
 struct Process(ProcessTree);
 
 impl Child {
-    /// Starts it. `gone` is tripped when it has ended.
+    /// Starts the process. `gone` is cancelled when the process has ended.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     pub(super) fn spawn(
         mut command: Command,
         sweeps: &Sweeps,
@@ -67,6 +66,8 @@ impl Child {
                 Some(Ok(status)) => describe(status),
                 _ => "it did not end by itself and was killed".into(),
             };
+            // Order: first the drop ends everything that the process started. Then waiting tasks get the status. `gone`
+            // comes last: it ends the transport, whose users then ask for the status.
             drop(process);
             told.send_replace(Some(how));
             drop(gone);
@@ -74,7 +75,7 @@ impl Child {
         Ok((Self { prints, status, _close: close.clone().drop_guard(), close }, (to, from)))
     }
 
-    /// How it has ended, and what it said last; `None` if it runs on. Not waited for long.
+    /// How the process has ended, with its last output; `None` if it still runs. Waits at most `END`.
     pub(super) async fn ended(&self) -> Option<String> {
         let mut status = self.status.clone();
         let how = timeout(END, status.wait_for(Option::is_some)).await.ok()?.ok()?.clone()?;
@@ -82,7 +83,8 @@ impl Child {
         Some(if words.is_empty() { how } else { format!("{how}, saying: {words}") })
     }
 
-    /// Ends it, whoever still holds it, and waits until it has ended. Its standard input must be closing.
+    /// Ends the process, even if others still hold this value, and waits for its end. Its standard input must be
+    /// closing.
     pub(super) async fn end(&self) {
         self.close.cancel();
         let _ = self.status.clone().wait_for(Option::is_some).await;
@@ -90,7 +92,8 @@ impl Child {
 }
 
 impl Process {
-    /// Its standard input is closed: waits, asks, and leaves the rest to the drop.
+    /// Waits for the end after the standard input was closed, then sends SIGTERM and waits again. Dropping the process
+    /// tree then kills what is left.
     async fn end(&mut self) -> Option<io::Result<ExitStatus>> {
         if let Ok(ended) = timeout(PATIENCE, self.0.wait()).await {
             return Some(ended);

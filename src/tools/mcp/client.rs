@@ -1,4 +1,4 @@
-//! What we are to a server: a client that calls tools and can do nothing for it.
+//! This service as a client: it calls tools, and offers no capabilities to the server.
 
 use rmcp::RoleClient;
 use rmcp::model::{
@@ -7,11 +7,11 @@ use rmcp::model::{
 };
 use rmcp::service::{NotificationContext, RequestContext, Service};
 
-/// See the module.
+/// The SDK's handler for messages of a server.
 pub(super) struct Client;
 
 impl Service<RoleClient> for Client {
-    /// None comes so far: they are answered where they come in (`tap`).
+    /// Never called so far, because `tap` answers such requests before the SDK gets them.
     async fn handle_request(&self, _: ServerRequest, _: RequestContext<RoleClient>) -> Result<ClientResult, ErrorData> {
         Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client answers nothing but ping", None))
     }
@@ -26,7 +26,7 @@ impl Service<RoleClient> for Client {
 
     fn get_info(&self) -> ClientConfig {
         let us = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-        // The version for `initialize`; where there is none each request says its own.
+        // The version for `initialize`. Without `initialize`, each request names its own version.
         ClientConfig::new(ClientCapabilities::default(), us)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }

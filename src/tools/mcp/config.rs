@@ -1,4 +1,4 @@
-//! What the manifest says of an MCP server.
+//! The manifest's settings of an MCP server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,20 +8,20 @@ use url::Url;
 
 use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
 
-/// One entry of `mcp_servers:`, references and relative paths resolved.
+/// One entry of `mcp_servers:`, with references and relative paths resolved.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// The entry's name.
+    /// Name of the entry.
     pub name: String,
-    /// How it is reached.
+    /// The transport to the server.
     pub reach: Reach,
-    /// Whether it is kept at hand between calls.
+    /// Whether the server stays connected between calls.
     pub mode: Mode,
-    /// Only tools whose own names one of these means (`*` stands for any characters); none given: all.
+    /// Tools to take: names that the server uses, or patterns with `*` for any characters. Empty: all tools.
     pub include: Vec<String>,
-    /// None of these.
+    /// Tools to leave out, as names or patterns. Takes precedence over `include`.
     pub exclude: Vec<String>,
-    /// For a start or a connection, the handshake and the listing together.
+    /// Longest time for the start or connection, the handshake and the listing together.
     pub start_timeout: Duration,
 }
 
@@ -37,18 +37,19 @@ impl ToolFilter {
         Self { include: ToolPattern::list(&settings.include), exclude: ToolPattern::list(&settings.exclude) }
     }
 
-    /// Whether a tool with this name, the server's own, is wanted.
+    /// Whether a tool with this name is wanted. The name is the server's own, without a prefix.
     pub(crate) fn takes(&self, own: &str) -> bool {
         let included = self.include.is_empty() || any_grants(&self.include, [own], |_| false);
         included && !any_denies(&self.exclude, [own], |_| false)
     }
 
-    /// Entries that mean none of these names: the key, and the entry as it is written.
+    /// Entries that match none of these names: the key, and the entry as it is written.
     pub(crate) fn idle(&self, names: &[&str]) -> Vec<(&'static str, &str)> {
         let one = std::slice::from_ref;
         let names = || names.iter().copied();
         let included = self.include.iter().filter(|entry| !any_grants(one(entry), names(), |_| false));
-        // A pattern that excludes nothing may be there for tools that the server gets one day; a name is a mistake.
+        // A pattern that excludes nothing may be for tools that the server gets later. A name that excludes nothing is
+        // an error.
         let excluded =
             self.exclude.iter().filter(|entry| !entry.is_glob() && !any_denies(one(entry), names(), |_| false));
         let included = included.map(|entry| ("include", entry.text()));
@@ -56,34 +57,34 @@ impl ToolFilter {
     }
 }
 
-/// How a server is reached.
+/// The transport to a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// A child process that speaks on standard input and output.
+    /// A child process that communicates over standard input and output.
     Command {
-        /// The program and its arguments; a bare program name is looked for along the path.
+        /// The program and its arguments. A bare program name is searched in `PATH`.
         argv: Vec<String>,
-        /// Told to it beside what every server gets; may hold secrets.
+        /// Variables for the process, in addition to those that every server gets. May contain secrets.
         environment: BTreeMap<String, String>,
-        /// The working folder: the manifest's.
+        /// The working folder: the manifest's folder.
         workdir: PathBuf,
     },
     /// Streamable HTTP.
     Url {
-        /// The endpoint; the operator wrote it in full, so it is not gated.
+        /// The endpoint. Private addresses are permitted, because the operator wrote the full URL.
         url: Url,
-        /// Sent with every request, names in lower case; may hold secrets.
+        /// Header fields of every request, with lower-case names. May contain secrets.
         headers: BTreeMap<String, String>,
     },
 }
 
-/// Whether a server is kept at hand between calls.
+/// Whether a server stays connected between calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// One connection for all calls, made anew when it breaks.
+    /// One connection for all calls, replaced when it breaks.
     #[default]
     Persistent,
-    /// A connection for each call, ended with it.
+    /// A connection for each call, which ends with the call.
     OnDemand,
 }
 

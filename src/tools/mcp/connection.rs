@@ -1,4 +1,4 @@
-//! One connection to a server: calls go over it side by side, until it ends.
+//! One connection to a server. It carries calls side by side, until it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,39 +25,40 @@ use super::result;
 use super::tap::Line;
 use crate::call::{Effect, ToolContext, ToolResult};
 
-/// After a call that was given up, a server that says nothing for so long is taken for stuck.
+/// After an abandoned call, a server that sends nothing for this long counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Where the call's own id goes: the same for every try, so that a server can tell a repetition.
+/// `_meta` key of the call's id. It is the same for each attempt, so that a server can recognize a repetition.
 const IDEMPOTENCY_KEY: &str = "toolcrib/idempotencyKey";
-/// Where those fields of the caller's context go that the tool takes.
+/// `_meta` key of the caller's context, with the fields that the tool takes.
 const CONTEXT: &str = "toolcrib/context";
 
-/// A connection. Dropped, it ends, with the server if that was started for it.
+/// A connection. Dropping it ends it, together with a server process that was started for it.
 pub(super) struct Connection {
     pub(super) peer: Peer<RoleClient>,
     pub(super) line: Arc<Line>,
-    /// It speaks the version without sessions, and without `ping`.
+    /// Whether it uses a protocol version without sessions and without `ping`.
     pub(super) is_modern: bool,
     pub(super) born: Instant,
     name: Arc<str>,
     has_answered: AtomicBool,
-    /// Somebody is finding out whether it still says anything.
+    /// A task is checking whether the server still sends anything.
     is_watched: AtomicBool,
-    /// Others may call over it: what one call leaves behind concerns them.
+    /// Whether several calls use it, so that an abandoned call can affect others.
     is_shared: bool,
-    /// It takes no more calls.
+    /// Tripped when the connection takes no more calls.
     retired: CancellationToken,
-    /// Why we have given it up.
+    /// Why we stopped using it.
     condemned: Mutex<Option<String>>,
     _subscription: Option<AbortOnDropHandle<()>>,
-    // In this order: a server ends when its standard input does.
+    // The order of these fields matters: the service is dropped first and closes the server's standard input. A server
+    // ends when its standard input is closed.
     service: RunningService<RoleClient, Client>,
     child: Option<Child>,
     runtime: Handle,
 }
 
 impl Connection {
-    /// What came of a handshake. Within the runtime.
+    /// Wraps a finished handshake. Call it within the runtime.
     pub(super) fn new(
         name: Arc<str>,
         service: RunningService<RoleClient, Client>,
@@ -85,7 +86,7 @@ impl Connection {
         }
     }
 
-    /// Calls a tool. Dropping the future tells the server that nobody waits any more.
+    /// Calls a tool. Dropping the future tells the server that the call was cancelled.
     pub(super) async fn call(
         self: &Arc<Self>,
         tool: &str,
@@ -103,6 +104,8 @@ impl Connection {
             request.extensions_mut().insert(listening.mark());
         }
         let sent = self.peer.send_request_with_option(ClientRequest::CallToolRequest(request), options(context)).await;
+        // An error here means that the SDK did not take the request, so the server did not get it. If `handle.rx` fails
+        // later, the request may have been sent, and the call may have run.
         let Ok(handle) = sent else { return Err(Failed::NotBegun("it has just gone".into())) };
         let asked = Asked { connection: self, id: Some(handle.id) };
         let answer = handle.rx.await;
@@ -112,7 +115,7 @@ impl Connection {
         let answer = answer.map_err(|error| fault::of_call(&self.name, error, context));
         match &answer {
             Err(Failed::Lost) => {}
-            // What was sent before may still be answered.
+            // Only retire the connection: calls that were sent before may still be answered.
             Err(Failed::NotBegun(why)) => self.retire(why),
             Ok(_) | Err(Failed::Said(_)) => self.has_answered.store(true, Ordering::Relaxed),
         }
@@ -124,17 +127,17 @@ impl Connection {
         self.has_answered.load(Ordering::Relaxed)
     }
 
-    /// Whether it has a process of its own.
+    /// Whether it has a server process of its own.
     pub(super) fn has_process(&self) -> bool {
         self.child.is_some()
     }
 
-    /// Whether no call should begin on it any more.
+    /// Whether no new call may use it.
     pub(super) fn is_of_no_use(&self) -> bool {
         self.line.over.is_cancelled() || self.retired.is_cancelled()
     }
 
-    /// Ends when that is so.
+    /// Waits until no new call may use it.
     pub(super) async fn until_of_no_use(&self) {
         tokio::select! {
             () = self.line.over.cancelled() => {}
@@ -142,19 +145,19 @@ impl Connection {
         }
     }
 
-    /// Takes no more calls. Those on it go on, and the last of them ends it.
+    /// Takes no more calls. Running calls go on, and the last of them drops the connection.
     pub(super) fn retire(&self, why: &str) {
         self.condemned().get_or_insert_with(|| why.to_owned());
         self.retired.cancel();
     }
 
-    /// Ends it: all that wait for answers are told at once.
+    /// Closes the connection. All calls that wait for a response fail at once.
     fn condemn(&self, why: &str) {
         self.retire(why);
         self.service.cancellation_token().cancel();
     }
 
-    /// Why it has ended: a part of a sentence whose subject is the server.
+    /// Why it has ended, as a part of a sentence with the server as subject.
     pub(super) async fn why(&self) -> String {
         let given_up = self.condemned().clone();
         if let Some(why) = given_up.or_else(|| self.line.fault.get().map(ToString::to_string)) {
@@ -167,7 +170,8 @@ impl Connection {
         ended.unwrap_or_else(|| "it closed its connection".into())
     }
 
-    /// Ends it and waits until its process is gone, even if calls still look at why. By URL what was sent goes on.
+    /// Ends the connection and waits until its process is gone, even if calls still hold it to read the reason. With a
+    /// URL it does nothing, so requests that were sent go on.
     pub(super) async fn end(self: Arc<Self>) {
         if let Some(child) = &self.child {
             self.service.cancellation_token().cancel();
@@ -179,11 +183,14 @@ impl Connection {
         self.condemned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the server that nobody waits for this any more. A process that then says nothing at all is stuck, and ends.
+    /// Reports a cancelled call to the server. Then checks that a process still answers, and closes the connection if
+    /// not.
     async fn give_up(self: Arc<Self>, id: RequestId) {
         let params = CancelledNotificationParam::new(Some(id), None);
         let told = ClientNotification::CancelledNotification(CancelledNotification::new(params));
         let told = timeout(PATIENCE, self.peer.send_notification(told));
+        // One check at a time is enough: a single answer proves that the process is not stuck. A server with a URL is
+        // not checked, because other calls to it use requests of their own.
         if self.child.is_none() || self.is_watched.swap(true, Ordering::Relaxed) {
             let _ = told.await;
             return;
@@ -194,7 +201,7 @@ impl Connection {
                 true => ClientRequest::DiscoverRequest(DiscoverRequest::new(DiscoverRequestParams {})),
                 false => ClientRequest::PingRequest(PingRequest::default()),
             };
-            // An error is an answer, too.
+            // An error response also proves that the server answers.
             let _ = self.peer.send_request(question).await;
         };
         if timeout(PATIENCE, says_something).await.is_err() {
@@ -204,7 +211,8 @@ impl Connection {
     }
 }
 
-/// A call that waits for its answer. Dropped before, it is given up.
+/// A call that waits for its response. Dropping it earlier cancels the call at the server, if the connection is shared.
+/// A connection for one call just ends.
 struct Asked<'a> {
     connection: &'a Arc<Connection>,
     id: Option<RequestId>,

@@ -1,4 +1,4 @@
-//! How a server is connected to: its process or its URL, the handshake, its tools.
+//! Connects to a server: its process or its URL, the handshake, its list of tools.
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -29,31 +29,33 @@ use crate::tools::http::client::host;
 use crate::tools::process::{Sweeps, along, is_program};
 use crate::tools::{Surroundings, Told};
 
-/// Connects to one server.
+/// Makes the connections to one server.
 pub(super) struct Connector {
     pub settings: ServerSettings,
     pub name: Arc<str>,
     pub surroundings: Surroundings,
-    /// A call over a connection of its own has found other tools than were offered: another, one more, or those that were
-    /// approved again.
+    /// Signals that a call with a connection of its own has found other tools than were offered. That includes a new
+    /// tool, and a definition that was approved again.
     pub changed: Notify,
-    /// What was offered, if each call has a connection of its own.
+    /// The listing that was offered, if each call has a connection of its own.
     offered: Mutex<Option<Listing>>,
-    /// Whether it was spoken to in the version without sessions, the last time.
+    /// Whether the last handshake used the version without sessions; `None`: not known.
     was_modern: Mutex<Option<bool>>,
-    /// It has failed at either way of shaking hands: from then on each try is one start, one way after the other.
+    /// Both attempts at a first handshake have failed. From now on each connection is attempted once, without a
+    /// repetition.
     ends_anyway: AtomicBool,
-    /// How its URL is asked, if it has one.
+    /// The HTTP side, if the server has a URL.
     remote: OnceCell<Remote>,
-    /// The source and its runners hold it: nothing that runs by itself may, or nobody would wait for the end of that.
+    /// Weak, because only the source and its runners may own it. A background task that owned it would keep the sweeps
+    /// alive, and no owner would wait for the end of the processes.
     sweeps: Weak<Sweeps>,
 }
 
-/// Why there is no connection.
+/// Why no connection was made.
 struct Refusal {
-    /// A part of a sentence whose subject is the server.
+    /// A part of a sentence with the server as subject.
     why: String,
-    /// Its process ended by itself.
+    /// Whether its process ended by itself.
     is_gone: bool,
 }
 
@@ -78,10 +80,10 @@ impl Connector {
         }
     }
 
-    /// A connection, and what the server lists.
+    /// Makes a connection and lists the tools.
     ///
     /// # Errors
-    /// A part of a sentence whose subject is the server. Dropping the future ends what was begun.
+    /// A part of a sentence with the server as subject. Dropping the future ends what was started.
     pub(super) async fn listed(&self, told: &Told) -> Result<(Arc<Connection>, Listing), String> {
         let both = async {
             let connection = self.connect(told).await?;
@@ -93,18 +95,18 @@ impl Connector {
         self.in_time(both).await
     }
 
-    /// A connection for one call.
+    /// Makes a connection for one call, without a list of tools.
     ///
     /// # Errors
-    /// As above.
+    /// As [`listed`](Self::listed).
     pub(super) async fn connected(&self) -> Result<Arc<Connection>, String> {
         self.in_time(self.connect(&|_| {})).await
     }
 
-    /// What the server lists now.
+    /// Lists the tools again, over this connection.
     ///
     /// # Errors
-    /// As above.
+    /// As [`listed`](Self::listed).
     pub(super) async fn relisted(&self, connection: &Connection) -> Result<Listing, String> {
         let begun = connection.line.said.moment();
         let listing = self.in_time(self.list(connection)).await;
@@ -112,13 +114,13 @@ impl Connector {
         listing
     }
 
-    /// This one, of which that is offered from now on.
+    /// Remembers the listing that is offered from now on, and returns itself for the runners.
     pub(super) fn offering(self: &Arc<Self>, listing: &Listing) -> Arc<Self> {
         *self.offered() = Some(listing.clone());
         self.clone()
     }
 
-    /// A call was told this of the tools before it was made.
+    /// Compares the listing that a call found with the one that was offered. Signals a change if they differ.
     pub(super) fn heard(&self, listing: &Listing) {
         if self.offered().as_ref() != Some(listing) {
             self.changed.notify_one();
@@ -129,7 +131,7 @@ impl Connector {
         self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a call is told of a tool that must not be called; `changed` hears of another definition.
+    /// The error for a call of a pinned tool that cannot be called. Another definition also triggers `changed`.
     pub(super) fn refuses(&self, doubt: Doubt, changed: &Notify) -> ToolError {
         match doubt {
             Doubt::Changed => {
@@ -148,7 +150,7 @@ impl Connector {
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let most = self.settings.start_timeout;
-        // Who keeps a connection must outlive whatever is wrong with making one.
+        // Catch a panic here: the task that keeps a connection must survive every failure to make one.
         let result = match timeout(most, Box::pin(AssertUnwindSafe(work).catch_unwind())).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err("it could not be connected to by a fault of this service; its log says more".to_owned()),
@@ -170,9 +172,12 @@ impl Connector {
         }
     }
 
-    /// Servers of older SDKs end at a request before `initialize`. One that is not known yet, and whose process ends during
-    /// the handshake, is started once more and asked in that way. So is one of the version without sessions that took
-    /// longer to start than its answer is waited for: it has been asked in both ways by then, and may refuse the second.
+    /// Makes a connection. Repeats a failed first handshake once, in two cases:
+    ///
+    /// - Servers of older SDKs exit at a request before `initialize`. If an unknown server's process exits during the
+    ///   handshake, it is started again and gets `initialize` first.
+    /// - A server without sessions may answer the first request too late. Then it got both kinds of handshake, and may
+    ///   refuse the second. It is started again and gets its own kind only.
     async fn connect(&self, told: &Told) -> Result<Arc<Connection>, String> {
         let is_known = self.was_modern().is_some();
         let mut result = self.attempt(told).await;
@@ -235,7 +240,7 @@ impl Connector {
         let was_modern = *self.was_modern();
         let (modern, initialize) = (ProtocolVersion::LATEST, ProtocolVersion::LATEST_WITH_INITIALIZE);
         let lifecycle = match was_modern {
-            // A server that says nothing to what it does not know costs ten seconds, once.
+            // A server that ignores unknown requests costs ten seconds here, once.
             Some(false) => ClientLifecycleMode::Initialize,
             Some(true) => ClientLifecycleMode::Discover { preferred_versions: vec![modern] },
             None => ClientLifecycleMode::Auto { preferred_versions: vec![modern], legacy_version: Some(initialize) },
@@ -243,7 +248,8 @@ impl Connector {
         let service = Client.serve_with_lifecycle(Tap::new(transport, &line), lifecycle).await;
         let is_modern = match &service {
             Ok(service) => service.peer_info().map(|info| !info.protocol_version.has_initialize()),
-            // It may be another server by now; but one that was only late is asked in its own way the next time.
+            // After a failure forget the kind, because the server may have been replaced. Exception: an unknown server
+            // that answered `server/discover` too late. Its next handshake is of that kind.
             Err(_) => line.is_modern.load(Ordering::Relaxed).then_some(true).filter(|_| was_modern.is_none()),
         };
         *self.was_modern() = is_modern;
@@ -257,7 +263,8 @@ impl Connector {
                 Ok(Arc::new(Connection::new(self.name.clone(), service, line, child, is_shared)))
             }
             Err(error) => {
-                // What it has said is the reason, if it has said anything: by now it may have ended because of us.
+                // If the server sent something wrong, that is the reason: its process may have ended only because we
+                // disconnected.
                 let ended = match &child {
                     _ if line.fault.get().is_some() => None,
                     Some(child) if fault::is_loss(&error) => child.ended().await,
@@ -283,7 +290,8 @@ impl Connector {
         Ok(command)
     }
 
-    /// The program's file: along the declared path, else the service's, for a bare name; else seen from the folder.
+    /// Path of the program. A bare name is searched in the declared `PATH`, else in the service's. A relative path
+    /// starts at the working folder.
     fn find(&self, program: &str) -> Result<PathBuf, String> {
         let Reach::Command { environment, workdir, .. } = &self.settings.reach else {
             return Err("it has no command".into());

@@ -1,4 +1,4 @@
-//! A stream of server-sent events, each of them in bounds.
+//! A stream of server-sent events with a bound on the size of each event.
 
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
@@ -12,7 +12,7 @@ use super::fault::Spoilt;
 use super::message::{Asked, LONGEST, mark_tasks, spoilt};
 use super::partial_list;
 
-/// Why a stream has ended early.
+/// Why a stream ended early.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
     #[error("the stream broke off")]
@@ -21,7 +21,7 @@ enum Broken {
     TooLong,
 }
 
-/// How long the event at hand is. Lines end with LF, CR or both (HTML, 9.2.5).
+/// The size of the current event. Lines end with LF, CR or both (HTML, 9.2.5).
 #[derive(Default)]
 struct Size {
     event: usize,
@@ -48,7 +48,7 @@ impl Size {
     }
 }
 
-/// The events of an answer. One that is too long is an answer of its own: that it was.
+/// The events of a response. An event that is too long becomes an error response that says so.
 pub(super) fn of(response: Response, asked: Asked) -> BoxStream<'static, Result<Sse, SseError>> {
     let chunks = stream::try_unfold((response, Size::default()), |(mut response, mut size)| async move {
         let Some(chunk) = response.chunk().await.map_err(Broken::Off)? else { return Ok(None) };
@@ -63,7 +63,8 @@ pub(super) fn of(response: Response, asked: Asked) -> BoxStream<'static, Result<
             if asked.is_list {
                 event.data = event.data.map(untyped);
             }
-            // One that it cannot read the SDK passes over, and waits on.
+            // The SDK skips an event that it cannot read, and would wait forever. So replace a broken response by an
+            // error.
             let is_spoilt = |data: &String| id.is_some() && spoilt(data.as_bytes()).as_ref() == id.as_ref();
             if event.data.as_ref().is_some_and(is_spoilt) {
                 event.data = id.as_ref().map(|id| in_its_place(Spoilt::Unreadable, id));
@@ -83,7 +84,8 @@ fn in_its_place(spoilt: Spoilt, id: &RequestId) -> String {
     serde_json::to_string(&answer).unwrap_or_default()
 }
 
-/// A list with one tool that cannot be read would be taken for the bare notice that something is complete, and lost.
+/// Rewrites a list of tools so that the SDK reads it. The SDK would take a list with one broken tool for a bare
+/// `complete` result, and lose the tools.
 fn untyped(data: String) -> String {
     let Ok(mut message) = serde_json::from_str::<Value>(&data) else {
         let Some((id, mut result)) = partial_list::read(data.as_bytes()) else { return data };

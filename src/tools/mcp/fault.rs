@@ -1,4 +1,4 @@
-//! What goes wrong between us and a server, as failures of a call or sentences for people.
+//! Turns failures between this service and a server into failures of a call, or into sentences for people.
 
 use std::error::Error;
 
@@ -13,27 +13,27 @@ use super::message::LONGEST;
 use crate::call::{ToolContext, ToolError};
 use crate::secrets::Redactor;
 
-/// Longest message of a server that is repeated, in bytes.
+/// Longest text of a server that is repeated, in bytes.
 pub(super) const LONGEST_MESSAGE: usize = 4 << 10;
-/// On what we say in a server's place.
+/// Marks of error responses that we make instead of an unusable message.
 const TOO_LONG: &str = "toolcrib: too long";
 const UNREADABLE: &str = "toolcrib: unreadable";
 
-/// A call that did not come to a result.
+/// Why a call has no result.
 pub(super) enum Failed {
-    /// Nothing of it has reached the server; another connection may do.
+    /// The server did not get the call. Another connection may carry it.
     NotBegun(String),
-    /// The connection went down with it.
+    /// The connection ended during the call.
     Lost,
-    /// The server, or what is between, has its reasons.
+    /// The server, or a proxy before it, reported a failure.
     Said(ToolError),
 }
 
 /// Why a server did not list its tools.
 pub(super) struct Unlisted {
-    /// A part of a sentence whose subject is the server.
+    /// A part of a sentence with the server as subject.
     pub why: String,
-    /// Nothing that is asked over this connection reaches it.
+    /// No request over this connection reaches the server.
     pub is_gone: bool,
 }
 
@@ -43,16 +43,16 @@ impl From<String> for Unlisted {
     }
 }
 
-/// A request that HTTP did not bring to an answer.
+/// A request that failed in HTTP.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub(super) struct HttpFault(pub ToolError);
 
-/// An answer that cannot be handed on.
+/// An unusable message that came instead of a response.
 pub(super) enum Spoilt {
     /// It was too long to be kept.
     TooLong,
-    /// It is no message.
+    /// It is not a JSON-RPC message.
     Unreadable,
 }
 
@@ -76,11 +76,11 @@ pub(super) fn of_call(name: &str, error: ServiceError, context: &ToolContext) ->
     }
 }
 
-/// What kept a message from being sent, or answered.
+/// Why a message was not sent, or has no response.
 fn not_sent(error: &(dyn Error + 'static)) -> Failed {
     match error.downcast_ref() {
         Some(StreamableHttpError::Client(HttpFault(error))) => match error {
-            // Nobody is there.
+            // The server was not reached.
             ToolError::Upstream { message, down: true, untouched: true, .. } => Failed::NotBegun(message.clone()),
             error => Failed::Said(error.clone()),
         },
@@ -89,7 +89,7 @@ fn not_sent(error: &(dyn Error + 'static)) -> Failed {
     }
 }
 
-/// It answered with a JSON-RPC error.
+/// The failure for a JSON-RPC error response.
 fn answered(name: &str, error: ErrorData, context: &ToolContext) -> ToolError {
     let ErrorData { code: ErrorCode(code), message, data } = error;
     if data.as_ref().is_some_and(|data| data == TOO_LONG) {
@@ -99,11 +99,11 @@ fn answered(name: &str, error: ErrorData, context: &ToolContext) -> ToolError {
         return bad_output(name, &message);
     }
     let message = context.shortened(&message, LONGEST_MESSAGE);
-    // It had the call by then, so no code proves that nothing was run.
+    // The server had the call by then, so no error code proves that nothing ran.
     match code {
-        // The specification's code for arguments that do not fit, and for a tool that is not there: for the model to read.
+        // The specification's code for invalid arguments, and for an unknown tool. The model should read the message.
         -32602 => ToolError::Said(format!("The MCP server {name} refuses the call: {message}")),
-        // Internal errors, and those of implementations: as good as a status 500.
+        // Internal errors, and errors that implementations define. They are treated like HTTP status 500.
         -32603 | -32019..=-32000 => {
             let message = format!("the MCP server {name} answered with error {code}: {message}");
             ToolError::Upstream { message, retryable: true, down: false, untouched: false, retry_after: None }
@@ -112,18 +112,18 @@ fn answered(name: &str, error: ErrorData, context: &ToolContext) -> ToolError {
     }
 }
 
-/// Its answer is longer than what is read.
+/// The failure for a response that is longer than what is read.
 pub(super) fn too_long(name: &str) -> ToolError {
     let most = bytesize::ByteSize(LONGEST as u64);
     ToolError::BadOutput(format!("the MCP server {name} answered more than {most}: ask for less"))
 }
 
-/// Its answer is none to a call.
+/// The failure for a response that is not the result of a call.
 pub(super) fn bad_output(name: &str, what: &str) -> ToolError {
     ToolError::BadOutput(format!("the MCP server {name} gave no result of a tool: {what}"))
 }
 
-/// Why there is no connection: a part of a sentence whose subject is the server.
+/// Why the handshake failed, as a part of a sentence with the server as subject.
 pub(super) fn of_handshake(error: ClientInitializeError, redactor: &Redactor) -> String {
     let cut = |text: &str| redactor.shortened(text, LONGEST_MESSAGE);
     match error {
@@ -141,7 +141,7 @@ pub(super) fn of_handshake(error: ClientInitializeError, redactor: &Redactor) ->
     }
 }
 
-/// Whether nothing was heard any more during the handshake.
+/// Whether the connection was lost during the handshake.
 pub(super) fn is_loss(error: &ClientInitializeError) -> bool {
     match error {
         ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. } => true,
@@ -150,10 +150,10 @@ pub(super) fn is_loss(error: &ClientInitializeError) -> bool {
     }
 }
 
-/// A version that a server has chosen, of which we know nothing, is none to speak in (MCP, Lifecycle).
+/// Rejects protocol versions we do not support (MCP, Lifecycle).
 ///
 /// # Errors
-/// A part of a sentence as above.
+/// A part of a sentence with the server as subject.
 pub(super) fn of_version(chosen: Option<ProtocolVersion>, redactor: &Redactor) -> Result<(), String> {
     match chosen.filter(|chosen| !ProtocolVersion::KNOWN_VERSIONS.contains(chosen)) {
         Some(unknown) => {
@@ -164,7 +164,7 @@ pub(super) fn of_version(chosen: Option<ProtocolVersion>, redactor: &Redactor) -
     }
 }
 
-/// Why it did not list its tools.
+/// Why the server did not list its tools.
 pub(super) fn of_listing(error: ServiceError, redactor: &Redactor) -> Unlisted {
     let cut = |text: &str| redactor.shortened(text, LONGEST_MESSAGE);
     let why = match error {

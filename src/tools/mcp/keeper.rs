@@ -1,4 +1,4 @@
-//! A persistent server: one connection for all calls, made anew when it breaks.
+//! Keeps the one connection of a persistent server, and replaces it when it breaks.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,10 +15,10 @@ use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::health::Health;
 use crate::tools::{Prints, SourceStatus};
 
-/// A call is handed to so many connections, one after the other, as long as it has not begun.
+/// Connections that one call may use in turn, as long as the call has not reached the server.
 const TRIES: usize = 3;
 
-/// The connection and who keeps it.
+/// The connection, and the task that replaces it.
 pub(super) struct Keeper {
     shared: Arc<Shared>,
     _task: AbortOnDropHandle<()>,
@@ -28,23 +28,23 @@ struct Shared {
     connector: Arc<Connector>,
     health: Mutex<Health>,
     stage: watch::Sender<Stage>,
-    /// What was offered.
+    /// The listing that was offered.
     listed: Mutex<Listing>,
-    /// What is there now may be something else.
+    /// Signals that the server's tools may have changed.
     changed: Notify,
 }
 
 #[derive(Clone)]
 enum Stage {
-    /// A connection is on its way.
+    /// A connection is being made.
     Starting,
     Up(Arc<Connection>),
-    /// Connections keep failing: nobody should wait.
+    /// Connections keep failing, so no call should wait for the next one.
     Down,
 }
 
 impl Keeper {
-    /// Keeps this connection, and others after it. Within the runtime.
+    /// Keeps this connection, and its replacements later. Call it within the runtime.
     pub(super) fn new(connector: &Arc<Connector>, first: Arc<Connection>, listing: &Listing) -> Self {
         let shared = Arc::new(Shared {
             connector: connector.clone(),
@@ -57,7 +57,7 @@ impl Keeper {
         Self { shared, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// Calls a tool, if there is a connection by then. Dropping the future gives the call up.
+    /// Calls a tool, if there is a connection before `begin_by`. Dropping the future cancels the call at the server.
     pub(super) async fn call(
         &self,
         tool: &str,
@@ -88,6 +88,8 @@ impl Keeper {
                     }
                 }
             }
+            // Only `NotBegun` is repeated on another connection. After `Lost` the call may have run, so the layers
+            // above decide.
             match connection.call(tool, arguments, context).await {
                 Ok(result) => return Ok(result),
                 Err(Failed::Said(error)) => return Err(error),
@@ -101,7 +103,7 @@ impl Keeper {
         Err(self.shared.unavailable())
     }
 
-    /// The connection, another than the one `before`, which takes no calls any more; `None`: nobody should wait.
+    /// The current connection. Skips `before`, which takes no more calls. `None`: connections keep failing.
     async fn connection(&self, before: Option<Arc<Connection>>) -> Option<Arc<Connection>> {
         let mut stage = self.shared.stage.subscribe();
         let is_another = |stage: &Stage| match stage {
@@ -116,10 +118,10 @@ impl Keeper {
         }
     }
 
-    /// What the server lists now, over the connection that is there, or on its way.
+    /// Lists the tools again, over the current connection or the next one.
     ///
     /// # Errors
-    /// A sentence; connections keep failing, or the server does not answer.
+    /// A sentence: connections keep failing, or the server does not answer.
     pub(super) async fn relist(&self) -> Result<Listing, String> {
         let Some(connection) = self.connection(None).await else {
             return Err(self.shared.health().fault.clone().unwrap_or_else(|| "it is not there".into()));
@@ -129,7 +131,7 @@ impl Keeper {
         Ok(listing)
     }
 
-    /// Ends when the server says so, or has come back with other tools.
+    /// Waits until the server reports changed tools, or has other tools after a reconnect.
     pub(super) async fn changed(&self) {
         self.shared.changed.notified().await;
     }
@@ -165,7 +167,7 @@ impl Shared {
         ToolError::unavailable_before(message, Some(health.retry_after()))
     }
 
-    /// Has a connection, for ever.
+    /// Keeps a connection, forever.
     async fn keep(self: Arc<Self>, first: Arc<Connection>) {
         let mut connection = first;
         loop {
@@ -198,7 +200,7 @@ impl Shared {
         }
     }
 
-    /// Starts until a connection is up.
+    /// Attempts to connect until a connection is up.
     async fn start(&self) -> Arc<Connection> {
         loop {
             let pause = self.health().pause(fastrand::f64());

@@ -1,4 +1,4 @@
-//! What a server says its tools are.
+//! Asks a server for its tools, and makes offers of those that can be used.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -23,23 +23,23 @@ use crate::tools::{Offer, Prints, Runner, Said};
 
 /// Most tools of a server.
 const MOST_TOOLS: usize = 1000;
-/// Most pages that they come in.
+/// Most pages of a list of tools.
 const MOST_PAGES: usize = 100;
-/// Longest of all that is kept of them together, in bytes: definitions as JSON, what is wrong with others, cursors.
+/// Most bytes that are kept of a server's tools: definitions as JSON, faults of others, cursors.
 const LONGEST: usize = 16 << 20;
-/// Most words that are lost on one oddity.
+/// Most characters of a server's text in one warning.
 const SHOWN: usize = 200;
 
-/// A server's tools as it defines them, those that are wanted, and what is odd about the others.
+/// The tools of a server: those that are wanted and usable, and warnings about the others.
 #[derive(Clone, PartialEq)]
 pub(super) struct Listing {
     pub tools: Vec<Defined>,
     pub warnings: Vec<String>,
-    /// Names of those that are wanted and cannot be used.
+    /// Names of the tools that are wanted and cannot be used.
     pub left_out: Vec<String>,
 }
 
-/// A tool, and the hashes of its definition before anything was taken out of that.
+/// A tool, with the fingerprint of its definition as the server sent it.
 #[derive(Clone)]
 pub(super) struct Defined {
     pub tool: Tool,
@@ -48,19 +48,19 @@ pub(super) struct Defined {
 
 impl PartialEq for Defined {
     fn eq(&self, other: &Self) -> bool {
-        // The same members in another order are another definition for a model.
+        // For a model, the same members in another order are another definition.
         let text = |tool: &Tool| serde_json::to_string(tool).unwrap_or_default();
         self.prints == other.prints && text(&self.tool) == text(&other.tool)
     }
 }
 
-/// One page, before each of its tools is looked at.
+/// One page of the list. A tool that cannot be read is its name and the reason.
 struct Page {
     tools: Vec<Result<Tool, (String, String)>>,
     next: Option<String>,
 }
 
-/// Asks for all pages.
+/// Asks for all pages of the list.
 ///
 /// # Errors
 /// [`Unlisted`].
@@ -99,7 +99,8 @@ pub(super) async fn ask(
     Err(format!("its list of tools has more than {MOST_PAGES} pages").into())
 }
 
-/// One tool that cannot be read must not hide the others, so such a page is read tool by tool.
+/// Reads one page. If the page cannot be read as a whole, it is read tool by tool: one broken tool must not hide the
+/// others.
 fn page(answer: ServerResult) -> Result<Page, String> {
     match answer {
         ServerResult::ListToolsResult(list) => Ok(Page {
@@ -127,7 +128,7 @@ fn page(answer: ServerResult) -> Result<Page, String> {
     }
 }
 
-/// Those that are wanted and can be used, each name once.
+/// Selects the tools that are wanted and usable. Each name is taken once.
 fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings, redactor: &Redactor) -> Listing {
     let short = |text: &str| -> String { redactor.excerpt(text, Torn::NOWHERE).chars().take(SHOWN).collect() };
     let filter = ToolFilter::of(settings);
@@ -165,7 +166,7 @@ fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings,
     Listing { tools: chosen, warnings, left_out }
 }
 
-/// Of what the server says, before anything is taken out of it.
+/// The fingerprint of a definition as the server sent it, before anything is removed.
 pub(super) fn prints(tool: &Tool) -> Prints {
     let json = |value: serde_json::Result<Value>| value.ok().filter(|value| !value.is_null());
     let parts = [
@@ -178,7 +179,7 @@ pub(super) fn prints(tool: &Tool) -> Prints {
     Prints::of(&tool.name, parts)
 }
 
-/// A tool whose schemas can be held against what is said.
+/// Checks that the tool can be called and that its schemas can be compiled.
 fn usable(tool: Tool) -> Result<Tool, String> {
     if tool.meta.as_ref().is_some_and(|meta| meta.0.contains_key(AS_TASK)) {
         return Err("it runs only as a task (`taskSupport: required`), which is not supported here".into());
@@ -190,14 +191,15 @@ fn usable(tool: Tool) -> Result<Tool, String> {
     let fault = |which: &str, fault: crate::schema::SchemaFault| format!("{which}{}: {}", fault.pointer, fault.message);
     Schema::compile_input(schema(&tool.input_schema)).map_err(|error| fault("inputSchema", error))?;
     if let Some(output) = &tool.output_schema {
-        // One that is only too large is dropped where every source's are; the tool works without it.
+        // Accept an output schema that is only too large. The manifest side drops it later, and the tool works without
+        // it.
         let checked = Schema::compile(schema(output)).map(drop);
         checked.or_else(|error| if error.is_too_large { Ok(()) } else { Err(fault("outputSchema", error)) })?;
     }
     Ok(tool)
 }
 
-/// Takes out of what people and models are to read what they would not see; says what may still hide something.
+/// Removes invisible characters from the texts that people and models read. Returns what may still hide something.
 fn clean(tool: &mut Tool) -> Vec<&'static str> {
     let mut schemas =
         [Some(&mut tool.input_schema), tool.output_schema.as_mut()].map(|schema| schema.map(Arc::make_mut));
@@ -210,7 +212,7 @@ fn clean(tool: &mut Tool) -> Vec<&'static str> {
     printable::texts(words)
 }
 
-/// The descriptions and titles of a schema, wherever they stand.
+/// Collects the descriptions and titles of a schema, at any depth.
 fn collect_words<'s>(schema: &'s mut JsonObject, words: &mut Vec<&'s mut String>) {
     for (name, part) in schema {
         let parts = match part {
@@ -225,8 +227,8 @@ fn collect_words<'s>(schema: &'s mut JsonObject, words: &mut Vec<&'s mut String>
     }
 }
 
-/// Those whose names hold no secret: a name stands in lists, metrics and records, and with something taken out of it, it
-/// would be another.
+/// Leaves out tools whose names contain a secret. A name appears in lists, metrics and records, and a redacted name
+/// would be another name.
 pub(super) fn without_secret_names(
     tools: Vec<Defined>,
     redactor: &Redactor,
@@ -244,7 +246,7 @@ pub(super) fn without_secret_names(
     plain
 }
 
-/// A tool as it is offered to the manifest.
+/// Makes an offer of a tool, for the manifest's rules.
 pub(super) fn offer(Defined { tool, prints }: &Defined, way: &Way, sweeps: &Arc<Sweeps>, redactor: &Redactor) -> Offer {
     let runner =
         |prints| -> Arc<dyn Runner> { Arc::new(ToolRunner::new(&tool.name, prints, way.clone(), sweeps.clone())) };

@@ -1,4 +1,4 @@
-//! Messages as they come from a server: read leniently, and never beyond a bound.
+//! Reads messages of a server: leniently, and only up to a bound.
 
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, CustomResult, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use super::partial_list;
 use crate::json_rpc::Scan;
 
-/// Longest message, in bytes. Results of any kind are read up to as much, and no further.
+/// Longest message, in bytes. It bounds results of any kind.
 pub(super) const LONGEST: usize = 4 << 20;
 
-/// In `_meta` of a tool that runs only as a task.
+/// Key in `_meta` of a tool that runs only as a task.
 pub(super) const AS_TASK: &str = "toolcrib/asTask";
 
-/// A message, if it is one. The SDK tries the results of all methods in turn; where none fits, it would keep nothing but
-/// that there was one.
+/// Parses a message; `None` if it is not one. The SDK tests the result types of all methods in turn. If no type fits,
+/// it would keep only the fact that there was a result. Then the result is kept here as JSON.
 pub(super) fn parse(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     #[derive(Deserialize)]
     struct Answer {
@@ -44,8 +44,8 @@ pub(super) fn parse(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     Some(message)
 }
 
-/// Marks those tools of a list that run only as tasks: the SDK's type has no place for what they say of that. Whether there
-/// are any.
+/// Marks the tools of a list that run only as tasks, because the SDK's type has no field for that. Returns whether
+/// there are any.
 pub(super) fn mark_tasks(result: &mut Value) -> bool {
     let mut any = false;
     for tool in result.get_mut("tools").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -59,7 +59,8 @@ pub(super) fn mark_tasks(result: &mut Value) -> bool {
     any
 }
 
-/// The request that these bytes answer, though they are no message: words before or within it, or no result.
+/// The id of the request that these bytes answer, if they are not a valid message. An example is a log text in front of
+/// or inside a response.
 pub(super) fn spoilt(bytes: &[u8]) -> Option<RequestId> {
     if parse(bytes).is_some() {
         return None;
@@ -70,10 +71,10 @@ pub(super) fn spoilt(bytes: &[u8]) -> Option<RequestId> {
     serde_json::from_value(id).ok()
 }
 
-/// What an answer must be one to.
+/// The request that a response must answer.
 #[derive(Clone)]
 pub(super) struct Asked {
-    /// `None`: nothing was asked.
+    /// `None`: the message was not a request.
     pub id: Option<RequestId>,
     pub is_discover: bool,
     pub is_list: bool,

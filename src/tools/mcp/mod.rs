@@ -1,9 +1,17 @@
-//! The `mcp` kind: tools of MCP servers, as a client of them.
+//! The `mcp` kind: tools of MCP servers. This service is the client.
 //!
-//! `connector` makes a connection: it starts a process (`child`, spoken to over `pipes`) or asks a URL (`remote`, `events`, `unasked`), has
-//! the SDK shake hands, and asks for the tools (`listing`). `connection` carries calls, side by side; `tap` stands between the SDK and what
-//! it sends over. `keeper` has one for all calls of a persistent server, and another when it breaks; with `on_demand` each
-//! call has its own (`runner`); `server` is the source that they make. `said` holds pinned tools against what is listed. `result` and `fault` say what an answer, or none, comes to.
+//! - `connector`: makes a connection: the transport, the handshake by the SDK, the list of tools
+//! - `child`, `pipes`: a server's process and its standard input and output
+//! - `remote`, `events`, `unasked`: a server's URL, its event streams, its own notifications
+//! - `tap`: stands between the SDK and the transport
+//! - `connection`: carries calls side by side
+//! - `keeper`: the one connection of a persistent server, replaced when it breaks
+//! - `runner`: a tool's runner; with `on_demand`, each call has a connection of its own
+//! - `server`: the source of these tools
+//! - `listing`, `partial_list`, `said`: the list of tools, and the check of pinned tools against it
+//! - `subscription`: hears of changes from servers without sessions
+//! - `config`, `client`: the settings of a server, this service as a client
+//! - `message`, `result`, `fault`: messages, results of calls, failures
 
 mod child;
 mod client;

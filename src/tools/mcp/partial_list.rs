@@ -1,8 +1,8 @@
-//! Lists of tools of which a part cannot be read.
+//! Reads lists of tools of which a part cannot be read.
 //!
-//! A JSON text is read to a depth of 128 levels, and some texts that look like JSON hold no value (`1e999`, half of a surrogate
-//! pair). One such tool must not hide the others. So a list that cannot be read as a whole is taken apart without
-//! recursion, and each tool is read by itself.
+//! JSON is read to a depth of 128 levels. Some texts that look like JSON have no value (`1e999`, half of a surrogate
+//! pair). One such tool must not hide the others. So a list that cannot be read as a whole is split without recursion,
+//! and each tool is read by itself.
 
 use rmcp::model::RequestId;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::json_rpc::why_unreadable;
 
-/// In `_meta` of what stands in the place of a tool that cannot be read: why.
+/// Key in `_meta` of the entry that replaces an unreadable tool. Its value is the reason.
 const UNREADABLE: &str = "toolcrib/unreadable";
 
 #[derive(Deserialize)]
@@ -29,8 +29,8 @@ struct List<'a> {
     next_cursor: Option<&'a RawValue>,
 }
 
-/// The id and the result of an answer that lists tools. Each tool that cannot be read is replaced by its name and the reason;
-/// of the rest of the result only the cursor is kept. `None` for any other message.
+/// The id and the result of a response that lists tools. An entry with the name and the reason replaces each unreadable
+/// tool. Of the other members only the cursor is kept. `None` for any other message.
 pub(super) fn read(message: &[u8]) -> Option<(RequestId, Value)> {
     let Answer { id, result } = serde_json::from_slice(message).ok()?;
     let tools: Vec<Value> = result.tools.into_iter().map(tool).collect();
@@ -41,7 +41,7 @@ pub(super) fn read(message: &[u8]) -> Option<(RequestId, Value)> {
     Some((id, list))
 }
 
-/// Why this entry of a list stands for a tool that cannot be read.
+/// Why this tool could not be read; `None` if it could.
 pub(super) fn fault_of(tool: &Value) -> Option<&str> {
     tool.get("_meta")?.get(UNREADABLE)?.as_str()
 }
@@ -61,7 +61,7 @@ fn tool(text: &RawValue) -> Value {
 mod tests {
     use super::*;
 
-    /// A schema of so many nested properties.
+    /// A schema with this many nested properties.
     fn nested(levels: usize) -> String {
         format!("{}{}", r#"{"properties":{"a":"#.repeat(levels) + "{}", "}}".repeat(levels))
     }

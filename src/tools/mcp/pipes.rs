@@ -1,4 +1,4 @@
-//! A server's standard input and output as a transport: one JSON-RPC message a line, in bounded memory.
+//! A server's standard input and output as a transport: one JSON-RPC message per line, in bounded memory.
 
 use std::io;
 use std::sync::Arc;
@@ -20,28 +20,29 @@ use super::tap::Line;
 use crate::json_rpc::Scan;
 use crate::tools::process::{self, Lines};
 
-/// Room for each read.
+/// Size of the read buffer, in bytes.
 const CHUNK: usize = 64 << 10;
-/// A buffer that has grown beyond this is given back after its message.
+/// A larger buffer is shrunk to this size after its message.
 const KEPT: usize = 256 << 10;
-/// What a server wrote last is read at once after its end, unless a process that it left behind holds the pipe.
+/// After a server's end, its last output is read for this long. A process that it left behind may hold the pipe open.
 const GRACE: Duration = Duration::from_millis(250);
-/// So many lines in a row that are too long and no message: whatever it answers is swallowed by them.
+/// Consecutive lines that are too long and not whole JSON, before the transport gives up. They may contain the
+/// responses, so calls would wait in vain.
 const MOST_BABBLE: u32 = 3;
-/// Lines that are no messages are told so often each second.
+/// Lines per second that are logged because they are not messages.
 const SHOWN: u32 = 10;
 
-/// See the module.
+/// The transport over the pipes of a server's process.
 pub(super) struct Pipes {
     from: BufReader<ChildStdout>,
-    /// A message that has not ended.
+    /// The start of the current line.
     line: Vec<u8>,
-    /// In its place, when it is too long.
+    /// Replaces `line` if the current line is too long.
     long: Option<Scan>,
-    /// Lines that were too long and no message, since the last message.
+    /// Lines since the last message that were too long and not whole JSON.
     babble: u32,
     to: Arc<Mutex<Option<ChildStdin>>>,
-    /// The process has ended.
+    /// Cancelled when the process has ended.
     gone: CancellationToken,
     odd: Lines<Tell>,
     shared: Arc<Line>,
@@ -50,15 +51,15 @@ pub(super) struct Pipes {
 type Tell = Box<dyn FnMut(process::Line<'_>) + Send>;
 
 enum Read {
-    /// A line is there.
+    /// A whole line. It is in `line`.
     Line,
-    /// One that was too long.
+    /// A line that was too long, and was scanned instead of kept.
     TooLong(Scan),
     Ended,
 }
 
 impl Pipes {
-    /// The pipes of the server of this name; `gone` is tripped when its process has ended.
+    /// The pipes of the server with this name. `gone` is cancelled when its process has ended.
     pub(super) fn new(
         (to, from): (ChildStdin, ChildStdout),
         gone: CancellationToken,
@@ -81,7 +82,7 @@ impl Pipes {
         }
     }
 
-    /// The next line. Dropping the future loses nothing.
+    /// Reads the next line. Dropping the future loses nothing.
     async fn read(&mut self) -> Read {
         loop {
             let filled = tokio::select! {
@@ -122,7 +123,8 @@ impl Pipes {
         }
     }
 
-    /// The message of the line that was read. That it is none is told to the log, not what it says: it may be a result.
+    /// The message of the line that was read. If the line is not a message, the log gets its size and kind. It does not
+    /// get the text, which may be a result.
     fn message(&mut self) -> Option<ServerJsonRpcMessage> {
         let mut message = parse(&self.line);
         if message.is_none() {
@@ -190,7 +192,7 @@ impl Transport<RoleClient> for Pipes {
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        // One that does not read holds up who writes to it: its end frees the pipe.
+        // A server that does not read blocks a writer, which then holds the lock. The end of the server frees the pipe.
         if let Ok(mut to) = self.to.try_lock() {
             to.take();
         }

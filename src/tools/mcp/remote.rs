@@ -1,5 +1,4 @@
-//! A server's URL: streamable HTTP as the SDK speaks it, over this service's own HTTP client, with bounds, and with words for
-//! what goes wrong.
+//! A server's URL: streamable HTTP by the SDK, over this service's HTTP client. Adds bounds, and texts for failures.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,18 +29,18 @@ const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const EVENTS: &str = "text/event-stream";
 const JSON: &str = "application/json";
-/// What is read of an answer that says no, in bytes.
+/// Bytes that are read of an error response.
 const LONGEST_NO: usize = 64 << 10;
-/// Requests under way at once: how many calls may run is decided elsewhere.
+/// Most requests at once. The number of calls is bounded elsewhere.
 const AT_ONCE: usize = 1024;
 
-/// See the module.
+/// The HTTP side of one server.
 #[derive(Clone)]
 pub(super) struct Remote {
     client: Client,
     url: Url,
     host: String,
-    /// The server's, in the manifest.
+    /// The server's name in the manifest.
     name: Arc<str>,
     unasked: Unasked,
 }
@@ -50,19 +49,19 @@ type Fault = StreamableHttpError<HttpFault>;
 type Headers = HashMap<HeaderName, HeaderValue>;
 
 impl Remote {
-    /// For a server at this URL, which is not the service at its `own` ports.
+    /// A client for the server at this URL. It refuses to connect to the service's own ports.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence with the reason.
     pub(super) fn new(name: Arc<str>, url: &Url, own: &OwnPorts) -> Result<Self, String> {
         let client = Clients::new(own.clone()).get(Gate::open())?;
         Ok(Self { client, url: url.clone(), host: host(url), name, unasked: Unasked::default() })
     }
 
-    /// A connection over it, not begun, with this line. `headers` go with every request.
+    /// A transport for one connection, not started yet. `headers` are sent with every request.
     ///
     /// # Errors
-    /// A part of a sentence whose subject is the server.
+    /// A part of a sentence with the server as subject.
     pub(super) fn transport<'a>(
         &self,
         headers: impl IntoIterator<Item = (&'a String, &'a String)>,
@@ -78,7 +77,7 @@ impl Remote {
         let config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str())
             .custom_headers(fields)
             .max_concurrent_requests(AT_ONCE)
-            // In another session the tools may be others: that is for a connection of its own, which lists them first.
+            // Another session may have other tools. So it needs a new connection, which lists them first.
             .reinit_on_expired_session(false);
         let client = Self { unasked: Unasked::new(line), ..self.clone() };
         Ok(StreamableHttpClientTransport::with_client(client, config))
@@ -106,7 +105,7 @@ impl Remote {
         self.client.send(request).await.map_err(fault)
     }
 
-    /// What an answer means that is no success, and says so by its status alone.
+    /// The failure for a response that is not a success, by its status alone.
     async fn refusal(&self, response: Response) -> Fault {
         let (name, status) = (&self.name, response.status());
         let message = match status.as_u16() {
@@ -125,7 +124,7 @@ impl Remote {
         no(status.as_u16(), message)
     }
 
-    /// The body, no further than that.
+    /// The body, up to `most` bytes.
     async fn read(&self, mut response: Response, most: usize) -> Result<Vec<u8>, Fault> {
         let too_long = || Err(fault(fault::too_long(&self.name)));
         if response.content_length().is_some_and(|length| length > most as u64) {
@@ -141,13 +140,14 @@ impl Remote {
         Ok(bytes)
     }
 
-    /// An answer that says no may do so in JSON-RPC; whatever id that has, it answers this request.
+    /// Reads a response that is not a success. It may contain a JSON-RPC error, which answers this request whatever its
+    /// id is.
     async fn said_no(&self, response: Response, asked: Asked) -> Result<StreamableHttpPostResponse, Fault> {
         let (status, is_json) = (response.status(), says(&response, JSON));
         let is_client_error = (400..=499).contains(&status.as_u16());
         let Asked { id: Some(id), is_discover, .. } = asked else { return Err(self.refusal(response).await) };
         let is_legacy = is_discover && is_client_error;
-        // Of these the status says all; so does an answer that says when to come again, or where to go.
+        // For these statuses the status says everything. The same holds for other errors with `Retry-After`.
         let speaks = match status.as_u16() {
             401 | 403 | 429 | 300..=399 => true,
             _ => !is_client_error && retry_after(&response).is_some(),
@@ -158,7 +158,7 @@ impl Remote {
         let body = self.read(response, LONGEST_NO).await.unwrap_or_default();
         let error = match parse(&body) {
             Some(JsonRpcMessage::Error(error)) => error.error,
-            // An older server, or what stands before it: it knows nothing of discovery.
+            // An older server, or a proxy before it, which does not know `server/discover`.
             _ if is_legacy => ErrorData::invalid_request(format!("HTTP {status}"), None),
             _ => {
                 let message = format!("the MCP server {} answered HTTP {status}", self.name);
@@ -188,7 +188,7 @@ impl StreamableHttpClient for Remote {
         let (asked, body) = (Asked::of(&message), serde_json::to_vec(&message)?);
         let response = self.send(Method::POST, session.as_deref(), headers, Some(body)).await?;
         match response.status().as_u16() {
-            // The SDK falls back to `initialize` from a discovery that nobody answers.
+            // The SDK falls back to `initialize` if a discovery gets no response.
             202 | 204 if asked.id.is_none() || asked.is_discover => return Ok(Accepted),
             202 | 204 => {
                 let status = response.status();
@@ -206,7 +206,7 @@ impl StreamableHttpClient for Remote {
         let body = self.read(response, LONGEST).await?;
         match parse(&body).filter(|_| is_json) {
             Some(message) => Ok(Json(message, session)),
-            // Whoever was only told something need not answer.
+            // A notification needs no response.
             None if asked.id.is_none() => Ok(Accepted),
             None => Err(fault(fault::bad_output(&self.name, "what it answered is no JSON-RPC message"))),
         }
@@ -219,7 +219,7 @@ impl StreamableHttpClient for Remote {
         _: Option<String>,
         headers: Headers,
     ) -> Result<(), Fault> {
-        // It may not be the client's to end.
+        // Ignore the status: a server need not let the client end a session.
         self.send(Method::DELETE, Some(&session), headers, None).await.map(drop)
     }
 
@@ -252,8 +252,8 @@ fn says(response: &Response, media_type: &str) -> bool {
     said.trim_start().get(..media_type.len()).is_some_and(|start| start.eq_ignore_ascii_case(media_type))
 }
 
-/// A no to the request as it is. Nothing was run for one that was not let in, found or understood (RFC 9110, 15.5); any
-/// other no, such as that it took too long, may come from the middle of the work.
+/// The failure for an HTTP status. For these statuses the request was not let in, not found or not understood (RFC
+/// 9110, 15.5), so nothing ran. Any other status, such as a timeout, may come while the tool runs.
 fn no(status: u16, message: String) -> Fault {
     let error = ToolError::upstream_final(message);
     fault(match status {
@@ -266,7 +266,7 @@ fn fault(error: ToolError) -> Fault {
     Fault::Client(HttpFault(error))
 }
 
-/// A value that no log shows.
+/// A header value that is hidden in logs.
 fn secret(value: &str) -> Result<HeaderValue, ()> {
     let mut value = HeaderValue::try_from(value).map_err(drop)?;
     value.set_sensitive(true);

@@ -1,4 +1,4 @@
-//! From what a server answers to a tool's result.
+//! Makes a tool's result of a server's response.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::fault;
 use crate::call::{Content, RESULT_AS_ANSWER, Resource, ToolContext, ToolError, ToolResult};
 
-/// The result that an answer of the server `name` stands for.
+/// The result that a response of the server `name` stands for.
 pub(super) fn of(name: &str, answer: ServerResult, context: &ToolContext) -> Result<ToolResult, ToolError> {
     match answer {
         ServerResult::CallToolResult(result) => complete(name, result),
@@ -26,7 +26,7 @@ fn complete(name: &str, result: CallToolResult) -> Result<ToolResult, ToolError>
     for block in result.content {
         content.push(self::block(block).ok_or_else(|| fault::bad_output(name, "its content is of an unknown type"))?);
     }
-    // No structured content and a structured `null` are the same to those who ask us.
+    // For our callers, a structured `null` means the same as no structured content.
     let structured_content = result.structured_content.filter(|value| !value.is_null());
     let result_as_answer = result.meta.as_ref().and_then(|meta| meta.get(RESULT_AS_ANSWER)?.as_bool());
     let is_error = result.is_error.unwrap_or(false);
@@ -50,7 +50,7 @@ fn block(block: ContentBlock) -> Option<Content> {
             };
             Content::Resource { resource }
         }
-        // Nobody here can follow a link, so it is words: what it is called, what it is, and where.
+        // No caller here can follow a link, so make it a text: the name, the description and the URI.
         ContentBlock::ResourceLink(link) => {
             let name = link.title.unwrap_or(link.name);
             let kind = link.mime_type.map(|kind| format!(" ({kind})")).unwrap_or_default();
@@ -61,7 +61,7 @@ fn block(block: ContentBlock) -> Option<Content> {
     })
 }
 
-/// What is wrong with an answer that is no result of a tool.
+/// What is wrong with a response that is not the result of a tool.
 fn why(mut answer: Value, context: &ToolContext) -> String {
     let Some(fields) = answer.as_object_mut() else { return "it is no object".into() };
     match serde_json::from_value::<Vec<ContentBlock>>(fields.remove("content").unwrap_or(Value::Array(Vec::new()))) {

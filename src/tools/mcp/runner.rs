@@ -13,39 +13,40 @@ use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::process::Sweeps;
 use crate::tools::{Prints, Runner};
 
-/// Tenths of a call's time that a server may take to start for it. What begins later would be ended in the middle, and of
-/// a write nobody would know whether it was done.
+/// Tenths of a call's time that a server may take to start for it. A call that starts later would be interrupted at the
+/// deadline, and the effect of an interrupted write is unknown.
 const START: u32 = 9;
 
-/// A tool and how its server is reached.
+/// A tool, and how its server is reached.
 pub(super) struct ToolRunner {
-    /// The server's own name for it.
+    /// The server's own name of the tool.
     tool: String,
-    /// What it has to be; `None`: whatever the server says of it.
+    /// The approved definition; `None`: the tool is not pinned.
     prints: Option<Arc<Prints>>,
     way: Way,
-    /// Waits for the ends of processes, behind all that may still call, if the service does not (`Ends`).
+    /// Owns the sweeps, so that they outlive everything that may still call. If the service does not wait for the end
+    /// of the processes (`Ends`), the last runner does.
     _sweeps: Arc<Sweeps>,
 }
 
 impl ToolRunner {
-    /// The tool that the server calls so.
+    /// A runner for the tool with this name at the server.
     pub(super) fn new(tool: &str, prints: Option<Arc<Prints>>, way: Way, sweeps: Arc<Sweeps>) -> Self {
         Self { tool: tool.to_owned(), prints, way, _sweeps: sweeps }
     }
 }
 
-/// How a call reaches the server.
+/// The connection that a call uses.
 #[derive(Clone)]
 pub(super) enum Way {
-    /// Over the one connection.
+    /// The one connection of the server.
     Persistent(Arc<Keeper>),
-    /// Over one of its own.
+    /// A connection of its own.
     OnDemand(Arc<Connector>),
 }
 
 impl Way {
-    /// What keeps the one connection.
+    /// The keeper of the one connection, if there is one.
     pub(super) fn keeper(&self) -> Option<Arc<Keeper>> {
         match self {
             Self::Persistent(keeper) => Some(keeper.clone()),
@@ -60,7 +61,8 @@ impl Runner for ToolRunner {
         let (tool, prints) = (&*self.tool, self.prints.as_deref());
         match &self.way {
             Way::Persistent(keeper) => {
-                // Half of the time is for waiting, at most: who waited longer would be ended in the middle.
+                // Wait for at most half of the remaining time. A call that started later would probably be interrupted
+                // at its deadline.
                 let now = Instant::now();
                 let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
                 keeper.call(tool, prints, &arguments, &context, begin_by).await
@@ -94,7 +96,7 @@ async fn on_demand(
     let down = |why: &str| ToolError::unavailable_before(format!("the MCP server {name} is down: {why}"), None);
     let connecting = async {
         let Some(prints) = prints else { return connector.connected().await.map_err(|fault| down(&fault)) };
-        // Nobody hears from it between calls, so it says each time what the tool is.
+        // There is no connection between calls that could report changes. So list the tools before each call.
         let (connection, listing) = connector.listed(&|_| {}).await.map_err(|fault| down(&fault))?;
         connector.heard(&listing);
         let says = says(connector, &connection, tool, prints).await;

@@ -1,4 +1,5 @@
-//! What a server has said of its tools over one connection: a tool that was approved is called only while it says the same.
+//! Checks a pinned tool against what its server has listed over one connection. A pinned tool is called only while the
+//! server lists the approved definition.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,42 +12,42 @@ use super::connector::Connector;
 use super::listing::Listing;
 use crate::tools::Prints;
 
-/// A server that says all the time that its tools have changed is asked so often for one call.
+/// Most listings for one call of a server that reports changes all the time.
 const ASKED: usize = 3;
-/// After a listing that failed it is not asked for so long; the calls meanwhile are told why.
+/// After a failed listing, the server is not asked again for this long. Calls meanwhile fail with the reason.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// The definitions that a server has listed over one connection.
 #[derive(Default)]
 pub(super) struct SaidOf {
     state: Mutex<State>,
-    /// Who asks what the tools are; the others wait for what is answered.
+    /// Held by the task that lists the tools. The others wait for its result.
     asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     known: Known,
-    /// How often it has said that its tools have changed.
+    /// How often the server has reported changed tools.
     changes: u64,
 }
 
 #[derive(Default)]
 enum Known {
-    /// They have changed since they were listed.
+    /// The tools have changed since they were listed.
     #[default]
     Nothing,
-    /// Hashes of the definitions, by its names.
+    /// Hashes of the definitions, by the server's own names.
     Tools(HashMap<String, [u8; 32]>),
-    /// They have changed and could not be listed, just now.
+    /// The tools have changed and could not be listed, at this time.
     Not(String, Instant),
 }
 
-/// Why a tool must not be called.
+/// Why a pinned tool cannot be called.
 pub(super) enum Doubt {
-    /// It is another, or gone.
+    /// Its definition differs from the approved one, or the server does not list it.
     Changed,
-    /// Nobody knows what it is now.
+    /// The server could not list its tools, so the definition is not known.
     Unlisted(String),
 }
 
@@ -55,18 +56,19 @@ impl SaidOf {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It says that its tools have changed.
+    /// Notes that the server has reported changed tools.
     pub(super) fn has_changed(&self) {
         let mut state = self.state();
         (state.known, state.changes) = (Known::Nothing, state.changes + 1);
     }
 
-    /// Stands for this moment: what is asked for now is of no use when they have changed by the answer.
+    /// The number of changes so far. Take it before a listing, and pass it to [`heard`](Self::heard).
     pub(super) fn moment(&self) -> u64 {
         self.state().changes
     }
 
-    /// What came of a listing that was begun at that moment.
+    /// Notes the result of a listing that started at `begun`. Ignored if the tools have changed since: the response may
+    /// have been made before the change.
     pub(super) fn heard(&self, begun: u64, listing: &Result<Listing, String>) {
         let mut state = self.state();
         if state.changes == begun {
@@ -75,7 +77,7 @@ impl SaidOf {
                     let tools = listing.tools.iter().map(|one| (one.tool.name.to_string(), one.prints.whole));
                     state.known = Known::Tools(tools.collect());
                 }
-                // Somebody else's listing of the same moment came through.
+                // Another listing of the same moment succeeded. Keep it.
                 Err(_) if matches!(state.known, Known::Tools(_)) => {}
                 Err(why) => state.known = Known::Not(why.clone(), Instant::now()),
             }
@@ -93,7 +95,7 @@ impl SaidOf {
     }
 }
 
-/// Whether the server on this connection says just that of a tool. It is asked, if it has said that they have changed.
+/// Checks that the server on this connection lists exactly this definition. Lists the tools, if they have changed.
 pub(super) async fn says(
     connector: &Connector,
     connection: &Connection,
@@ -101,6 +103,8 @@ pub(super) async fn says(
     prints: &Prints,
 ) -> Result<(), Doubt> {
     let said = &connection.line.said;
+    // `asking` lets one call list the tools, and the others use its result. So after waiting for it, judge again first.
+    // A change during the listing discards its result, and the loop repeats.
     let mut last = None;
     for _ in 0..ASKED {
         if let Some(verdict) = said.judge(tool, prints) {
@@ -112,7 +116,7 @@ pub(super) async fn says(
         }
         last = Some(connector.relisted(connection).await);
     }
-    // It says all the time that they have changed: what it has listed last counts.
+    // The server reports changes all the time, so its last listing counts.
     match last {
         Some(Ok(listing))
             if listing.tools.iter().any(|one| one.tool.name == tool && one.prints.whole == prints.whole) =>

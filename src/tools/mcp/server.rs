@@ -13,15 +13,15 @@ use super::runner::Way;
 use crate::tools::process::Sweeps;
 use crate::tools::{Listed, Source, SourceFault, SourceStatus, Surroundings, Told};
 
-/// An MCP server and what is connected to it. All of that ends when it and the runners that it gave are dropped.
+/// An MCP server with its connections. They end when the server and all runners that it gave are dropped.
 pub struct Server {
-    // In this order: what was started is ended, and then waited for.
+    // The order of these fields matters: first the processes are ended, then `sweeps` waits for their end.
     state: Mutex<State>,
     connector: Arc<Connector>,
     sweeps: Arc<Sweeps>,
 }
 
-/// What came of the last listing.
+/// The outcome of the last listing.
 #[derive(Default)]
 struct State {
     keeper: Option<Arc<Keeper>>,
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl Server {
-    /// A server that nothing is connected to yet.
+    /// A server without a connection yet.
     pub fn new(settings: ServerSettings, surroundings: &Surroundings) -> Self {
         let sweeps = surroundings.sweeps();
         let connector = Arc::new(Connector::new(settings, surroundings.clone(), &sweeps));
@@ -41,7 +41,8 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Over the connection that is there, and only over that: runners of the listing before hold on to it.
+    /// Lists the tools. A persistent server lists over its existing connection only, because runners of earlier
+    /// listings use that connection.
     async fn start(&self, told: &Told, keeper: Option<Arc<Keeper>>) -> Result<(Listing, Way), String> {
         if let Some(keeper) = keeper {
             return keeper.relist().await.map(|listing| (listing, Way::Persistent(keeper)));
@@ -70,7 +71,7 @@ impl Source for Server {
                 (State { keeper, up: false, fault: Some((fault.clone(), Instant::now())) }, Err(SourceFault(fault)))
             }
         };
-        // What was there before ends behind the lock.
+        // Drop the old state after the lock is released.
         let _before = std::mem::replace(&mut *self.state(), state);
         result
     }

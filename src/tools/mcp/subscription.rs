@@ -1,4 +1,4 @@
-//! Hears of changes from servers without sessions, which tell only those who have asked.
+//! Subscribes to changes of tools. Servers without sessions report changes only to subscribers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::tap::Line;
 
-/// Before a subscription that has ended is asked for again.
+/// Pause before a subscription that has ended is requested again.
 const PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause: each further one in vain is twice as long.
+/// Longest pause. It doubles with each failed request.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Keeps a subscription, if the server offers one. What it tells is noticed on its way in (`tap`).
+/// Keeps a subscription, if the server offers one. `tap` sees its notifications as they come in.
 pub(super) fn follow(peer: &Peer<RoleClient>, line: &Arc<Line>, is_modern: bool) -> Option<AbortOnDropHandle<()>> {
     let tools = peer.peer_info()?.capabilities.tools.clone();
     if !is_modern || tools.and_then(|tools| tools.list_changed) != Some(true) {
@@ -29,12 +29,12 @@ pub(super) fn follow(peer: &Peer<RoleClient>, line: &Arc<Line>, is_modern: bool)
             match peer.listen(SubscriptionFilter::builder().tools_list_changed().build()).await {
                 Ok(mut changes) => {
                     if was_deaf {
-                        // What happened meanwhile nobody has told.
+                        // Changes during the pause were not reported, so count one.
                         line.has_changed();
                     }
                     pause = PAUSE;
                     while let Ok(Some(_)) = changes.next().await {}
-                    // What happens from now on nobody tells.
+                    // Changes from now on are not reported, so count one.
                     line.has_changed();
                 }
                 Err(error) if is_never(&error) => return,
@@ -47,7 +47,7 @@ pub(super) fn follow(peer: &Peer<RoleClient>, line: &Arc<Line>, is_modern: bool)
     })))
 }
 
-/// It does not mean what it says of itself; any other failure may pass.
+/// Whether the server does not really support subscriptions. Any other failure may pass.
 fn is_never(error: &ServiceError) -> bool {
     let ServiceError::McpError(ErrorData { code, .. }) = error else { return false };
     [ErrorCode::METHOD_NOT_FOUND, ErrorCode::INVALID_REQUEST, ErrorCode::INVALID_PARAMS].contains(code)

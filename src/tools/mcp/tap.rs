@@ -1,11 +1,11 @@
-//! Stands between the SDK's client and a transport, and does what the SDK leaves open.
+//! A layer between the SDK's client and a transport. It does three things that the SDK leaves open:
 //!
-//! - Progress is handed on in the order it came in, and before the answer that follows it: the SDK starts a task for each
-//!   notification. A request carries a progress token only if somebody listens; the SDK puts one on each.
-//! - What the server asks of us is answered here, a few answers at a time: the SDK starts a task for each request, and a
-//!   server that reads none of the answers would fill the memory with them.
-//! - The SDK gives up on `server/discover` after ten seconds and goes on with `initialize`. A server that was slow to start
-//!   then answers both, and the first answer would be taken for a wrong one to the second.
+//! - It delivers progress in order, and before the response that follows it. The SDK would start a task for each
+//!   notification. It sets a progress token only on calls with a listener. The SDK would set one on each request.
+//! - It answers the server's own requests, a few at a time. The SDK would start a task for each request. A server that
+//!   reads no responses could then fill the memory with them.
+//! - It drops late responses to `server/discover`. After ten seconds the SDK gives up on that request and sends
+//!   `initialize`. A slow server then answers both, and the SDK would take the first response for a wrong second one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -28,42 +28,42 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::said::SaidOf;
 use crate::call::{JsonObject, ToolContext};
 
-/// Answers to what a server asks that may be on their way at once. Until one has arrived nothing more is heard.
+/// Most responses to the server's own requests that are being sent at once. Until one has been sent, nothing is read.
 const MOST_ANSWERS: usize = 64;
-/// A server that reads none of them for so long reads nothing.
+/// A server that reads none of these responses for this long does not read at all.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest id of a server's own request that is repeated in an answer, in bytes.
+/// Longest id of a server's own request that is answered, in bytes.
 const LONGEST_ID: usize = 256;
 
-/// What a connection and its transport share.
+/// The state that a connection and its transport share.
 #[derive(Default)]
 pub(super) struct Line {
     listeners: Mutex<HashMap<i64, ToolContext>>,
     last: AtomicI64,
-    /// The server says that its tools are others, or may have said it.
+    /// Signals that the server's tools have changed, or may have.
     pub changed: Notify,
-    /// What it has said that they are.
+    /// The definitions that the server has listed over this connection.
     pub said: SaidOf,
-    /// Nothing will be said any more.
+    /// Tripped when no more messages can come.
     pub over: CancellationToken,
-    /// Why that is so, if the transport has had enough: a part of a sentence whose subject is the server.
+    /// Why the transport gave up: a part of a sentence with the server as subject.
     pub fault: OnceCell<&'static str>,
-    /// It has answered `server/discover`, perhaps too late.
+    /// The server has answered `server/discover`, perhaps too late.
     pub is_modern: AtomicBool,
 }
 
-/// On a request whose progress somebody wants to hear: the token.
+/// Marks a request whose progress has a listener. It holds the progress token.
 #[derive(Clone)]
 pub(super) struct Watched(i64);
 
-/// A listener; dropped, it hears no more.
+/// The registration of a listener. Dropping it ends the registration.
 pub(super) struct Listening<'a> {
     line: &'a Line,
     token: i64,
 }
 
 impl Line {
-    /// Its tools are others, or may be: from here on no call is judged by what it has said before.
+    /// Notes that the server's tools may have changed. Earlier listings no longer permit a pinned call.
     pub(super) fn has_changed(&self) {
         self.said.has_changed();
         self.changed.notify_one();
@@ -73,7 +73,7 @@ impl Line {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the call's listener, if it has one, what the server says of its progress.
+    /// Registers the call for progress of the server. `None`: the call has no listener.
     pub(super) fn listen(&self, context: &ToolContext) -> Option<Listening<'_>> {
         if !context.is_watched() {
             return None;
@@ -96,7 +96,7 @@ impl Line {
 }
 
 impl Listening<'_> {
-    /// What is to be put on the request.
+    /// The mark for the request.
     pub(super) fn mark(&self) -> Watched {
         Watched(self.token)
     }
@@ -108,23 +108,23 @@ impl Drop for Listening<'_> {
     }
 }
 
-/// See the module.
+/// The transport, with what this layer adds.
 pub(super) struct Tap<T> {
     inner: T,
     line: std::sync::Arc<Line>,
-    /// The request `server/discover`, when it was sent.
+    /// The id of the `server/discover` request, after it was sent.
     discover: Option<RequestId>,
-    /// It is not waited for any more.
+    /// The SDK has given up on that request.
     given_up: bool,
-    /// Answers on their way.
+    /// Responses that are being sent.
     answers: JoinSet<()>,
-    /// When one of them must have arrived, while they are as many as may be.
+    /// When one of them must have been sent, while their number is at its limit.
     due: Option<Instant>,
     _over: DropGuard,
 }
 
 impl<T: Transport<RoleClient>> Tap<T> {
-    /// Around this transport.
+    /// Wraps this transport.
     pub(super) fn new(inner: T, line: &std::sync::Arc<Line>) -> Self {
         let over = line.over.clone().drop_guard();
         let answers = JoinSet::new();
@@ -152,7 +152,7 @@ impl<T: Transport<RoleClient>> Tap<T> {
         }
     }
 
-    /// What the SDK is to hear.
+    /// Returns the message if the SDK is to get it.
     fn incoming(&mut self, message: ServerJsonRpcMessage) -> Option<ServerJsonRpcMessage> {
         match message {
             JsonRpcMessage::Notification(notification) => match notification.notification {
@@ -160,7 +160,7 @@ impl<T: Transport<RoleClient>> Tap<T> {
                     self.line.heard(progress.params);
                     None
                 }
-                // What it logs it says on its standard error as well, or to its own operator.
+                // Drop log messages. A server also logs to its standard error, or to its own operator.
                 ServerNotification::LoggingMessageNotification(_) => None,
                 ServerNotification::ToolListChangedNotification(_) => {
                     self.line.has_changed();
@@ -182,7 +182,7 @@ impl<T: Transport<RoleClient>> Tap<T> {
         }
     }
 
-    /// Answers a ping. For sampling, elicitation and roots a server must not ask, since we offer none of them.
+    /// Answers a request of the server. Only `ping` is permitted: we offer no sampling, elicitation or roots.
     fn answer(&mut self, asked: &ServerRequest, id: RequestId) {
         if matches!(&id, NumberOrString::String(id) if id.len() > LONGEST_ID) {
             return;
@@ -195,13 +195,12 @@ impl<T: Transport<RoleClient>> Tap<T> {
             }
         });
         self.answers.spawn(async move {
-            // Who is gone needs none.
+            // If the server is gone, it needs no response.
             let _ = sent.await;
         });
     }
 
-    /// Waits until one more answer may be on its way; false if the server does not read. Dropping the future loses
-    /// nothing.
+    /// Waits until one more response may be sent. False if the server does not read. Dropping the future loses nothing.
     async fn has_room(&mut self) -> bool {
         while self.answers.try_join_next().is_some() {}
         if self.answers.len() >= MOST_ANSWERS {
@@ -232,6 +231,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tap<T> {
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
+            // Wait for room before reading the next message. So a server that sends requests without reading responses
+            // cannot make this service queue more than `MOST_ANSWERS` of them.
             if !self.has_room().await {
                 let _ = self.line.fault.set("it asks again and again and reads no answer");
                 return None;

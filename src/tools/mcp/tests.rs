@@ -1,5 +1,5 @@
-//! Real servers in real processes. Nothing sleeps for a fixed time: what must become true is asked for until it is. On a
-//! machine without Python these tests say so and pass.
+//! Tests with real servers in real processes. No test sleeps for a fixed time: it polls a condition until the condition
+//! holds. On a machine without Python these tests print a notice and pass.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ use crate::secrets::Redactor;
 use crate::tools::process::tests::{in_fast_time, python};
 use crate::tools::{Listed, Offer, Runner, Source, Surroundings};
 
-/// How long something that must happen may take.
+/// Longest wait for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SCRIPT: &str = include_str!("tests/server.py");
 
-/// A folder with a server, and what was listed of it.
+/// A folder with a server, and what the server has listed.
 struct Crib {
     server: Server,
     offers: Vec<Offer>,
@@ -36,7 +36,7 @@ fn surroundings() -> Surroundings {
     Surroundings::new(Arc::new(Redactor::new(["hunter2-hunter2"])), &Environment::of_this_process())
 }
 
-/// Whether there is a Python at all; says so when there is none.
+/// Whether there is no Python. Prints a notice then.
 fn no_python() -> bool {
     let none = python().is_none();
     if none {
@@ -91,7 +91,7 @@ impl Crib {
         self.offers.iter().find(|offer| offer.name == name).unwrap_or_else(|| panic!("{name}")).runner.clone()
     }
 
-    /// A call, begun when it is polled.
+    /// A call, which starts when it is polled.
     fn call(&self, name: &str, arguments: Value) -> impl Future<Output = Result<ToolResult, ToolError>> + Send + use<> {
         let (runner, context) = (self.runner(name), context(&invocation(), Effect::Write, PATIENCE));
         async move { runner.call(object(arguments), context).await }
@@ -142,7 +142,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Neither running nor a zombie that nobody has collected.
+/// Whether the process has ended and was reaped.
 fn is_gone(process: Pid) -> bool {
     test_kill_process(process).is_err()
 }
@@ -233,7 +233,7 @@ async fn a_server_that_was_killed_is_there_again_and_what_it_started_is_gone() {
     for round in 1..=3 {
         let helper = pid(&crib.text("helper", json!({})).await);
         kill_process(crib.process().await, Signal::KILL).unwrap();
-        // The call may come before the end is known, and then it ends with it.
+        // A call now could still use the old connection, and would end with it. So wait for the replacement.
         until("the restart", || crib.server.status().replaced == round).await;
         assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again");
         until("the helper ends", || is_gone(helper)).await;
@@ -348,7 +348,7 @@ async fn an_answer_that_is_too_long_is_refused_and_costs_nobody_else() {
     }
 }
 
-/// Memory of this process, in bytes.
+/// Resident memory of this process, in bytes.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -469,7 +469,7 @@ async fn a_server_that_asks_all_the_time_and_reads_nothing_is_replaced() {
     }
     for crib in [Crib::new(&[]).await, Crib::on_demand(&[]).await] {
         let before = resident();
-        // Slow enough for it to ask more than memory may hold.
+        // Time runs slowly enough for the server to send more requests than memory could hold.
         let Err(ToolError::Unavailable { message, started: true, .. }) =
             in_fast_time(4, crib.call("pester", json!({}))).await
         else {
@@ -529,7 +529,7 @@ async fn a_tool_that_was_approved_is_not_called_when_it_is_another_by_then() {
         };
         pid(&pinned("pid").await.unwrap().as_text());
         std::fs::write(crib.file("other"), "").unwrap();
-        // A persistent one comes back with another definition, and nobody has listed it for the source yet.
+        // A persistent server returns with another definition, which has not been listed for the source yet.
         crib.call("die", json!({})).await.unwrap_err();
         assert!(matches!(pinned("pid").await, Err(ToolError::Changed)), "{mode:?}");
         assert_eq!(pinned("echo").await.unwrap().as_text(), "hello", "that is the same");
@@ -562,7 +562,7 @@ async fn a_tool_that_was_approved_is_not_called_while_nobody_knows_what_it_is_no
     std::fs::remove_file(crib.file("endless")).unwrap();
     crib.server.list(&|_| {}).await.unwrap();
     assert_eq!(pinned().await.unwrap().as_text(), "hello", "it is the same");
-    // Told of another change, it is asked before the call.
+    // The server reports another change, so it is asked again before the call.
     crib.text("grow", json!({})).await;
     tokio::time::timeout(PATIENCE, crib.server.changed()).await.unwrap();
     assert_eq!(pinned().await.unwrap().as_text(), "hello");
@@ -703,7 +703,7 @@ async fn a_hundred_kills_leave_nothing_behind() {
     }
     until("all that was killed is gone", || dead.iter().all(|process| is_gone(*process))).await;
     until("no task is left", || alive() <= tasks).await;
-    // Other tests of this process have files open, too; a hundred rounds would show all the same.
+    // Other tests of this process also have files open. A leak in a hundred rounds would still be visible.
     until("no file is left open", || open_files() < files + 100).await;
     assert_eq!(crib.server.status().workers, 1);
 }
@@ -712,7 +712,7 @@ fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// A server that is reached by URL, and was started by nobody but the test.
+/// A server with a URL, whose process the test itself has started.
 struct Remote {
     process: std::process::Child,
     port: u16,
@@ -880,7 +880,7 @@ async fn a_server_by_url_that_dies_costs_its_call_and_is_found_again() {
         let error = loop {
             let context = context(&invocation(), Effect::Write, Duration::from_secs(1));
             match crib.runner("echo").call(object(json!({"text": "x"})), context).await.unwrap_err() {
-                // It went over an idle connection whose end was not seen yet.
+                // The call used an idle connection whose end was not noticed yet.
                 ToolError::Upstream { untouched: false, .. } => {}
                 error => break error,
             }

@@ -1,5 +1,5 @@
-//! The stream on which a server with sessions says what nobody has asked for, such as that its tools have changed. While it
-//! is not open, nobody hears that.
+//! The stream on which a server with sessions sends its own notifications, such as changed tools. While the stream is
+//! not open, such notifications are lost. So each gap counts as a change.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use rmcp_sse_stream::Sse;
 
 use super::tap::Line;
 
-/// See the module.
+/// Watches the notification stream of one connection.
 #[derive(Clone, Default)]
 pub(super) struct Unasked {
     line: Arc<Line>,
@@ -20,11 +20,11 @@ pub(super) struct Unasked {
 #[derive(Default)]
 struct State {
     was_open: bool,
-    /// Id of the last event on it.
+    /// Id of the last event on the stream.
     last: Option<String>,
 }
 
-/// Dropped with the stream.
+/// Dropped with the stream. Its end counts as a change.
 struct Open(Arc<Line>);
 
 impl Drop for Open {
@@ -34,7 +34,7 @@ impl Drop for Open {
 }
 
 impl Unasked {
-    /// On this line.
+    /// For the connection with this state.
     pub(super) fn new(line: &Arc<Line>) -> Self {
         Self { line: line.clone(), state: Arc::default() }
     }
@@ -43,12 +43,13 @@ impl Unasked {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a stream that goes on after that event is this one; answers that broke off are taken up again, too.
+    /// Whether this request opens or resumes the notification stream. Broken response streams are resumed in the same
+    /// way.
     pub(super) fn is_it(&self, after: Option<&str>) -> bool {
         after.is_none_or(|after| self.state().last.as_deref() == Some(after))
     }
 
-    /// It is open, for the first time or again.
+    /// Wraps the stream, which was opened for the first time or again.
     pub(super) fn opened(
         &self,
         events: BoxStream<'static, Result<Sse, SseError>>,

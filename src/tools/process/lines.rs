@@ -1,4 +1,4 @@
-//! What a program writes, told line by line: each as a person would read it, and not more of them than a person could.
+//! Splits the output of a program into readable lines, and bounds how many of them are handed on per second.
 
 use std::time::Duration;
 
@@ -7,43 +7,43 @@ use tokio::time::Instant;
 use crate::call::{Torn, decode};
 use crate::printable;
 
-/// Longest line that is looked at, in bytes; the rest of it is thrown away. Longer than what is shown, so that a secret
-/// at the end of what is shown is whole when it is looked for.
+/// The longest line that is kept, in bytes; the remainder of the line is discarded. This is longer than any line that
+/// is shown. So a secret that crosses the end of the shown part is still complete when the redactor searches for it.
 const LONGEST: usize = 16 << 10;
-/// Of lines that are too many for such a time, the last is told.
+/// The period of the line limits. Of the lines over the limit in a period, only the last one is handed on.
 const SPAN: Duration = Duration::from_secs(1);
 
 /// A line of a stream, without control characters.
 pub(in crate::tools) struct Line<'l> {
     pub(in crate::tools) text: &'l str,
-    /// Whether the rest of it was thrown away.
+    /// Whether the remainder of the line was discarded.
     pub(in crate::tools) torn: Torn,
-    /// Lines left out since the one before.
+    /// Lines that were skipped since the previous line.
     pub(in crate::tools) missed: u64,
 }
 
-/// Tells the lines of one stream, and with each how many were left out since the one before.
+/// Hands the lines of one stream to `tell`, each with the number of lines that were skipped before it.
 pub(in crate::tools) struct Lines<T> {
     tell: T,
-    /// Lines told in each span.
+    /// Lines handed on per period, at most.
     most: u32,
-    /// Bytes after which no more lines are told in a span.
+    /// After this many bytes in a period, no further line is handed on.
     most_bytes: usize,
-    /// The beginning of a line that has not ended.
+    /// The start of a line whose end has not arrived yet.
     begun: Vec<u8>,
-    /// Whether more of that line has come than is kept.
+    /// Whether this line is longer than the part that is kept.
     overflown: bool,
     span_ends: Instant,
     told: u32,
     told_bytes: usize,
-    /// The newest line that was too many for its span, as it came: most of such are never looked at.
+    /// The newest line over the limit, undecoded: most such lines are replaced by the next one and never decoded.
     held: Option<(Vec<u8>, Torn)>,
-    /// Lines left out since the last that was told.
+    /// Lines that were skipped since the last line that was handed on.
     missed: u64,
 }
 
 impl<T: FnMut(Line<'_>)> Lines<T> {
-    /// Hands at most so many lines a second to `tell`, without control characters.
+    /// Calls `tell` for at most `most` lines per second, without their control characters.
     pub(in crate::tools) fn new(most: u32, tell: T) -> Self {
         Self {
             tell,
@@ -59,18 +59,19 @@ impl<T: FnMut(Line<'_>)> Lines<T> {
         }
     }
 
-    /// Hands on no further line in a second in which the lines so far had so many bytes: few long lines fill a disk as well as
-    /// many short ones.
+    /// Hands on no further line in a second whose lines already have `most_bytes` bytes. A few long lines fill a disk
+    /// just as many short ones do.
     pub(in crate::tools) fn most_bytes(self, most_bytes: usize) -> Self {
         Self { most_bytes, ..self }
     }
 
-    /// When the line that is held back may be told.
+    /// When the line that is held back may be handed on.
     pub(in crate::tools) fn due(&self) -> Option<Instant> {
         self.held.as_ref().map(|_| self.span_ends)
     }
 
-    /// More of the stream. A carriage return ends a line too: what follows it is written over what was there.
+    /// Takes more bytes of the stream. A carriage return also ends a line, because a terminal overwrites the line
+    /// with what follows.
     pub(in crate::tools) fn push(&mut self, bytes: &[u8]) {
         let mut pieces = bytes.split(|byte| matches!(byte, b'\n' | b'\r'));
         let mut piece = pieces.next();
@@ -85,13 +86,13 @@ impl<T: FnMut(Line<'_>)> Lines<T> {
         }
     }
 
-    /// The stream has ended, or the run has.
+    /// Hands on what is left. Call this when the stream or the run has ended.
     pub(in crate::tools) fn end(&mut self) {
         self.line();
         self.release();
     }
 
-    /// Tells the line that was held back.
+    /// Hands on the line that was held back.
     pub(in crate::tools) fn release(&mut self) {
         if let Some(line) = self.held.take() {
             self.tell(line);

@@ -1,5 +1,10 @@
-//! Child processes, for the kinds that start some: a program that ends with all that it started (`tree`, `sweep`), and
-//! what it writes, told line by line (`lines`; `prints` tells the log). `program` says where one is.
+//! Starts child processes for the kinds of tools that need them, ends them, and reads their output.
+//!
+//! - `tree`: a running program; when it ends, everything that it started ends too.
+//! - `sweep`: finds and kills the processes that left the program's process group.
+//! - `lines`: splits output into lines, and bounds their number.
+//! - `prints`: hands the standard error of a long-lived program to the log.
+//! - `program`: finds the file of a program.
 
 mod lines;
 mod prints;

@@ -1,4 +1,4 @@
-//! What a long-lived program prints on standard error, on its way to the log.
+//! Hands the standard error of a long-lived program to the log.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,18 +13,21 @@ use super::lines::{Line, Lines};
 use crate::call::{Redact, Torn, shorten};
 use crate::secrets::Redactor;
 
-/// Longest line in the log, in bytes.
+/// The longest line in the log, in bytes.
 const LONGEST: usize = 4 << 10;
-/// Lines in the log each second: a person looks there later, and a traceback should be among them.
+/// Lines in the log per second. Operators read the log later, and it should contain a whole traceback.
 const MOST: u32 = 200;
-/// Bytes in the log each second, beyond which no further line is told: about 5 GB a day from a program that never stops.
+/// Bytes in the log per second, after which no further line is logged. A program that never stops printing writes at
+/// most about 5 GB a day.
 const MOST_BYTES: usize = 64 << 10;
-/// Lines that are kept to say why a program never came up.
+/// The number of last lines that are kept. They explain why a program did not start.
 const KEPT: usize = 5;
-/// After its program has gone a pipe closes, unless something that it started holds it.
+/// How long to read on after the program has ended. The pipe closes then, unless a process that the program started
+/// still has it open.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The prints of one program. Dropped when the program is; what is in the pipe then is still told.
+/// The reader of one program's standard error. It is dropped with the program; what the pipe contains then is still
+/// handed on.
 pub(in crate::tools) struct Prints {
     last: Arc<Mutex<VecDeque<String>>>,
     ended: CancellationToken,
@@ -32,8 +35,8 @@ pub(in crate::tools) struct Prints {
 }
 
 impl Prints {
-    /// Hands what comes out of the pipe to `tell`, line by line and without secrets, and with each line how many were
-    /// left out since the one before, if any.
+    /// Hands each line from the pipe to `tell`, without secrets, and with the number of lines that were skipped
+    /// before it, if any.
     pub(in crate::tools) fn follow(
         mut from: ChildStderr,
         redactor: Arc<Redactor>,
@@ -70,7 +73,7 @@ impl Prints {
         prints
     }
 
-    /// The last lines, once the pipe is closed; not waited for long.
+    /// The last lines. Waits until the pipe is closed, but not for long.
     pub(in crate::tools) async fn last_words(&self) -> String {
         let _ = tokio::time::timeout(GRACE, self.ended.cancelled()).await;
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +89,8 @@ fn keep(last: &Mutex<VecDeque<String>>, line: String) {
     last.push_back(line);
 }
 
-/// A line as it may be shown: without secrets, then cut, since half a secret is not found any more.
+/// The line as it may be shown. Secrets are removed before the line is cut, because half of a secret would not be
+/// found.
 pub(in crate::tools) fn clean(line: &str, torn: Torn, redactor: &Redactor) -> String {
     let mut line = redactor.excerpt(line, torn).into_owned();
     shorten(&mut line, LONGEST);

@@ -1,16 +1,20 @@
-//! Finds, kills and collects what a program has left behind, until nothing is left.
+//! Finds, kills and reaps the processes that a program has left behind, until none remains.
 //!
-//! What moved into a session of its own is found in three ways: as a descendant while its parents live, by the
-//! variables that every descendant inherits and that `/proc/PID/environ` shows, and by a resource limit that it inherits
-//! too and that `/proc/PID/limits` shows. The limit (`RLIMIT_RTTIME`) is that of real-time computing; its value is a
-//! number of the program's own and so high that it limits nothing. Only a process that left the group, outlived its
-//! parent, cleared its environment and changed that limit gets away; that takes a PID namespace to catch.
+//! A process that moved to another session is found in three ways:
 //!
-//! We do not make ourselves a subreaper (`PR_SET_CHILD_SUBREAPER`). It is a setting of the whole process, which belongs
-//! to the program that embeds us. Orphans of all kinds would come to us without a word on whose they are, and would
-//! stay zombies unless we collected children that we do not know, which takes away exit statuses that tokio or somebody
-//! else waits for. Left alone, orphans go to init, whose work this is; in a container that is a process of our own
-//! (`init.rs`). Where an embedding program is PID 1 without it we collect what we have killed, each by its own id.
+//! - as a descendant, while its parents live;
+//! - by environment variables that every descendant inherits, in `/proc/PID/environ`;
+//! - by a resource limit that every descendant inherits too, in `/proc/PID/limits`.
+//!
+//! The limit is `RLIMIT_RTTIME`, for real-time computing. Its value is a number that is unique to the program, and so
+//! high that it limits nothing. A process escapes only if it left the group, outlived its parent, cleared its
+//! environment and changed that limit. Only a PID namespace would catch it.
+//!
+//! We do not become a subreaper (`PR_SET_CHILD_SUBREAPER`). It is a setting of the whole process, which belongs to
+//! the embedding program. Unknown orphans would be re-parented to us, and reaping them with `waitpid(-1)` would steal
+//! exit statuses that tokio waits for. Without this setting, orphans go to init, which reaps them; in a container,
+//! init is a process of ours (`init.rs`). If an embedding program is PID 1 without our init, we reap what we have
+//! killed, each process by its own id.
 
 use std::collections::HashMap;
 use std::fs;
@@ -27,31 +31,31 @@ use tokio::process::{Child, Command};
 
 use crate::call::json::digest;
 
-/// All pauses of a sweep together, when it finds something every time.
+/// How long a sweep waits in total, if it finds a process in every round.
 const LONGEST: Duration = Duration::from_secs(5);
-/// How long the end of a tool waits for its sweeps.
+/// How long dropping a [`Sweeps`] waits for its running sweeps.
 const LAST_WAIT: Duration = Duration::from_secs(2);
-/// Most descendants that are killed at once; the next round finds the others.
+/// The most descendants that one round kills; the next round finds the others.
 const MOST: usize = 1024;
-/// A process of this age, in seconds, may still be about to become the program that it is started as.
+/// A process younger than this, in seconds, may still be in the `execve` of its program.
 const YOUNG: u64 = 2;
-/// Between two rounds, when the last one has killed something.
+/// The pause after a round that has killed something.
 const SHORT: Duration = Duration::from_millis(1);
-/// At most, while the dead are waited for.
+/// The longest pause while killed processes have not ended yet.
 const LONG: Duration = Duration::from_millis(50);
 
-/// How a process is known as a descendant: variables that its environment holds, each with its value. All together must
-/// be one program's alone.
+/// How a process is recognized as a descendant: variables in its environment, each with its value. The combination
+/// must be unique to one program.
 pub(in crate::tools) struct Mark {
     variables: Vec<(&'static str, String)>,
-    /// See [`Mark::family`]. It is compared with the limit of every process on the machine.
+    /// The value of [`Mark::family`]. It is compared with the limit of every process on the machine.
     family: u64,
-    /// In ticks since the machine's start. What began before is no descendant.
+    /// The time of creation, in ticks since the machine's boot. A process that started earlier is not a descendant.
     born: u64,
 }
 
 impl Mark {
-    /// A mark of these variables, for a program that is to be started.
+    /// A mark with these variables, for a program that will be started.
     pub(in crate::tools) fn new(variables: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         const HIGH: u64 = 1 << 61;
         let variables: Vec<_> = variables.into_iter().collect();
@@ -60,19 +64,18 @@ impl Mark {
         Self { variables, family: HIGH | (random % HIGH), born: ticks() }
     }
 
-    /// Puts it on a program that is to be started.
+    /// Adds the variables to a program that will be started.
     pub(super) fn put_on(&self, command: &mut Command) {
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
     }
 
-    /// The mark as a number for a resource limit: without meaning as a limit, since it is hundreds of centuries in
-    /// microseconds.
+    /// The mark as the value of a resource limit. In microseconds it is more than 70,000 years, so it limits nothing.
     pub(super) fn family(&self) -> u64 {
         self.family
     }
 
     fn is_on(&self, pid: Pid, process: &Process) -> Marked {
-        // The dead still have their limits, until somebody collects them.
+        // A zombie still has its limits until its parent reaps it.
         if process.zombie || process.started < self.born {
             return Marked::No;
         }
@@ -84,7 +87,8 @@ impl Mark {
         self.is_in(environment.ok().as_deref(), || is_becoming(process, ticks()))
     }
 
-    /// Whether it is in what was read of a process's environment; `None`: that cannot be read.
+    /// Whether `environment`, the content of `/proc/PID/environ`, contains the variables. `None` means that it cannot
+    /// be read.
     fn is_in(&self, environment: Option<&[u8]>, is_becoming: impl FnOnce() -> bool) -> Marked {
         let Some(environment) = environment else { return Marked::No };
         if environment.is_empty() {
@@ -100,17 +104,18 @@ impl Mark {
     }
 }
 
-/// Whether a process is known as a descendant.
+/// Whether a process is recognized as a descendant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Marked {
     Yes,
     No,
-    /// It has just become another program, and its environment is not there yet.
+    /// The process is probably in an `execve`, and its environment is not readable yet.
     NotSeenYet,
 }
 
-/// Whether the process may be in the middle of an `execve`: for that moment its environment reads as empty, and whoever
-/// started it may already take it for the new program. Threads of the kernel have none either; kthreadd (2) is their parent.
+/// Whether the process may be in the middle of an `execve`. For that moment its environment reads as empty, although
+/// the call that started it may already have returned in the parent. Kernel threads have no environment either; they
+/// are children of kthreadd (PID 2).
 fn is_becoming(process: &Process, now: u64) -> bool {
     let age = now.saturating_sub(process.started);
     !process.zombie
@@ -118,7 +123,7 @@ fn is_becoming(process: &Process, now: u64) -> bool {
         && process.parent.is_some_and(|parent| parent.as_raw_nonzero().get() != 2)
 }
 
-/// Ticks since the machine's start, rounded down as the kernel does for the start of a process.
+/// Ticks since the machine's boot, rounded down as the kernel does for the start of a process.
 fn ticks() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or_default());
@@ -126,30 +131,30 @@ fn ticks() -> u64 {
     seconds.saturating_mul(per_second) + nanoseconds.saturating_mul(per_second) / 1_000_000_000
 }
 
-/// The hard limit of real-time computing in `/proc/PID/limits`; `None`: there is none.
+/// The hard limit for real-time computing in the text of `/proc/PID/limits`; `None` if there is no such limit.
 fn real_time_limit(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max realtime timeout"))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// When each killed process had started: an id alone might by now be another's.
+/// When each killed process had started. The id alone is not enough: another process may have it by now.
 pub(super) type Killed = HashMap<Pid, u64>;
 
-/// The sweeps of one tool or module, or of all MCP servers. Dropping it waits for them: a service that ends leaves nothing half swept.
+/// The running sweeps of one tool, of one module, or of all MCP servers. Dropping this waits for them, so that no
+/// process survives a service that ends.
 pub(in crate::tools) struct Sweeps {
-    /// Every running sweep holds a copy.
+    /// Every running sweep holds a clone. The channel closes when the last one is dropped.
     ticket: Option<SyncSender<()>>,
     ended: Mutex<Receiver<()>>,
 }
 
 impl Sweeps {
-    /// None yet.
     pub(in crate::tools) fn new() -> Self {
         let (ticket, ended) = sync_channel(0);
         Self { ticket: Some(ticket), ended: Mutex::new(ended) }
     }
 
-    /// To be held by a sweep that may come.
+    /// A clone for a sweep that may become necessary.
     pub(super) fn ticket(&self) -> Option<SyncSender<()>> {
         self.ticket.clone()
     }
@@ -158,43 +163,44 @@ impl Sweeps {
 impl Drop for Sweeps {
     fn drop(&mut self) {
         self.ticket = None;
-        // Nothing is ever sent: this ends when the last copy is dropped.
+        // No message is ever sent: `recv_timeout` returns when the last clone of the sender is dropped.
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
         let _ = ended.recv_timeout(LAST_WAIT);
     }
 }
 
-/// What is left to do for one program.
+/// The remaining work for one program.
 pub(super) struct Sweep {
-    /// The program itself, if its exit is not read yet.
+    /// The program itself, if its exit status has not been read yet.
     pub child: Option<Child>,
-    /// Its id, and its group's.
+    /// The id of the program and of its process group.
     pub leader: Pid,
-    /// `None`: only to collect, nothing to kill.
+    /// `None` if there is nothing to kill, only processes to reap.
     pub mark: Option<Mark>,
-    /// Dead members of the group may have come to us.
+    /// Whether dead members of the group may have become our children.
     pub group_left: bool,
-    /// What was killed so far.
+    /// The processes killed so far.
     pub killed: Killed,
-    /// Held until this is over.
+    /// Released when the sweep is done.
     pub _ticket: Option<SyncSender<()>>,
 }
 
 impl Sweep {
-    /// Sweeps on a thread of its own: the runtime's pool may be full, or stopping and then drop what it was given.
+    /// Runs the sweep on a thread of its own. The runtime's blocking pool may be full; or it may be shutting down,
+    /// and then it drops its queue.
     pub(super) fn start(self) {
-        // Where there is no thread to be had, the closure is dropped here, and the sweep happens here.
+        // If no thread can be created, `spawn` drops the closure, and the sweep runs here, on the current thread.
         let _ = thread::Builder::new().name("sweep".into()).spawn(move || drop(self));
     }
 
-    /// Kills every marked process with its descendants, and collects those that are dead and ours.
+    /// Kills every marked process with its descendants. Reaps those that are dead and our children.
     fn kill_marked(&mut self) -> Left {
         let Some(mark) = &self.mark else {
             return Left::Nothing;
         };
         let mut left = Left::Nothing;
         for pid in numbers(Path::new("/proc")) {
-            // The program itself is killed already, and tokio's to collect.
+            // The program itself is already killed, and `collect` reaps it through its `Child`.
             if self.child.is_some() && pid == self.leader {
                 continue;
             }
@@ -204,7 +210,9 @@ impl Sweep {
                 left = left.max(Left::Dead);
             } else if matches!(marked, Marked::Yes) {
                 left = Left::Alive;
-                // Stopped, so that it starts nothing more while its descendants are looked for.
+                // A process may fork while we look for its descendants. So it is first stopped, then its descendants
+                // are stopped and killed, and it is killed last. A process that was forked in between carries the
+                // mark, and the next round finds it.
                 let _ = kill_process(pid, Signal::STOP);
                 kill_descendants(pid, &mut self.killed);
                 kill(pid, &process, &mut self.killed);
@@ -213,7 +221,8 @@ impl Sweep {
                 if process.zombie && ours {
                     let _ = waitpid(Some(pid), WaitOptions::NOHANG);
                 }
-                // Somebody else's zombie is nothing to wait for, unless it may still become ours.
+                // A zombie with another parent is that parent's to reap, so we do not wait for it. As PID 1 we do: it
+                // may still be re-parented to us.
                 if !process.zombie || ours || getpid().is_init() {
                     left = left.max(Left::Dead);
                 }
@@ -222,7 +231,7 @@ impl Sweep {
         left
     }
 
-    /// Collects the program and its group.
+    /// Reaps the program and its group.
     fn collect(&mut self) -> Left {
         if let Some(child) = &mut self.child {
             if matches!(child.try_wait(), Ok(None)) {
@@ -235,7 +244,9 @@ impl Sweep {
     }
 }
 
-/// The work itself; see [`Sweep::start`].
+/// Does the work of the sweep; see [`Sweep::start`]. Rounds follow each other until one finds nothing. After a round
+/// that has killed a process, the next one follows quickly, because the process may have forked before. Otherwise the
+/// killed processes only have to end, and the pauses grow.
 impl Drop for Sweep {
     fn drop(&mut self) {
         let (mut pause, mut waited) = (SHORT, Duration::ZERO);
@@ -252,17 +263,18 @@ impl Drop for Sweep {
     }
 }
 
-/// What a round has found.
+/// The result of one round.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Left {
     Nothing,
-    /// Killed, but not gone yet; or there is one that cannot be told yet.
+    /// A process was killed but is not gone yet, or it is not known yet whether a process is marked.
     Dead,
-    /// Killed just now; there may be more.
+    /// A process was killed in this round; there may be more.
     Alive,
 }
 
-/// Collects dead members of a group that have become our children, its leader included; whether others live on.
+/// Reaps the dead members of a group that are our children, including its leader. Returns whether other children in
+/// the group live on.
 pub(super) fn collect_group(leader: Pid) -> bool {
     loop {
         match waitpgid(leader, WaitOptions::NOHANG) {
@@ -273,9 +285,10 @@ pub(super) fn collect_group(leader: Pid) -> bool {
     }
 }
 
-/// Kills what the process has started and what those have started, as far as their parents still live.
+/// Kills the descendants of a process, as far as their parents still live.
 pub(super) fn kill_descendants(of: Pid, killed: &mut Killed) {
-    // All are found, and stopped, before one is killed: the children of the dead are somebody else's.
+    // All descendants are found and stopped before the first is killed. When a process dies, its children get another
+    // parent, and this search would miss them.
     let mut found: Vec<(Pid, Process)> = Vec::new();
     let mut parents = vec![of];
     while let Some(parent) = parents.pop() {
@@ -298,23 +311,24 @@ pub(super) fn kill_descendants(of: Pid, killed: &mut Killed) {
 }
 
 fn kill(pid: Pid, process: &Process, killed: &mut Killed) {
-    // It may have ended meanwhile, or not be ours to kill: the next round sees.
+    // The process may have ended meanwhile, or we may lack the permission. The next round finds it if it still lives.
     let _ = kill_process(pid, Signal::KILL);
     killed.insert(pid, process.started);
 }
 
-/// What `/proc/PID/stat` says of a process.
+/// The needed fields of `/proc/PID/stat`.
 struct Process {
     zombie: bool,
     parent: Option<Pid>,
-    /// Ticks since the machine's start.
+    /// Ticks since the machine's boot.
     started: u64,
 }
 
 impl Process {
     fn read(pid: Pid) -> Option<Self> {
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // The second field is the program's name in brackets, and the name may hold anything.
+        // The second field is the program's name in parentheses. The name may contain any character, so the fields
+        // are counted from the last `)`.
         let (_, rest) = std::str::from_utf8(&stat[stat.iter().rposition(|&byte| byte == b')')?..]).ok()?.split_at(1);
         let mut fields = rest.split_whitespace();
         let zombie = matches!(fields.next()?, "Z" | "X");
@@ -323,7 +337,7 @@ impl Process {
     }
 }
 
-/// The entries of a folder that are numbers.
+/// The process ids among the names in a folder.
 fn numbers(folder: &Path) -> impl Iterator<Item = Pid> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| number(entry.file_name().to_str()?))
@@ -376,7 +390,7 @@ mod tests {
     fn the_old_and_the_dead_bear_no_mark() {
         let mut process = Process::read(getpid()).unwrap();
         assert!(process.started <= ticks());
-        // Without variables it would be on every process.
+        // A mark without variables would match every process.
         let is_on = |process: &Process, born| Mark { born, ..Mark::new([]) }.is_on(getpid(), process);
         assert_eq!(is_on(&process, process.started), Marked::Yes);
         assert_eq!(is_on(&process, process.started + 1), Marked::No);

@@ -1,4 +1,4 @@
-//! What the tests of several kinds share: an interpreter, and a clock that runs fast.
+//! Helpers for the tests of several kinds: a Python interpreter, and a clock that runs fast.
 
 use std::pin::pin;
 use std::process::Command;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 static PYTHON: OnceLock<Option<String>> = OnceLock::new();
 
-/// The file of the Python along the path; `None`: there is none. Python itself says where it is, once: what stands along the
-/// path may be a script that looks for a Python, which takes longer than the start of one.
+/// The file of the Python interpreter on `PATH`; `None` if there is none. Python reports its own path, once. The file
+/// on `PATH` may be a script that searches for a Python, and that takes longer than the start of an interpreter.
 pub(in crate::tools) fn python() -> Option<&'static str> {
     let ask = || {
         let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().ok()?;
@@ -17,14 +17,14 @@ pub(in crate::tools) fn python() -> Option<&'static str> {
     PYTHON.get_or_init(ask).as_deref()
 }
 
-/// Awaits `work` while tokio's clock runs `speed` times as fast as others do. What other processes do takes as long as ever.
-/// In a runtime of one thread whose clock is not paused.
+/// Awaits `work` while tokio's clock runs `speed` times as fast as real time. Other processes run in real time. Needs
+/// a single-threaded runtime whose clock is not paused.
 pub(in crate::tools) async fn in_fast_time<T>(speed: u32, work: impl Future<Output = T>) -> T {
     const TICK: Duration = Duration::from_millis(5);
     tokio::time::pause();
     let mut work = pin!(work);
     loop {
-        // A paused clock goes ahead by itself when nothing is left to do, but not while this thread is at work.
+        // A paused clock advances by itself when the runtime is idle, but not while a blocking task runs.
         let tick = tokio::task::spawn_blocking(|| std::thread::sleep(TICK));
         let ended = tokio::select! {
             ended = &mut work => Some(ended),

@@ -1,7 +1,7 @@
-//! A running program, whose end is the end of all that it started.
+//! Runs a program; when the program ends, everything that it started ends too.
 //!
-//! The program leads a process group of its own. Killing the group ends the ordinary ones at once; `sweep` then looks
-//! for those that have left it.
+//! The program leads a process group of its own. Killing the group ends most processes at once; `sweep` then finds
+//! the processes that have left the group.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,21 +15,21 @@ use crate::confine;
 
 use super::sweep::{Mark, Sweep, Sweeps, collect_group, kill_descendants};
 
-/// A running program. Unless it was released, dropping it ends the program and all that it started.
+/// A running program. Dropping it ends the program and everything that it started, unless it was released.
 pub(in crate::tools) struct ProcessTree {
-    /// `None` once it has ended and its status is read.
+    /// `None` after the program has ended and its status has been read.
     child: Option<Child>,
-    /// The program's process id, and its group's.
+    /// The id of the program and of its process group.
     leader: Pid,
-    /// `None` once what ran away may go on.
+    /// `None` if processes that left the group may go on.
     mark: Option<Mark>,
-    /// Dead members of the group have come to us and are to be collected.
+    /// Whether dead members of the group may have become our children, so that we must reap them.
     group_left: bool,
     ticket: Option<SyncSender<()>>,
 }
 
 impl ProcessTree {
-    /// Starts the program, marked, confined and as the leader of a new group.
+    /// Starts the program with its mark, confined, and as the leader of a new group.
     pub(in crate::tools) fn spawn(command: &mut Command, mark: Mark, sweeps: &Sweeps) -> io::Result<Self> {
         mark.put_on(command);
         let child = confine::spawn(command.process_group(0), mark.family())?;
@@ -38,7 +38,7 @@ impl ProcessTree {
         Ok(Self { child: Some(child), leader, mark: Some(mark), group_left: true, ticket: sweeps.ticket() })
     }
 
-    /// The pipes to and from the program, once.
+    /// The pipes to and from the program. A second call returns `None` for each.
     pub(in crate::tools) fn pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
         match &mut self.child {
             Some(child) => (child.stdin.take(), child.stdout.take(), child.stderr.take()),
@@ -51,25 +51,26 @@ impl ProcessTree {
         self.leader
     }
 
-    /// Whether the program has ended; asks the system and waits for nothing.
+    /// Whether the program has ended. Does not wait.
     pub(in crate::tools) fn has_ended(&mut self) -> bool {
         self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Waits for the end of the program, then ends what is left of its group.
+    /// Waits for the end of the program, then kills the other members of its group.
     pub(in crate::tools) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let Some(child) = &mut self.child else {
             return Err(io::Error::other("the program has ended before"));
         };
         let status = child.wait().await?;
         self.child = None;
-        // The leader's id is free now, but ids are given out in turn: nobody else can have this one yet.
+        // The leader's id is free now, but the kernel assigns ids in ascending order. So no other process has this id
+        // yet, and the kill hits only this group.
         let _ = kill_process_group(self.leader, Signal::KILL);
         self.group_left = collect_group(self.leader);
         Ok(status)
     }
 
-    /// The program has ended and its pipes are closed: what made itself independent of both may go on.
+    /// Lets processes that left the group go on. Call this when the program has ended and its pipes are closed.
     pub(in crate::tools) fn release(mut self) {
         self.mark = None;
     }
@@ -79,7 +80,8 @@ impl Drop for ProcessTree {
     fn drop(&mut self) {
         let mut killed = HashMap::new();
         if self.child.is_some() {
-            // First those that have left the group: once their parents are dead, nothing leads to them from here.
+            // Members that left the group come first, while their parents are stopped but alive. When their parents
+            // are dead, no path leads from the leader to them.
             let _ = kill_process_group(self.leader, Signal::STOP);
             kill_descendants(self.leader, &mut killed);
             let _ = kill_process_group(self.leader, Signal::KILL);

@@ -1,10 +1,12 @@
-//! The worker for coroutines: one process, one loop, many calls at once.
+//! The worker for coroutines: one process, one event loop, many calls at once.
 //!
-//! A task of its own owns the process: it writes what is queued, hands what it reads to who waits for it, and sees to it
-//! that a call whose caller has gone ends. When it does not, the loop is blocked, and the process with it.
+//! A task owns the process. It writes the queued orders, and passes each message of the worker to the call that waits
+//! for it. It also checks that a call ends after its caller has disconnected. If such a call does not end, the loop is
+//! blocked, and the task replaces the process.
 //!
-//! A worker that is shared takes calls of blocking functions too, one at a time, on a thread beside its loop. Nothing stops a thread but
-//! the end of its process, so the same holds for them: a call that does not end in time after its cancel ends the worker.
+//! A shared worker also takes calls of blocking functions, one at a time, on a thread beside its loop. Only the end of
+//! the process can stop a thread. So the same rule holds: a call that does not end in time after its cancellation ends
+//! the worker.
 
 use std::collections::{HashMap, HashSet};
 use std::future::pending;
@@ -23,18 +25,17 @@ use super::worker::{Launcher, Next, Worker};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::health::Health;
 
-/// Lines that wait for a slow worker.
+/// Orders that may wait while the worker reads slowly.
 const QUEUE: usize = 64;
-/// A call that was cancelled ends in this time, or the loop is blocked.
+/// A cancelled call must end within this time. Otherwise the loop is blocked.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Told to whoever found no room.
+/// The `retry_after` of a call that the worker did not take in time.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
-/// So many lines are heard before it is seen whether something else is to do.
+/// After this many messages of the worker in a row, the loop looks for other work first.
 const AT_ONCE: u32 = 64;
-/// A call is begun so often when its worker goes down for another's sake.
+/// Starts of one call. A call is started again only if another call caused the end of its worker.
 const TRIES: usize = 3;
 
-/// The worker and its calls.
 pub(super) struct AsyncLane {
     shared: Arc<Shared>,
     _task: AbortOnDropHandle<()>,
@@ -43,7 +44,8 @@ pub(super) struct AsyncLane {
 struct Shared {
     launcher: Arc<Launcher>,
     role: Role,
-    /// A permit for the one thread of a shared worker. A call holds it until the worker has said its end, or is no more.
+    /// One permit, for the one thread of a shared worker. A call holds it until the worker reports its end, or until
+    /// the worker has ended.
     thread: Arc<Semaphore>,
     health: Mutex<Health>,
     stage: watch::Sender<Stage>,
@@ -51,10 +53,10 @@ struct Shared {
 
 #[derive(Clone)]
 enum Stage {
-    /// A worker is on its way.
+    /// A worker is being started.
     Starting,
     Up(Arc<Loop>),
-    /// Workers keep dying: nobody should wait.
+    /// Workers keep dying, so no call should wait for the next one.
     Down,
 }
 
@@ -62,49 +64,49 @@ enum Stage {
 struct Loop {
     queue: mpsc::Sender<Vec<u8>>,
     calls: Mutex<Calls>,
-    /// A caller has gone.
+    /// Wakes [`Loop::end_cancelled`] when a caller disconnects.
     left: Notify,
 }
 
 #[derive(Default)]
 struct Calls {
-    /// It has ended: no more calls.
+    /// The worker has ended and takes no more calls.
     closed: bool,
-    /// A call has had an answer.
+    /// At least one call has had an answer, so a later death is not an early one.
     has_answered: bool,
     last: u64,
     open: HashMap<u64, Open>,
 }
 
-/// A call that has no end yet.
+/// A call that has not ended yet.
 struct Open {
     context: ToolContext,
     end: oneshot::Sender<End>,
-    /// When its caller had gone.
+    /// When its caller disconnected.
     left: Option<Instant>,
     told: bool,
-    /// Of a blocking function: the thread.
+    /// The permit for the thread, if the function blocks. It is released when this entry is removed.
     _thread: Option<OwnedSemaphorePermit>,
 }
 
 enum End {
     Said(Result<ToolResult, ToolError>),
-    /// The worker went down; `innocent`: because of another call.
+    /// The worker has ended. `innocent`: another call was the cause.
     Lost {
         how: String,
         innocent: bool,
     },
 }
 
-/// Why a worker is no more.
+/// Why a worker has ended.
 enum Ended {
     Died(String),
-    /// It did not end a call.
+    /// A call did not end after its cancellation.
     Blocked,
 }
 
 impl AsyncLane {
-    /// A lane that has this worker of that role, or starts one. Within the runtime.
+    /// A pool with this worker in this role; starts a worker if there is no `first`. Call it within the runtime.
     pub(super) fn new(launcher: &Arc<Launcher>, role: Role, first: Option<Worker>) -> Arc<Self> {
         let shared = Arc::new(Shared {
             launcher: launcher.clone(),
@@ -117,7 +119,8 @@ impl AsyncLane {
         Arc::new(Self { shared, _task: AbortOnDropHandle::new(task) })
     }
 
-    /// Runs a function, if a worker takes it by then. Dropping the future has the worker cancel it.
+    /// Runs a function, if a worker takes the call before `begin_by`. Dropping the future makes the worker cancel the
+    /// call.
     pub(super) async fn call(
         &self,
         function: &Function,
@@ -127,7 +130,8 @@ impl AsyncLane {
     ) -> Result<ToolResult, ToolError> {
         let (mut why, mut before) = (String::new(), None);
         for _ in 0..TRIES {
-            // One that is begun again has been tried, whatever becomes of it.
+            // `context.waiting` marks a wait during which nothing has run. It fits the first round only. In a later
+            // round the function has already started once, so a cancellation then is not "not started".
             let thread = match (function.mode, &before) {
                 (Mode::Async, _) => None,
                 (Mode::Sync, None) => Some(context.waiting(timeout_at(begin_by, self.shared.thread())).await),
@@ -146,7 +150,9 @@ impl AsyncLane {
                 Err(_) => return Err(self.shared.unavailable()),
             };
             before = Some(worker.clone());
-            // Room first: a call that is known is on its way, so that whoever cancels it can wait for its end.
+            // Reserve the slot in the queue before the call gets its entry. There is no await between the entry and the
+            // send. So every entry belongs to a call that is sent to the worker. If the caller disconnects, the cancel
+            // order has a call to cancel, and waiting for the end of the call makes sense.
             let room = match timeout_at(begin_by, worker.queue.reserve()).await {
                 Ok(Ok(room)) => room,
                 Ok(Err(_)) => continue,
@@ -159,6 +165,8 @@ impl AsyncLane {
             drop(asked);
             match end {
                 Ok(End::Said(said)) => return said,
+                // The function may have run in part. So start it again only if another call ended the worker, and if
+                // the effect of the tool permits a repetition.
                 Ok(End::Lost { how, innocent }) if innocent && context.may_repeat() => why = how,
                 Ok(End::Lost { how, .. }) => {
                     return Err(ToolError::unavailable(format!("the function did not end: {how}")));
@@ -172,7 +180,7 @@ impl AsyncLane {
         })
     }
 
-    /// The worker, another than the one `before`, which takes no calls any more.
+    /// The current worker. Skips `before`, which takes no more calls.
     async fn worker(&self, before: Option<Arc<Loop>>) -> Result<Arc<Loop>, ToolError> {
         let mut stage = self.shared.stage.subscribe();
         let is_another = |stage: &Stage| match stage {
@@ -195,14 +203,14 @@ impl AsyncLane {
         usize::from(matches!(*self.shared.stage.borrow(), Stage::Up(_)))
     }
 
-    /// Workers replaced so far, and what went wrong last.
+    /// The number of workers replaced so far, and the last fault with its time.
     pub(super) fn record(&self) -> (u64, Option<(String, Instant)>) {
         let health = self.shared.health();
         (health.replaced, health.fault.clone().zip(health.fault_at))
     }
 }
 
-/// A caller that waits. Dropped before the call's end, it has left.
+/// A caller that waits. Dropping this before the call has ended marks the caller as disconnected.
 struct Asked<'a> {
     worker: &'a Loop,
     id: u64,
@@ -229,7 +237,7 @@ impl Shared {
         ToolError::unavailable_before(message, Some(health.retry_after()))
     }
 
-    /// The thread for blocking functions; `None` never comes, since nobody closes it.
+    /// The permit for the thread. It is never `None`, because the semaphore is never closed.
     async fn thread(&self) -> Option<OwnedSemaphorePermit> {
         self.thread.clone().acquire_owned().await.ok()
     }
@@ -239,7 +247,7 @@ impl Shared {
         ToolError::unavailable_before(message, Some(BUSY_WAIT))
     }
 
-    /// Has a worker, for ever.
+    /// Keeps a worker running, forever.
     async fn keep(self: Arc<Self>, mut first: Option<Worker>) {
         loop {
             let worker = match first.take() {
@@ -267,12 +275,14 @@ impl Shared {
                 }
             };
             self.health().replaced += 1;
+            // Publish the new stage before `close` wakes the open calls. Then all calls wait for the next worker, or
+            // fail at once if workers keep dying.
             self.stage.send_replace(if self.health().is_bad() { Stage::Down } else { Stage::Starting });
             one.close(&how, innocent);
         }
     }
 
-    /// Starts until a worker is up.
+    /// Starts workers until one is up.
     async fn start(&self) -> Worker {
         loop {
             let pause = self.health().pause(fastrand::f64());
@@ -302,7 +312,7 @@ impl Loop {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a call; `None` when this worker takes none any more.
+    /// Registers a call. `None` if this worker takes no more calls.
     fn open(
         &self,
         context: &ToolContext,
@@ -319,11 +329,13 @@ impl Loop {
         Some((id, ended))
     }
 
-    /// Takes no more calls and tells those that are open.
+    /// Closes the worker to new calls, and reports the loss to all open calls.
     fn close(&self, how: &str, innocent: bool) {
         let mut calls = self.calls();
         calls.closed = true;
-        // One end is one misfortune of a tool, however many calls it had under way; of none whose calls only suffered it.
+        // A worker's death counts once per tool toward its circuit breaker, and not at all for tools whose calls merely
+        // shared the worker. So only the first open call of each tool reports a failure of its own. All others are
+        // marked as failed together with another call, and so are calls whose caller has disconnected.
         let mut tools = HashSet::new();
         for (_, open) in calls.open.drain() {
             let tells = !innocent && open.left.is_none() && tools.insert(open.context.tool.clone());
@@ -332,7 +344,7 @@ impl Loop {
         }
     }
 
-    /// Owns the worker until it ends, and ends it.
+    /// Serves the worker until it ends or is blocked.
     async fn run(&self, mut worker: Worker, orders: mpsc::Receiver<Vec<u8>>) -> Ended {
         let Some(to) = worker.to.take() else { return Ended::Died("its pipe is gone".into()) };
         let mut rest = pin!(async {
@@ -344,7 +356,9 @@ impl Loop {
         let mut heard = 0_u32;
         loop {
             heard = heard.wrapping_add(1);
-            // What was said in time counts, even if it is heard late; but a flood of it must not keep orders waiting.
+            // Read before checking the clock: an end that the worker wrote in time counts, even if it is read late.
+            // Otherwise a busy service could take a healthy worker for a blocked one. But a worker that writes without
+            // pause would then keep all orders waiting. So every `AT_ONCE` messages the order is reversed.
             let next = if heard.is_multiple_of(AT_ONCE) {
                 tokio::select! {
                     biased;
@@ -392,9 +406,13 @@ impl Loop {
         }
     }
 
-    /// Cancels the calls whose callers have gone. Ends when one of them does not.
+    /// Sends cancel orders for the calls whose callers have disconnected. Returns when such a call has not ended in
+    /// time.
     async fn end_cancelled(&self) {
         loop {
+            // The clock starts when the caller disconnects, not when the cancel order is sent. A blocked loop may not
+            // read at all, so the queue may be full and the order may never be sent. The worker must still be found
+            // blocked.
             let (first, untold) = {
                 let calls = self.calls();
                 let left = calls.open.values().filter_map(|open| open.left);
@@ -409,7 +427,7 @@ impl Loop {
                 biased;
                 Ok(room) = self.queue.reserve(), if untold.is_some() => {
                     let id = untold.unwrap_or_default();
-                    // Ended meanwhile: nothing to cancel.
+                    // No entry: the call has ended meanwhile, so there is nothing to cancel.
                     if let Some(open) = self.calls().open.get_mut(&id) {
                         open.told = true;
                         room.send(protocol::cancel(id));
@@ -427,7 +445,8 @@ impl Loop {
     }
 }
 
-/// Writes what is queued. That the worker does not read any more, its own end says better.
+/// Writes the queued orders. Never returns: if the worker does not read any more, its end is noticed where its messages
+/// are read, with the better reason.
 async fn write(mut to: ChildStdin, mut orders: mpsc::Receiver<Vec<u8>>) {
     while let Some(line) = orders.recv().await {
         if to.write_all(&line).await.is_err() {

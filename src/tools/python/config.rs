@@ -1,4 +1,4 @@
-//! What the manifest says of a Python module.
+//! The manifest's settings of a Python module.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,49 +6,49 @@ use std::time::Duration;
 
 use crate::call::JsonObject;
 
-/// One entry of `python_modules:`, references and relative paths resolved.
+/// One entry of `python_modules:`, with references and relative paths resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleSettings {
-    /// The entry's name.
+    /// Name of the entry.
     pub name: String,
-    /// What is loaded.
+    /// The module to load.
     pub module: ModulePath,
-    /// What loads it.
+    /// The Python that loads it.
     pub interpreter: Interpreter,
     /// Worker processes for functions that are not async; at least 1.
     pub workers: usize,
-    /// Only these; `None`: every tool found.
+    /// Names of the functions that become tools; `None`: all tools of the module.
     pub functions: Option<Vec<String>>,
-    /// A class: one instance in each worker, its methods are the tools.
+    /// Name of a class. Each worker has one instance, and its methods are the tools.
     pub object: Option<String>,
-    /// One process, and so one instance of `object`, for blocking and async methods alike.
+    /// Whether blocking and async methods share one process, and so one instance of `object`.
     pub share: bool,
-    /// Keyword arguments for `object`.
+    /// Keyword arguments for the constructor of `object`.
     pub init: JsonObject,
-    /// The environment, and nothing else.
+    /// The complete environment of a worker. Nothing is inherited.
     pub environment: BTreeMap<String, String>,
-    /// The working folder: the manifest's.
+    /// The working folder: the manifest's folder.
     pub workdir: PathBuf,
-    /// Where virtual environments are kept.
+    /// The folder for virtual environments.
     pub venvs: PathBuf,
-    /// For the interpreter to have said what it is, and for a worker to have loaded the module.
+    /// Longest time for the interpreter to report its version, and for a worker to load the module.
     pub start_timeout: Duration,
 }
 
-/// What is loaded.
+/// The module to load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModulePath {
-    /// A file, absolute.
+    /// A file, as an absolute path.
     File(PathBuf),
     /// An importable module, e.g. `strands_tools.calculator`.
     Name(String),
 }
 
-/// What loads it.
+/// The Python that loads a module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Interpreter {
-    /// This program; a bare name is looked for along the path.
+    /// This program. A bare name is searched in `PATH`.
     Program(PathBuf),
-    /// The one of a virtual environment with what this requirements file lists, built when it is first needed.
+    /// The Python of a virtual environment with the packages of this requirements file. It is built at its first use.
     Requirements(PathBuf),
 }

@@ -1,4 +1,4 @@
-//! Programs that get a module ready: what they say is told line by line, and they end when nobody waits for them.
+//! Runs programs that prepare a module. Reports their output line by line, and ends them when the caller stops waiting.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,26 +16,26 @@ use super::worker::VARIABLE;
 use crate::call::Torn;
 use crate::tools::process::{Line, Lines, Mark, ProcessTree, Sweeps};
 
-/// After a program's end its output closes at once, unless a process that it left behind holds it.
+/// After a program's end its output closes within this time, unless a process that it left behind holds it open.
 const GRACE: Duration = Duration::from_millis(250);
-/// Lines told each second.
+/// Lines reported per second.
 const SHOWN: u32 = 50;
-/// Lines that are kept, the last ones.
+/// Number of last lines that are kept.
 const KEPT: usize = 8;
 
 /// How a program ended.
 pub(super) struct Done {
     pub status: ExitStatus,
-    /// What it said last, both of its outputs as one.
+    /// The last lines of both outputs together.
     pub last: VecDeque<(String, Torn)>,
 }
 
-/// Runs a program to its end. Dropping the future ends it and all that it started.
+/// Runs a program to its end. Dropping the future ends the program and everything that it started.
 pub(super) async fn run(mut command: Command, sweeps: &Sweeps, mut told: impl FnMut(&str, Torn)) -> io::Result<Done> {
     let (output, input) = io::pipe()?;
     command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
     let mut tree = ProcessTree::spawn(&mut command, Mark::new([(VARIABLE, Uuid::now_v7().to_string())]), sweeps)?;
-    // With it go our copies of the pipe's other end.
+    // The command holds our copies of the pipe's write end. While they are open, the output has no end.
     drop(command);
     let mut output = Receiver::from_owned_fd(OwnedFd::from(output))?;
     let mut last = VecDeque::new();

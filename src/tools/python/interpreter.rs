@@ -1,4 +1,4 @@
-//! Which Python runs a module.
+//! Finds the Python that runs a module.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,23 +14,24 @@ use crate::tools::Surroundings;
 use crate::tools::Told;
 use crate::tools::process::{Sweeps, along, is_program};
 
-/// What makes virtual environments.
+/// The program that makes virtual environments.
 const DEFAULT: &str = "python3";
-/// The oldest that the worker runs on.
+/// The oldest version on which the worker runs.
 const OLDEST: (u32, u32) = (3, 9);
-/// Said by every Python since 2.6. What is found along the path may be a script that looks for one; this is its own name.
+/// Every Python since 2.6 can run this. The program in `PATH` may be a script that selects a Python, so the answer has
+/// the interpreter's own path.
 const QUESTION: &str = "import sys; print('python:%d.%d.%d:%s' % (sys.version_info[:3] + (sys.executable,)))";
 
-/// An interpreter that was asked.
+/// An interpreter that has reported its version.
 pub(super) struct Python {
     pub program: PathBuf,
     pub version: String,
 }
 
-/// The interpreter of a module; builds its virtual environment if that is not there.
+/// The interpreter of a module. Builds its virtual environment, if there is none.
 ///
 /// # Errors
-/// A sentence.
+/// A sentence with the reason.
 pub(super) async fn find(
     settings: &ModuleSettings,
     surroundings: &Surroundings,
@@ -51,14 +52,14 @@ pub(super) async fn find(
     }
 }
 
-/// A program that gets things ready: it sees what the module declares and a few variables of the service.
+/// A command for a preparing program. It sees the variables that the module declares and a few of the service.
 pub(super) fn command(program: &Path, settings: &ModuleSettings, surroundings: &Surroundings) -> Command {
     let mut command = Command::new(program);
     command.env_clear().envs(&surroundings.variables).envs(&settings.environment);
     command
 }
 
-/// The program's file: along the path for a bare name.
+/// The program's file. A bare name is searched in `PATH`.
 pub(super) fn locate(name: &Path, surroundings: &Surroundings) -> Result<PathBuf, String> {
     let shown = name.display();
     if name.components().count() > 1 || name.is_absolute() {
@@ -72,7 +73,7 @@ pub(super) fn locate(name: &Path, surroundings: &Surroundings) -> Result<PathBuf
     along(&path, name).ok_or_else(|| format!("there is no interpreter `{shown}` along the service's PATH"))
 }
 
-/// Asks an interpreter what it is; `patience`: it has so long to say it.
+/// Asks an interpreter for its version. `patience` is the longest time for the answer.
 async fn ask(program: &Path, mut command: Command, sweeps: &Sweeps, patience: Duration) -> Result<Python, String> {
     let shown = program.display();
     command.args(["-c", QUESTION]);
@@ -111,7 +112,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    /// Asks a script that was written for the occasion.
+    /// Runs `ask` on a script with this text and these permissions.
     async fn asked(script: &str, mode: u32, patience: Duration) -> Result<Python, String> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("python3.8");
@@ -120,7 +121,7 @@ mod tests {
         let environment = Environment::from_iter([("PATH", folder.path())]);
         let surroundings = Surroundings::new(Arc::new(Redactor::new([])), &environment);
         let program = locate(Path::new("python3.8"), &surroundings)?;
-        // Written a moment ago: another test's child may still hold it open for writing.
+        // The file was written a moment ago, so a child process of another test may still hold it open for writing.
         for _ in 0..100 {
             match ask(&program, Command::new(&program), &Sweeps::new(), patience).await {
                 Err(fault) if fault.contains("Text file busy") => tokio::time::sleep(Duration::from_millis(10)).await,

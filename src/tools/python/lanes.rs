@@ -12,7 +12,7 @@ use super::worker::{Launcher, Worker};
 use crate::call::JsonObject;
 use crate::tools::{Offer, SourceStatus};
 
-/// What came of a listing.
+/// The workers after a listing, or the reason why there are none.
 #[derive(Default)]
 pub(super) struct Lanes {
     blocking: Option<Arc<SyncLane>>,
@@ -21,8 +21,8 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Workers for these functions. The first one was started as one for blocking functions; when there are none it has
-    /// shown what there is, and is of no more use.
+    /// Workers for these functions. `first` was started as a worker for blocking functions. If there are no such
+    /// functions, it was needed only for the listing and ends.
     pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, functions: &[Function]) -> Self {
         if launcher.settings.share {
             let coroutines = Some(AsyncLane::new(launcher, Role::Shared, Some(first)));
@@ -37,7 +37,7 @@ impl Lanes {
         }
     }
 
-    /// None at all, and why.
+    /// No workers, with the reason.
     pub(super) fn down(fault: &str) -> Self {
         Self { fault: Some((fault.to_owned(), Instant::now())), ..Self::default() }
     }
@@ -46,7 +46,7 @@ impl Lanes {
     pub(super) fn offer(&self, function: Function) -> Option<Offer> {
         let lane = match (function.mode, &self.blocking) {
             (Mode::Sync, Some(blocking)) => Lane::Sync(blocking.clone()),
-            // Without workers of their own blocking functions share the one for coroutines.
+            // With `share: true` there are no separate workers for blocking functions: they use the one for coroutines.
             (Mode::Sync | Mode::Async, _) => Lane::Async(self.coroutines.clone()?),
         };
         Some(Offer {
@@ -63,7 +63,7 @@ impl Lanes {
         })
     }
 
-    /// How the workers are.
+    /// The state of all workers together.
     pub(super) fn status(&self) -> SourceStatus {
         let Self { blocking, coroutines, fault } = self;
         let lanes = blocking.iter().map(|lane| (lane.is_down(), lane.workers(), lane.record()));

@@ -1,8 +1,10 @@
 //! The `python` kind: functions of Python modules, called in long-lived worker processes.
 //!
-//! `interpreter` and `venv` find or build what runs a module, `worker` starts one process and `protocol` says what is
-//! said to it, `sync_lane` and `async_lane` keep processes and hand them calls (`lanes`: both), `tools/health` says when one that died
-//! is replaced. What a module prints goes to the log (`prints`) and never into the protocol.
+//! - `interpreter`, `venv`: find or build the interpreter; `helper` runs the programs for it
+//! - `worker`, `wire`, `protocol`: one process, its lines, its messages
+//! - `sync_lane`, `async_lane`, `lanes`: keep workers and give them calls; `watch` notices their end
+//! - `config`, `runner`: the settings of a module, its functions as runners
+//! - `prints`: what a module prints goes to the log, never into the protocol
 
 mod async_lane;
 mod config;
@@ -30,7 +32,7 @@ use super::process::Sweeps;
 use super::{Listed, Offer, Source, SourceFault, SourceStatus, Surroundings, Told};
 use crate::blocking;
 
-/// A Python module and the workers that have loaded it. They end when it and the runners that it gave are dropped.
+/// A Python module and its workers. The workers end when the module and all runners that it gave are dropped.
 pub struct Module {
     settings: ModuleSettings,
     surroundings: Surroundings,
@@ -38,7 +40,7 @@ pub struct Module {
 }
 
 impl Module {
-    /// A module that nothing is started of yet.
+    /// A module for which nothing has been started yet.
     pub fn new(settings: ModuleSettings, surroundings: &Surroundings) -> Self {
         Self { settings, surroundings: surroundings.clone(), lanes: Mutex::default() }
     }
@@ -47,15 +49,15 @@ impl Module {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the module's file says now.
+    /// The current text of the module's file.
     async fn source(&self) -> Option<String> {
         let ModulePath::File(path) = &self.settings.module else { return None };
         let path = path.clone();
-        // A file that cannot be read is the worker's to complain of: it says why.
+        // Ignore a file that cannot be read: the worker then reports the reason.
         blocking::on_a_thread(move || std::fs::read_to_string(path).ok()).await.flatten()
     }
 
-    /// What is surprising of an object with methods of both kinds.
+    /// A warning for an object that has methods of both kinds: each process has its own instance.
     fn two_instances(&self, tools: &[Function]) -> Option<String> {
         let object = self.settings.object.as_ref().filter(|_| !self.settings.share)?;
         let has = |mode| tools.iter().any(|tool| tool.mode == mode);
@@ -98,7 +100,7 @@ impl Source for Module {
             Ok((lanes, listed)) => (lanes, Ok(listed)),
             Err(fault) => (Lanes::down(&fault), Err(SourceFault(fault))),
         };
-        // What was there before ends behind the lock.
+        // Dropping the old workers takes time, so do it after the lock is released.
         let before = std::mem::replace(&mut *self.lanes(), lanes);
         drop(before);
         result

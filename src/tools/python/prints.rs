@@ -1,4 +1,4 @@
-//! What a worker prints, on its way to the log.
+//! Writes what a worker prints to the log.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,17 +8,17 @@ use crate::call::{InvocationId, ToolContext, ToolName};
 use crate::secrets::Redactor;
 use crate::tools::process;
 
-/// The call that a worker has, or had last.
+/// The current call of a worker, or its last one.
 type Owner = Mutex<Option<(InvocationId, ToolName)>>;
 
-/// The prints of one worker. Dropped when the worker is; what is in the pipe then is still told.
+/// The output of one worker. Dropped with the worker; what is in the pipe then is still logged.
 pub(super) struct Prints {
     owner: Arc<Owner>,
     prints: process::Prints,
 }
 
 impl Prints {
-    /// Tells the log what comes out of the pipe, without secrets.
+    /// Logs what comes out of the pipe, without secrets.
     pub(super) fn follow(from: ChildStderr, module: Arc<str>, redactor: Arc<Redactor>) -> Self {
         let owner = Arc::new(Owner::default());
         let call = owner.clone();
@@ -30,13 +30,13 @@ impl Prints {
         Self { owner, prints }
     }
 
-    /// From here on the prints are this call's.
+    /// From now on, logs the output under this call.
     pub(super) fn belong_to(&self, context: &ToolContext) {
         *self.owner.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((context.invocation_id, context.tool.clone()));
     }
 
-    /// The last lines, once the pipe is closed; not waited for long.
+    /// The last lines, after the pipe has closed. Waits only briefly for that.
     pub(super) async fn last_words(&self) -> String {
         self.prints.last_words().await
     }

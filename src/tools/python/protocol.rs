@@ -1,4 +1,4 @@
-//! What the service and a worker say to each other: JSON, UTF-8, one object a line.
+//! The protocol between the service and a worker: one JSON object per line, in UTF-8.
 
 use std::time::Duration;
 
@@ -18,20 +18,20 @@ use crate::json_rpc::why_unreadable;
 
 /// Longest result that a worker writes, in bytes of its JSON.
 const MAX_RESULT: usize = 4 << 20;
-/// Characters of an exception's text that a worker hands over (`HANDED_OVER` in `worker.py`).
+/// Characters of an exception's text that a worker sends (`HANDED_OVER` in `worker.py`).
 const HANDED_OVER: usize = 1 << 20;
-/// What is kept of it, in bytes, when the function raised it.
+/// Bytes of this text that are kept, if the function raised the exception.
 const LONGEST_ERROR: usize = 64 << 10;
-/// The same when the function's result cannot be handed on.
+/// Bytes of this text that are kept, if the function's result cannot be passed on.
 const LONGEST_FAULT: usize = 4 << 10;
 
-/// What a function is.
+/// How a function runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Mode {
-    /// It blocks.
+    /// It blocks its thread.
     Sync,
-    /// A coroutine.
+    /// It is a coroutine.
     Async,
 }
 
@@ -39,22 +39,22 @@ pub(super) enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Role {
-    /// Those of blocking functions, one at a time.
+    /// Calls of blocking functions, one at a time.
     Sync,
-    /// Those of coroutines, on one loop.
+    /// Calls of coroutines, on one loop.
     Async,
-    /// Those of coroutines on one loop, and of blocking functions on one thread beside it.
+    /// Calls of coroutines on one loop, and of blocking functions on one thread beside it.
     Shared,
 }
 
-/// To a worker.
+/// A message to a worker.
 #[derive(Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 enum Order<'a> {
     Load {
         module: &'a str,
         is_file: bool,
-        /// What the file said when it was listed.
+        /// The text of the file when the module was listed.
         source: Option<&'a str>,
         object: Option<&'a str>,
         init: &'a JsonObject,
@@ -89,14 +89,14 @@ struct Context<'a> {
 impl Order<'_> {
     fn line(&self) -> Vec<u8> {
         let mut line = Vec::with_capacity(512);
-        // Into memory, and with texts for keys: this does not fail.
+        // Cannot fail: it writes to memory, and all keys are strings.
         let _ = serde_json::to_writer(&mut line, self);
         line.push(b'\n');
         line
     }
 }
 
-/// The first line: what to load.
+/// The first message: what to load.
 pub(super) fn load(settings: &ModuleSettings, source: Option<&str>, role: Role) -> Vec<u8> {
     let (module, is_file) = match &settings.module {
         ModulePath::File(path) => (path.to_string_lossy(), true),
@@ -115,7 +115,7 @@ pub(super) fn load(settings: &ModuleSettings, source: Option<&str>, role: Role) 
     .line()
 }
 
-/// One call of a function; who called it with what is told to those alone that take it.
+/// The message that starts a call. The caller's context goes only to functions that take it.
 pub(super) fn call(id: u64, function: &Function, arguments: &JsonObject, context: &ToolContext) -> Vec<u8> {
     let nothing = JsonObject::new();
     let left = context.deadline.saturating_duration_since(Instant::now());
@@ -138,27 +138,28 @@ pub(super) fn call(id: u64, function: &Function, arguments: &JsonObject, context
     .line()
 }
 
-/// The wish that a call ends.
+/// The message that cancels a call.
 pub(super) fn cancel(id: u64) -> Vec<u8> {
     Order::Cancel { id }.line()
 }
 
-/// A worker's first words.
+/// A worker's first message.
 pub(super) enum Hello {
-    /// It can be called.
+    /// The worker takes calls.
     Ready(Listing),
-    /// It cannot, and ends.
+    /// The worker could not load the module, and ends.
     Failed {
-        /// One sentence that says where.
+        /// One sentence that names the location of the error.
         message: String,
         traceback: Option<String>,
     },
 }
 
-/// Reads a worker's first words. A function whose definition is nested too deep to be read is left out with a warning.
+/// Reads a worker's first message. Leaves out a function whose definition is nested too deep to be read, with a
+/// warning.
 ///
 /// # Errors
-/// They are none.
+/// The line is not a first message of a worker.
 pub(super) fn hello(line: &[u8]) -> serde_json::Result<Hello> {
     #[derive(Deserialize)]
     #[serde(rename_all = "snake_case")]
@@ -201,7 +202,7 @@ pub(super) fn hello(line: &[u8]) -> serde_json::Result<Hello> {
     Ok(Hello::Ready(Listing { tools, warnings, left_out }))
 }
 
-/// What a module has.
+/// The contents of a module.
 #[derive(Debug, PartialEq)]
 pub(super) struct Listing {
     pub tools: Vec<Function>,
@@ -210,7 +211,6 @@ pub(super) struct Listing {
     pub left_out: Vec<String>,
 }
 
-/// One function of a module.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct Function {
     pub name: String,
@@ -223,21 +223,21 @@ pub(super) struct Function {
     pub takes_context: bool,
     #[serde(default)]
     pub result_as_answer: bool,
-    /// How many calls the function may have, over all.
+    /// The total number of calls that the function permits.
     #[serde(default)]
     pub max_calls: Option<u64>,
-    /// Variables that it reads.
+    /// Environment variables that it reads.
     #[serde(default)]
     pub env: Vec<EnvVar>,
 }
 
-/// What a worker says of a call.
+/// A worker's message about a call.
 pub(super) enum Said {
-    /// How far it is.
+    /// Progress of the call.
     Progress(Value),
-    /// What whoever called should know about the result.
+    /// A warning about the result, for the caller.
     Warning(String),
-    /// Its end.
+    /// The end of the call.
     End(Result<ToolResult, ToolError>),
 }
 
@@ -252,7 +252,7 @@ enum Op {
     Cancelled,
 }
 
-/// Any line about a call. Its parts stay as they were written until it is known which are wanted.
+/// Any message about a call. Its parts stay unparsed until the kind of the message says which parts are needed.
 #[derive(Deserialize)]
 struct Line<'a> {
     op: Op,
@@ -283,10 +283,10 @@ struct Named {
     message: String,
 }
 
-/// Reads a line of a worker that has loaded: which call it is about, and what it says.
+/// Reads a message of a worker that has loaded its module: the id of the call, and the content.
 ///
 /// # Errors
-/// What is wrong with it. The worker is not one of ours any more.
+/// What is wrong with the line. After that the worker cannot be trusted, and must be ended.
 pub(super) fn read(line: &[u8]) -> Result<(u64, Said), String> {
     let line: Line<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let said = match line.op {
@@ -299,7 +299,8 @@ pub(super) fn read(line: &[u8]) -> Result<(u64, Said), String> {
             Said::End(Err(ToolError::InvalidArguments(line.violations.into_iter().map(violation).collect())))
         }
         Op::FailedCall => Said::End(Err(ToolError::BadOutput(line.message.unwrap_or_default()))),
-        // Nobody waits for the end of a call that we have cancelled: this one did so itself.
+        // A call that the service cancelled has no waiting caller, so this is read only if the function cancelled
+        // itself.
         Op::Cancelled => Said::End(Err(ToolError::Said("Error: the function cancelled itself".into()))),
     };
     Ok((line.id, said))
@@ -328,8 +329,8 @@ fn result(line: &Line<'_>) -> Result<ToolResult, ToolError> {
     Ok(ToolResult { content, structured_content, is_error, result_as_answer, hint: line.hint.clone(), not_cached })
 }
 
-/// Cuts what an exception says. The worker hands over more of it than is kept: it does not know the secrets, and half of one
-/// is not found any more.
+/// Cuts the text of an exception. The worker sends more of it than is kept, because the worker does not know the
+/// secrets. If it cut a secret in half, the redactor would not find it.
 pub(super) fn shortened(said: Result<ToolResult, ToolError>, context: &ToolContext) -> Result<ToolResult, ToolError> {
     let shorter = |text: &str, most: usize| {
         let torn = Torn { start: false, end: text.chars().count() >= HANDED_OVER };
@@ -353,7 +354,7 @@ pub(super) fn shortened(said: Result<ToolResult, ToolError>, context: &ToolConte
     }
 }
 
-/// What the types leave open of a block.
+/// Checks the rules of a content block that its types do not express.
 fn check(block: &Content) -> Result<(), String> {
     let base64 = |what: &str, data: &str| match BASE64_STANDARD.decode(data) {
         Ok(_) => Ok(()),
@@ -371,13 +372,13 @@ fn check(block: &Content) -> Result<(), String> {
     }
 }
 
-/// The keyword is ours: no keyword of a JSON Schema says what a hint of Python does.
+/// The keyword is our own, because no keyword of JSON Schema expresses what a Python type hint does.
 fn violation(Named { pointer, message }: Named) -> Violation {
     let property = pointer.split('/').nth(1).map(|token| format!("/properties/{token}"));
     Violation { pointer, keyword: "python".into(), message, schema_pointer: property.unwrap_or_default() }
 }
 
-/// A time in the words of messages, e.g. `60s`.
+/// A duration as it is written in messages, e.g. `60s`.
 pub(super) fn span(time: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(time)
 }

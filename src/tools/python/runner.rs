@@ -11,13 +11,12 @@ use super::sync_lane::SyncLane;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::Runner;
 
-/// A function and the workers that run it.
 pub(super) struct FunctionRunner {
     pub function: Function,
     pub lane: Lane,
 }
 
-/// Where a function runs.
+/// The workers that run a function.
 pub(super) enum Lane {
     Sync(Arc<SyncLane>),
     Async(Arc<AsyncLane>),
@@ -26,7 +25,8 @@ pub(super) enum Lane {
 #[async_trait]
 impl Runner for FunctionRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        // Half of the time is for waiting, at most: who waited longer would be ended in the middle, and a worker with it.
+        // Wait for at most half of the remaining time. A call that started later would probably reach its deadline
+        // while it runs, and its end would also end its worker.
         let now = Instant::now();
         let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
         let said = match &self.lane {

@@ -1,8 +1,8 @@
-//! The workers for blocking functions: each has one call at a time, which owns it meanwhile.
+//! The workers for blocking functions. Each worker runs one call at a time, and the call owns it meanwhile.
 //!
-//! A call takes a free worker, writes a line, reads lines until its end, and gives the worker back: no task and no queue
-//! stand between. A call that is dropped takes its worker with it, since nothing else stops a blocking function; the
-//! replacement is started behind it.
+//! A call takes a free worker, writes a line, reads lines until its end, and returns the worker. There is no task and
+//! no queue between them. A dropped call takes its worker with it, because nothing else stops a blocking function. The
+//! replacement starts in the background.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -18,45 +18,45 @@ use super::worker::{Launcher, Next, Worker};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::health::Health;
 
-/// A call that has not begun looks for another worker so often.
+/// Workers that one call may take, as long as it has not started on any of them.
 const TRIES: usize = 3;
-/// Told to whoever found no worker free.
+/// The `retry_after` of a call that found no free worker.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 
-/// The workers and who waits for one.
+/// The workers, and the calls that wait for one.
 pub(super) struct SyncLane {
     runtime: Handle,
     state: Mutex<State>,
-    /// A permit for each free worker; who waits is served in order.
+    /// One permit for each free worker. Waiting calls are served in order.
     free: Semaphore,
-    /// Whether nobody should wait.
+    /// Whether no call should wait, because workers keep dying.
     down: watch::Sender<bool>,
-    /// Workers that are on their way.
+    /// Tasks that start workers.
     coming: Mutex<JoinSet<()>>,
-    /// Last: what is dropped here waits for the end of all workers, so they must have been dropped before.
+    /// Must be the last field. Its drop waits until all workers have ended, so the workers must be dropped before.
     launcher: Arc<Launcher>,
 }
 
 struct State {
     idle: Vec<Idle>,
-    /// Workers, idle or at work.
+    /// The number of workers, idle or at work.
     alive: usize,
     health: Health,
     numbers: u64,
 }
 
-/// A worker between two calls.
+/// A worker, with what is known of it between two calls.
 struct Idle {
     worker: Worker,
     number: u64,
     next_id: u64,
     has_answered: bool,
-    /// Notices its end while nobody reads from it.
+    /// Notices the worker's end while no call reads from it.
     _watch: Watch,
 }
 
 impl SyncLane {
-    /// A lane that begins with this worker and starts `more`. Within the runtime.
+    /// A pool with this worker; starts `more` others. Call it within the runtime.
     pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, more: usize) -> Arc<Self> {
         let state = State { idle: Vec::new(), alive: 0, health: Health::default(), numbers: 0 };
         let lane = Arc::new(Self {
@@ -72,7 +72,7 @@ impl SyncLane {
         lane
     }
 
-    /// Runs a function, if a worker is free by then. Dropping the future ends its worker.
+    /// Runs a function, if a worker is free before `begin_by`. Dropping the future ends the worker.
     pub(super) async fn call(
         self: &Arc<Self>,
         function: &Function,
@@ -87,7 +87,7 @@ impl SyncLane {
             idle.next_id += 1;
             idle.worker.prints.belong_to(context);
             if idle.worker.write(&protocol::call(id, function, arguments, context)).await.is_err() {
-                // It never had the whole line, so it has not begun.
+                // The worker never had the whole line, so the call has not started. Another worker may take it.
                 let how = idle.worker.ended().await;
                 lease.died(&how);
                 continue;
@@ -97,14 +97,14 @@ impl SyncLane {
         Err(self.unavailable())
     }
 
-    /// A free worker, when it is this call's turn.
+    /// Waits for this call's turn, and takes a free worker.
     async fn lease(self: &Arc<Self>, context: &ToolContext, begin_by: Instant) -> Result<Lease, ToolError> {
         loop {
             match self.free.try_acquire() {
                 Ok(permit) => permit.forget(),
                 Err(_) => context.waiting(self.turn(begin_by)).await?,
             }
-            // None: it died while its permit was on the way.
+            // `idle` is empty if the worker died after its permit was taken. Then wait for the next permit.
             let Some(mut idle) = self.state().idle.pop() else { continue };
             let is_sound = idle.worker.is_sound();
             let lease = Lease { lane: self.clone(), idle: Some(idle) };
@@ -115,11 +115,11 @@ impl SyncLane {
         }
     }
 
-    /// Waits for a worker to be free, as long as there is one and time to begin.
+    /// Waits for a free worker. Ends early if workers keep dying, or when it is too late to start.
     async fn turn(&self, begin_by: Instant) -> Result<(), ToolError> {
         let mut down = self.down.subscribe();
         let down = async {
-            // What this gives holds a lock: it ends here.
+            // `wait_for` returns a guard that holds a lock. Drop the guard here, not after the other branches.
             let _ = down.wait_for(|down| *down).await;
         };
         tokio::select! {
@@ -153,7 +153,7 @@ impl SyncLane {
         self.state().alive
     }
 
-    /// Workers replaced so far, and what went wrong last.
+    /// The number of workers replaced so far, and the last fault with its time.
     pub(super) fn record(&self) -> (u64, Option<(String, Instant)>) {
         let health = &self.state().health;
         (health.replaced, health.fault.clone().zip(health.fault_at))
@@ -163,14 +163,15 @@ impl SyncLane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a worker that is free no more. When there is none, the permit is on its way to who will find it in vain.
+    /// Removes the permit of a worker that died. If none is available, a caller already holds it; it will find the idle
+    /// list empty and retry.
     fn take_back_permit(&self) {
         if let Ok(permit) = self.free.try_acquire() {
             permit.forget();
         }
     }
 
-    /// Takes in a worker that has loaded.
+    /// Adds a worker that has loaded the module.
     fn welcome(self: &Arc<Self>, worker: Worker) {
         let mut state = self.state();
         state.alive += 1;
@@ -186,13 +187,16 @@ impl SyncLane {
         self.publish();
     }
 
-    /// Puts a worker where the next call finds it.
+    /// Makes a worker available to the next call. Adds the worker before its permit, so that a permit finds a worker.
     fn put_down(&self, idle: Idle) {
         self.state().idle.push(idle);
         self.free.add_permits(1);
     }
 
     fn died_idle(self: &Arc<Self>, number: u64) {
+        // Two tasks may notice the end of an idle worker: its watch, which calls this, and a call that takes it in
+        // `lease`. Only the task that removes the worker from `idle` under the lock counts the death and replaces it.
+        // If a call was faster, there is nothing to do here. If the watch was faster, its permit must go too.
         let found = {
             let mut state = self.state();
             let at = state.idle.iter().position(|idle| idle.number == number);
@@ -207,7 +211,7 @@ impl SyncLane {
     fn publish(&self) {
         let state = self.state();
         let down = state.alive == 0 && state.health.is_bad();
-        // Under the lock, so that nobody else's newer finding is overwritten.
+        // Send under the lock. Otherwise an older value could overwrite a newer one of another thread.
         self.down.send_if_modified(|was| std::mem::replace(was, down) != down);
     }
 
@@ -217,7 +221,7 @@ impl SyncLane {
         self.start_one();
     }
 
-    /// Starts a worker in the background, after a pause if others have died early.
+    /// Starts a worker in the background. Pauses first, if other workers have died early.
     fn start_one(self: &Arc<Self>) {
         let mut coming = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
         while coming.try_join_next().is_some() {}
@@ -235,7 +239,7 @@ impl SyncLane {
     }
 }
 
-/// Starts until one is up. Holds the lane only for moments, so that it can end.
+/// Starts workers until one is up. Holds only a weak reference while it waits, so that the pool can be dropped.
 async fn start(lane: Weak<SyncLane>, launcher: Arc<Launcher>) {
     while let Some(pause) = lane.upgrade().map(|lane| lane.pause()) {
         sleep(pause).await;
@@ -249,14 +253,16 @@ async fn start(lane: Weak<SyncLane>, launcher: Arc<Launcher>) {
     }
 }
 
-/// A worker in the hands of a call. Dropped with it, it is ended and replaced.
+/// A worker that a call owns. A lease ends in one of three ways. `give_back` makes the worker available again. `died`
+/// counts a death and replaces the worker. A plain drop, as after a cancelled call, kills the worker and replaces it;
+/// that does not count as an early death.
 struct Lease {
     lane: Arc<SyncLane>,
     idle: Option<Idle>,
 }
 
 impl Lease {
-    /// Reads until the call's end.
+    /// Reads the worker's messages until the end of the call.
     async fn answer(mut self, id: u64, context: &ToolContext) -> Result<ToolResult, ToolError> {
         let Some(idle) = &mut self.idle else { return Err(self.lane.unavailable()) };
         loop {
@@ -271,7 +277,7 @@ impl Lease {
             match line {
                 Ok((of, Said::Progress(data))) if of == id => context.progress(data),
                 Ok((of, Said::Warning(warning))) if of == id => context.warn(warning),
-                // A thread of an earlier call goes on telling.
+                // A thread of an earlier call still reports progress. The earlier call has ended, so ignore it.
                 Ok((of, Said::Progress(_))) if of < id => {}
                 Ok((of, Said::End(end))) if of == id => {
                     self.give_back();
@@ -291,12 +297,12 @@ impl Lease {
         }
     }
 
-    /// Ends a worker whose words cannot be understood.
+    /// The error for a message that cannot be used. The caller returns it and drops the lease, which ends the worker.
     fn senseless(&self, why: &str) -> ToolError {
         ToolError::BadOutput(format!("the worker process wrote a line that cannot be used: {why}"))
     }
 
-    /// The worker has ended by itself.
+    /// Replaces a worker that has ended by itself.
     fn died(mut self, how: &str) {
         if let Some(idle) = self.idle.take() {
             tracing::warn!(target: "toolcrib::python", module = &*self.lane.launcher.name, "a worker is replaced: {how}");

@@ -1,5 +1,5 @@
-//! Real workers in real processes. Nothing sleeps for a fixed time: what must become true is asked for until it is. On a
-//! machine without Python these tests say so and pass.
+//! Tests with real workers in real processes. No test sleeps for a fixed time: it polls a condition until the condition
+//! holds. On a machine without Python these tests print a notice and pass.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -21,14 +21,14 @@ use crate::secrets::Redactor;
 use crate::tools::process::tests::python;
 use crate::tools::{Offer, Runner};
 
-/// How long something that must happen may take.
+/// Longest wait for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A folder with a module, and what was listed of it.
+/// A folder with a module, and what the module has listed.
 struct Crib {
     module: Module,
     offers: Vec<Offer>,
-    /// In the environment of every process of it.
+    /// A text in the environment of each of its processes.
     mark: String,
     folder: TempDir,
 }
@@ -37,7 +37,7 @@ fn surroundings() -> Surroundings {
     Surroundings::new(Arc::new(Redactor::new(["hunter2-hunter2"])), &Environment::of_this_process())
 }
 
-/// Whether there is a Python at all; says so when there is none.
+/// Whether there is no Python. Prints a notice then.
 fn no_python() -> bool {
     let none = python().is_none();
     if none {
@@ -83,7 +83,7 @@ impl Crib {
         self.offers.iter().find(|offer| offer.name == name).unwrap_or_else(|| panic!("{name}")).runner.clone()
     }
 
-    /// A call, begun when it is polled.
+    /// A call, which starts when it is polled.
     fn call(&self, name: &str, arguments: Value) -> impl Future<Output = Result<ToolResult, ToolError>> + Send + use<> {
         self.call_with(name, arguments, Effect::Write)
     }
@@ -320,7 +320,8 @@ def meet(name: str, others: int) -> str:
         let (first, second) = (meet("a", 3), meet("b", 2));
         assert_ne!(crib.until_file("a.here").await, "");
         let freed = second.await.unwrap().unwrap().as_text();
-        // `a` has its worker until there is a third: these two follow each other on the other one.
+        // `a` keeps its worker until there is a third file. So these two calls use the other worker, one after the
+        // other.
         let third = meet("c", 0);
         let fourth = meet("d", 0);
         assert_eq!(third.await.unwrap().unwrap().as_text(), freed);
@@ -377,7 +378,7 @@ def late() -> str:
 mod ends {
     use super::*;
 
-    /// A function that never ends and has a child in a session of its own.
+    /// A function that never ends, and has a child process in a session of its own.
     const HANG: &str = "
 @tool
 def hang() -> str:
@@ -429,7 +430,7 @@ def die(how: str) -> str:
         ] {
             let said = crib.unavailable("die", json!({"how": how})).await;
             assert!(said.starts_with("the function did not end: ") && said.contains(words), "{said}");
-            // However often: each has answered a call, so none of them died of its start.
+            // No pause, however often a worker dies: each worker has answered a call, so its death is not an early one.
             let after = crib.process().await;
             assert_ne!(after, before);
             before = after;
@@ -460,7 +461,8 @@ def die(how: str) -> str:
         for _ in 0..2 {
             let before = crib.process().await;
             kill_process(before, Signal::KILL).unwrap();
-            // Without giving the runtime a chance to notice. All its threads must be gone: until then its pipe is open.
+            // Wait here, without an await, so that the runtime cannot notice the death. All threads of the worker must
+            // have ended, because its pipe stays open until then.
             waitid(WaitId::Pid(before), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
             assert_ne!(crib.process().await, before);
         }
@@ -519,7 +521,7 @@ def die() -> str:
         std::fs::remove_file(crib.file("broken")).unwrap();
         until("it is back", || crib.module.status().up.then_some(())).await;
         let before = crib.process().await;
-        // What was is over: one that has to be ended now is replaced at once.
+        // Earlier faults no longer count: a worker that has to be ended now is replaced at once.
         let call = tokio::spawn(crib.call("hang", json!({})));
         crib.until_file("hangs").await;
         call.abort();
@@ -627,7 +629,7 @@ def nonsense(line: str) -> str:
         if no_python() {
             return;
         }
-        // What the test runner itself hands to every process is not ours.
+        // The test runner gives its own pipes to every process. Ignore them.
         let others = pipes("self");
         let crib = Crib::new(&format!("{PID}{HANG}"), 1).await;
         let mark = crib.mark.clone();
@@ -853,7 +855,7 @@ mod starts {
         let exit = fault("import os, sys\nprint('no licence: hunter2-hunter2')\nos._exit(5)\n", |_| {}).await;
         assert_eq!(exit, "its worker process ended with exit status 5, saying: no licence: [redacted]");
         let late = fault("import time\ntime.sleep(3600)\n", |settings| {
-            settings.start_timeout = Duration::from_secs(4); // the interpreter is asked first, which takes some of it
+            settings.start_timeout = Duration::from_secs(4); // includes the time to ask the interpreter
         });
         assert_eq!(late.await, "it was not ready after 4s");
         let missing = fault("", |settings| settings.interpreter = Interpreter::Program("python2.99".into())).await;
@@ -916,7 +918,7 @@ def environment() -> dict:
 ";
         let crib = Crib::new(source, 1).await;
         let said = crib.call("environment", json!({})).await.unwrap().structured_content.unwrap();
-        // Python itself may add where its C locale leads.
+        // Python itself may add `LC_CTYPE` when it coerces the C locale.
         let names: Vec<&str> = said["names"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         assert_eq!(
             names.into_iter().filter(|name| *name != "LC_CTYPE").collect::<Vec<_>>(),
@@ -972,7 +974,7 @@ mod log {
         }
         let lines = Lines::default();
         let log = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone()).finish();
-        // The runtime of this test is this thread.
+        // The runtime of this test uses only this thread.
         let _log = tracing::subscriber::set_default(log);
         let source = "
 import os, sys
@@ -1023,7 +1025,7 @@ def speak(text: str) -> str:
 mod venvs {
     use super::*;
 
-    /// A wheel made by hand, so that nothing is asked of a network.
+    /// Makes a wheel by hand, so that the test needs no network.
     fn wheel(folder: &Path) {
         let script = "
 import sys, zipfile
@@ -1043,7 +1045,7 @@ with zipfile.ZipFile('tiny-1.0-py3-none-any.whl', 'w') as wheel:
         );
     }
 
-    /// Whether this Python makes virtual environments; on Debian that takes a package of its own.
+    /// Whether this Python cannot make virtual environments. Debian has a separate package for them.
     fn no_venv() -> bool {
         let venv = std::process::Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
         let none = !venv.is_ok_and(|output| output.status.success());
@@ -1147,7 +1149,7 @@ def answer() -> list:
         let venvs = std::fs::read_dir(&settings.venvs).unwrap().flatten().map(|entry| entry.path());
         let lock = venvs.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "lock")).unwrap();
         let lock = std::fs::File::open(lock).unwrap();
-        // A child of another test that was forked just now holds it, too, until it has become a program.
+        // A process that another test has just forked also holds the lock, until it executes its program.
         until("the lock is free", || lock.try_lock().ok()).await;
         let fault = wanted.ready(&python).await.unwrap_err();
         assert!(fault.starts_with("somebody else has been building ") && fault.ends_with(" for 10m"), "{fault}");

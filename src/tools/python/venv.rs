@@ -1,8 +1,8 @@
-//! Virtual environments with what a requirements file lists, built once for all modules and processes that want the same.
+//! Builds virtual environments from requirements files, once for all modules and processes that need the same one.
 //!
-//! An environment cannot be moved, so it is built where it stays. A lock keeps two builders apart, and a file inside
-//! says that it is complete: what an interrupted build left is thrown away. None is ever removed: another version of
-//! the service may use it.
+//! An environment cannot be moved, so it is built at its final path. A lock prevents two builds at once. A marker file
+//! says that the environment is complete. Without that file it is the remains of an interrupted build, and is deleted.
+//! A complete environment is never removed, because another version of the service may use it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -22,18 +22,18 @@ use crate::tools::Surroundings;
 use crate::tools::Told;
 use crate::tools::process::{Sweeps, clean, is_program};
 
-/// Says that an environment is whole.
+/// The name of the marker file in a complete environment.
 const COMPLETE: &str = "toolcrib.complete";
-/// Between two looks at a lock that another holds.
+/// Between two attempts to take a lock that another process holds.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Between two lines that are told; the log has all.
+/// The shortest time between two progress reports. The log has all lines.
 const BETWEEN: Duration = Duration::from_millis(500);
-/// A build that is not done by then hangs; so does one that somebody else has at hand for so long.
+/// Longest time of a build, and longest wait for the build of another process.
 const PATIENCE: Duration = Duration::from_mins(10);
-/// Longest requirements file that is read, with those that it names.
+/// Most requirements files that are read: the given one, and those that it includes.
 const FILES: usize = 64;
 
-/// An environment that a module wants.
+/// A virtual environment that a module needs.
 pub(super) struct Wanted<'a> {
     pub file: &'a Path,
     pub settings: &'a ModuleSettings,
@@ -43,7 +43,7 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// The interpreter of the environment, which is built if need be.
+    /// The interpreter of the environment. Builds the environment first, if necessary.
     pub(super) async fn ready(&self, python: &Python) -> Result<PathBuf, String> {
         let requirements = requirements(self.file)?;
         let parts = [python.version.as_bytes(), python.program.as_os_str().as_encoded_bytes(), &requirements];
@@ -67,7 +67,8 @@ impl Wanted<'_> {
         if is_complete(&folder, &own) {
             return Ok(own);
         }
-        // The lock goes along: if nobody waits for this any more, it is held until it is done.
+        // The removal runs on a thread of its own, which a dropped future does not stop. So the lock moves into the
+        // thread: it stays locked until the removal has ended.
         let lock = remove(folder.clone(), lock).await.map_err(fault)?;
         let mut step = "";
         let built = timeout(PATIENCE, self.build(python, &folder, &own, &mut step)).await;
@@ -97,7 +98,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// `step` says what it is about.
+    /// Builds the environment. `step` names the program that is running.
     async fn build(&self, python: &Python, folder: &Path, own: &Path, step: &mut &'static str) -> Result<(), String> {
         (self.told)(format!("building a virtual environment for {}", self.file.display()));
         let mut make = command(&python.program, self.settings, self.surroundings);
@@ -108,7 +109,7 @@ impl Wanted<'_> {
         install
             .args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off", "-r"])
             .arg(self.file)
-            // Where relative paths in the file start for those who install it by hand.
+            // Relative paths in the file start at its own folder, as they do when a person installs it there.
             .current_dir(self.file.parent().unwrap_or(Path::new("/")))
             .env("PYTHONUNBUFFERED", "1");
         *step = "pip install";
@@ -135,7 +136,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Throws away what an interrupted build left, which may be much.
+/// Deletes what an interrupted build left, which may be much.
 async fn remove(folder: PathBuf, lock: File) -> io::Result<File> {
     let remove = move || match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -148,7 +149,7 @@ fn is_complete(folder: &Path, own: &Path) -> bool {
     folder.join(COMPLETE).is_file() && is_program(own)
 }
 
-/// What the file and those that it names say, in their order.
+/// The contents of the file and of the files that it includes, in their order.
 fn requirements(file: &Path) -> Result<Vec<u8>, String> {
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
     let mut waiting = vec![file.to_owned()];
@@ -169,7 +170,7 @@ fn requirements(file: &Path) -> Result<Vec<u8>, String> {
     Ok(all)
 }
 
-/// The file that a line of a requirements file includes; addresses and what pip expands itself are left to pip.
+/// The file that a line of a requirements file includes. URLs, and names that pip itself expands, are left to pip.
 fn named(line: &str) -> Option<&str> {
     let line = line.split(" #").next()?.trim();
     let rest = ["-r", "-c", "--requirement", "--constraint"].iter().find_map(|option| {

@@ -1,4 +1,4 @@
-//! Notices the end of a process that nobody reads from.
+//! Notices the end of a process from which no task reads.
 
 use std::io;
 
@@ -6,13 +6,13 @@ use rustix::process::Pid;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Waits for a process's end. Dropped, it does so no more.
+/// Waits for the end of a process, until it is dropped.
 pub(super) struct Watch {
     _task: AbortOnDropHandle<()>,
 }
 
 impl Watch {
-    /// Calls `then` when the process has ended. It must be a child of ours that nobody has collected yet.
+    /// Calls `then` when the process has ended. The process must be a child of ours that has not been reaped yet.
     pub(super) fn new(runtime: &Handle, process: Pid, then: impl FnOnce() + Send + 'static) -> Self {
         let ended = ended(process);
         let task = async move {
@@ -24,7 +24,7 @@ impl Watch {
     }
 }
 
-/// A process id descriptor (Linux 5.3) costs nothing until the end; where there is none, the next call notices.
+/// A process id descriptor (Linux 5.3) costs nothing until the end. Without it, the next call notices the end.
 #[cfg(target_os = "linux")]
 fn ended(process: Pid) -> impl Future<Output = io::Result<()>> + Send {
     use rustix::process::{PidfdFlags, pidfd_open};

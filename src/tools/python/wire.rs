@@ -1,4 +1,4 @@
-//! Lines out of a pipe, in bounded memory.
+//! Reads lines from a pipe, in bounded memory.
 
 use std::io;
 use std::ops::Range;
@@ -6,22 +6,22 @@ use std::ops::Range;
 use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Longest line. A worker keeps its own, shorter bound; one that breaks this is out of its mind.
+/// Longest line, in bytes. A worker keeps a shorter bound of its own, so a longer line means that it is broken.
 const LONGEST: usize = 16 << 20;
-/// Room that is made for each read.
+/// Bytes that are reserved for each read.
 const CHUNK: usize = 16 << 10;
-/// A buffer that has grown beyond this is given back after its line.
+/// A larger buffer is shrunk to this size after its line.
 const KEPT: usize = 256 << 10;
 
-/// Reads lines. Dropping a future of it loses nothing.
+/// A reader of lines. Dropping a future of it loses no data.
 pub(super) struct LineReader<R> {
     from: R,
     buffer: Vec<u8>,
     /// The line that was read last.
     line: Range<usize>,
-    /// Where the next line begins.
+    /// Where the next line starts.
     start: usize,
-    /// Up to here there is no line's end.
+    /// Up to here there is no line end.
     looked: usize,
 }
 
@@ -30,10 +30,10 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Self { from, buffer: Vec::new(), line: 0..0, start: 0, looked: 0 }
     }
 
-    /// Reads the next line; false when the other side has closed, whatever it had begun.
+    /// Reads the next line. Returns false when the other side has closed, even in the middle of a line.
     ///
     /// # Errors
-    /// As the pipe says; `FileTooLarge` for a line that is too long.
+    /// Errors of the pipe; `FileTooLarge` for a line that is too long.
     pub(super) async fn advance(&mut self) -> io::Result<bool> {
         let end = loop {
             if let Some(at) = self.buffer[self.looked..].iter().position(|&byte| byte == b'\n') {
@@ -53,22 +53,22 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Ok(true)
     }
 
-    /// The same with what is there already; `None`: no whole line yet.
+    /// Like [`advance`](Self::advance), with the data that is already there. `None`: not a whole line yet.
     pub(super) fn advance_now(&mut self) -> Option<io::Result<bool>> {
         self.advance().now_or_never()
     }
 
-    /// The line that was read last, without its end.
+    /// The line that was read last, without its line end.
     pub(super) fn line(&self) -> &[u8] {
         &self.buffer[self.line.clone()]
     }
 
-    /// The line that was read last is not needed any more, nor the room that a long one took.
+    /// Discards the line that was read last, and frees the memory that a long line took.
     pub(super) fn let_go(&mut self) {
         self.make_room();
     }
 
-    /// Nothing that was looked at is needed any more, but for a line that has only begun.
+    /// Removes everything before the current line from the buffer.
     fn make_room(&mut self) {
         self.line = 0..0;
         self.buffer.drain(..self.start);
@@ -105,7 +105,7 @@ mod tests {
         assert!(reader.buffer.capacity() < 4 * LONGEST);
     }
 
-    /// A pipe in which `chunk` bytes have room.
+    /// A pipe that holds at most `chunk` bytes.
     fn pipe(text: &[u8], chunk: usize) -> LineReader<tokio::io::DuplexStream> {
         let (mut to, from) = tokio::io::duplex(chunk);
         let text = text.to_vec();

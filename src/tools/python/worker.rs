@@ -1,4 +1,4 @@
-//! One worker process: started, asked, ended.
+//! One worker process: its start, its messages, its end.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -21,9 +21,9 @@ use crate::printable;
 use crate::secrets::Redactor;
 use crate::tools::process::{self, Mark, ProcessTree, Sweeps};
 
-/// What a worker runs.
+/// The program of a worker.
 const SOURCE: &str = include_str!("worker.py");
-/// Reads so many bytes of source from standard input, where orders follow, and runs them.
+/// Reads a number and so many bytes of source from standard input, and runs the source. Orders follow on the same pipe.
 const BOOT: &str = "\
 import os
 def read(n):
@@ -40,47 +40,46 @@ while not size.endswith(b'\\n'):
 name = '<toolcrib worker>'
 exec(compile(read(int(size)), name, 'exec'), {'__name__': 'toolcrib_worker', '__file__': name})
 ";
-/// Marks a worker and all that it starts; the value is this worker's alone.
+/// The environment variable that marks a worker and all processes that it starts. Each worker has its own value.
 pub(super) const VARIABLE: &str = "TOOLCRIB_WORKER";
-/// A worker whose pipe has closed ends at once, or is stuck.
+/// A worker whose pipe has closed ends within this time. Otherwise it is stuck.
 const END: Duration = Duration::from_secs(1);
-/// What a worker wrote last is read at once after its end, and what it started ends with it.
+/// After the end of a worker, its last output is read for this long. Its child processes end with it.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// Starts the workers of one module.
 pub(super) struct Launcher {
     pub settings: ModuleSettings,
     pub name: Arc<str>,
     pub python: PathBuf,
     pub redactor: Arc<Redactor>,
-    /// What the module's file said when it was listed: workers that are started later run the same, whatever it says then.
-    /// `None`: no file, or none that is UTF-8.
+    /// The text of the module's file when it was listed. Workers that start later run the same text, even if the file
+    /// has changed. `None`: not a file, not readable or not UTF-8.
     pub source: Option<String>,
-    /// What the first worker listed: what the tools are made of.
+    /// The functions that the first worker listed. The tools are made of them.
     pub listed: Mutex<Option<Vec<Function>>>,
-    /// Last, so that it waits for the sweeps of all.
+    /// Must be the last field, so that its drop waits for the end of all workers.
     pub sweeps: Sweeps,
 }
 
-/// A process that has loaded the module. Dropping it ends it, with all that it started.
+/// A process that has loaded the module. Dropping it ends the process and everything that the process started.
 pub(super) struct Worker {
     pub tree: ProcessTree,
-    /// Where its orders go; a task may have taken it.
+    /// The pipe for orders. `None` after a task has taken it.
     pub to: Option<ChildStdin>,
     pub from: LineReader<ChildStdout>,
     pub prints: Prints,
     pub born: Instant,
-    /// How it ended, once that is known.
+    /// The exit status, once it is known.
     status: Option<ExitStatus>,
 }
 
-/// What comes from a worker.
+/// The next event of a worker.
 pub(super) enum Next {
-    /// A line; the reader has it.
+    /// A message. [`LineReader::line`] returns it.
     Line,
-    /// One that is too long to be read.
+    /// A message that is too long to be read.
     TooLong,
-    /// Nothing more: how it ended, a part of a sentence whose subject is the call's.
+    /// The worker has ended. The text says how, as the end of a sentence about the call.
     Ended(String),
 }
 
@@ -88,7 +87,7 @@ impl Launcher {
     /// Starts a worker and waits until it has loaded the module.
     ///
     /// # Errors
-    /// A sentence that says what went wrong and where. Dropping the future ends what was started.
+    /// A sentence that says what failed and where. Dropping the future ends what was started.
     pub(super) async fn start(&self, role: Role) -> Result<(Worker, Listing), String> {
         let hello = timeout(self.settings.start_timeout, self.begin(role));
         let result = match hello.await {
@@ -101,8 +100,8 @@ impl Launcher {
         result.map_err(|fault| self.redactor.text(&printable::text(&fault)).into_owned())
     }
 
-    /// A module that is known by name, or what a file imports, may be another by now; the tools stay what they were until
-    /// they are listed again.
+    /// Warns if the module has other functions than when it was listed. That happens when a module known by name, or an
+    /// imported file, has changed. The tools stay the same until the module is listed again.
     fn compare(&self, now: &[Function]) {
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
         if listed.get_or_insert_with(|| now.to_vec()) != now {
@@ -126,7 +125,8 @@ impl Launcher {
             &protocol::load(&self.settings, self.source.as_deref(), role),
         ]
         .concat();
-        // One that ends while it is told has its reasons: they are asked for below.
+        // A worker that ends during this write reports its reason on its output, which is read below. So ignore the
+        // error.
         let _ = worker.write(&first).await;
         match worker.next().await {
             Next::Line => match protocol::hello(worker.from.line()) {
@@ -180,7 +180,7 @@ impl Launcher {
 }
 
 impl Worker {
-    /// Whether it is still there. What it says while it has no call is passed over.
+    /// Whether the worker is still running. Discards messages that it wrote outside a call.
     pub(super) fn is_sound(&mut self) -> bool {
         while let Some(read) = self.from.advance_now() {
             if !matches!(read, Ok(true)) {
@@ -190,7 +190,7 @@ impl Worker {
         !self.tree.has_ended()
     }
 
-    /// Writes to it, all or an error.
+    /// Writes all of `line`, or returns an error.
     pub(super) async fn write(&mut self, line: &[u8]) -> io::Result<()> {
         match &mut self.to {
             Some(to) => to.write_all(line).await,
@@ -198,7 +198,8 @@ impl Worker {
         }
     }
 
-    /// What it says next, or how it ended. A process that it left behind may hold its pipe: its own end counts.
+    /// The next message, or how the worker ended. A process that the worker left behind may hold the pipe open, so the
+    /// exit of the worker itself counts as its end.
     pub(super) async fn next(&mut self) -> Next {
         if self.status.is_none() {
             tokio::select! {
@@ -207,7 +208,7 @@ impl Worker {
                 status = self.tree.wait() => self.status = status.ok(),
             }
         }
-        // What it wrote last is in the pipe, and may not have been noticed yet.
+        // The worker has ended, but its last messages may still be in the pipe, not noticed yet. Read them first.
         let read = timeout(GRACE, self.from.advance()).await.unwrap_or(Ok(false));
         self.heard(read).await
     }
@@ -220,7 +221,7 @@ impl Worker {
         }
     }
 
-    /// How it has ended. Not waited for long.
+    /// How the worker has ended. Waits at most `END` for its exit status.
     pub(super) async fn ended(&mut self) -> String {
         if self.status.is_none() {
             self.status = timeout(END, self.tree.wait()).await.ok().and_then(Result::ok);

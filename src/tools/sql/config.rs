@@ -1,7 +1,8 @@
-//! The manifest's part of a sql tool, held against the tool's parameters, and against the database if that can be reached.
+//! The manifest keys of a sql tool. They are checked against the tool's parameters, and against the database if it
+//! can be reached.
 //!
-//! A database that is down, a file or table that is not there yet, is a warning: it may be there when the tool is called,
-//! and one database should not keep the tools of others from being served.
+//! An unreachable database, a missing file or a missing table is only a warning: it may exist when the tool is
+//! called. One database should not keep the tools of others from being served.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,15 +21,15 @@ use crate::similar::{HINT, closest};
 use crate::tools::kinds::Built;
 use crate::tools::{BuildContext, ConfigFault, Placeholder};
 
-/// Rows of an answer when the entry does not say.
+/// The default `max_rows`.
 const DEFAULT_ROWS: usize = 1000;
-/// No answer has more rows.
+/// The highest `max_rows`.
 const MOST_ROWS: usize = 100_000;
-/// Bytes of an answer when the entry does not say.
+/// The default `max_output`, in bytes.
 pub(super) const DEFAULT_OUTPUT: usize = 256 << 10;
-/// No tool may answer more than this.
+/// The highest `max_output`, in bytes.
 const MOST_OUTPUT: u64 = 4 << 20;
-/// How long the start waits for a database.
+/// How long the start of the service waits for a database.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The keys of a `kind: sql` tool that no other kind has.
@@ -59,10 +60,10 @@ fn default_max_output() -> Size {
     Size(DEFAULT_OUTPUT as u64)
 }
 
-/// Makes the runner, with warnings about what is not as it should be.
+/// Builds the runner, with its warnings.
 ///
 /// # Errors
-/// Everything that cannot work as written.
+/// All faults of the manifest keys and of the statement.
 pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
     let mut faults = Vec::new();
     if !(1..=MOST_ROWS).contains(&config.max_rows) {
@@ -74,7 +75,8 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
     let address = context.databases.address(&config.database, context.base);
     let address = address.map_err(|message| faults.push(ConfigFault::error(&["database"], message))).ok();
     let statement = address.as_ref().and_then(|address| {
-        // To PostgreSQL, `.x` behind a parameter is a part of its value.
+        // If the tool has a parameter `context`, a `.x` after it belongs to the value: in PostgreSQL it names a part
+        // of the value.
         let has_parameter = context.parameter("context").is_some();
         let is_field = |field: &str| context.takes(field) || !has_parameter;
         let statement = Statement::parse(&config.statement, address.dialect(), is_field);
@@ -109,7 +111,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
     Ok((Arc::new(SqlTool { statement, max_output: limits.max_output }), faults))
 }
 
-/// Placeholders without a parameter, and parameters without a placeholder.
+/// Reports placeholders without a parameter, and parameters without a placeholder.
 fn placeholder_faults(statement: &Statement, context: &BuildContext<'_>) -> Vec<ConfigFault> {
     let properties = context.input_schema.get("properties").and_then(Value::as_object);
     let names = || properties.into_iter().flat_map(|properties| properties.keys()).map(String::as_str);
@@ -137,7 +139,8 @@ fn placeholder_faults(statement: &Statement, context: &BuildContext<'_>) -> Vec<
     unknown.chain(unused).collect()
 }
 
-/// Asks the database now, on a thread with a runtime of its own: manifests are read where no other may be waited for.
+/// Runs the probe now, on a thread with a runtime of its own. The manifest is read by code that is not async and may
+/// already be inside a runtime.
 fn at_once(probe: impl Future<Output = Result<(), Finding>> + Send) -> Result<(), Finding> {
     let ask = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

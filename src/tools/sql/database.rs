@@ -1,4 +1,4 @@
-//! Which databases there are: tools with the same one, read in the same way, share its connections.
+//! The databases of the service. Tools with the same database and the same access share its connections.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::statement::Dialect;
 use super::{postgres, sqlite};
 
-/// What `database:` says.
+/// The address in `database:`.
 pub(super) enum Address {
-    /// A file.
+    /// The file of a SQLite database.
     Sqlite(PathBuf),
-    /// A server.
+    /// A PostgreSQL server.
     Postgres(Box<postgres::Server>),
 }
 
@@ -19,9 +19,9 @@ pub(super) enum Address {
 #[derive(Default)]
 pub struct Databases {
     sqlite: Mutex<HashMap<(PathBuf, bool), Arc<sqlite::Database>>>,
-    /// By their URLs.
+    /// By URL.
     postgres: Mutex<HashMap<String, Arc<postgres::Database>>>,
-    /// What URLs of PostgreSQL leave out.
+    /// The values for what a PostgreSQL URL omits.
     defaults: postgres::Defaults,
 }
 
@@ -35,12 +35,13 @@ impl Address {
 }
 
 impl Databases {
-    /// None yet. The service's variables say what URLs of PostgreSQL leave out (`PGHOST` and the like).
+    /// An empty collection. `variable` reads the service's environment variables (`PGHOST` and so on), which complete
+    /// PostgreSQL URLs.
     pub fn new(variable: impl Fn(&str) -> Option<String>) -> Self {
         Self { defaults: postgres::Defaults::new(variable), ..Self::default() }
     }
 
-    /// Reads a URL. Never quotes it: it may hold a password.
+    /// Parses a URL. The error never quotes it, because it may hold a password.
     pub(super) fn address(&self, url: &str, base: &Path) -> Result<Address, String> {
         if let Some(file) = url.strip_prefix("sqlite://") {
             return match file {
@@ -64,14 +65,15 @@ impl Databases {
         Err("write sqlite://FILE or postgres://USER@HOST/DATABASE".into())
     }
 
-    /// The file's connections.
+    /// The connections to a SQLite file, for reading or for writing.
     pub(super) fn sqlite(&self, file: PathBuf, writes: bool) -> Arc<sqlite::Database> {
         let mut known = self.sqlite.lock().unwrap_or_else(PoisonError::into_inner);
         let database = || Arc::new(sqlite::Database::new(file.clone(), writes));
         known.entry((file.clone(), writes)).or_insert_with(database).clone()
     }
 
-    /// The server's connections. Whether a tool may write is said anew for each of its transactions.
+    /// The connections to a PostgreSQL server. Tools that read and tools that write share them: each transaction
+    /// declares its access.
     pub(super) fn postgres(&self, url: &str, server: postgres::Server) -> Arc<postgres::Database> {
         let mut known = self.postgres.lock().unwrap_or_else(PoisonError::into_inner);
         known.entry(url.to_owned()).or_insert_with(|| Arc::new(postgres::Database::new(server))).clone()

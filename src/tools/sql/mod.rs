@@ -1,8 +1,14 @@
-//! The `sql` kind: one prepared statement on SQLite or PostgreSQL. Its parameters are bound, never pasted into its text;
-//! what it may do is enforced by the database, not guessed from words.
+//! Runs tools that are one prepared statement on SQLite or PostgreSQL (`kind: sql`). Parameters are bound, never
+//! inserted into the text. The database decides what the statement may do; the service does not guess that from its
+//! text.
 //!
-//! `config` reads the manifest's part, `statement` finds the placeholders (`reader`: the tokens), `database` knows which
-//! connections are shared, `pool` holds them, `rows` makes the answer within its bounds. `sqlite` and `postgres` run a statement.
+//! - `config`: reads the manifest keys;
+//! - `statement`: finds the placeholders, with the tokens of `reader`;
+//! - `database`: decides which tools share connections;
+//! - `pool`: holds the connections;
+//! - `rows`: builds the result within its bounds;
+//! - `faults`: messages for failures;
+//! - `sqlite`, `postgres`: run a statement.
 
 mod config;
 mod database;
@@ -24,20 +30,20 @@ use self::faults::Finding;
 use super::{Runner, Values};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
-/// A statement, ready to run.
+/// The runner of a sql tool.
 struct SqlTool {
     statement: Prepared,
     max_output: usize,
 }
 
-/// A statement on its database.
+/// A statement with its database.
 enum Prepared {
     Sqlite(sqlite::Prepared),
     Postgres(Box<postgres::Prepared>),
 }
 
 impl Prepared {
-    /// Holds it against the database, if that can be reached now.
+    /// Checks the statement against the database, if the database can be reached now.
     async fn probe(&self) -> Result<(), Finding> {
         match self {
             Self::Sqlite(statement) => statement.probe().await,

@@ -1,9 +1,9 @@
-//! Connections to one database, shared by its tools: opened when they are needed, bounded in number, closed when nobody
-//! has used them for a while.
+//! A pool of connections to one database, shared by its tools. Connections are opened on demand, bounded in number,
+//! and closed after some idle time.
 //!
-//! sqlx has a pool too. It waits for a server that refuses connections as if that were starting up, so a call would
-//! learn only at its timeout that the database is down; and what belongs to a connection (how to stop its statement)
-//! finds no place in it.
+//! sqlx also has a pool, but it does not fit. It retries a server that refuses connections, as if the server were
+//! starting up. So a call would learn only at its timeout that the database is unavailable. And it cannot hold what
+//! belongs to a connection, such as the way to cancel its statement.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -14,15 +14,15 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::call::ToolError;
 
-/// Connections at once to one database: a database server counts in dozens, and SQLite has one writer anyway.
+/// The most connections to one database. A database server permits some dozens, and SQLite has one writer anyway.
 const MOST: usize = 8;
-/// How long one may lie idle.
+/// How long a connection may stay idle.
 const IDLE: Duration = Duration::from_secs(60);
-/// How long a call waits for a connection that is being put in order. That is one round trip; with a server that takes longer,
-/// opening another connection is no better.
+/// How long a call waits for a connection that is being reset. A reset is one round trip. If the server takes longer
+/// than this, opening another connection would not be faster.
 const COMING_BACK: Duration = Duration::from_secs(1);
 
-/// See the module. `S` is a connection and what belongs to it.
+/// A pool of sessions. `S` is a connection and what belongs to it.
 pub(super) struct Pool<S> {
     places: Arc<Semaphore>,
     idle: Arc<Idle<S>>,
@@ -30,19 +30,19 @@ pub(super) struct Pool<S> {
 
 struct Idle<S> {
     state: Mutex<State<S>>,
-    /// One has come back, or will not.
+    /// Notified after every reset, whether the connection came back or not.
     back: Notify,
 }
 
 struct State<S> {
     idle: Vec<(S, Instant)>,
-    /// Connections that are being put in order after a call.
+    /// Connections that are being reset after a call.
     coming: usize,
-    /// Calls that wait for these.
+    /// Calls that wait for one of these.
     waiting: usize,
 }
 
-/// A connection on its way back.
+/// Counts a connection that is being reset.
 struct Coming<S>(Arc<Idle<S>>);
 
 impl<S> Drop for Coming<S> {
@@ -52,7 +52,7 @@ impl<S> Drop for Coming<S> {
     }
 }
 
-/// A call that waits.
+/// Counts a call that waits.
 struct Waiting<'i, S>(&'i Idle<S>);
 
 impl<S> Drop for Waiting<'_, S> {
@@ -61,7 +61,7 @@ impl<S> Drop for Waiting<'_, S> {
     }
 }
 
-/// The right to one connection.
+/// The permit for one connection.
 pub(super) struct Place<S> {
     _permit: OwnedSemaphorePermit,
     idle: Arc<Idle<S>>,
@@ -72,21 +72,26 @@ impl<S: Send + 'static> Pool<S> {
         Self { places: Arc::new(Semaphore::new(MOST)), idle: Arc::new(Idle::new()) }
     }
 
-    /// Waits for a place; how long is for the caller to bound.
+    /// Waits for a permit. The caller bounds the wait.
     pub(super) async fn place(&self) -> Result<Place<S>, ToolError> {
         match self.places.clone().acquire_owned().await {
             Ok(permit) => Ok(Place { _permit: permit, idle: self.idle.clone() }),
-            // It is never closed.
+            // The semaphore is never closed.
             Err(_) => Err(ToolError::unavailable_before("the database's connections are closed", None)),
         }
     }
 }
 
 impl<S: Send + 'static> Place<S> {
-    /// A connection that was used before, the last one first: the others may rest until they are closed. One that is on its
-    /// way back is waited for, unless another call does that already.
+    /// Takes an idle connection, the most recently used first, so that the others can expire. `None` means that the
+    /// caller must open one. If a connection is being reset, the call waits for it instead, unless enough other calls
+    /// already wait.
     pub(super) async fn idle(&self) -> Option<S> {
         let end = Instant::now() + COMING_BACK;
+        // Each connection that is being reset is reserved for one waiting call (`coming` against `waiting`). A
+        // further call opens a connection of its own at once. `notified` is created before the check: it then
+        // receives every later `notify_waiters`, even one that comes between the check and the wait. A connection
+        // becomes idle before the notification, so a call that wakes finds it or checks again.
         loop {
             let back = self.idle.back.notified();
             let _waiting = {
@@ -104,13 +109,14 @@ impl<S: Send + 'static> Place<S> {
         }
     }
 
-    /// Closes those that are idle.
+    /// Closes all idle connections.
     pub(super) fn forget(&self) {
         let forgotten = std::mem::take(&mut self.idle.lock().idle);
         drop(forgotten);
     }
 
-    /// Keeps a connection that is in order; one that is not is dropped, which closes it.
+    /// Keeps a connection for the next call. It must be in order; the caller drops any other connection, which closes
+    /// it.
     pub(super) fn keep(self, session: S) {
         let mut state = self.idle.lock();
         state.idle.push((session, Instant::now() + IDLE));
@@ -119,7 +125,8 @@ impl<S: Send + 'static> Place<S> {
         }
     }
 
-    /// Keeps a connection once `order` has put it in order, for which nobody waits. `None`: that was not possible.
+    /// Keeps a connection after `order` has reset it. The reset runs in a task, so that the call need not wait.
+    /// `None` means that the reset failed.
     pub(super) fn keep_after(self, order: impl Future<Output = Option<S>> + Send + 'static) {
         self.idle.lock().coming += 1;
         let coming = Coming(self.idle.clone());
@@ -142,7 +149,7 @@ impl<S> Idle<S> {
     }
 }
 
-/// Closes what lies idle, as long as anything does. The oldest lie at the bottom.
+/// Closes connections whose idle time is over, and ends when none is idle. The oldest are at the start of the list.
 async fn close_idle<S>(idle: Weak<Idle<S>>) {
     loop {
         let due = match idle.upgrade() {
@@ -162,7 +169,7 @@ async fn close_idle<S>(idle: Weak<Idle<S>>) {
 mod tests {
     use super::*;
 
-    /// Counts those that are open.
+    /// Counts the open connections.
     struct Counted(#[expect(dead_code, reason = "its drop is what counts")] Arc<()>);
 
     #[tokio::test(start_paused = true)]

@@ -1,32 +1,32 @@
-//! Where the tokens of a statement begin and end: strings, quoted names, comments, dollar quotes, placeholders. More is not
-//! understood here.
+//! Finds the tokens of a statement: strings, quoted names, comments, dollar quotes and placeholders. It understands
+//! nothing more.
 
 use crate::tools::literal::{COLON, EDGE};
 
-/// Whose quoting holds.
+/// The database whose rules of quoting apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Dialect {
-    /// SQLite.
+    /// The rules of SQLite.
     Sqlite,
-    /// PostgreSQL.
+    /// The rules of PostgreSQL.
     Postgres,
 }
 
 impl Dialect {
-    /// What the database's tokenizer skips. A wider meaning of white space would hide the first word of a statement here that
-    /// the database does not see, a narrower one the word that it sees.
+    /// Whether the database's tokenizer skips the character as white space. The same set must apply here. Otherwise
+    /// the first word that is checked here could differ from the first word that the database sees.
     fn is_space(self, c: char) -> bool {
         match (self, c) {
             (_, ' ' | '\t' | '\n' | '\r' | '\x0C') => true,
-            // sqlite3GetToken: a byte order mark is a space, wherever it stands.
+            // SQLite skips a byte order mark at every position (sqlite3GetToken).
             (Self::Sqlite, '\u{FEFF}') => true,
-            // From PostgreSQL 16 on (scan.l); before, it is a syntax error.
+            // White space since PostgreSQL 16 (scan.l); a syntax error before.
             (Self::Postgres, '\x0B') => true,
             (Self::Sqlite | Self::Postgres, _) => false,
         }
     }
 
-    /// What ends a comment that begins with `--`.
+    /// The characters that end a `--` comment.
     fn line_ends(self) -> &'static [char] {
         match self {
             Self::Sqlite => &['\n'],
@@ -35,7 +35,7 @@ impl Dialect {
     }
 }
 
-/// A place in the statement.
+/// A position in the statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     line: usize,
@@ -48,17 +48,17 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// A token, as far as it matters.
+/// A token, as far as its kind matters.
 pub(super) enum Token<'a> {
-    /// `:name`.
+    /// A placeholder `:name`.
     Placeholder(&'a str),
-    /// A parameter as the database itself would write one: nobody would give it a value.
+    /// A parameter in the database's own syntax. It would get no value.
     Foreign(&'a str),
-    /// Anything else.
+    /// Any other token.
     Other,
 }
 
-/// Goes through a text token by token.
+/// Reads a text token by token.
 #[derive(Clone)]
 pub(super) struct Reader<'a> {
     text: &'a str,
@@ -71,12 +71,12 @@ impl<'a> Reader<'a> {
         Self { text, at: 0, dialect }
     }
 
-    /// How many bytes of the text lie behind.
+    /// The current position, in bytes.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// Goes past one character.
+    /// Skips one character.
     pub(super) fn skip_char(&mut self) {
         self.at += self.peek().map_or(0, char::len_utf8);
     }
@@ -90,20 +90,20 @@ impl<'a> Reader<'a> {
         self.rest().chars().next()
     }
 
-    /// Line and column of a byte.
+    /// Line and column of the byte at `at`.
     pub(super) fn place(&self, at: usize) -> Place {
         let before = &self.text[..at];
         let line_start = before.rfind('\n').map_or(0, |end| end + 1);
         Place { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
     }
 
-    /// The word that begins there.
+    /// The word that starts at `at`; empty if no word starts there.
     pub(super) fn word(&self, at: usize) -> &'a str {
         let rest = &self.text[at..];
         &rest[..rest.find(|c| !is_of_a_name(c)).unwrap_or(rest.len())]
     }
 
-    /// Goes past white space or a comment, if one begins here.
+    /// Skips white space or a comment at the current position. Returns whether there was any.
     pub(super) fn skip_space_or_comment(&mut self) -> Result<bool, String> {
         let (rest, from) = (self.rest(), self.at);
         let is_space = |c: char| self.dialect.is_space(c);
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// How long the comment is that the text begins with. PostgreSQL's nest, SQLite's do not.
+    /// The length of the comment at the start of the text. Comments nest in PostgreSQL, but not in SQLite.
     fn comment_length(&self, text: &str) -> Option<usize> {
         let (mut depth, mut at) = (1, 2);
         while depth > 0 {
@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
         format!("{}: {what} that begins here does not end", self.place(from))
     }
 
-    /// Behind a placeholder `:context`: goes past the `.field` that follows, if `is_field` holds of it.
+    /// Skips the `.field` after a placeholder `:context`, if `is_field` accepts the field.
     pub(super) fn field(&mut self, is_field: impl Fn(&str) -> bool) -> Option<&'a str> {
         let at = self.at;
         let begins = |c: char| c.is_alphabetic() || c == '_';
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Goes past the next token.
+    /// Skips the next token.
     pub(super) fn token(&mut self) -> Result<Token<'a>, String> {
         let (rest, from) = (self.rest(), self.at);
         let Some(c) = self.peek() else { return Ok(Token::Other) };
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
                 }
                 self.at += 1;
             }
-            // Of a value that came by reference: `::` and `:=` are no placeholders.
+            // In a value that came by reference, `::` and `:=` are not placeholders.
             COLON if rest[COLON.len_utf8()..].starts_with([COLON, '=']) => {
                 self.skip_char();
                 self.skip_char();
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
             '?' | '@' | '$' if !is_postgres => return Ok(self.foreign(from)),
             '$' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => return Ok(self.foreign(from)),
             c if is_of_a_name(c) => {
-                // `$` may stand inside a name.
+                // A `$` may be inside a name.
                 let inside = |c: char| is_of_a_name(c) || c == '$';
                 self.at += rest.find(|c| !inside(c)).unwrap_or(rest.len());
             }
@@ -204,7 +204,7 @@ impl<'a> Reader<'a> {
         Token::Foreign(&self.text[from..self.at])
     }
 
-    /// Goes past a quoted text, in which the quote is written twice, or after a backslash.
+    /// Skips a quoted text. Inside, the quote is doubled, or escaped with a backslash.
     fn quoted(&mut self, opening: usize, quote: char, backslash: bool) -> Result<(), String> {
         let (from, rest) = (self.at, self.rest());
         let mut chars = rest.char_indices().skip(opening).peekable();
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `$$` or `$tag$` at the beginning.
+/// The tag `$$` or `$tag$` at the start of the text.
 fn dollar_tag(text: &str) -> Option<&str> {
     let end = text[1..].find('$')? + 2;
     let tag = &text[1..end - 1];
@@ -228,7 +228,7 @@ fn dollar_tag(text: &str) -> Option<&str> {
     fits.then(|| &text[..end])
 }
 
-/// Whether what the database would take for the rest of a parameter stands here.
+/// Whether the text starts with characters that the database would read as the name of a parameter.
 fn begins_name(text: &str) -> bool {
     text.trim_start_matches(EDGE).starts_with(is_of_a_name)
 }
@@ -237,14 +237,15 @@ fn is_of_a_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Where the main statement begins behind a `with` at the beginning of the text, in bytes; `None`: there is no `with`, or it
-/// cannot be taken apart. PostgreSQL only.
+/// The position of the main statement after a `with` at the start of the text, in bytes. `None` if there is no
+/// `with`, or if it cannot be parsed. For PostgreSQL only.
 pub(super) fn behind_with(text: &str) -> Option<usize> {
     let mut reader = Reader::new(text, Dialect::Postgres);
     let (mut depth, mut is_first) = (0_usize, true);
-    // Right behind a `)` that ends a table, or what may follow that.
+    // Whether the last token was a `)` that ends a table.
     let mut is_behind_table = false;
-    // The list of columns of a table is in parentheses too: a table itself stands behind `as`.
+    // Whether the open parenthesis encloses a table, which follows `as`. The list of a table's columns is in
+    // parentheses too.
     let mut is_table = false;
     let mut last_word = String::new();
     loop {
@@ -256,7 +257,8 @@ pub(super) fn behind_with(text: &str) -> Option<usize> {
             return None;
         }
         if depth == 0 && is_behind_table && !matches!(c, '(' | ')' | ',') {
-            // Clauses of a recursive table, which end with names: no main statement is told from them here.
+            // The clauses `search` and `cycle` of a recursive table end with names. So the main statement after them
+            // cannot be found here.
             return (!["search", "cycle"].contains(&word.as_str())).then_some(from);
         }
         match c {

@@ -1,4 +1,4 @@
-//! Rows as they come, within their bounds, and the answer that they make.
+//! Collects rows within their bounds, and builds the result from them.
 
 use std::collections::BTreeSet;
 
@@ -7,27 +7,27 @@ use serde_json::{Map, Value, json};
 use crate::call::units::Count;
 use crate::call::{Content, JsonObject, ToolContext, ToolError, ToolResult};
 
-/// Bounds of an answer.
+/// The bounds of a result.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Most rows.
+    /// The most rows.
     pub(super) max_rows: usize,
-    /// Most bytes of the rows as JSON.
+    /// The most bytes of the rows as JSON.
     pub(super) max_output: usize,
 }
 
-/// A row may be this many times longer in the database than its answer may be: an array of small numbers, or a document with
-/// much white space, is shorter as JSON. Beyond that the database is not asked for it.
+/// How many times longer a row may be in the database than in the result. An array of small numbers, or a document
+/// with much white space, is shorter as JSON. A longer row is not read from the database.
 const HELD: usize = 4;
 
 impl Limits {
-    /// Most bytes of a row as the database holds it.
+    /// The most bytes of a row in the database.
     pub(super) fn held(&self) -> usize {
         self.max_output.saturating_mul(HELD)
     }
 }
 
-/// The lengths of a row's values, in bytes, and which of them is the longest.
+/// The total length of a row's values, in bytes, and the longest of them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Longest<'n> {
     column: &'n str,
@@ -36,7 +36,7 @@ pub(super) struct Longest<'n> {
 }
 
 impl<'n> Longest<'n> {
-    /// Counts one more value.
+    /// Adds one value.
     pub(super) fn add(&mut self, column: &'n str, bytes: usize) {
         self.total = self.total.saturating_add(bytes);
         if bytes > self.bytes {
@@ -44,7 +44,7 @@ impl<'n> Longest<'n> {
         }
     }
 
-    /// The column, its length, and what would be right.
+    /// The longest column, its length, and what would be right.
     pub(super) fn advice(&self) -> String {
         format!(
             "its longest column, `{}`, has {} bytes; ask for less of it or for fewer columns, or raise max_output",
@@ -53,17 +53,17 @@ impl<'n> Longest<'n> {
     }
 }
 
-/// What is odd about values, each sentence once.
+/// Warnings about values, each sentence once.
 pub(super) type Odd = BTreeSet<String>;
 
-/// Rows so far. One more than fits is asked for, to know whether there are more.
+/// The rows so far. One row more than permitted is read, to find out whether there are more.
 pub(super) struct Rows {
     limits: Limits,
     rows: Vec<Value>,
     text: String,
-    /// What was too much, once something was.
+    /// Which bound was exceeded, if one was.
     cut: Option<Cut>,
-    /// What is said of the first row if it was too long.
+    /// The advice for the first row, if that row was too long.
     advice: String,
     odd: Odd,
 }
@@ -79,13 +79,13 @@ impl Rows {
         Self { limits, rows: Vec::new(), text: String::from("["), cut: None, advice: String::new(), odd: Odd::new() }
     }
 
-    /// Whether another row could not be kept.
+    /// Whether a row had to be dropped.
     pub(super) fn is_full(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Notes that the database itself has refused the next row as too long. `false` when there is none before it, so that
-    /// nothing could be shown.
+    /// Records that the database has refused the next row as too long. `false` if there is no earlier row, so that
+    /// there is nothing to show.
     pub(super) fn cut_at_refusal(&mut self) -> bool {
         if !self.rows.is_empty() {
             self.cut.get_or_insert(Cut::Output);
@@ -93,8 +93,8 @@ impl Rows {
         self.is_full()
     }
 
-    /// Takes a row, or notes that it is too much. `held` is what is known of its length before it is made: none of it is shown
-    /// shorter than that.
+    /// Adds a row, or records that a bound is exceeded. `held` is a lower bound of the row's length, known before the
+    /// row is built.
     pub(super) fn push(
         &mut self,
         held: Longest<'_>,
@@ -113,7 +113,7 @@ impl Rows {
         }
         let row = Value::Object(make(&mut self.odd)?);
         let written = row.to_string();
-        // The brackets count too.
+        // The two brackets count too.
         if self.text.len() + written.len() + 2 > self.limits.max_output {
             let mut lengths = Longest::default();
             for (column, value) in row.as_object().into_iter().flatten() {
@@ -137,7 +137,8 @@ impl Rows {
         }
     }
 
-    /// The answer. `stopped`: the database was not asked for the rest; else the statement ran to its end.
+    /// The result. `stopped` means that the database was stopped before the last row; otherwise the statement ran to
+    /// its end.
     pub(super) fn finish(mut self, stopped: bool, context: &ToolContext) -> Result<ToolResult, ToolError> {
         let Limits { max_rows, max_output } = self.limits;
         let shown = self.rows.len();
@@ -171,12 +172,12 @@ impl Rows {
     }
 }
 
-/// The answer of a statement that has no rows by its nature.
+/// The result of a statement that returns no rows.
 pub(super) fn affected(count: u64) -> ToolResult {
     ToolResult::json(json!({"rows_affected": count}))
 }
 
-/// A row of these columns.
+/// A row with these columns, as a JSON object.
 pub(super) fn row<'a>(
     names: impl IntoIterator<Item = &'a str>,
     mut value: impl FnMut(usize) -> Result<Value, ToolError>,
@@ -188,14 +189,14 @@ pub(super) fn row<'a>(
     Ok(row)
 }
 
-/// What is wrong with the columns' names, if they cannot be keys of an object.
+/// The fault of the columns' names, if they cannot be the keys of an object.
 pub(super) fn name_fault<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let mut seen = std::collections::HashSet::new();
     let twice = names.into_iter().find(|name| !seen.insert(*name))?;
     Some(format!("two columns are called `{twice}`; name one of them otherwise: … as another_name"))
 }
 
-/// A floating-point number. JSON has none that is infinite or none at all.
+/// A floating-point number. JSON has no infinity and no NaN, so these become texts.
 pub(super) fn float(value: f64) -> Value {
     match serde_json::Number::from_f64(value) {
         Some(number) => Value::Number(number),

@@ -1,17 +1,17 @@
-//! A statement with `:name` and `:context.field` placeholders, read once when the tool is built.
+//! A statement with `:name` and `:context.field` placeholders. It is parsed once, when the tool is built.
 //!
-//! What the statement means is for the database to say.
+//! Only the database decides what the statement means.
 
 pub(super) use super::reader::Dialect;
 use super::reader::{Place, Reader, Token};
 use crate::tools;
 use crate::tools::literal::plain;
 
-/// Begins a placeholder that is a field of the caller's context: `:context.tenant`.
+/// The name before the field in a placeholder for a field of the caller's context: `:context.tenant`.
 const CONTEXT: &str = "context";
 
-/// Words that begin what is no question or change but a command to the connection, which tools share and which has a
-/// transaction of its own for each call. (`copy` has a protocol of its own.)
+/// The first words of commands to the connection. They are refused, because tools share connections and each call has
+/// its own transaction. (`copy` needs another protocol.)
 const OF_THE_CONNECTION: [&str; 30] = [
     "begin",
     "start",
@@ -45,7 +45,7 @@ const OF_THE_CONNECTION: [&str; 30] = [
     "vacuum",
 ];
 
-/// Said of a command to the connection.
+/// The message for a command to the connection.
 pub(super) fn of_the_connection(word: &str) -> String {
     format!(
         "`{word}` is a command to the connection, which other tools share; write a statement that asks for or changes \
@@ -53,40 +53,40 @@ pub(super) fn of_the_connection(word: &str) -> String {
     )
 }
 
-/// A statement taken apart.
+/// A parsed statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Statement {
     parts: Vec<Part>,
-    /// Placeholders in the order of their first use.
+    /// The placeholders, in the order of their first use.
     names: Vec<Placeholder>,
 }
 
-/// A placeholder.
+/// A placeholder of the statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Placeholder {
-    /// What it stands for.
+    /// The value that it stands for.
     pub(super) name: tools::Placeholder,
-    /// Where it is first.
+    /// The position of its first occurrence.
     pub(super) place: Place,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(String),
-    /// The position of a name.
+    /// The index of the placeholder in `names`.
     Placeholder(usize),
 }
 
 impl Statement {
-    /// Reads a statement. `is_field`: whether `:context.NAME` is that field of the context; where it is not, it is the parameter
-    /// `context` and whatever `.NAME` means to the database.
+    /// Parses a statement. `is_field` decides whether `:context.NAME` is a field of the context. Otherwise it is the
+    /// parameter `context`, followed by `.NAME`, which the database interprets.
     ///
     /// # Errors
     /// A sentence that says what is wrong and where.
     pub(super) fn parse(text: &str, dialect: Dialect, is_field: impl Fn(&str) -> bool) -> Result<Self, String> {
         let mut reader = Reader::new(text, dialect);
         if let Some(at) = text.find('\0') {
-            // SQLite would read no further.
+            // SQLite would stop reading at the NUL.
             return Err(format!("{}: a NUL character cannot stand in a statement", reader.place(at)));
         }
         let mut statement = Self { parts: Vec::new(), names: Vec::new() };
@@ -152,7 +152,7 @@ impl Statement {
         &self.names
     }
 
-    /// The text with each placeholder as the database writes it; `write` gets its position, from 0.
+    /// The text with each placeholder in the database's syntax. `write` gets the index of the placeholder, from 0.
     pub(super) fn render(&self, mut write: impl FnMut(usize) -> String) -> String {
         let mut out = String::new();
         for part in &self.parts {
@@ -170,7 +170,7 @@ mod tests {
     use super::Dialect::{Postgres, Sqlite};
     use super::*;
 
-    /// With the fields `tenant` and `user`.
+    /// Parses with the context fields `tenant` and `user`.
     fn parse(text: &str, dialect: Dialect) -> Result<Statement, String> {
         Statement::parse(text, dialect, |field| ["tenant", "user"].contains(&field))
     }

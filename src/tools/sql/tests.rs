@@ -1,4 +1,4 @@
-//! A statement against real databases. Nothing sleeps for a fixed time: what must become true is asked for until it is.
+//! Tests statements on real databases. No test sleeps for a fixed time: each polls until its condition is true.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use super::*;
 use crate::call::{Caller, Effect, Invocation, ToolName, ToolSettings};
 use crate::tools::{BuildContext, Clients, ConfigFault};
 
-/// How long something that must happen may take.
+/// How long a condition may take to become true.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A statement that would run for hours, and gives rows only at its end.
+/// A statement that would run for hours, and returns its row only at its end.
 const ENDLESS: &str = "with recursive n(x) as (select 1 union all select x + 1 from n where x < 100000000000) \
                        select count(*) as n from n";
 
@@ -31,7 +31,7 @@ pub(super) fn object(value: Value) -> Arc<JsonObject> {
     }
 }
 
-/// Every parameter that a test's statement names, of any type.
+/// A schema with every parameter that the statement names, each of any type.
 fn schema(statement: &str) -> Value {
     let is_named = |name: &&str| {
         statement.match_indices(&format!(":{name}")).any(|(at, found)| {
@@ -90,7 +90,7 @@ impl TextOf for crate::call::Content {
     }
 }
 
-/// A database in a folder of its own.
+/// A database in a temporary folder.
 struct Shop {
     folder: TempDir,
     databases: Databases,
@@ -194,7 +194,7 @@ async fn long_answers_are_cut_and_say_so() {
     let (exact, warnings) = call(&runner, json!({"n": 3})).await;
     assert_eq!((data(exact).as_array().unwrap().len(), warnings.len()), (3, 0));
     let began = Instant::now();
-    // Many more than could be read in the time.
+    // Many more rows than could be read in the time.
     let (cut, warnings) = call(&runner, json!({"n": 100_000_000_000_i64})).await;
     assert_eq!(data(cut), json!([{"x": 1}, {"x": 2}, {"x": 3}]));
     assert!(
@@ -346,9 +346,9 @@ async fn a_file_or_table_that_was_replaced_is_read_anew() {
     assert_eq!(data(call(&all, json!({})).await.0)[0]["name"], "Zoe", "another file");
 }
 
-/// Threads of this process that serve SQLite connections of tools.
+/// The number of threads of this process that serve SQLite connections to the file.
 fn sql_threads(open: &str) -> usize {
-    // A connection whose thread still runs holds its file open.
+    // A connection whose thread still runs has its file open.
     let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     files.filter(|file| std::fs::read_link(file.path()).is_ok_and(|to| to.to_string_lossy().contains(open))).count()
 }
@@ -412,7 +412,7 @@ async fn tools_share_the_connections_of_their_database() {
             call(tool, json!({})).await.0.unwrap();
         }
     }
-    // The connection that made the database may take a moment to close.
+    // The connection that created the database may take a moment to close.
     until("one connection is open", || sql_threads(&file) == 1).await;
     let many: Vec<_> = (0..40).map(|_| call(&tools[0], json!({}))).collect();
     for (said, _) in futures_util::future::join_all(many).await {
@@ -507,7 +507,7 @@ async fn a_long_value_is_refused_unread() {
     let said = shop.read("select id, doc from docs where id = 3", json!({})).await;
     let Err(ToolError::BadOutput(message)) = &said else { panic!("{said:?}") };
     assert!(message.contains("its longest column, `doc`, has 1000000 bytes"), "{message}");
-    // A change may pass long values along, as long as it does not answer them.
+    // A change may handle long values if it does not return them.
     let note = shop.tool("update docs set note = :a where id = 2", Effect::Write);
     assert_eq!(data(call(&note, json!({"a": "z"})).await.0), json!({"rows_affected": 1}));
     let shown = shop.tool("update docs set note = :a where id = 2 returning doc", Effect::Write);

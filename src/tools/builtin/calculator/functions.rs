@@ -1,13 +1,13 @@
-//! What has a name: constants and functions.
+//! The constants and functions of the calculator.
 
 use std::f64::consts;
 
 use super::number::{Fault, Number, shown};
 
-/// The constants.
+/// The constants, by name.
 pub(super) const CONSTANTS: [(&str, f64); 3] = [("pi", consts::PI), ("e", consts::E), ("tau", consts::TAU)];
 
-/// The functions.
+/// The names of the functions.
 pub(super) const FUNCTIONS: [&str; 20] = [
     "sqrt",
     "abs",
@@ -31,7 +31,7 @@ pub(super) const FUNCTIONS: [&str; 20] = [
     "pow",
 ];
 
-/// The function's value.
+/// The value of a function for these arguments.
 pub(super) fn apply(name: &str, arguments: &[Number]) -> Result<Number, Fault> {
     use Number::{Float, Int};
     let double = |function: fn(f64) -> f64| match arguments {
@@ -43,7 +43,8 @@ pub(super) fn apply(name: &str, arguments: &[Number]) -> Result<Number, Fault> {
         ("abs", &[x]) => Ok(x),
         ("sqrt", [x]) if x.as_f64() < 0.0 => Err("there is no real square root of a negative number".into()),
         ("round" | "floor" | "ceil", &[x @ Int(_)]) => Ok(x),
-        // What is shown is what is rounded: 2.675 is a little less, and yet round(2.675, 2) is 2.68.
+        // Rounds the value that is shown (15 digits). As a double, 2.675 is slightly less, but round(2.675, 2) must
+        // be 2.68.
         ("round", &[Float(x)]) => Ok(Number::whole(shown(x).round())),
         ("floor", &[Float(x)]) => Ok(Number::whole(shown(x).floor())),
         ("ceil", &[Float(x)]) => Ok(Number::whole(shown(x).ceil())),
@@ -74,12 +75,12 @@ pub(super) fn apply(name: &str, arguments: &[Number]) -> Result<Number, Fault> {
         ("log2", _) => double(f64::log2),
         ("log10", _) => double(f64::log10),
         ("exp", _) => double(f64::exp),
-        // `abs`, `floor`, `ceil`, `factorial` of something else than one number.
+        // `abs`, `floor`, `ceil` and `factorial` without exactly one number.
         _ => Err(format!("`{name}` takes one number")),
     }
 }
 
-/// Half goes away from zero. Digits below zero round to tens, hundreds and so on.
+/// Rounds half away from zero. Negative digits round to tens, hundreds and so on.
 fn round(x: Number, digits: i128) -> Result<Number, Fault> {
     let digits = i32::try_from(digits.clamp(-400, 400)).unwrap_or(0);
     match x {
@@ -92,12 +93,13 @@ fn round(x: Number, digits: i128) -> Result<Number, Fault> {
             let rounded = n.checked_add(half).and_then(|n| (n / unit).checked_mul(unit));
             rounded.map(Number::Int).ok_or_else(|| "the result is too large".into())
         }
-        // More digits than a double has.
+        // A double has no more digits than this.
         Number::Float(x) if digits > 15 => Ok(Number::Float(x)),
         Number::Float(x) => {
             let unit = 10_f64.powi(digits.abs());
             let rounded = if digits >= 0 { shown(x * unit).round() / unit } else { shown(x / unit).round() * unit };
-            // Too large to have digits that could be rounded away.
+            // The product is not finite: `x` is too large to have these digits, or the unit is larger than any
+            // double.
             Ok(Number::finite(rounded).unwrap_or(Number::Float(if digits >= 0 { x } else { 0.0 })))
         }
     }

@@ -1,7 +1,11 @@
-//! Arithmetic, because models are poor at it.
+//! Evaluates arithmetic, because models calculate poorly.
 //!
-//! An evaluator of our own: the libraries either lack `//` and `**`, read `-2**2` as 4, or carry a licence that a
-//! sidecar cannot. `parse` reads and evaluates in one go, `number` counts, `functions` is what has a name.
+//! This evaluator is our own. The libraries lack `//` and `**`, read `-2**2` as 4, or have a license that we cannot
+//! use.
+//!
+//! - `parse`: parses and evaluates in one pass;
+//! - `number`: arithmetic on numbers;
+//! - `functions`: constants and functions.
 
 mod functions;
 mod number;
@@ -16,10 +20,10 @@ use super::NoSettings;
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::{Runner, Tool};
 
-/// Longest expression, in characters.
+/// The longest expression, in characters.
 const LONGEST: usize = 1000;
 
-/// The tool under the name `name`.
+/// The tool, registered as `name`.
 pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
     let description = "Evaluates an arithmetic expression and answers with the number: whole numbers exactly, others to 15 digits. Use it for every \
         calculation, however simple. Understands + - * / // (rounded down) % (remainder) ** or ^ (power), \

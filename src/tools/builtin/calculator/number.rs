@@ -1,4 +1,4 @@
-//! Numbers: whole ones exact as long as 128 bits hold them, all others as doubles.
+//! Numbers: whole numbers are exact as long as they fit into 128 bits, all others are doubles.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,7 +10,7 @@ pub(super) enum Number {
     Float(f64),
 }
 
-/// Why there is no number.
+/// A sentence that says why there is no result.
 pub(super) type Fault = String;
 
 use Number::{Float, Int};
@@ -23,7 +23,7 @@ impl Number {
         }
     }
 
-    /// A double as a number, if it is one.
+    /// The number of a finite double; an error for NaN and infinity.
     pub(super) fn finite(x: f64) -> Result<Self, Fault> {
         if x.is_nan() {
             Err("there is no real result".into())
@@ -34,12 +34,12 @@ impl Number {
         }
     }
 
-    /// A double without a fraction as a whole number, where that is exact.
+    /// A double without a fraction as a whole number, if that is exact.
     pub(super) fn whole(x: f64) -> Self {
         if x.abs() < 9e15 { Int(x as i128) } else { Float(x) }
     }
 
-    /// Exactly where both are whole and the result fits, else as doubles.
+    /// Computes exactly if both numbers are whole and the result fits, and with doubles otherwise.
     fn both(
         self,
         other: Self,
@@ -75,7 +75,7 @@ impl Number {
         self.both(other.nonzero()?, exact, |a, b| a / b)
     }
 
-    /// Rounded down, also below zero: `-7 // 2` is -4.
+    /// The quotient, rounded down also below zero: `-7 // 2` is -4.
     pub(super) fn floor_div(self, other: Self) -> Result<Self, Fault> {
         let exact = |a: i128, b: i128| {
             let down = a.checked_rem(b)? != 0 && (a < 0) != (b < 0);
@@ -84,7 +84,7 @@ impl Number {
         self.both(other.nonzero()?, exact, |a, b| ((a - floor_rem(a, b)) / b).round())
     }
 
-    /// With the sign of the divisor: `-7 % 3` is 2.
+    /// The remainder, with the sign of the divisor: `-7 % 3` is 2.
     pub(super) fn rem(self, other: Self) -> Result<Self, Fault> {
         let exact = |a: i128, b: i128| {
             let rest = a.checked_rem(b)?;
@@ -119,7 +119,7 @@ fn floor_rem(a: f64, b: f64) -> f64 {
     if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
 }
 
-/// The nearest double with 15 significant digits: what is shown, and what is meant by 0.1 + 0.2.
+/// The nearest double with 15 significant digits. This is what the tool shows, so that 0.1 + 0.2 is 0.3.
 pub(super) fn shown(x: f64) -> f64 {
     format!("{x:.14e}").parse().unwrap_or(x)
 }

@@ -1,4 +1,4 @@
-//! A Pratt parser (Vaughan Pratt, "Top down operator precedence", 1973) that evaluates as it reads.
+//! A Pratt parser (Vaughan Pratt, "Top down operator precedence", 1973) that evaluates while it parses.
 
 use crate::similar;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::fmt;
 use super::functions::{CONSTANTS, FUNCTIONS, apply};
 use super::number::Number;
 
-/// Deepest nesting: enough for anything meant, little enough for any stack.
+/// The deepest nesting: enough for any real expression, and small enough for any stack.
 const DEEPEST: usize = 100;
-/// How strongly a sign holds what follows it: more than `*`, less than `**`, so that -2**2 is -4.
+/// The binding power of a sign: more than `*` and less than `**`, so that -2**2 is -4.
 const SIGN: u8 = 5;
 
-/// What is wrong, and at which character (from 1).
+/// What is wrong, and at which character (counted from 1).
 #[derive(Debug, PartialEq)]
 pub(super) struct Error {
     position: usize,
@@ -27,7 +27,7 @@ impl fmt::Display for Error {
 /// The value of an expression.
 ///
 /// # Errors
-/// The first fault, with its place.
+/// The first fault, with its position.
 pub(super) fn evaluate(expression: &str) -> Result<Number, Error> {
     let text = expression.chars().collect();
     let mut parser = Parser { text, at: 0, depth: 0 };
@@ -45,7 +45,7 @@ struct Parser {
     depth: usize,
 }
 
-/// An operator, by its place in the table of strengths.
+/// A binary operator.
 #[derive(Clone, Copy)]
 enum Operator {
     Add,
@@ -58,12 +58,12 @@ enum Operator {
 }
 
 impl Operator {
-    /// How strongly it holds what stands left and right of it.
+    /// The binding power to the left and to the right.
     fn strength(self) -> (u8, u8) {
         match self {
             Self::Add | Self::Subtract => (1, 2),
             Self::Multiply | Self::Divide | Self::FloorDivide | Self::Remainder => (3, 4),
-            // From right to left, and 2**-1 is a half.
+            // Right-associative. A sign may follow: 2**-1 is one half.
             Self::Power => (7, 6),
         }
     }
@@ -99,7 +99,7 @@ impl Parser {
         Ok(left)
     }
 
-    /// The operator that comes next, and its length.
+    /// The next operator, and its length.
     fn operator(&mut self) -> Option<(Operator, usize)> {
         let next = self.peek()?;
         let twice = self.text.get(self.at + 1) == Some(&next);
@@ -167,7 +167,7 @@ impl Parser {
         number.map_err(|message| Error { position: place + 1, message })
     }
 
-    /// Digits, with an underscore between two of them here and there.
+    /// Digits. An underscore may stand between two digits.
     fn digits(&mut self) -> String {
         let is_digit = |c: Option<&char>| c.is_some_and(char::is_ascii_digit);
         let mut digits = String::new();
@@ -227,7 +227,7 @@ impl Parser {
         }
     }
 
-    /// The next character that is no white space.
+    /// The next character that is not white space.
     fn peek(&mut self) -> Option<char> {
         let at = self.skip();
         self.text.get(at).copied()

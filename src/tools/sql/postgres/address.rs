@@ -1,4 +1,4 @@
-//! A URL of PostgreSQL, as far as it is understood. Its words are never repeated: it may hold a password.
+//! Parses a PostgreSQL URL. Error messages never quote it, because it may hold a password.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use url::Url;
 use super::defaults::Defaults;
 use crate::similar::{HINT, closest};
 
-/// What may stand behind the `?`, as in libpq.
+/// The options that are permitted after the `?`, as in libpq.
 const OPTIONS: [&str; 12] = [
     "sslmode",
     "sslrootcert",
@@ -27,16 +27,16 @@ const OPTIONS: [&str; 12] = [
 ];
 pub(super) const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
-/// Where a database is and how it is entered.
+/// The address of a database and the credentials for it.
 #[derive(Clone)]
 pub(in crate::tools::sql) struct Server {
     pub(super) options: PgConnectOptions,
-    /// Host, port and database: all that is said of it.
+    /// Host, port and database. Messages show no other part of the address.
     pub(super) place: String,
 }
 
 impl Server {
-    /// Reads a URL; relative files in it start at `base`. What it leaves out is taken from `defaults`.
+    /// Parses a URL. Relative files in it start at `base`. `defaults` supplies what the URL omits.
     pub(in crate::tools::sql) fn parse(url: &str, base: &Path, defaults: &Defaults) -> Result<Self, String> {
         const SHAPE: &str = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, with %XX for characters that mean something \
                              in a URL";
@@ -61,8 +61,9 @@ impl Server {
                 _ => options,
             };
         }
-        // As the connection begins, so `reset all` leaves it: what changes something has to say so in its transaction, and notices
-        // would end up in the log, with whatever they say.
+        // Settings from the start of the connection survive `reset all`. With the first one, only a transaction that
+        // declares `read write` can change data. Without the second one, notices would get into the log, and they may
+        // hold values.
         options = options.options([("default_transaction_read_only", "on"), ("client_min_messages", "error")]);
         if options.get_application_name().is_none() {
             options = options.application_name("toolcrib");
@@ -72,7 +73,7 @@ impl Server {
             None => format!("{}:{}", options.get_host(), options.get_port()),
         };
         let place = format!("{host}/{}", options.get_database().unwrap_or_default());
-        // It would log the statement, and slow ones loudly.
+        // sqlx would log statements, and slow ones as warnings.
         Ok(Self { options: options.disable_statement_logging(), place })
     }
 }

@@ -1,5 +1,5 @@
-//! Values for PostgreSQL: each goes there as a text, bound, and the statement casts it to the type that the database has
-//! found for it. So whatever type that is, the database itself reads the value, by its own rules.
+//! Binds values for PostgreSQL. Each value is sent as a text, and the statement casts it to the type that the
+//! database has found for the placeholder. So the database itself reads a value of every type, by its own rules.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -10,27 +10,27 @@ use crate::call::ToolError;
 use crate::tools::sql::faults::misfit;
 use crate::tools::{Placeholder, Values};
 
-/// A placeholder.
+/// A placeholder with its type.
 #[derive(Debug, Clone)]
 pub(super) struct Parameter {
     pub(super) name: Placeholder,
-    /// As SQL writes it.
+    /// The name of the type in SQL.
     pub(super) type_name: String,
     pub(super) wants: Wants,
 }
 
-/// What a type does with a JSON value.
+/// How a JSON value is written for a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wants {
-    /// JSON.
+    /// As JSON text.
     Json,
-    /// Bytes: base64.
+    /// Bytes, from base64.
     Bytes,
-    /// A whole number: 2.0 is one in JSON, and `2.0` is none in SQL.
+    /// A whole number. 2.0 is a whole number in JSON, but not in SQL.
     Whole,
-    /// A list.
+    /// A list, from a JSON array.
     Array(Box<Self>),
-    /// One value; the database reads it.
+    /// A single value, as its plain text. The database reads it.
     One,
 }
 
@@ -54,7 +54,7 @@ impl Wants {
     }
 }
 
-/// The texts to bind. What is absent is NULL.
+/// The texts to bind; NULL for an absent value.
 pub(super) fn bind(parameters: &[Parameter], values: Values<'_>) -> Result<Vec<Option<String>>, ToolError> {
     let mut faults = Vec::new();
     let bound = parameters.iter().map(|parameter| {
@@ -97,7 +97,7 @@ fn whole(number: &Number) -> String {
     }
 }
 
-/// An array as PostgreSQL writes one; lists in the list are further dimensions, unless each is a JSON value.
+/// An array in PostgreSQL's text form. Lists in the list are further dimensions, unless the elements are JSON values.
 fn list(items: &[Value], element: &Wants) -> Result<String, &'static str> {
     let mut written = Vec::with_capacity(items.len());
     for item in items {

@@ -1,9 +1,9 @@
-//! The statement inside another one, with which the server itself refuses a row that is too long: sqlx keeps a row in memory
-//! before anybody can look at its length, and has no bound of its own.
+//! Wraps a statement in another one, so that the server itself refuses a row that is too long. sqlx has no bound: it
+//! would read the whole row into memory first.
 //!
-//! What is around the statement changes nothing of it. `offset 0` keeps PostgreSQL from merging the two, so each value is computed
-//! once, functions with effects run as often as before, and rows come in their order and one by one. Lengths come from the
-//! headers of values, without unpacking them, wherever there is such a length.
+//! The wrapping does not change the statement. `offset 0` keeps PostgreSQL from merging the two. So each value is
+//! computed once, functions with effects run as often as before, and rows come in the same order, one by one. Lengths
+//! are read from the headers of values where possible, without unpacking them.
 
 use sqlx::Column;
 use sqlx::postgres::{PgColumn, PgTypeInfo, PgTypeKind};
@@ -13,24 +13,27 @@ use super::faults;
 use crate::tools::sql::reader::behind_with;
 use crate::tools::sql::rows::Longest;
 
-/// Begins the message of the server's refusal, a cast that cannot be done: a plain statement has no other way to fail.
+/// The start of the server's error message for such a row. The error is a failing cast of this text, because plain
+/// SQL cannot raise an error in any other way.
 const MARK: &str = "toolcrib: row too long: ";
-/// A value that is stored in fewer bytes is not unpacked to be measured: packed 255 times at most (LZ4), it is far from any limit.
+/// A value that is stored in at most this many bytes is not measured. LZ4 packs at most 255 to 1, so such a value has
+/// at most about 510 kB, which the service can hold in memory.
 const SMALL: usize = 2000;
 
-/// Ways to say the same; the first that the database understands is taken. There are none where no column can be long.
+/// Equivalent forms of the wrapped statement; the caller uses the first one that the database accepts. Empty if no
+/// column can be long.
 pub(super) fn forms(sql: &str, columns: &[PgColumn], most: usize) -> Vec<String> {
     let Some(columns) = Columns::of(columns, most) else { return Vec::new() };
     let Columns { names, shown, guard } = columns;
     let around =
         |table: &str| format!("select * from (select {shown} from {table} as \"x\" offset 0) as \"rows\"{guard}");
     let mut forms = vec![
-        // What asks.
+        // For a query.
         around(&format!("(\n{sql}\n)")),
-        // What changes something and answers rows.
+        // For a change that returns rows.
         format!("with \"toolcrib rows\" ({names}) as (\n{sql}\n) {}", around("\"toolcrib rows\"")),
     ];
-    // A change in a `with` has to stay at the top.
+    // PostgreSQL permits a change inside a `with` only at the top level of a statement.
     if let Some(at) = behind_with(sql) {
         let (with, main) = sql.split_at(at);
         let rows = around("\"toolcrib rows\"");
@@ -41,7 +44,7 @@ pub(super) fn forms(sql: &str, columns: &[PgColumn], most: usize) -> Vec<String>
 
 struct Columns {
     names: String,
-    /// The select list: all of them as they are, or with casts of those that only the database can write.
+    /// The select list: `*`, or all columns with a cast to text for those whose type only the database can write.
     shown: String,
     guard: String,
 }
@@ -58,7 +61,8 @@ impl Columns {
             });
             shown.collect::<Vec<_>>().join(", ")
         } else {
-            // Another column in the table is another type of the result then, which the server tells.
+            // With `*`, a change of the table's columns changes the result type of the prepared statement, and the
+            // server reports that.
             "*".into()
         };
         let lengths: Vec<String> =
@@ -76,23 +80,23 @@ impl Columns {
     }
 }
 
-/// The length of a value in bytes, if its type has values that are long.
+/// The SQL expression for the length of a value in bytes; `None` if the type has only short values.
 fn length(kind: &PgTypeInfo, name: &str) -> Option<String> {
     let unpacked = |length: &str| {
         format!("case when pg_catalog.pg_column_size({name}) > {SMALL} then pg_catalog.octet_length({length}) end")
     };
     let array = || Some(unpacked(&format!("pg_catalog.array_send({name})")));
     match Shape::of(kind) {
-        // Written as text by then.
+        // The select list has already cast these to text.
         None if is_array(kind) => array(),
         None => Some(format!("pg_catalog.octet_length({name})")),
         Some(Shape::Array(_)) => array(),
         Some(Shape::Json | Shape::Jsonb) => Some(unpacked(&format!("{name}::pg_catalog.text"))),
-        // Enums, names and characters are short.
+        // Enums, names and single characters are short.
         Some(Shape::Text) if is_short(kind) => None,
         Some(Shape::Text) => Some(format!("pg_catalog.octet_length({name}::pg_catalog.text)")),
         Some(Shape::Bytes) => Some(format!("pg_catalog.octet_length({name})")),
-        // A numeric has 147,455 digits at most.
+        // All other types are short. A numeric has at most 147,455 digits.
         Some(_) => None,
     }
 }
@@ -101,7 +105,7 @@ fn is_short(kind: &PgTypeInfo) -> bool {
     match kind.kind() {
         PgTypeKind::Enum(_) => true,
         PgTypeKind::Domain(of) => is_short(of),
-        // "char", name
+        // The types "char" and name.
         _ => kind.oid().is_some_and(|oid| [18, 19].contains(&oid.0)),
     }
 }
@@ -114,7 +118,8 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// What is said of a row that the server has refused; `None`: the error is another one. `name` gives a column's name.
+/// The advice for a row that the server has refused as too long; `None` for any other error. `name` gives a column's
+/// name.
 pub(super) fn refusal<'n>(error: &sqlx::Error, name: impl Fn(usize) -> Option<&'n str>) -> Option<String> {
     if faults::code(error) != Some("22P02") {
         return None;

@@ -1,4 +1,4 @@
-//! Values out of PostgreSQL's binary form, each as the JSON that says the same.
+//! Converts values from PostgreSQL's binary form into JSON.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{exact, time};
 use crate::tools::sql::rows::float;
 
-/// How a type's binary form is read.
+/// How the binary form of a type is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Shape {
     Bool,
@@ -22,11 +22,11 @@ pub(super) enum Shape {
     Float4,
     Float8,
     Numeric,
-    /// All kinds of text; labels of enums.
+    /// All text types, and the labels of enums.
     Text,
     Bytes,
     Json,
-    /// A version, then the same.
+    /// A version byte, then the JSON text.
     Jsonb,
     Uuid,
     Date,
@@ -37,13 +37,13 @@ pub(super) enum Shape {
     Interval,
     /// `inet` and `cidr`.
     Address,
-    /// What functions without a result have.
+    /// The type of functions without a result.
     Void,
     Array(Box<Self>),
 }
 
 impl Shape {
-    /// The shape of a type; `None`: only the database can say its values, as text.
+    /// The shape of a type; `None` if only the database can write its values, as text.
     pub(super) fn of(kind: &PgTypeInfo) -> Option<Self> {
         match kind.kind() {
             PgTypeKind::Array(element) => return Self::of(element).map(|shape| Self::Array(Box::new(shape))),
@@ -52,11 +52,11 @@ impl Shape {
             PgTypeKind::Simple | PgTypeKind::Pseudo => {}
             PgTypeKind::Composite(_) | PgTypeKind::Range(_) => return None,
         }
-        // pg_type.dat: the built-in types have these numbers in every database.
+        // The built-in types have these numbers in every database (pg_type.dat).
         Some(match kind.oid()?.0 {
             16 => Self::Bool,
             17 => Self::Bytes,
-            // "char", name, text, xml, unknown, bpchar, varchar
+            // The types "char", name, text, xml, unknown, bpchar and varchar.
             18 | 19 | 25 | 142 | 705 | 1042 | 1043 => Self::Text,
             20 => Self::Int8,
             21 => Self::Int2,
@@ -81,12 +81,12 @@ impl Shape {
     }
 }
 
-/// A value that is not as its type says.
+/// The error for bytes that do not fit their type.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("its bytes are not those of its type")]
 pub(super) struct Garbled;
 
-/// The value. `inexact` is called when JSON could not hold what a json value says, which is then shown as its text.
+/// The value as JSON. A json value that our JSON cannot hold exactly becomes its text, and `inexact` is called.
 pub(super) fn value(bytes: &[u8], shape: &Shape, inexact: &mut dyn FnMut()) -> Result<Value, Garbled> {
     let mut reader = Reader(bytes);
     Ok(match shape {
@@ -97,7 +97,8 @@ pub(super) fn value(bytes: &[u8], shape: &Shape, inexact: &mut dyn FnMut()) -> R
         Shape::Oid => u32::from_be_bytes(reader.take()?).into(),
         Shape::Float4 => {
             let single = f32::from_be_bytes(reader.take()?);
-            // The shortest text that means this one: as a double it would get digits that nobody wrote.
+            // The shortest text for this number. A direct conversion to a double would add digits that the database
+            // does not have.
             float(if single.is_finite() { single.to_string().parse().unwrap_or(single.into()) } else { single.into() })
         }
         Shape::Float8 => float(f64::from_be_bytes(reader.take()?)),
@@ -133,7 +134,7 @@ fn json(text: &str, inexact: &mut dyn FnMut()) -> Value {
     })
 }
 
-/// Groups of four decimal digits, of which the first counts 10000 to the power of `weight`.
+/// A numeric: groups of four decimal digits. The first group counts 10000 to the power of `weight`.
 fn numeric(reader: &mut Reader<'_>) -> Result<String, Garbled> {
     let (count, weight) = (reader.short()?, i64::from(reader.short()?));
     let (sign, scale) = (u16::from_be_bytes(reader.take()?), usize::from(u16::from_be_bytes(reader.take()?)));
@@ -162,7 +163,7 @@ fn numeric(reader: &mut Reader<'_>) -> Result<String, Garbled> {
     Ok(out)
 }
 
-/// A network is written with the length of its prefix, an address only where that is not all of it.
+/// An address or a network. The prefix length is omitted for an address whose prefix has all bits.
 fn address(reader: &mut Reader<'_>) -> Result<String, Garbled> {
     let [_family, bits, is_network, length] = reader.take()?;
     let (address, all) = match length {
@@ -173,7 +174,8 @@ fn address(reader: &mut Reader<'_>) -> Result<String, Garbled> {
     Ok(if is_network != 0 || bits != all { format!("{address}/{bits}") } else { address.to_string() })
 }
 
-/// Dimensions, then the elements of the innermost one by one. Where its indexes begin is nothing that JSON could say.
+/// An array: its dimensions, then all elements in order. The first index of each dimension is dropped, because JSON
+/// cannot express it.
 fn array(reader: &mut Reader<'_>, element: &Shape, inexact: &mut dyn FnMut()) -> Result<Value, Garbled> {
     let dimensions = reader.int()?;
     let (_has_nulls, _type) = (reader.int()?, reader.int()?);
@@ -194,7 +196,7 @@ fn level(
     let Some((length, inner)) = lengths.split_first() else {
         return Ok(match usize::try_from(reader.int()?) {
             Ok(length) => value(reader.bytes(length)?, element, inexact)?,
-            // -1
+            // A length of -1 means NULL.
             Err(_) => Value::Null,
         });
     };

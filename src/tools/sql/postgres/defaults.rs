@@ -1,5 +1,5 @@
-//! What a URL of PostgreSQL leaves out, and the variables that say it then, as in libpq. They come from the service's
-//! copy of its environment: sqlx reads the process's own, which is empty by then.
+//! Supplies what a PostgreSQL URL omits, from the same variables as libpq. They come from the service's copy of its
+//! environment. sqlx would read the environment of the process, which is empty by then.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use url::Url;
 
 use super::address::SSL_MODES;
 
-/// Each variable with the option of a URL that means the same, in the order in which they count.
+/// Each variable with the URL option of the same meaning. An earlier one takes precedence.
 const VARIABLES: [(&str, &str); 10] = [
     ("PGHOSTADDR", "hostaddr"),
     ("PGHOST", "host"),
@@ -21,18 +21,18 @@ const VARIABLES: [(&str, &str); 10] = [
     ("PGAPPNAME", "application_name"),
 ];
 
-/// Options of URLs with the values of their variables.
+/// URL options with the values of their variables.
 #[derive(Default)]
 pub(in crate::tools::sql) struct Defaults(Vec<(&'static str, String)>);
 
 impl Defaults {
-    /// Takes what the variables say. A value that cannot be used is as good as none.
+    /// Reads the variables. An invalid value is ignored.
     pub(in crate::tools::sql) fn new(variable: impl Fn(&str) -> Option<String>) -> Self {
         let option = |(name, option)| Some((option, variable(name).filter(|value| is_usable(option, value))?));
         Self(VARIABLES.into_iter().filter_map(option).collect())
     }
 
-    /// The URL, with what it leaves out and a variable says.
+    /// The URL, completed with the variables' values for options that it omits.
     pub(super) fn complete(&self, url: &Url) -> Url {
         let mut complete = url.clone();
         for (option, value) in &self.0 {
@@ -53,7 +53,7 @@ fn is_usable(option: &str, value: &str) -> bool {
     }
 }
 
-/// Whether the URL has this option, or another part that means the same.
+/// Whether the URL has this option, or another part with the same meaning.
 fn says(url: &Url, option: &str) -> bool {
     let is_host = |option: &str| ["host", "hostaddr"].contains(&option);
     let in_front = match option {

@@ -1,16 +1,16 @@
-//! JSON of the database as ours, if ours says the same. PostgreSQL's numbers have as many digits as one likes; here a number
-//! is an integer of 64 bits or a double, and of a key that is there twice only one would be left.
+//! Converts the database's JSON, if no information is lost. PostgreSQL's numbers have any number of digits, but here
+//! a number is a 64-bit integer or a double. And only one value of a duplicate key would remain.
 
 use crate::call::json::parse_strict;
 use serde_json::Value;
 
-/// The value; `None` when something of the text would be lost.
+/// The value; `None` if information of the text would be lost.
 pub(super) fn json(text: &str) -> Option<Value> {
     let value = parse_strict(text.as_bytes()).ok()?;
     numbers(text).all(keeps).then_some(value)
 }
 
-/// The numbers that stand in a JSON text.
+/// The numbers in a JSON text, as written.
 fn numbers(text: &str) -> impl Iterator<Item = &str> {
     let mut at = 0;
     let mut in_text = false;
@@ -34,7 +34,8 @@ fn numbers(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a double means the number that is written. Integers of 64 bits are no doubles.
+/// Whether the parsed number equals the written one. Integers are kept exactly, as 64-bit integers; an integer
+/// outside of that range has been refused by the parser.
 fn keeps(written: &str) -> bool {
     if !written.contains(['.', 'e', 'E']) {
         return true;
@@ -45,7 +46,7 @@ fn keeps(written: &str) -> bool {
     }
 }
 
-/// Digits without zeros at either end, and the power of ten that the last of them counts.
+/// The digits without zeros at either end, and the power of ten of the last digit.
 fn decimal(written: &str) -> Option<(String, i64)> {
     let (mantissa, exponent) = written.split_once(['e', 'E']).unwrap_or((written, "0"));
     let (whole, fraction) =

@@ -1,4 +1,4 @@
-//! What PostgreSQL's errors mean for a call.
+//! Turns PostgreSQL's errors into failures of a call.
 
 use sqlx::postgres::PgDatabaseError;
 
@@ -16,34 +16,35 @@ fn server_error(error: &sqlx::Error) -> Option<&PgDatabaseError> {
     error.as_database_error()?.try_downcast_ref()
 }
 
-/// The server's own words, with what it adds to them.
+/// The server's message, with its detail and hint.
 pub(super) fn words(error: &sqlx::Error) -> String {
     let Some(said) = server_error(error) else { return error.to_string() };
     let more: Vec<&str> = [said.detail(), said.hint()].into_iter().flatten().collect();
     if more.is_empty() { said.message().to_owned() } else { format!("{} ({})", said.message(), more.join(" ")) }
 }
 
-/// Whether the plan that was made for the statement does not fit the database any more.
+/// Whether the prepared statement's plan no longer fits the database.
 pub(super) fn is_stale(error: &sqlx::Error) -> bool {
     code(error) == Some("0A000") && words(error).contains("cached plan must not change")
 }
 
-/// Whether it is about a value: the arguments may be to blame.
+/// Whether the error is about a value, so that the arguments may be the cause.
 pub(super) fn is_of_a_value(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| code.starts_with("22") || code == "23514")
 }
 
-/// A failure of the call. Whatever it is, nothing of it was committed.
+/// A failure of the call. The caller ensures that nothing was committed.
 pub(super) fn failure(error: &sqlx::Error, server: &Server) -> ToolError {
     let (place, words) = (&server.place, words(error));
     let Some(code) = code(error) else {
         return ToolError::upstream(format!("{place}: {}", broken(error))).before_anything();
     };
     let failure = match (&code[..2], code) {
-        // Values, constraints, what a function or trigger raises: the database's answer.
+        // Values, constraints, and errors that a function or trigger raises are answers of the database, for the
+        // model.
         ("22" | "23" | "44", _) | (_, "P0001") => return ToolError::Said(format!("the database says no: {words}")),
         (_, "25006") => ToolError::upstream_final(WRITES),
-        // Another transaction was in the way: the next try may find it gone.
+        // A conflict with another transaction, which a further attempt may not meet.
         ("40", _) | (_, "55P03") => passing(format!("{place}: {words}")),
         // Connections, resources, a server that stops or starts.
         ("08" | "53" | "58", _) | (_, "57P01" | "57P02" | "57P03") => ToolError::upstream(format!("{place}: {words}")),
@@ -52,16 +53,16 @@ pub(super) fn failure(error: &sqlx::Error, server: &Server) -> ToolError {
     failure.before_anything()
 }
 
-/// Worth another try, and no sign that the database is down.
+/// A failure that is worth a further attempt and does not mean that the database is unavailable.
 fn passing(message: String) -> ToolError {
     ToolError::Upstream { message, retryable: true, down: false, untouched: true, retry_after: None }
 }
 
-/// No connection.
+/// The failure of a call that got no connection.
 pub(super) fn unreachable(error: &NoSession, server: &Server) -> ToolError {
     let message = no_connection(error, server);
     match error {
-        // A password, a role, a database that is not there, a certificate: the next try would meet the same.
+        // A wrong password, role, database or certificate: a further attempt would fail in the same way.
         NoSession::Database(sqlx::Error::Tls(_) | sqlx::Error::Configuration(_)) => ToolError::upstream_final(message),
         NoSession::Database(error) if code(error).is_some_and(|code| ["28", "3D", "42"].contains(&&code[..2])) => {
             ToolError::upstream_final(message)
@@ -71,7 +72,7 @@ pub(super) fn unreachable(error: &NoSession, server: &Server) -> ToolError {
     .before_anything()
 }
 
-/// No connection, in words.
+/// The message for a connection that could not be opened.
 pub(super) fn no_connection(error: &NoSession, server: &Server) -> String {
     let place = &server.place;
     match error {
@@ -91,16 +92,17 @@ fn broken(error: &sqlx::Error) -> String {
     }
 }
 
-/// What was found when the statement was described.
+/// The finding for an error that occurred when the statement was described.
 pub(super) fn finding(error: &sqlx::Error, server: &Server) -> Finding {
     let words = words(error);
     match code(error) {
         Some("42P08" | "42P18") => Finding::fault(format!("{words}: say it in the statement, e.g. :name::text")),
-        // A table, column, function or type that is not there, or not for this role: it may come.
+        // A table, column, function or type is missing, or this role has no access. That may change without a new
+        // manifest.
         Some("42P01" | "42703" | "42883" | "42704" | "3F000" | "42501") => Finding::passing(words),
         Some(code) if ["42", "22", "0A"].contains(&&code[..2]) => Finding::fault(words),
         Some(_) => Finding::passing(format!("{}: {words}", server.place)),
-        // sqlx does not know every kind of type.
+        // sqlx cannot describe every type.
         None if matches!(error, sqlx::Error::ColumnDecode { .. }) => Finding::fault(
             "a column or parameter has a type that cannot be read here (a multirange?); have the database say it as text, \
              e.g. name::text",

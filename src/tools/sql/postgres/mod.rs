@@ -1,8 +1,13 @@
-//! PostgreSQL. A statement is described once (`uses`, `plan`): the database says the types of its parameters and columns. What it
-//! then gets are texts that it casts itself (`arguments`); what it gives is read out of its binary form (`decode`, `time`,
-//! `exact`), or is text that it has made, where only it knows the type. Around the statement stands a condition with which it
-//! refuses a row that is too long (`bounded`). A dropped call has its statement cancelled, and what a call has left on a
-//! connection is taken away before the next one has it (`session`).
+//! Runs statements on PostgreSQL.
+//!
+//! - The database describes a statement once: the types of its parameters and columns (`uses`, `plan`).
+//! - Values are sent as texts, which the database casts (`arguments`).
+//! - Results are decoded from the binary form (`decode`, `time`, `exact`). If only the database knows the type, it
+//!   sends text.
+//! - A condition around the statement makes the server refuse a row that is too long (`bounded`).
+//! - If a call is dropped, its statement is canceled. What a call leaves on a connection is removed before the next
+//!   call gets the connection (`session`).
+//! - `prepared` runs the statement of a call; `address` and `defaults` parse the URL; `faults` explains errors.
 
 mod address;
 mod arguments;
@@ -30,7 +35,7 @@ use super::pool::Pool;
 pub(super) struct Database {
     server: Server,
     pool: Pool<Session>,
-    /// That it could not be reached at the start: the next tool need not wait for that too.
+    /// Set if the database could not be reached at the start, so that the next tool does not wait for it again.
     missed: OnceCell<Finding>,
 }
 

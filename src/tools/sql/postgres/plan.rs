@@ -1,4 +1,4 @@
-//! What the database says of a statement: the types of its parameters and columns. Out of that comes the text that is run.
+//! Describes a statement: the types of its parameters and columns, and from these the SQL text that is run.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::tools::sql::faults::{Finding, WRITES};
 use crate::tools::sql::rows;
 use crate::tools::sql::statement::Statement;
 
-/// A statement as it is run.
+/// A statement in the form in which it is run.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) sql: Arc<str>,
     pub(super) parameters: Vec<Parameter>,
     pub(super) columns: Vec<PlannedColumn>,
-    /// The database's own limit for a statement, in milliseconds; 0: none.
+    /// The database's own limit for a statement, in milliseconds; 0 means no limit.
     pub(super) time_limit: i64,
 }
 
-/// A column of the answer.
+/// A column of the result.
 #[derive(Debug)]
 pub(super) struct PlannedColumn {
     pub(super) name: String,
@@ -54,7 +54,8 @@ impl NoPlan {
 }
 
 impl Plan {
-    /// Asks the database. `reads`: only a statement that changes nothing will do. `most`: bytes of a row.
+    /// Asks the database. With `reads`, a statement that changes data is refused. `most` is the limit for a row, in
+    /// bytes.
     pub(super) async fn make(
         connection: &mut PgConnection,
         statement: &Statement,
@@ -67,7 +68,8 @@ impl Plan {
             return Err(NoPlan::Statement(Finding::fault(fault)));
         }
         let (mut sql, mut columns) = (typed, planned(described.columns()));
-        // It stands inside another statement then, which not every one can: `show`, `explain`, `call`.
+        // Not every statement can stand inside another one: `show`, `explain` and `call` cannot. These run without
+        // the bound on rows.
         for form in bounded::forms(&sql, described.columns(), most) {
             if let Ok(wrapped) = describe(connection, &form).await {
                 (sql, columns) = (form, planned(wrapped.columns()));
@@ -84,19 +86,19 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether the rows are those that were described.
+    /// Whether the row has the columns that were described.
     pub(super) fn fits(&self, row: &PgRow) -> bool {
         let planned = self.columns.iter().map(|column| (column.name.as_str(), column.type_of.oid()));
         planned.eq(row.columns().iter().map(|column| (column.name(), column.type_info().oid())))
     }
 
-    /// What is said of a row that is longer than `most` bytes, if the error is that.
+    /// The advice for a row that is longer than the limit, if the error means that.
     pub(super) fn refusal(&self, error: &sqlx::Error) -> Option<String> {
         bounded::refusal(error, |at| self.columns.get(at).map(|column| column.name.as_str()))
     }
 
-    /// Whether the database would change something: its own plan says so. What has no plan (commands such as `create
-    /// table`) is refused by the read-only transaction when it is called.
+    /// Whether the statement would change data, according to the database's query plan. Commands without a plan, such
+    /// as `create table`, are refused later by the read-only transaction of the call.
     async fn writes(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let mut arguments = PgArguments::default();
         for _ in &self.parameters {
@@ -105,7 +107,7 @@ impl Plan {
         let explain = AssertSqlSafe(format!("explain (format json, costs off) {}", self.sql));
         let row = match sqlx::query_with(explain, arguments).persistent(false).fetch_one(connection).await {
             Ok(row) => row,
-            // May this role do that at all?
+            // This role may lack the permission for the statement, which the caller reports.
             Err(error) if faults::code(&error) == Some("42501") => return Err(error),
             Err(_) => return Ok(false),
         };
@@ -114,7 +116,7 @@ impl Plan {
     }
 }
 
-/// Whether a part of the plan changes or locks rows.
+/// Whether a part of the query plan changes or locks rows.
 fn changes(plan: &Value) -> bool {
     match plan {
         Value::Object(node) => {
@@ -126,7 +128,7 @@ fn changes(plan: &Value) -> bool {
     }
 }
 
-/// How each column is read, or which one cannot be.
+/// The columns with their shapes, or the first column that cannot be read.
 fn planned(columns: &[PgColumn]) -> Result<Vec<PlannedColumn>, NoPlan> {
     let planned = columns.iter().map(|column| {
         let (name, type_of) = (column.name().to_owned(), column.type_info().clone());

@@ -1,5 +1,5 @@
-//! A statement on a PostgreSQL database: described once, and run in a transaction of its own, which is committed only if it may
-//! change something. The transaction of one that reads ends after the answer has left.
+//! Runs a statement on a PostgreSQL database. It is described once. Each call runs it in a transaction of its own,
+//! and commits only if the tool may write. The transaction of a reading tool ends after the answer has left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +21,18 @@ use crate::tools::sql::rows::{self, Limits, Longest, Odd, Rows, affected};
 use crate::tools::sql::statement::Statement;
 use crate::tools::{Fault, Placeholder, Values};
 
-/// The server stops a statement by itself this long after its call is over, if it could not be told to before.
+/// The server stops a statement by itself this long after the call's deadline, in case the cancel request does not
+/// arrive.
 const GRACE: Duration = Duration::from_secs(1);
-/// What is left of an answer that was cut is read for so long; with more of it, connecting anew is cheaper.
+/// How long the remaining rows of a cut answer are read and discarded. If there are more, a new connection is
+/// cheaper.
 const REST: Duration = Duration::from_millis(20);
-/// For a connection at the start, which other tools wait for.
+/// The limit for connecting at the start of the service, which delays the other tools.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a statement is described anew when a table has changed since.
+/// How many attempts a call makes if tables of the statement change meanwhile.
 const TRIES: u32 = 3;
 
-/// A statement on a database.
+/// A statement with its database.
 pub(in crate::tools::sql) struct Prepared {
     database: Arc<Database>,
     statement: Statement,
@@ -39,7 +41,7 @@ pub(in crate::tools::sql) struct Prepared {
     plan: ArcSwapOption<Plan>,
 }
 
-/// Why a try of the statement came to nothing.
+/// Why an attempt failed.
 enum Trouble {
     Database(sqlx::Error),
     Tool(ToolError),
@@ -69,7 +71,7 @@ impl Prepared {
         Self { database, statement, writes, limits, plan: ArcSwapOption::empty() }
     }
 
-    /// Holds the statement against the database, on a connection that is opened for it.
+    /// Checks the statement against the database, on a new connection.
     pub(in crate::tools::sql) async fn probe(&self) -> Result<(), Finding> {
         let server = &self.database.server;
         if let Some(missed) = self.database.missed.get() {
@@ -108,7 +110,8 @@ impl Prepared {
                     }
                     return Ok(result);
                 }
-                // Nothing has happened. Every connection has prepared what is not right any more.
+                // The attempt had no effect. The idle connections have prepared the outdated statement too, so they
+                // are closed.
                 Err(Trouble::Stale) if tries < TRIES => {
                     self.plan.store(None);
                     turn.forget();
@@ -117,9 +120,12 @@ impl Prepared {
                 Err(Trouble::Stale) => {
                     return Err(ToolError::upstream("the statement's tables keep changing").before_anything());
                 }
+                // The statement may still be running. So the session is dropped here, which cancels the statement.
                 Err(Trouble::Tool(error)) if session.is_busy() => return Err(error),
                 Err(Trouble::Tool(error)) => Err(error),
                 Err(Trouble::Database(error)) => {
+                    // An error without a code is not from the server: the connection has failed. With a code, the
+                    // statement has ended.
                     if faults::code(&error).is_none() {
                         return Err(faults::failure(&error, &self.database.server));
                     }
@@ -153,15 +159,15 @@ impl Prepared {
             if is_answer && is_over {
                 turn.keep_after(session.in_order(self.writes));
             } else {
-                // What the statement refers to may be another thing by now.
+                // The objects of the statement may have changed, so the next call describes it again.
                 self.plan.store(None);
             }
             return Err(error);
         }
     }
 
-    /// A connection on which a transaction has begun, and the plan. That it begins is also the proof that a connection which
-    /// lay idle still leads somewhere.
+    /// A connection with a started transaction, and the plan. A successful `begin` also proves that an idle
+    /// connection still works.
     async fn begin(
         &self,
         turn: &pool::Place<Session>,
@@ -194,6 +200,8 @@ impl Prepared {
     }
 
     async fn begin_on(&self, session: &mut Session, plan: &Plan, context: &ToolContext) -> Result<(), sqlx::Error> {
+        // The server's limit is a safeguard in case the cancel request does not arrive. A shorter limit of the
+        // database stays in force.
         let left = context.deadline.saturating_duration_since(Instant::now()) + GRACE;
         let left = i64::try_from(left.as_millis()).unwrap_or(i64::MAX).min(i32::MAX.into());
         let most = if plan.time_limit > 0 { left.min(plan.time_limit) } else { left };
@@ -203,7 +211,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// The statement itself and its commit. A session that is left busy is of no use any more.
+    /// Executes the statement and commits. A session that is still busy afterwards must not be used again.
     async fn attempt(
         &self,
         session: &mut Session,
@@ -215,6 +223,9 @@ impl Prepared {
         for text in arguments::bind(&plan.parameters, values)? {
             bound.add(text).map_err(|error| ToolError::upstream_final(error.to_string()).before_anything())?;
         }
+        // From here on the server may be running the statement. If this future is dropped (the call was canceled),
+        // the session is dropped too. Its `Cancel` then stops the statement on the server, because `busy` has armed
+        // it. `idle` disarms it after the last row.
         session.busy();
         let mut rows = Rows::new(self.limits);
         let (mut count, mut is_first, mut stopped) = (0, true, false);
@@ -229,7 +240,8 @@ impl Prepared {
                     }
                     rows.push(Longest::default(), |odd| object(plan, &row, odd))?;
                 }
-                // The transaction has failed, and is rolled back anyway.
+                // The row is too long, but earlier rows can be shown. The transaction has failed; it only read and is
+                // rolled back anyway.
                 Err(error) if !self.writes && plan.refusal(&error).is_some() && rows.cut_at_refusal() => {
                     drop(stream);
                     session.idle();
@@ -237,14 +249,15 @@ impl Prepared {
                 }
                 Err(error) => return Err(error.into()),
             }
-            // What changes something runs to its end.
+            // A statement that changes data runs to its end.
             stopped = rows.is_full() && !self.writes;
             if stopped {
                 break;
             }
         }
         if stopped {
-            // Rows that come fast leave a timer no room.
+            // If rows arrive fast, `try_next` is always ready and the timer is never polled. So the loop also checks
+            // the clock.
             let end = Instant::now() + REST;
             let rest = async { while Instant::now() < end && matches!(stream.try_next().await, Ok(Some(_))) {} };
             if timeout(REST, rest).await.is_err() || Instant::now() >= end {
@@ -259,7 +272,7 @@ impl Prepared {
         if plan.columns.is_empty() { Ok(affected(count)) } else { Ok(rows.finish(stopped, context)?) }
     }
 
-    /// Said of a row that the server has refused as too long.
+    /// The error for a row that the server has refused as too long.
     fn too_long(&self, advice: &str) -> ToolError {
         let most = self.limits.held();
         let said = format!("a row is longer than {most} bytes in the database, the most that is read here: {advice}");
@@ -269,6 +282,9 @@ impl Prepared {
         ToolError::upstream_final(format!("{said}; nothing was changed")).before_anything()
     }
 
+    /// Commits the transaction. If the connection breaks meanwhile, the server may have committed or not. The failure
+    /// is then `unavailable` without "no effect", so the call becomes `unknown` and is not repeated. An error that
+    /// the server reports means that it has rolled back.
     async fn commit(&self, session: &mut Session) -> Result<(), Trouble> {
         match session.connection.execute("commit").await {
             Ok(_) => Ok(()),
@@ -286,7 +302,7 @@ impl Prepared {
     }
 }
 
-/// Which values the database cannot read: each is cast once more, alone.
+/// The values that the database cannot read. Each is cast again, in a statement of its own.
 async fn misfits(connection: &mut PgConnection, plan: &Plan, values: Values<'_>) -> Vec<Fault> {
     let Ok(texts) = arguments::bind(&plan.parameters, values) else { return Vec::new() };
     let mut misfits = Vec::new();
@@ -296,7 +312,7 @@ async fn misfits(connection: &mut PgConnection, plan: &Plan, values: Values<'_>)
         if let Err(error) = read {
             let words = match &parameter.name {
                 Placeholder::Argument(_) => faults::words(&error),
-                // The database's own words quote the value.
+                // The database's message would quote the value.
                 Placeholder::Context(_) => format!("the statement wants {}", parameter.type_name),
             };
             misfits.push(misfit(&parameter.name, words));
@@ -305,7 +321,7 @@ async fn misfits(connection: &mut PgConnection, plan: &Plan, values: Values<'_>)
     misfits
 }
 
-/// A row as an object.
+/// A row as a JSON object.
 fn object(plan: &Plan, row: &PgRow, odd: &mut Odd) -> Result<JsonObject, ToolError> {
     rows::row(plan.columns.iter().map(|column| column.name.as_str()), |at| {
         let column = &plan.columns[at];

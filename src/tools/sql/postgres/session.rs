@@ -1,4 +1,4 @@
-//! A connection to PostgreSQL, and how its statement is stopped.
+//! A connection to PostgreSQL, and the cancellation of its statement.
 
 use std::time::Duration;
 
@@ -8,36 +8,37 @@ use tokio::time::{error::Elapsed, timeout};
 
 use super::Server;
 
-/// For connecting, TLS and password included.
+/// The limit for connecting, TLS and authentication included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// For telling a server to stop a statement. It ends by itself when its time is over.
+/// The limit for a cancel request. If it fails, the statement ends at its own time limit.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// For putting a connection in order. Nobody waits for that but the next call.
+/// The limit for resetting a connection. Only the next call waits for the reset.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
-/// After a statement that only reads: what it has set goes with its transaction. A rollback does not release advisory locks.
+/// The reset after a reading statement. Its settings end with its transaction, but a rollback does not release
+/// advisory locks.
 const AFTER_READ: &str = "rollback; select pg_catalog.pg_advisory_unlock_all()";
-/// After one that may have changed something: what `discard all` does, except that statements stay prepared with their plans,
-/// which hold nothing of a call.
+/// The reset after a statement that may have changed something. It does what `discard all` does, except that prepared
+/// statements stay. Their plans hold no data of a call.
 const AFTER_WRITE: &str = "rollback; close all; set session authorization default; reset all; unlisten *; \
                            select pg_catalog.pg_advisory_unlock_all(); discard temp; discard sequences";
 
-/// A connection.
+/// A connection with its cancellation.
 pub(super) struct Session {
     pub(super) connection: PgConnection,
     cancel: Cancel,
 }
 
-/// Stops the statement of a connection that is dropped while it may be running: a server does not look whether anybody still
-/// listens while it works.
+/// Cancels the statement of a connection that is dropped while the statement may be running. Otherwise a server works
+/// on: it does not notice during a statement that the client has disconnected.
 struct Cancel {
     options: PgConnectOptions,
-    /// The server's process.
+    /// The id of the server process that serves the connection.
     process: i32,
     armed: bool,
 }
 
-/// Why there is no connection.
+/// Why no connection could be opened.
 pub(super) enum NoSession {
     Late(Elapsed),
     Database(sqlx::Error),
@@ -60,12 +61,12 @@ impl Session {
         }
     }
 
-    /// Takes away all that a call has left on the connection, its transaction first; `None`: that was not possible, and the
-    /// connection is closed.
+    /// Resets the connection: ends the transaction and removes what the call has left. `None` if that failed; the
+    /// connection is then closed.
     pub(super) async fn in_order(mut self, writes: bool) -> Option<Self> {
         let sql = if writes { AFTER_WRITE } else { AFTER_READ };
         let done = timeout(ORDER_TIMEOUT, sqlx::raw_sql(sql).execute(&mut self.connection)).await;
-        // What a long row has taken.
+        // Frees the memory that a long row has used.
         self.connection.shrink_buffers();
         matches!(done, Ok(Ok(_))).then_some(self)
     }
@@ -75,12 +76,12 @@ impl Session {
         self.cancel.armed
     }
 
-    /// From here on a statement may be running.
+    /// Marks that a statement may be running from now on: a drop cancels it.
     pub(super) fn busy(&mut self) {
         self.cancel.armed = true;
     }
 
-    /// Nothing runs.
+    /// Marks that no statement is running.
     pub(super) fn idle(&mut self) {
         self.cancel.armed = false;
     }
@@ -88,7 +89,7 @@ impl Session {
 
 impl Drop for Cancel {
     fn drop(&mut self) {
-        // Without a runtime the process is at its end, and its connections with it.
+        // Without a runtime the service is ending, and its connections with it.
         let (true, Ok(runtime)) = (self.armed, tokio::runtime::Handle::try_current()) else { return };
         let (options, process) = (self.options.clone(), self.process);
         runtime.spawn(async move {

@@ -1,4 +1,5 @@
-//! Statements on a real PostgreSQL, started by the tests themselves. Where none is installed they say that they were skipped.
+//! Tests with a real PostgreSQL that the tests start themselves. Without an installed PostgreSQL they report that
+//! they were skipped.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -15,10 +16,10 @@ use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult, ToolSe
 use crate::tools::sql::tests::{Built, PATIENCE, build_in, call, data, first, invocation, object};
 use crate::tools::{Databases, Runner};
 
-/// The server of the tests that run at the same time.
+/// The server that concurrent tests share.
 static SERVER: Mutex<Weak<TestServer>> = Mutex::new(Weak::new());
 
-/// A server of its own: no password, nothing of it outlives the tests.
+/// A server for the tests, without a password. It is removed with the tests.
 struct TestServer {
     folder: TempDir,
     port: u16,
@@ -31,7 +32,7 @@ impl Drop for TestServer {
     }
 }
 
-/// Where PostgreSQL's programs are.
+/// The folder of PostgreSQL's programs.
 fn programs() -> Option<PathBuf> {
     let path = std::process::Command::new("sh").args(["-c", "command -v initdb"]).output().ok()?;
     let path = String::from_utf8(path.stdout).ok()?;
@@ -55,7 +56,7 @@ impl TestServer {
         Some(server)
     }
 
-    /// The program as somebody who is not root, which PostgreSQL refuses.
+    /// The program, run as a user other than root, because PostgreSQL refuses root.
     fn program(bin: &Path, name: &str) -> Command {
         let program = bin.join(name);
         if !rustix::process::getuid().is_root() {
@@ -86,7 +87,7 @@ impl TestServer {
             .output()
             .unwrap();
         assert!(initdb.status.success(), "{}", String::from_utf8_lossy(&initdb.stderr));
-        // One rule for a role that needs its password.
+        // The rule for one role that needs a password.
         let rules = "host all locked 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
         let hba = owned.join("data/pg_hba.conf");
         let said = Command::new("tee").arg(&hba).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
@@ -146,7 +147,7 @@ impl TestServer {
         }
     }
 
-    /// As `pg_ctl stop -m fast` does: whoever is connected is thrown out.
+    /// Stops the server as `pg_ctl stop -m fast` does: it disconnects all clients.
     fn stop(&self) {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pid) = rustix::process::Pid::from_raw(process.id() as i32) {
@@ -156,7 +157,7 @@ impl TestServer {
     }
 }
 
-/// A database of a test.
+/// The database of one test.
 struct Shop {
     server: Arc<TestServer>,
     name: String,
@@ -420,7 +421,7 @@ async fn reading_is_enforced_by_the_database() {
         let said = first(shop.try_tool(statement, Effect::Read, json!({})));
         assert!(said.contains("declare effect: write"), "{statement}: {said}");
     }
-    // What only shows when it runs.
+    // Statements whose change shows only when they run.
     for statement in ["create table t (x int)", "select sneak() as x", "truncate customers", "select 1 as x into t"] {
         let said = shop.ask(statement, json!({})).await;
         let Err(ToolError::Upstream { message, retryable: false, untouched: true, .. }) = said else {
@@ -461,7 +462,8 @@ async fn a_write_is_whole_or_not_at_all() {
     let said = call(&twice, json!({})).await.0;
     assert!(matches!(&said, Err(ToolError::Said(text)) if text.contains("late")), "refused by the commit: {said:?}");
     assert_eq!(shop.number("select count(*) from customers").await, 5);
-    // A change at the top of a `with` cannot stand inside another statement, but beside one.
+    // A change at the top of a `with` cannot be inside another statement, but it can be an earlier part of the same
+    // `with`.
     let moved = "with d as (delete from customers where year = 1999 returning id) select count(*) as n from d";
     assert_eq!(data(call(&shop.tool(moved, Effect::Write), json!({})).await.0), json!([{"n": 2}]));
     let foreign = "with d as (delete from customers returning id) select point(id, id) as at from d";
@@ -516,7 +518,7 @@ async fn long_answers_are_cut_and_the_connection_lives_on() {
 }
 
 impl Shop {
-    /// Until nothing of this database runs whose statement holds `word`.
+    /// Waits until the database runs no statement that contains `word`.
     async fn until_idle(&self, word: &str) {
         let running = format!(
             "select count(*) from pg_stat_activity where datname = '{}' and state <> 'idle' and pid <> pg_backend_pid() \
@@ -555,7 +557,7 @@ async fn the_server_ends_what_could_not_be_cancelled() {
     let Some(shop) = Shop::new("time_limit").await else { return };
     let runner = shop.tool("select pg_sleep(600)", Effect::Read);
     let invocation = invocation();
-    // The future is polled on past its deadline: only the server's own limit can end it.
+    // The future is polled on after its deadline: only the server's own limit can end the statement.
     let deadline = tokio::time::Instant::now() + Duration::from_millis(100);
     let context = ToolContext::new(&invocation, deadline, Arc::new(ToolSettings::default()));
     let said = runner.call(object(json!({})), context).await;
@@ -612,7 +614,7 @@ async fn connections_are_shared_and_bounded() {
 
 #[tokio::test]
 async fn a_server_that_goes_and_comes_back() {
-    // One of its own, which the other tests do not need.
+    // A server of its own, because the other tests must not lose theirs.
     let Some(server) = TestServer::start() else { return };
     let shop = Shop::on(Arc::new(server), "away").await;
     let read = shop.tool("select count(*) as n from customers", Effect::Read);
@@ -642,7 +644,7 @@ async fn a_server_that_goes_and_comes_back() {
         matches!(&said, Err(ToolError::Upstream { message, .. }) if message.contains("declare effect: write")),
         "{said:?}"
     );
-    // Its connections lie idle, and the server behind them is another one.
+    // The idle connections lead to the old server, and another one has replaced it.
     shop.server.stop();
     shop.server.again();
     call(&read, json!({})).await.0.unwrap();
@@ -651,7 +653,7 @@ async fn a_server_that_goes_and_comes_back() {
 
 #[tokio::test]
 async fn the_start_waits_once_for_a_server_that_does_not_answer() {
-    // It takes connections and never says a word.
+    // A server that accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("postgres://u@{}/x", silent.local_addr().unwrap());
     let databases = Databases::default();
@@ -817,7 +819,7 @@ async fn a_read_leaves_nothing_in_the_database() {
     assert!(data(call(&large, json!({})).await.0)[0]["o"].as_i64() > Some(0));
     let left = "select count(*) from pg_largeobject_metadata";
     let end = Instant::now() + PATIENCE;
-    // The rollback follows the answer.
+    // The rollback comes after the answer.
     data(shop.ask("select 1 as x", json!({})).await);
     while shop.number("select count(*) from pg_stat_activity where state like 'idle in%'").await > 0 {
         assert!(Instant::now() < end);
@@ -867,7 +869,7 @@ async fn no_state_passes_from_call_to_call() {
         let said = call(&shop.tool(statement, effect), json!({"name": "alice-secret", "n": 0})).await.0;
         assert_eq!(said.is_ok(), !statement.contains('/'), "{said:?}");
         let mut seen = data(call(&looks, json!({})).await.0);
-        // A setting that was made once is empty, not unknown.
+        // A setting that was set once is empty afterwards, not absent.
         if seen[0]["u"] == "" {
             seen[0]["u"] = Value::Null;
         }

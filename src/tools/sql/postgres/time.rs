@@ -1,12 +1,12 @@
-//! PostgreSQL's dates and times, out of its binary form, as ISO 8601. What that cannot say (infinity, years before the first)
-//! is said in PostgreSQL's words, which it understands when it gets them back.
+//! Converts PostgreSQL's dates and times from the binary form to ISO 8601. Values that ISO 8601 cannot express
+//! (infinity, years before year 1) are written as PostgreSQL writes them, so that it can read them again.
 
-/// Days from 1970-01-01 to 2000-01-01, where PostgreSQL begins to count.
+/// The days from 1970-01-01 to 2000-01-01, PostgreSQL's day 0.
 const EPOCH: i64 = 10_957;
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
 
-/// `date`: days since 2000-01-01.
+/// A `date`: days since 2000-01-01.
 pub(super) fn date(days: i32) -> String {
     match days {
         i32::MAX => "infinity".into(),
@@ -15,7 +15,7 @@ pub(super) fn date(days: i32) -> String {
     }
 }
 
-/// `timestamp`: microseconds since 2000-01-01. `zone` is written behind it.
+/// A `timestamp`: microseconds since 2000-01-01. `zone` is appended.
 pub(super) fn timestamp(micros: i64, zone: &str) -> String {
     match micros {
         i64::MAX => "infinity".into(),
@@ -24,20 +24,20 @@ pub(super) fn timestamp(micros: i64, zone: &str) -> String {
     }
 }
 
-/// `time`: microseconds since midnight, up to 24:00:00.
+/// A `time`: microseconds since midnight, up to 24:00:00.
 pub(super) fn time(micros: i64) -> String {
     let seconds = micros / SECOND;
     format!("{:02}:{:02}:{:02}{}", seconds / 3600, seconds / 60 % 60, seconds % 60, fraction(micros % SECOND))
 }
 
-/// The offset of `timetz`, which counts seconds to the west.
+/// The offset of a `timetz`, in seconds to the west.
 pub(super) fn offset(west: i32) -> String {
     let (sign, seconds) = (if west > 0 { '-' } else { '+' }, west.unsigned_abs());
     let rest = if seconds % 60 == 0 { String::new() } else { format!(":{:02}", seconds % 60) };
     format!("{sign}{:02}:{:02}{rest}", seconds / 3600, seconds / 60 % 60)
 }
 
-/// `interval`. Its parts have signs of their own, as in PostgreSQL's `intervalstyle = iso_8601`.
+/// An `interval`. Each part has its own sign, as in PostgreSQL's `intervalstyle = iso_8601`.
 pub(super) fn interval(micros: i64, days: i32, months: i32) -> String {
     match (micros, days, months) {
         (i64::MAX, i32::MAX, i32::MAX) => return "infinity".into(),
@@ -64,7 +64,7 @@ fn fraction(micros: i64) -> String {
     format!(".{micros:06}").trim_end_matches('0').to_owned()
 }
 
-/// A day and what follows it; years before the first are counted backwards.
+/// A day, followed by `rest`. Years before year 1 are counted backwards and marked `BC`.
 fn with_era(days: i64, rest: &str) -> String {
     let (year, month, day) = civil(days + EPOCH);
     if year > 0 {
@@ -74,8 +74,9 @@ fn with_era(days: i64, rest: &str) -> String {
     }
 }
 
-/// Year, month and day of a day counted from 1970-01-01 in the proleptic Gregorian calendar. Years begin in March here, so
-/// that the leap day is the last one; an era is 400 years, after which the calendar repeats.
+/// Year, month and day of a day that is counted from 1970-01-01, in the proleptic Gregorian calendar. Years start in
+/// March in this calculation, so that the leap day is the last day. An era is 400 years, after which the calendar
+/// repeats.
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

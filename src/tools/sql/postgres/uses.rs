@@ -1,4 +1,4 @@
-//! What each placeholder is used as: the database describes the statement, and says of each parameter which type it must have.
+//! Finds the type of each placeholder: the database describes the statement, and reports the type of each parameter.
 
 use sqlx::postgres::types::Oid;
 use sqlx::postgres::{PgStatement, PgTypeInfo};
@@ -9,27 +9,28 @@ use super::faults;
 use crate::tools::Placeholder;
 use crate::tools::sql::statement::Statement;
 
-/// What was found.
+/// The result of describing a statement.
 pub(super) struct Uses {
     /// The values to bind.
     pub(super) parameters: Vec<Parameter>,
-    /// The statement, in which each value is cast to what it is used as.
+    /// The statement, in which each value is cast to its type.
     pub(super) typed: String,
-    /// The columns.
+    /// The described statement, with its columns.
     pub(super) described: PgStatement,
 }
 
-/// One place in the statement.
+/// One occurrence of a placeholder in the statement.
 struct Use<'s> {
     name: &'s Placeholder,
     type_name: String,
-    /// `None`: any type would do, as in `:name is null`.
+    /// `None` if any type is possible, as in `:name is null`.
     wants: Option<Wants>,
 }
 
 impl Uses {
-    /// Asks the database. As a rule a name has one type. Where it cannot be found so (`:name is null or name = :name` is
-    /// too much for PostgreSQL, which wants to know at the first place already), each place is asked for by itself.
+    /// Asks the database. Usually each name has one type. PostgreSQL cannot find a type if the first occurrence does
+    /// not determine it, as in `:name is null or name = :name`. Then each occurrence is described as a parameter of
+    /// its own.
     pub(super) async fn find(connection: &mut PgConnection, statement: &Statement) -> Result<Self, sqlx::Error> {
         let names: Vec<&Placeholder> = statement.placeholders().iter().map(|one| &one.name).collect();
         let plain = statement.render(|index| format!("${}", index + 1));
@@ -57,7 +58,7 @@ impl Uses {
             places.push(index);
             String::new()
         });
-        // Places that may have any type.
+        // The occurrences that may have any type. They are described as text.
         let mut free = vec![false; places.len()];
         let described = loop {
             let mut at = 0;
@@ -85,7 +86,7 @@ impl Uses {
             |name: &Placeholder| uses.iter().filter(|one| one.name == name).find_map(|one| one.wants.clone());
         let wanted = uses.iter().map(|one| one.wants.clone().or_else(|| elsewhere(one.name)).unwrap_or(Wants::One));
         let wanted: Vec<Wants> = wanted.collect();
-        // A value is bound once for each way in which it is written.
+        // A value is bound once for each form in which it is written.
         let mut parameters: Vec<Parameter> = Vec::new();
         let mut at = 0;
         let typed = statement.render(|_| {
@@ -115,12 +116,13 @@ impl<'s> Use<'s> {
     }
 }
 
-/// Asks for the types of a statement.
+/// Asks the database for the types of a statement.
 pub(super) async fn describe(connection: &mut PgConnection, sql: &str) -> Result<PgStatement, sqlx::Error> {
     connection.prepare(AssertSqlSafe(sql.to_owned()).into_sql_str()).await
 }
 
-/// The types of the parameters: their names, with the schema where that is needed, and quoted.
+/// The types of the parameters: the name of each, quoted and with its schema if necessary, and how its values are
+/// written.
 async fn types(connection: &mut PgConnection, described: &PgStatement) -> Result<Vec<(String, Wants)>, sqlx::Error> {
     let types = match described.parameters() {
         Some(Either::Left(types)) if !types.is_empty() => types,
@@ -133,12 +135,12 @@ async fn types(connection: &mut PgConnection, described: &PgStatement) -> Result
     Ok(names.into_iter().zip(types.iter().map(Wants::of)).collect())
 }
 
-/// ambiguous_parameter, indeterminate_datatype
+/// The codes are ambiguous_parameter and indeterminate_datatype.
 fn is_undetermined(error: &sqlx::Error) -> bool {
     matches!(faults::code(error), Some("42P08" | "42P18"))
 }
 
-/// The number of the parameter whose type could not be found. It is in the message, whatever the language of that.
+/// The number of the parameter whose type could not be found. The message contains it in every language.
 fn undetermined(error: &sqlx::Error) -> Option<usize> {
     let words = is_undetermined(error).then(|| faults::words(error))?;
     let (_, number) = words.split_once('$')?;

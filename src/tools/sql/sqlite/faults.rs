@@ -1,4 +1,4 @@
-//! What SQLite's errors mean for a call.
+//! Turns SQLite's errors into failures of a call.
 
 use super::session::Place;
 use crate::call::ToolError;
@@ -20,18 +20,18 @@ const MISMATCH: u32 = 20;
 const AUTH: u32 = 23;
 const NOTADB: u32 = 26;
 
-/// Why a try of a statement came to nothing.
+/// Why an attempt failed.
 pub(super) enum Trouble {
     Database(rusqlite::Error),
     Tool(ToolError),
-    /// The statement cannot be run as it is.
+    /// The statement cannot be run as written.
     Statement(Finding),
-    /// Another file is in the place of the one that was opened.
+    /// Another file has replaced the one that was opened.
     Replaced,
 }
 
 impl Trouble {
-    /// The thread of the connection is gone. What it did last is not known.
+    /// The connection's thread has ended. It is unknown what it did last.
     pub(super) fn lost(message: impl Into<String>) -> Self {
         Self::Tool(ToolError::unavailable(message))
     }
@@ -61,28 +61,28 @@ fn message(error: &rusqlite::Error) -> String {
     }
 }
 
-/// Whether a value or row was longer than `Link::limit_length` lets it be.
+/// Whether a value or row was longer than the limit of `Link::limit_length`.
 pub(super) fn is_too_long(error: &rusqlite::Error) -> bool {
     code(error) == Some(TOOBIG)
 }
 
-/// Whether the authorizer has refused it.
+/// Whether the authorizer has refused the statement.
 pub(super) fn is_refusal(error: &rusqlite::Error) -> bool {
     code(error) == Some(AUTH)
 }
 
-/// Whether another process holds a lock, which may be gone in a moment.
+/// Whether another process holds a lock, which may be released soon.
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     code(error).is_some_and(|code| matches!(code, BUSY | LOCKED))
 }
 
-/// Said while another process holds its lock.
+/// The failure if another process holds its lock for too long.
 pub(super) fn busy(place: &Place) -> ToolError {
     ToolError::upstream(format!("{}: another process keeps the database locked", place.file.display()))
         .before_anything()
 }
 
-/// A failure of the call. Whatever it is, nothing of it was committed.
+/// A failure of the call. The caller ensures that nothing was committed.
 pub(super) fn failure(error: &rusqlite::Error, place: &Place, longest: usize) -> ToolError {
     let said = message(error);
     let failure = match code(error) {
@@ -91,7 +91,7 @@ pub(super) fn failure(error: &rusqlite::Error, place: &Place, longest: usize) ->
         }
         Some(TOOBIG) => return ToolError::BadOutput(too_long(longest)),
         Some(READONLY) if !place.writes => ToolError::upstream_final(WRITES),
-        // The statement was sound when it was prepared: what is left is about the values.
+        // The statement was valid when it was prepared, so the error is about the values.
         Some(CONSTRAINT | MISMATCH) => return ToolError::Said(format!("the database says no: {said}")),
         Some(ERROR) if !is_of_the_schema(&said) => return ToolError::Said(format!("the database says no: {said}")),
         Some(BUSY | LOCKED | IOERR | FULL | CANTOPEN) => ToolError::upstream(unusable(error, place)),
@@ -101,7 +101,7 @@ pub(super) fn failure(error: &rusqlite::Error, place: &Place, longest: usize) ->
     failure.before_anything()
 }
 
-/// Said of a value that SQLite has not made or read, or a row. Which one it was SQLite does not tell.
+/// The message for a value or row above the length limit. SQLite does not report which one it was.
 fn too_long(longest: usize) -> String {
     format!(
         "a value or a row of the statement is longer than {longest} bytes, the most that is read here: ask for less of it, or \
@@ -109,7 +109,7 @@ fn too_long(longest: usize) -> String {
     )
 }
 
-/// What was found when the statement was held against the database.
+/// The finding for an error that occurred when the statement was checked.
 pub(super) fn finding(error: &rusqlite::Error, place: &Place) -> Finding {
     let said = message(error);
     match code(error) {
@@ -119,7 +119,7 @@ pub(super) fn finding(error: &rusqlite::Error, place: &Place) -> Finding {
     }
 }
 
-/// Why the file cannot be used, in words that say what would help.
+/// Why the file cannot be used, and what would help.
 pub(super) fn unusable(error: &rusqlite::Error, place: &Place) -> String {
     let file = place.file.display();
     let said = message(error);
@@ -142,7 +142,7 @@ pub(super) fn unusable(error: &rusqlite::Error, place: &Place) -> String {
     }
 }
 
-/// What is said of tables and columns, and not of values.
+/// Whether the message is about tables and columns, and not about values.
 fn is_of_the_schema(message: &str) -> bool {
     message.starts_with("no such ") || message.contains("syntax error") || message.contains(" has no column ")
 }

@@ -1,5 +1,6 @@
-//! What a tool's statement may not do to the connection that tools share: SQLite's authorizer says what a statement would do, so
-//! no spelling of it passes (a byte order mark, a comment, `explain` before it: some pragmas act while they are prepared).
+//! Refuses statements that would change the state of the shared connection. SQLite's authorizer reports what a
+//! statement would do. So no spelling bypasses the check, such as a byte order mark, a comment, or a preceding
+//! `explain`. (Some pragmas act while they are prepared.)
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +19,8 @@ pub(super) struct Guard {
 
 #[derive(Default)]
 struct State {
-    /// A tool's statement is being prepared. While one runs, SQLite asks for what it needs itself, as for
-    /// `pragma_table_info(…)`.
+    /// Whether a tool's statement is being prepared. While it runs, SQLite itself prepares statements, for example
+    /// for `pragma_table_info(…)`, and these must not be refused.
     is_watching: AtomicBool,
     /// The command that was refused last.
     refused: Mutex<Option<&'static str>>,
@@ -41,7 +42,7 @@ impl Guard {
         Ok(Self { state })
     }
 
-    /// Prepares a tool's statement.
+    /// Prepares a tool's statement, with the authorizer active.
     pub(super) fn watch<'c>(
         &self,
         prepare: impl FnOnce() -> Result<CachedStatement<'c>, rusqlite::Error>,
@@ -57,8 +58,8 @@ impl Guard {
     }
 }
 
-/// The command to the connection that an action is, if it is one. Temporary tables belong to the connection: the next caller
-/// would find them.
+/// The name of the command, if the action is a command to the connection. Temporary tables belong to the connection,
+/// so the next call would find them.
 fn command(context: &AuthContext<'_>) -> Option<&'static str> {
     use AuthAction as A;
     Some(match &context.action {
@@ -77,7 +78,7 @@ fn command(context: &AuthContext<'_>) -> Option<&'static str> {
             "drop temp"
         }
         A::Read { .. } | A::Select | A::Function { .. } => return None,
-        // `create table temp.name` is none of the above.
+        // `create table temp.name` has another action, so its database is checked.
         _ if context.database_name == Some("temp") => "create temp",
         _ => return None,
     })

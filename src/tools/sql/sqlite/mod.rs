@@ -1,7 +1,9 @@
-//! SQLite. Each connection has a thread of its own, which a dropped call stops through SQLite's progress handler.
+//! Runs statements on SQLite. Each connection has its own thread. If a call is dropped, SQLite's progress handler
+//! stops its statement.
 //!
-//! rusqlite, not sqlx: it reaches SQLite's limits, its authorizer and `sqlite3_stmt_readonly`, and a whole call is one message to
-//! the thread. Both are linked with one and the same SQLite.
+//! This uses rusqlite instead of sqlx. It gives access to SQLite's limits, its authorizer and
+//! `sqlite3_stmt_readonly`, and a whole call is one message to the thread. Both libraries are linked with the same
+//! SQLite.
 
 mod faults;
 mod guard;

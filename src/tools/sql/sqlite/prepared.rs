@@ -1,4 +1,4 @@
-//! A statement on a SQLite file: held against it once, and run.
+//! Runs a statement on a SQLite file. The statement is checked against the file once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,34 +17,34 @@ use crate::tools::sql::rows::{self, Limits, Rows, affected};
 use crate::tools::sql::statement::Statement;
 use crate::tools::{Placeholder, Values};
 
-/// Between two looks whether another process has let go of its lock: at first, and at most.
+/// The first and the longest pause between two attempts while another process holds its lock.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
-/// A value that a reading statement handles on its way to the answer may be so long at least, whatever `max_output` says.
+/// The lowest limit for the length of a value that a reading statement handles, whatever `max_output` is.
 const READS: usize = 4 << 20;
-/// The same of a change that answers rows: all columns of a row that it changes pass through it.
+/// The limit for a change that returns rows. All columns of a changed row count, also those that are not returned.
 const WRITES_ROWS: usize = 16 << 20;
 
-/// A statement on it.
+/// A statement with its database.
 pub(in crate::tools::sql) struct Prepared {
     database: Arc<Database>,
     work: Arc<Work>,
     names: Vec<Placeholder>,
 }
 
-/// What the connection's thread does for a call.
+/// What the connection's thread needs to run a call.
 struct Work {
     place: Place,
     sql: String,
     limits: Limits,
-    /// The database has seen the statement and has nothing against it.
+    /// Whether the statement was checked against the database and accepted.
     is_checked: AtomicBool,
 }
 
-/// What it comes to.
+/// The outcome of a statement.
 enum Answer {
-    /// The statement has no rows by its nature: how many it has changed.
+    /// The number of changed rows, for a statement that returns no rows.
     Affected(u64),
-    /// Rows; whether the statement was stopped before its end.
+    /// Rows, and whether the statement was stopped before its end.
     Rows(Rows, bool),
 }
 
@@ -65,7 +65,7 @@ impl Prepared {
         Self { database, work: Arc::new(work), names }
     }
 
-    /// Holds the statement against the database, on a connection that is opened for it.
+    /// Checks the statement against the database, on a new connection.
     pub(in crate::tools::sql) async fn probe(&self) -> Result<(), Finding> {
         let (place, work) = (&self.database.place, self.work.clone());
         let finding = |trouble| match trouble {
@@ -134,7 +134,7 @@ impl Prepared {
 }
 
 impl Work {
-    /// Most bytes of a value or row of a statement that answers rows.
+    /// The most bytes of a value or row, for a statement that returns rows.
     fn longest(&self) -> usize {
         if self.place.writes { WRITES_ROWS } else { self.limits.held().max(READS) }
     }
@@ -142,7 +142,8 @@ impl Work {
     fn look(&self, link: &Link) -> Result<(), Trouble> {
         let statement = link.prepare(&self.sql)?;
         let fault = rows::name_fault(statement.column_names()).or_else(|| {
-            // `explain` shows what a statement would do, and SQLite says of it what it would say of that.
+            // `explain` changes nothing. But for `explain` SQLite reports whether the explained statement is
+            // read-only.
             let reads = self.place.writes || statement.readonly() || statement.is_explain() != 0;
             (!reads).then(|| WRITES.to_owned())
         });
@@ -169,7 +170,9 @@ impl Work {
         match link.connection.execute_batch("commit") {
             Ok(()) => done,
             Err(error) => {
-                // A constraint that is checked at the end, or a reader in the way: nothing is committed yet.
+                // A constraint that is checked at the commit, or a concurrent reader. Nothing is committed yet, so a
+                // rollback is possible. If the rollback fails too, the state of the file is unknown, and so is the
+                // outcome of the call.
                 link.connection.execute_batch("rollback").map_err(|_| {
                     let said = faults::unusable(&error, &self.place);
                     ToolError::unavailable(format!("it is not known whether the change was committed: {said}"))
@@ -179,7 +182,7 @@ impl Work {
         }
     }
 
-    /// The statement itself.
+    /// Runs the statement itself.
     fn run(&self, link: &Link, bound: &[Stored]) -> Result<Answer, Trouble> {
         let mut statement = link.prepare(&self.sql)?;
         if statement.column_count() == 0 {
@@ -198,7 +201,8 @@ impl Work {
                 Err(error) if faults::is_too_long(&error) && !self.place.writes && rows.cut_at_refusal() => break,
                 Err(error) => return Err(error.into()),
             };
-            // When the schema has changed SQLite prepares the statement again by itself, at its first step.
+            // The names are read after the first step. If the schema has changed, SQLite prepares the statement again
+            // in that step.
             let names = match &mut names {
                 Some(names) => names,
                 names => {
@@ -210,7 +214,7 @@ impl Work {
                 }
             };
             rows.push(values::measure(names, row)?, |odd| values::object(names, row, odd))?;
-            // What changes something runs to its end.
+            // A statement that changes data runs to its end.
             if rows.is_full() && !self.place.writes {
                 break;
             }
@@ -224,12 +228,12 @@ fn bind(statement: &mut CachedStatement<'_>, bound: &[Stored]) -> Result<(), rus
     bound.iter().enumerate().try_for_each(|(at, value)| statement.raw_bind_parameter(at + 1, value))
 }
 
-/// A statement without rows.
+/// Runs a statement that returns no rows.
 fn affect(link: &Link, statement: &mut CachedStatement<'_>, bound: &[Stored]) -> Result<Answer, Trouble> {
     let before = link.connection.total_changes();
     bind(statement, bound)?;
     statement.raw_execute()?;
-    // SQLite's count is that of the last insert, update or delete, if this was none.
+    // `changes()` counts the last insert, update or delete, which may have been an earlier statement.
     let has_changed = link.connection.total_changes() != before;
     Ok(Answer::Affected(if has_changed { link.connection.changes() } else { 0 }))
 }

@@ -1,4 +1,4 @@
-//! A connection to a SQLite file, on a thread of its own, and how its statement is stopped.
+//! A connection to a SQLite file, on a thread of its own, and the way to stop its statement.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,17 +14,18 @@ use tokio::sync::oneshot;
 use super::faults::Trouble;
 use super::guard::Guard;
 
-/// SQLite looks this often, in its own operations, whether its statement is to stop: some microseconds of work.
+/// After this many of its operations, SQLite checks whether to stop the statement. They take some microseconds.
 const OPERATIONS: i32 = 1000;
-/// Waiting for another process happens mostly outside of SQLite, where it can be given up: see `prepared.rs`.
+/// How long SQLite itself waits for a lock. The longer wait is outside of SQLite, where the call can be canceled: see
+/// `prepared.rs`.
 const BUSY: Duration = Duration::from_millis(20);
-/// Statements that stay prepared on a connection.
+/// The number of statements that stay prepared on a connection.
 const PREPARED: usize = 100;
 
-/// Work for the connection's thread.
+/// A job for the connection's thread.
 type Job = Box<dyn FnOnce(&Link) + Send>;
 
-/// A connection. Dropping it stops what runs on it and closes it.
+/// A handle to a connection. Dropping it stops the running statement and closes the connection.
 pub(super) struct Session {
     jobs: SyncSender<Job>,
     stop: Arc<AtomicBool>,
@@ -34,13 +35,13 @@ pub(super) struct Session {
 pub(super) struct Link {
     pub(super) connection: Connection,
     guard: Guard,
-    /// Device and inode: a file that was put in another's place is another database.
+    /// Device and inode. If another file replaces the file, it is another database.
     file: Option<(u64, u64)>,
-    /// SQLite's own limit on the length of a value or row.
+    /// SQLite's own limit for the length of a value or row.
     longest: i32,
 }
 
-/// Where the file is, and whether it may be written.
+/// The path of the file, and whether it may be written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) file: PathBuf,
@@ -48,7 +49,7 @@ pub(super) struct Place {
 }
 
 impl Session {
-    /// Opens the file, which must be there.
+    /// Opens the file, which must exist.
     pub(super) async fn open(place: &Place) -> Result<Self, Trouble> {
         let (jobs, queue) = sync_channel(1);
         let stop = Arc::new(AtomicBool::new(false));
@@ -56,7 +57,8 @@ impl Session {
         let (place, stopped) = (place.clone(), stop.clone());
         let work = move || match Link::open(&place, stopped) {
             Ok(link) => {
-                // Nobody waits any more: the queue is closed too.
+                // If the send fails, the caller is gone. Its end of the queue is closed too, so `serve` returns at
+                // once.
                 let _ = opened.send(Ok(()));
                 serve(&link, &queue);
             }
@@ -68,27 +70,27 @@ impl Session {
         Ok(Self { jobs, stop })
     }
 
-    /// Has the thread do something with the connection.
+    /// Runs a job on the connection's thread, and waits for its result.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Link) -> Result<T, Trouble> + Send + 'static,
     ) -> Result<T, Trouble> {
         let (done, is_done) = oneshot::channel();
         let job: Job = Box::new(move |link| drop(done.send(job(link))));
-        // The thread has nothing else to do: the place in the queue is free.
+        // A session runs one job at a time, so the slot in the queue is free.
         self.jobs.try_send(job).map_err(|_| Trouble::lost("a connection's thread is gone"))?;
         is_done.await.map_err(|_| Trouble::lost("a connection's thread ended while its statement ran"))?
     }
 }
 
-/// A connection that is closed has its statement stopped: its thread would otherwise go on with it for nobody.
+/// Stops the running statement. Otherwise the thread would go on with it although the call has ended.
 impl Drop for Session {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-/// Until nobody has the session any more.
+/// Runs jobs until the session is dropped.
 fn serve(link: &Link, queue: &Receiver<Job>) {
     for job in queue {
         job(link);
@@ -107,25 +109,25 @@ impl Link {
         if !place.writes {
             connection.pragma_update(None, "query_only", "on")?;
         }
-        // The file is read for the first time: it is a database, and nobody keeps it locked.
+        // The first access to the file: it fails if the file is not a database or is locked.
         connection.query_row("pragma schema_version", [], |row| row.get::<_, i64>(0))?;
         let guard = Guard::on(&connection)?;
         let longest = connection.limit(Limit::SQLITE_LIMIT_LENGTH)?;
         Ok(Self { connection, guard, file, longest })
     }
 
-    /// Whether it still leads to what the file's name stands for.
+    /// Whether the file's path still leads to the open file.
     pub(super) fn is_current(&self, place: &Place) -> bool {
         self.file.is_some() && self.file == identity(&place.file)
     }
 
-    /// A statement of a tool, prepared at its first use on this connection. What is none of a tool's business is refused.
+    /// Prepares a tool's statement, or takes it from the cache of the connection. Refuses commands to the connection.
     pub(super) fn prepare(&self, sql: &str) -> Result<CachedStatement<'_>, Trouble> {
         self.guard.watch(|| self.connection.prepare_cached(sql))
     }
 
-    /// No value and no row of the next statement may be longer than this, in bytes: SQLite ends it before it has the memory
-    /// for one. `None`: SQLite's own limit.
+    /// Limits the length of each value and row of the next statement, in bytes. SQLite fails the statement before it
+    /// allocates more. `None` sets SQLite's own limit.
     pub(super) fn limit_length(&self, bytes: Option<usize>) -> Result<(), rusqlite::Error> {
         let most = bytes.and_then(|bytes| i32::try_from(bytes).ok()).unwrap_or(self.longest);
         self.connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, most.min(self.longest))?;

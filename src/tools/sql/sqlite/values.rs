@@ -1,4 +1,4 @@
-//! Values to SQLite and back. SQLite's types are those of its values, not of its columns.
+//! Converts values to SQLite and back. In SQLite each value has a type, independent of its column.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -11,7 +11,7 @@ use crate::tools::sql::faults::misfit;
 use crate::tools::sql::rows::{self, Longest, Odd, float};
 use crate::tools::{Fault, Placeholder, Values};
 
-/// The values in the order of the placeholders. What is absent is NULL.
+/// The values in the order of the placeholders; NULL for an absent value.
 pub(super) fn bind(names: &[Placeholder], values: Values<'_>) -> Result<Vec<Stored>, ToolError> {
     let mut faults = Vec::new();
     let bound = names.iter().map(|name| {
@@ -27,7 +27,7 @@ pub(super) fn bind(names: &[Placeholder], values: Values<'_>) -> Result<Vec<Stor
 fn stored(name: &Placeholder, value: &Value) -> Result<Stored, Fault> {
     Ok(match value {
         Value::Null => Stored::Null,
-        // SQLite has no truth values: its own `true` is 1.
+        // SQLite has no booleans: its own `true` is 1.
         Value::Bool(value) => i64::from(*value).into(),
         Value::Number(number) => match (number.as_i64(), number.as_f64()) {
             (Some(whole), _) => whole.into(),
@@ -41,7 +41,7 @@ fn stored(name: &Placeholder, value: &Value) -> Result<Stored, Fault> {
     })
 }
 
-/// The longest value of a row, and the bytes of all of them: what is shown of them is never shorter.
+/// The longest value of a row, and the length of all values. Their JSON is never shorter than this.
 pub(super) fn measure<'n>(names: &'n [String], row: &Row<'_>) -> Result<Longest<'n>, rusqlite::Error> {
     let mut longest = Longest::default();
     for (at, name) in names.iter().enumerate() {
@@ -56,7 +56,7 @@ pub(super) fn measure<'n>(names: &'n [String], row: &Row<'_>) -> Result<Longest<
     Ok(longest)
 }
 
-/// A row as an object.
+/// A row as a JSON object.
 pub(super) fn object(names: &[String], row: &Row<'_>, odd: &mut Odd) -> Result<JsonObject, ToolError> {
     rows::row(names.iter().map(String::as_str), |at| {
         let value = row.get_ref(at);
