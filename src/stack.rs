@@ -20,7 +20,7 @@ use crate::middleware::concurrency::{ConcurrencyLimit, ToolPermits};
 use crate::middleware::deadline::Deadline;
 use crate::middleware::further_page::FurtherPage;
 use crate::middleware::output::OutputCheck;
-use crate::middleware::record::{RecordLayer, Told};
+use crate::middleware::record::{RecordLayer, Recorded, Told};
 use crate::middleware::repeat_guard::RepeatGuard;
 use crate::middleware::replay::{Replay, Replays};
 use crate::middleware::retry;
@@ -122,6 +122,7 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
     let shelf = Shelf::of(cache, &policy, &*runner, &name, generation);
     let metrics = metrics.tool(&name, policy.cache.is_some());
     let told = Told { log: call_log.clone(), metrics: metrics.clone() };
+    let recorded = Recorded { schema: rules.schema.clone(), digests, redactor: redactor.clone() };
     let output = output_schema.map(|schema| OutputCheck::new(schema, validations.clone()));
 
     let view = ViewLayer::new(paging, &rules, output.clone(), !withholds);
@@ -131,7 +132,7 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
         // Cuts a long result to the requested page. The layers below see whole results only.
         .layer(view.clone())
         // Writes the row of each call, also of a refused one.
-        .layer(RecordLayer::new(ledger, running, &policy, &rules.schema, digests, replays, told))
+        .layer(RecordLayer::new(ledger, running, &policy, recorded, replays, told))
         // Checks that the caller may use the tool, and that the tool is enabled and approved.
         .layer(Authorize::layer(grants, enabled, stopped))
         // Repeats the answer of an earlier call with the same idempotency key. Above all layers that could refuse the

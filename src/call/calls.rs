@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum NameMatching {
     /// No others.
     Exact,
-    /// Other spellings, such as `getWeather` for `get_weather`, if they match exactly one tool.
+    /// Other spellings, such as `Get-Weather` for `get_weather`, if they match exactly one tool.
     #[default]
     Normalized,
     /// These, and the most similar name with a ratio above 0.85. Never a tool with `effect: write`.

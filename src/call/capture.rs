@@ -14,7 +14,6 @@ use sha2::Sha256;
 
 use super::canonical::{Sorted, canonical};
 use super::error::{Failure, Violation};
-use super::json::JsonObject;
 use super::kind::ErrorKind;
 use super::result::ToolResult;
 use super::truncated;
@@ -142,11 +141,6 @@ pub enum Received {
 }
 
 impl Received {
-    /// The JSON of these arguments.
-    pub fn whole(arguments: &JsonObject) -> Self {
-        Self::Whole(serde_json::to_string(arguments).unwrap_or_default().into())
-    }
-
     /// The text for the ledger.
     pub fn to_column(&self) -> Arc<str> {
         match self {

@@ -27,6 +27,7 @@ use crate::log::CallLog;
 use crate::metrics::{self, ToolMetrics};
 use crate::running::{Entered, Running};
 use crate::schema::Schema;
+use crate::secrets::Redactor;
 
 /// The [`Layer`] of [`Record`].
 #[derive(Clone)]
@@ -38,13 +39,20 @@ struct Shared {
     effect: Effect,
     deadline: Option<std::time::Duration>,
     on_disconnect: OnDisconnect,
-    /// Knows which arguments are `writeOnly` and must not be recorded.
-    schema: Arc<Schema>,
-    /// Key of the digests that replace arguments and results. `None` if the tool records them in full.
-    digests: Option<DigestKey>,
+    recorded: Recorded,
     /// Keeps in memory the answers of which the ledger may hold only digests, for repetitions of their keys.
     replays: Replays,
     told: Told,
+}
+
+/// Which part of a call's arguments is recorded.
+pub struct Recorded {
+    /// Knows which arguments are `writeOnly` and must not be recorded.
+    pub schema: Arc<Schema>,
+    /// Key of the digests that replace arguments and results. `None` if the tool records them in full.
+    pub digests: Option<DigestKey>,
+    /// Takes secrets of the manifest out of arguments.
+    pub redactor: Arc<Redactor>,
 }
 
 /// The observers that learn how each call ended, besides the ledger.
@@ -56,14 +64,12 @@ pub struct Told {
 }
 
 impl RecordLayer {
-    /// Makes the layer for a tool with this policy. With a key in `digests`, rows hold digests instead of arguments and
-    /// results.
+    /// Makes the layer for a tool with this policy.
     pub fn new(
         ledger: &Arc<dyn Ledger>,
         running: &Running,
         policy: &Policy,
-        schema: &Arc<Schema>,
-        digests: Option<DigestKey>,
+        recorded: Recorded,
         replays: &Replays,
         told: Told,
     ) -> Self {
@@ -73,8 +79,7 @@ impl RecordLayer {
             effect: policy.effect,
             deadline: policy.deadline,
             on_disconnect: policy.on_disconnect(),
-            schema: schema.clone(),
-            digests,
+            recorded,
             replays: replays.clone(),
             told,
         }))
@@ -168,7 +173,7 @@ fn was_tried(notes: &Notes) -> bool {
 
 impl Shared {
     fn received(&self, invocation: &Invocation) -> Received {
-        let arguments = self.schema.recordable(&invocation.arguments);
+        let arguments = self.recorded.schema.recordable(&invocation.arguments);
         let arguments = match &invocation.page_arguments {
             None => arguments,
             Some(page) => {
@@ -177,8 +182,8 @@ impl Shared {
                 Cow::Owned(all)
             }
         };
-        match &self.digests {
-            None => Received::whole(&arguments),
+        match &self.recorded.digests {
+            None => Received::Whole(self.recorded.redactor.arguments(&arguments).into()),
             Some(key) => Received::Digest(key.digest(&*arguments)),
         }
     }
@@ -215,6 +220,12 @@ impl Shared {
             let took = i64::try_from(duration.as_micros()).ok();
             return self.replayed(&invocation, outcome, earlier, took);
         }
+        // `run` has cleaned the output of the tool. A refusal or a warning may quote what the caller sent.
+        let mut outcome = outcome;
+        if let Err(error) = &mut outcome {
+            self.recorded.redactor.error(error);
+        }
+        notes.meta.warnings.iter_mut().for_each(|warning| self.recorded.redactor.string(warning));
         let meta = Meta {
             duration_ms: (duration.as_secs_f64() * 1e6).round() / 1e3,
             usage: notes.charged.iter().map(Charged::usage).collect(),
@@ -246,7 +257,7 @@ impl Shared {
         let tool_use_id = invocation.tool_use_id.clone();
         let answer = outcome.map(|result| Answer { invocation: id, tool_use_id, result, meta, replayed: false });
         // This must precede the commit: from then on, a repetition finds the row and looks for its answer here.
-        if self.digests.is_some() && row.key_until.is_some() {
+        if self.recorded.digests.is_some() && row.key_until.is_some() {
             let failure = answer.as_ref().map_err(|error| Failure::of(error, self.effect));
             self.replays.keep(id, failure.as_ref().copied()).await;
         }
@@ -320,19 +331,19 @@ impl Shared {
         row.duration_us = Some((meta.duration_ms * 1e3) as i64);
         // The metadata holds coercions and warnings, which may quote arguments that `capture: digest` keeps out of the
         // record. For a refusal, they may be as long as the arguments.
-        let keeps_meta = self.digests.is_none() && state != State::Refused;
+        let keeps_meta = self.recorded.digests.is_none() && state != State::Refused;
         row.meta = keeps_meta.then(|| json_text(meta)).flatten();
         match outcome {
             Ok(_) if origin.is_some() => row.origin = origin,
             Ok(result) => {
-                row.result = match &self.digests {
+                row.result = match &self.recorded.digests {
                     None => json_text(&**result),
                     Some(key) => Some(key.digest(&**result).to_column().into()),
                 };
             }
             Err(error) => {
                 let failure = Failure::of(error, self.effect);
-                let failure = self.digests.iter().fold(failure, |failure, key| failure.withheld(key));
+                let failure = self.recorded.digests.iter().fold(failure, |failure, key| failure.withheld(key));
                 row.kind = Some(failure.kind);
                 if error.speaks_of().is_some_and(|other| other != invocation.id) {
                     // The error names another call that holds the key. A search for the key must find that call, not

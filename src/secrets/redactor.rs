@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::finder::{FEWEST, Finder};
 use super::{REDACTED, SHORTEST};
-use crate::call::{CallError, Content, Redact, ToolResult, Torn, Violation, shorten};
+use crate::call::{CallError, Content, JsonObject, Redact, ToolResult, Torn, Violation, shorten};
 use crate::printable;
 
 /// Number of remembered values. Rotated values stay, because an upstream may still echo them. The oldest are dropped
@@ -109,6 +109,19 @@ impl Redactor {
     pub fn progress(&self, data: &mut Value) {
         replace_in(&self.forms, data);
         replace_in(&self.lines, data);
+    }
+
+    /// The JSON of these arguments without secrets, for the record: a model may have learned one from a tool that it calls.
+    pub fn arguments(&self, arguments: &JsonObject) -> String {
+        let written = |arguments: &JsonObject| serde_json::to_string(arguments).unwrap_or_default();
+        let text = written(arguments);
+        if matches!(self.text(&text), Cow::Borrowed(_)) {
+            return text;
+        }
+        // Each text by itself: replaced in the whole JSON, a match could end within its syntax.
+        let mut value = Value::Object(arguments.clone());
+        replace_in(&self.forms, &mut value);
+        value.to_string()
     }
 
     /// Takes secrets out of a result. The data of images, audio and files is not searched here. [`Redactor::is_in`]

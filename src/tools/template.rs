@@ -23,7 +23,7 @@ pub enum Part {
 
 impl Template {
     /// Parses a text. `meant` decides what the name in a placeholder stands for. Text that came by reference stays
-    /// text, whatever it contains ([`literal`](super::literal)).
+    /// text, whatever it contains (see `literal.rs`).
     ///
     /// # Errors
     /// A sentence, if a placeholder is not closed or does not contain a plain name.

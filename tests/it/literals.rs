@@ -64,3 +64,22 @@ async fn programs_get_references_as_text() {
     let reply = app.invoke("show", json!({"q": "7"})).await;
     assert_eq!(said(&reply), "{{q}}|7|{{q}} 7|{{q}}");
 }
+
+#[tokio::test]
+async fn arguments_on_record_hold_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = "S3cr3t-Key+For=Echo-0987654321";
+    std::fs::write(folder.path().join("key.txt"), secret).unwrap();
+    let manifest = format!(
+        "tools:\n  show:\n    kind: command\n    description: d\n    parameters: {{q: {{type: string}}}}\n    \
+         command: [/bin/cat]\n    environment: {{K: \"${{file:{}/key.txt}}\"}}\n",
+        folder.path().display()
+    );
+    let app = TestApp::with_manifest(&manifest, []).await;
+    for arguments in [json!({"q": format!("a {secret} b")}), json!({ secret: 1 })] {
+        let (_, answer) = app.invoke("show", arguments).await;
+        let id = answer["invocation_id"].as_str().unwrap().to_owned();
+        let (_, row) = app.get(&format!("/invocations/{id}")).await;
+        assert!(!row.to_string().contains(secret) && row["arguments"].to_string().contains("[redacted]"), "{row}");
+    }
+}

@@ -42,7 +42,7 @@ pub(super) struct Config {
     /// The only hosts that may be reached. Default: all public hosts.
     #[serde(default)]
     #[schemars(extend("examples" = [["example.com"]]))]
-    allow_hosts: Vec<String>,
+    allow_hosts: Option<Vec<String>>,
     /// Allows private and loopback addresses. Metadata addresses are never allowed.
     #[serde(default)]
     #[schemars(extend("examples" = [true]))]
@@ -70,7 +70,7 @@ pub(super) fn tool(name: &str, config: Config, base: &Path, clients: &Clients) -
         ));
     }
     let denied = DeniedFiles::new(config.deny)?;
-    let web = Web::new(&config.allow_hosts, config.allow_private, clients)?;
+    let web = Web::new(config.allow_hosts.as_deref(), config.allow_private, clients)?;
     let most = config.max_bytes.as_usize();
     let from = match folder {
         Some(_) => "the path of a file, relative to the folder that this tool reads, an http(s) URL or a data: URI",
@@ -366,6 +366,7 @@ mod tests {
         for (with, place) in [
             (json!({"root": "no/such"}), "with.root"),
             (json!({"max_bytes": "21MiB"}), "with.max_bytes"),
+            (json!({"allow_hosts": []}), "with.allow_hosts"),
             (json!({"allow_hosts": ["a.example", "http://b"]}), "with.allow_hosts.1"),
         ] {
             let config = serde_json::from_value(with).unwrap();

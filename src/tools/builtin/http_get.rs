@@ -25,7 +25,7 @@ pub(super) struct Config {
     /// The only hosts that may be reached. Default: all public hosts.
     #[serde(default)]
     #[schemars(extend("examples" = [["example.com"]]))]
-    allow_hosts: Vec<String>,
+    allow_hosts: Option<Vec<String>>,
     /// Allows private and loopback addresses. Metadata addresses are never allowed.
     #[serde(default)]
     #[schemars(extend("examples" = [true]))]
@@ -39,7 +39,7 @@ pub(super) struct Config {
 pub(super) fn tool(name: &str, config: Config, clients: &Clients) -> Result<Tool, ConfigFault> {
     let reading = Reading::new(config.max_bytes, "with.max_bytes");
     let reading = reading.map_err(|message| ConfigFault::error(&["with", "max_bytes"], message))?;
-    let web = Web::new(&config.allow_hosts, config.allow_private, clients)?;
+    let web = Web::new(config.allow_hosts.as_deref(), config.allow_private, clients)?;
     let tool = Tool::new(name, DESCRIPTION)
         .param("url", "string", "Full URL, beginning with http:// or https://, e.g. https://example.com/page")
         .effect(Effect::Read);
@@ -157,6 +157,7 @@ mod tests {
     #[test]
     fn settings_that_cannot_work_are_faults() {
         for (with, path) in [
+            (json!({"allow_hosts": []}), "with.allow_hosts"),
             (json!({"allow_hosts": ["a.example", "http://b"]}), "with.allow_hosts.1"),
             (json!({"max_bytes": "5MiB"}), "with.max_bytes"),
             (json!({"max_bytes": "0B"}), "with.max_bytes"),

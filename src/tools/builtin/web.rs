@@ -16,13 +16,21 @@ pub(super) struct Web {
 }
 
 impl Web {
-    pub(super) fn new(allow_hosts: &[String], allow_private: bool, clients: &Clients) -> Result<Self, ConfigFault> {
+    pub(super) fn new(
+        allow_hosts: Option<&[String]>,
+        allow_private: bool,
+        clients: &Clients,
+    ) -> Result<Self, ConfigFault> {
         let client = clients.get(Gate::new(allow_private, "with.allow_private"));
         let client = client.map_err(|message| ConfigFault::error(&["with"], message))?;
         let host = |(at, name): (usize, &String)| {
             listed_host(name).map_err(|message| ConfigFault::error(&["with", "allow_hosts", &at.to_string()], message))
         };
-        let hosts = allow_hosts.iter().enumerate().map(host).collect::<Result<_, _>>()?;
+        if allow_hosts.is_some_and(<[String]>::is_empty) {
+            let message = "names no host, so no URL could be requested; leave it out for all public hosts";
+            return Err(ConfigFault::error(&["with", "allow_hosts"], message));
+        }
+        let hosts = allow_hosts.unwrap_or_default().iter().enumerate().map(host).collect::<Result<_, _>>()?;
         Ok(Self { client, hosts })
     }
 
