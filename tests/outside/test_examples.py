@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+import uuid
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_javascript(crib, model, provider):
 
 def test_the_loop_in_the_readme(crib, model):
     """Its lines run as they stand but for the imports, with `model` as the reader's own call to a provider."""
-    loop, = [block for block in re.findall(r"```python\n(.*?)```", (REPO / "README.md").read_text(encoding="utf-8"), re.S) if '"/calls"' in block]
+    loop, = [block for block in re.findall(r"```python\n(.*?)```", (REPO / "README.md").read_text(encoding="utf-8"), re.S) if '"/calls' in block]
     messages = [{"role": "user", "content": "What is 6 times 7?"}]
 
     def ask(messages, tools):
@@ -74,7 +75,7 @@ def test_the_loop_in_the_readme(crib, model):
         return urllib.request.urlopen(urllib.request.Request(model + "/v1/chat/completions", body, {"authorization": "Bearer x"})).read()
 
     assert len(loop.strip().splitlines()) <= 10
-    exec(loop.replace("http://localhost:7411", crib.base), {"json": json, "Request": urllib.request.Request, "urlopen": urllib.request.urlopen, "messages": messages, "model": ask})
+    exec(loop.replace("http://localhost:7411", crib.base), {"json": json, "uuid4": uuid.uuid4, "Request": urllib.request.Request, "urlopen": urllib.request.urlopen, "messages": messages, "model": ask})
     assert messages[-1]["content"].startswith(ANSWER)
 
 
