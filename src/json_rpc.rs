@@ -135,15 +135,6 @@ impl Scan {
     }
 }
 
-/// Why a tool's definition cannot be read from a list: the text after "left out: ".
-pub(crate) fn why_unreadable(error: &serde_json::Error) -> String {
-    let message = error.to_string();
-    match message.starts_with("recursion limit") {
-        true => "its definition is nested more than 128 levels deep".to_owned(),
-        false => format!("its definition is no JSON: {message}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

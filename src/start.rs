@@ -69,7 +69,7 @@ impl Start {
             origins: joined(settings.allowed_origins.iter().cloned(), "this service's own only"),
             limits: format!(
                 "{} at once, bodies up to {}, {} to drain",
-                Count(settings.max_in_flight as u64, "call"),
+                Count(settings.max_in_flight, "call"),
                 ByteSize(settings.max_body as u64),
                 humantime::format_duration(settings.drain)
             ),
@@ -164,7 +164,7 @@ fn in_words(source: &SourceView) -> String {
     let SourceView { name, tools, doing, fault, .. } = source;
     let kind = source.kind.as_str();
     match (source.state, fault, doing) {
-        (SourceState::Up, ..) => format!("{name} ({kind}): {tools} tool{}", if *tools == 1 { "" } else { "s" }),
+        (SourceState::Up, ..) => format!("{name} ({kind}): {}", Count(*tools, "tool")),
         (SourceState::Starting, _, Some(doing)) => format!("{name} ({kind}): still loading: {doing}"),
         (SourceState::Starting, ..) => format!("{name} ({kind}): still loading"),
         (state, Some(fault), _) => format!("{name} ({kind}): {}: {fault}", state.as_str()),

@@ -226,7 +226,7 @@ fn characters_of(result: &ToolResult, page: Page, longest: usize) -> Option<Cut>
         }
         Detail::Exploring => (most, 0..most.div_ceil(2), total - most / 2..total),
     };
-    let gap = format!("\n[… {} left out …]\n", Count((total - shown) as u64, "character"));
+    let gap = format!("\n[… {} left out …]\n", Count(total - shown, "character"));
     let mut at = 0;
     let mut content = Vec::new();
     for block in &result.content {

@@ -105,6 +105,6 @@ pub fn shorten(text: &mut String, most: usize) {
     let rest = text.len() - end;
     if rest > 0 {
         text.truncate(end);
-        text.push_str(&format!("[… {} left out …]", Count(rest as u64, "byte")));
+        text.push_str(&format!("[… {} left out …]", Count(rest, "byte")));
     }
 }

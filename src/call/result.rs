@@ -66,6 +66,11 @@ pub struct Resource {
 }
 
 impl Content {
+    /// Whether this is a text without visible characters.
+    pub fn is_silent(&self) -> bool {
+        matches!(self, Self::Text { text } if text.trim().is_empty())
+    }
+
     /// Makes a text block.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::arguments::{MANIFEST, ManifestArg};
 use super::{Failure, print};
 use crate::call::Kind;
+use crate::call::units::Count;
 use crate::environment::Environment;
 use crate::manifest::{
     self, Checked, DeclaredVariable, Finding, Manifest, Place, Process, Rule, Severity, Source as _,
@@ -148,8 +149,7 @@ fn no_manifest() -> Checked {
 }
 
 fn text(path: &Path, checked: &Checked, variables: &[Variable<'_>], ok: bool) -> String {
-    let plural = |many: usize, one: &str| format!("{many} {one}{}", if many == 1 { "" } else { "s" });
-    let count = |severity, one: &str| plural(checked.count(severity), one);
+    let count = |severity, noun| Count(checked.count(severity), noun);
     let mut lines: Vec<String> = checked.findings.iter().map(ToString::to_string).collect();
     for Variable { tool, source, name, state, .. } in variables {
         let whose = tool.or(*source).unwrap_or_default();
@@ -163,11 +163,11 @@ fn text(path: &Path, checked: &Checked, variables: &[Variable<'_>], ok: bool) ->
             .map(|(kind, word)| (sources_of(&checked.manifest, kind), word))
             .into_iter()
             .filter(|(many, _)| *many > 0)
-            .map(|(many, word)| format!(", {}", plural(many, word)))
+            .map(|(many, word)| format!(", {}", Count(many, word)))
             .collect();
         let listed = if sources.is_empty() { "" } else { " (tools are listed at the start)" };
         let sources = sources.concat() + listed;
-        let (tools, callers) = (plural(tools.len(), "tool"), plural(callers.len(), "caller"));
+        let (tools, callers) = (Count(tools.len(), "tool"), Count(callers.len(), "caller"));
         format!("{}: ok: {tools}{sources}, {callers}, {found}", path.display())
     } else {
         format!("{}: {}, {found}", path.display(), count(Severity::Error, "error"))

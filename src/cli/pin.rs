@@ -151,7 +151,7 @@ fn difference(name: &str, before: Option<&ServerPins>, now: &ServerPins, shown: 
     }
     let gone = old.keys().filter(|tool| !now.tools.contains_key(*tool));
     lines.extend(gone.map(|tool| format!("  gone     {}", in_line(tool))));
-    let count = Count(now.tools.len() as u64, "tool");
+    let count = Count(now.tools.len(), "tool");
     let how = match before {
         None => "pinned for the first time",
         Some(before) if before.reach != now.reach => "reached in another way than when it was pinned",

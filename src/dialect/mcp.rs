@@ -82,8 +82,7 @@ pub(super) fn reply(ask: &Result<Ask, Misread>, told: Told<'_>) -> Value {
 /// The content blocks, which have MCP's own form. An error without text gets one, because a model would learn nothing
 /// from an empty error.
 pub(super) fn content(said: &Said<'_>) -> Value {
-    let is_silent = |block: &Content| matches!(block, Content::Text { text } if text.trim().is_empty());
-    if said.is_error && said.structured.is_none() && said.content.iter().all(is_silent) {
+    if said.is_error && said.structured.is_none() && said.content.iter().all(Content::is_silent) {
         return json!([Content::text(blocks::no_words(true))]);
     }
     let block = |block: &Content| match block {

@@ -97,8 +97,7 @@ impl<'a> Reply<'a> {
                 told.push("structured content that is no object is a text block here".into());
             }
         }
-        let is_silent = |block: &Content| matches!(block, Content::Text { text } if text.trim().is_empty());
-        if result.is_error && structured_content.is_none() && content.iter().all(is_silent) {
+        if result.is_error && structured_content.is_none() && content.iter().all(Content::is_silent) {
             content = Cow::Owned(vec![Content::text(FAILED_SILENTLY)]);
         }
         if result.is_answer(entry.definition.result_as_answer) {

@@ -201,7 +201,7 @@ impl Shared {
         S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
     {
         let id = invocation.id;
-        let outcome = run(inner, Invocation { arguments, ..invocation.clone() }).await;
+        let mut outcome = run(inner, Invocation { arguments, ..invocation.clone() }).await;
         // The layers below are dropped or have returned, so no other code changes the notes from here on. The order of
         // the steps that follow matters:
         // 1. A replay ends here: its row exists since the first call.
@@ -221,7 +221,6 @@ impl Shared {
             return self.replayed(&invocation, outcome, earlier, took);
         }
         // `run` has cleaned the output of the tool. A refusal or a warning may quote what the caller sent.
-        let mut outcome = outcome;
         if let Err(error) = &mut outcome {
             self.recorded.redactor.error(error);
         }

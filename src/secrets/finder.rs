@@ -96,7 +96,7 @@ impl Finder {
 
     /// Adds the ranges of forms with line breaks or invisible characters inside.
     fn find_broken(&self, bytes: &[u8], torn: Torn, least: usize, found: &mut Vec<Range<usize>>) {
-        let reach = MOST_INSERTED * self.longest;
+        let reach = self.longest();
         for view in [View::Unbroken, View::Unquoted] {
             for window in windows(bytes, view, torn.end, reach, &self.grams) {
                 self.find_condensed(bytes, window, (view, Torn::NOWHERE, least), found);

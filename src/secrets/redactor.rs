@@ -239,11 +239,10 @@ impl Redact for Redactor {
 
     fn reach(&self) -> usize {
         let longest = |finder: &ArcSwapOption<Finder>| finder.load().as_ref().map_or(0, |finder| finder.longest());
-        // A form also covers one character beside it and up to three of padding. Quoted-printable writes three bytes
-        // for one.
+        // A form also covers one character beside it and up to three of padding.
         match longest(&self.forms).max(longest(&self.lines)) {
             0 => 0,
-            longest => 3 * longest + 4,
+            longest => longest + 4,
         }
     }
 

@@ -26,6 +26,7 @@ mod stand_in;
 mod surroundings;
 pub mod template;
 mod tool;
+mod unreadable;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -23,8 +23,7 @@ pub fn reply(message: &Message, said: &[Said<'_>]) -> Vec<Value> {
 }
 
 fn tell(form: Form, name: Option<&str>, said: Said<'_>, several: bool) -> String {
-    let text = blocks::all_in_words(&said);
-    let text = text.as_str();
+    let text = &*blocks::all_in_words(&said);
     let shown = name.unwrap_or("unreadable call");
     match form {
         Form::Marked => format!("[TOOL_RESULT]{}[/TOOL_RESULT]", as_json(name, text, said.is_error)),

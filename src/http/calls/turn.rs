@@ -243,7 +243,7 @@ fn give_up(times: u32) -> String {
     format!(
         "Your tool calls could not be read {} in a row. Call no more tools: answer with what you know, and say \
          what you could not find out.",
-        Count(u64::from(times), "time")
+        Count(times, "time")
     )
 }
 

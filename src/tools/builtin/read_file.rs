@@ -180,7 +180,7 @@ impl Page {
         let warning = format!(
             "line {} is longer than {} (max_bytes) and was cut: the next one is start_line {next}",
             self.start,
-            Count(self.max_bytes as u64, "byte")
+            Count(self.max_bytes, "byte")
         );
         (end, warning)
     }

@@ -55,7 +55,7 @@ fn excerpt(text: String, context: &ToolContext) -> String {
         return text;
     }
     let (head, tail) = (text.floor_char_boundary(EXCERPT / 2), text.ceil_char_boundary(text.len() - EXCERPT / 2));
-    format!("{}\n[… {} left out …]\n{}", &text[..head], Count((tail - head) as u64, "byte"), &text[tail..])
+    format!("{}\n[… {} left out …]\n{}", &text[..head], Count(tail - head, "byte"), &text[tail..])
 }
 
 fn whole(bytes: &[u8], output: Output, context: &ToolContext) -> Result<ToolResult, ToolError> {
@@ -90,16 +90,16 @@ fn cut(stdout: &Capture, output: Output, limits: &Limits, context: &ToolContext)
     if output == Output::Json {
         let message = format!(
             "the program's output is longer than {} (max_output), so its JSON is not whole",
-            Count(most as u64, "byte")
+            Count(most, "byte")
         );
         return Err(ToolError::BadOutput(message));
     }
     context.warn(if limits.stop_on_overflow {
-        format!("the output was cut after {} (max_output) and the program was stopped", Count(most as u64, "byte"))
+        format!("the output was cut after {} (max_output) and the program was stopped", Count(most, "byte"))
     } else {
         format!(
             "the output was cut after {} (max_output); {} {} left out",
-            Count(most as u64, "byte"),
+            Count(most, "byte"),
             Count(stdout.left_out(), "byte"),
             if stdout.left_out() == 1 { "was" } else { "were" }
         )

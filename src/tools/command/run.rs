@@ -265,7 +265,7 @@ mod tests {
         };
         for gap in [1, 20, 2000] {
             let text = format!("tsk-{}cdef", ".".repeat(gap));
-            assert_eq!(shown(&text), format!("tsk-\n[… {} left out …]\ncdef", Count(gap as u64, "byte")));
+            assert_eq!(shown(&text), format!("tsk-\n[… {} left out …]\ncdef", Count(gap, "byte")));
         }
         assert_eq!(shown("sk-scripted-0123456789abcdef"), "[redacted]\n[… 20 bytes left out …]\n[redacted]");
         let far = format!("xxsk-scripted-0123456789abcdef{}", "é".repeat(500));

@@ -68,22 +68,24 @@ impl Client {
     /// # Errors
     /// The client may not connect to the host.
     pub(crate) fn check(&self, url: &Url) -> Result<(), Denied> {
-        let gate = if self.is_own_port(url) { self.gate.away() } else { self.gate };
-        gate.check(url)
+        self.gate_of(self.is_own_port(url)).check(url)
+    }
+
+    fn gate_of(&self, is_own_port: bool) -> Gate {
+        if is_own_port { self.gate.away() } else { self.gate }
     }
 
     /// Sends a request and waits for the head of the response.
     pub(crate) async fn send(&self, request: Request) -> Result<Response, ToolError> {
-        self.check(request.url()).map_err(|denied| ToolError::upstream_final(denied.to_string()))?;
+        let is_own_port = self.is_own_port(request.url());
+        self.gate_of(is_own_port)
+            .check(request.url())
+            .map_err(|denied| ToolError::upstream_final(denied.to_string()))?;
         let host = host(request.url());
         if !self.has_roots && request.url().scheme() == "https" {
             return Err(ToolError::upstream_final(format!("`{host}`: {NO_ROOTS}")));
         }
-        let inner = if self.is_own_port(request.url()) {
-            self.away().await.map_err(ToolError::upstream_final)?
-        } else {
-            &self.inner
-        };
+        let inner = if is_own_port { self.away().await.map_err(ToolError::upstream_final)? } else { &self.inner };
         inner.execute(request).await.map_err(|error| failure(&host, error))
     }
 }

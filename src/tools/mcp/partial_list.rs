@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::json_rpc::why_unreadable;
+use crate::tools::unreadable::{name_in, reason};
 
 /// Key in `_meta` of the entry that replaces an unreadable tool. Its value is the reason.
 const UNREADABLE: &str = "toolcrib/unreadable";
@@ -48,12 +48,8 @@ pub(super) fn fault_of(tool: &Value) -> Option<&str> {
 
 fn tool(text: &RawValue) -> Value {
     serde_json::from_str(text.get()).unwrap_or_else(|error| {
-        #[derive(Deserialize)]
-        struct Named {
-            name: String,
-        }
-        let name = serde_json::from_str(text.get()).map_or_else(|_| "?".to_owned(), |Named { name }| name);
-        json!({"name": name, "_meta": {UNREADABLE: why_unreadable(&error)}})
+        let name = name_in(text).unwrap_or_else(|_| "?".to_owned());
+        json!({"name": name, "_meta": {UNREADABLE: reason(&error)}})
     })
 }
 

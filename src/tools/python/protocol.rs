@@ -14,7 +14,7 @@ use crate::call::{
     Content, EnvVar, InvocationId, JsonObject, ToolContext, ToolError, ToolName, ToolResult, Torn, Violation,
     json::parse_strict,
 };
-use crate::json_rpc::why_unreadable;
+use crate::tools::unreadable::{name_in, reason};
 
 /// Longest result that a worker writes, in bytes of its JSON.
 const MAX_RESULT: usize = 4 << 20;
@@ -179,10 +179,6 @@ pub(super) fn hello(line: &[u8]) -> serde_json::Result<Hello> {
         #[serde(default)]
         traceback: Option<String>,
     }
-    #[derive(Deserialize)]
-    struct Named {
-        name: String,
-    }
     let Words { op, tools: written, mut warnings, message, traceback } = serde_json::from_slice(line)?;
     if matches!(op, Op::Failed) {
         return Ok(Hello::Failed { message, traceback });
@@ -192,8 +188,8 @@ pub(super) fn hello(line: &[u8]) -> serde_json::Result<Hello> {
         match serde_json::from_str(text.get()) {
             Ok(function) => tools.push(function),
             Err(error) if error.is_syntax() => {
-                let Named { name } = serde_json::from_str(text.get())?;
-                warnings.push(format!("the tool `{name}` is left out: {}", why_unreadable(&error)));
+                let name = name_in(text)?;
+                warnings.push(format!("the tool `{name}` is left out: {}", reason(&error)));
                 left_out.push(name);
             }
             Err(error) => return Err(error),

@@ -150,7 +150,7 @@ impl Rows {
         }
         let what = match self.cut {
             None => None,
-            Some(Cut::Rows) => Some(format!("there are more than {} (max_rows)", Count(max_rows as u64, "row"))),
+            Some(Cut::Rows) => Some(format!("there are more than {} (max_rows)", Count(max_rows, "row"))),
             Some(Cut::Output) => Some(format!("the rows are longer than {max_output} bytes (max_output)")),
         };
         if let Some(what) = what {
