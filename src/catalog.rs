@@ -18,16 +18,16 @@ use crate::callers::{Callers, Grants};
 use crate::changes::Changes;
 pub use crate::definition_hash::definition_hash;
 use crate::definition_hash::{definition_fields, hash_of};
-use crate::formats::{self, Format, Names, Offer};
-use crate::middleware::cache::Shelf;
+use crate::formats::{self, Format, ListedTool, Names};
+use crate::middleware::cache::ToolCache;
 use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
 use crate::middleware::concurrency::ToolPermits;
-use crate::middleware::usage_limit::Tariff;
+use crate::middleware::usage_limit::ChargeRules;
 use crate::middleware::validate::ArgumentRules;
 use crate::names::{Spellings, unprefixed};
 use crate::schema::{Schema, SchemaFault};
 use crate::stack::{self, Shared, ToolService};
-use crate::tools::{BuildError, Runner, Settings, Tool, Why};
+use crate::tools::{BuildError, Runner, Settings, Tool, UnavailableReason};
 
 /// Maximum number of suggested names.
 const MOST_MEANT: usize = 3;
@@ -48,10 +48,10 @@ pub struct Entry {
     pub(crate) shown: [u8; 32],
     /// The rules that arguments must match.
     pub rules: Arc<ArgumentRules>,
-    pub(crate) tariff: Arc<Tariff>,
+    pub(crate) tariff: Arc<ChargeRules>,
     pub(crate) service: ToolService,
     /// The tool's stored results.
-    pub(crate) shelf: Option<Arc<Shelf>>,
+    pub(crate) shelf: Option<Arc<ToolCache>>,
     settings: Settings,
     stopped: bool,
     grants: Arc<Grants>,
@@ -93,8 +93,8 @@ impl Entry {
     }
 
     /// What formats show of the tool.
-    pub(crate) fn offer(&self) -> Offer<'_> {
-        Offer { definition: &self.definition, effect: self.policy.effect, available: self.is_available() }
+    pub(crate) fn offer(&self) -> ListedTool<'_> {
+        ListedTool { definition: &self.definition, effect: self.policy.effect, available: self.is_available() }
     }
 
     /// The tool's name and its aliases.
@@ -188,11 +188,11 @@ pub struct Unlisted {
     /// The prefix of all its tools' names.
     pub prefix: String,
     /// Why the source is unavailable.
-    pub why: Arc<Why>,
+    pub why: Arc<UnavailableReason>,
 }
 
 /// The inputs for building entries.
-pub(crate) struct Bench<'a> {
+pub(crate) struct BuildEnv<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) services: &'a Services,
     /// The switches that admins have set, by tool name.
@@ -243,7 +243,7 @@ impl Catalog {
     }
 
     /// Builds the entry of a tool for this catalog: compiles its schemas and builds its stack.
-    pub(crate) fn build(&self, tool: Tool, bench: &Bench<'_>) -> Result<Arc<Entry>, BuildError> {
+    pub(crate) fn build(&self, tool: Tool, bench: &BuildEnv<'_>) -> Result<Arc<Entry>, BuildError> {
         let mut tool = without_large_output_schema(tool.checked()?).apart_by_context();
         let own_schema = tool.definition.input_schema.clone();
         let pages = tool.show_page_fields()?;
@@ -291,8 +291,8 @@ impl Catalog {
         let enabled = Arc::new(AtomicBool::new(is_on));
         let places_before = before.map(|before| (before.policy.concurrency, &before.places));
         let places = ToolPermits::new(policy.concurrency, places_before);
-        let tariff = Arc::new(Tariff::new(&name, &policy.limits, self.caller_limits.clone()));
-        let parts = stack::Parts {
+        let tariff = Arc::new(ChargeRules::new(&name, &policy.limits, self.caller_limits.clone()));
+        let parts = stack::ToolLayers {
             name,
             definition_hash: definition_hash.clone(),
             generation: digest([definition_hash.as_bytes(), &settings.generation]),

@@ -23,12 +23,12 @@ pub(crate) struct Scan {
     /// It has a member that only JSON-RPC messages have: `jsonrpc`, `result` or `error`.
     is_answer: bool,
     /// The position of the scan relative to the outermost object.
-    place: Place,
+    place: ScanPosition,
 }
 
 /// The position relative to the outermost object, judged by braces.
 #[derive(Default, PartialEq, Eq)]
-enum Place {
+enum ScanPosition {
     #[default]
     Before,
     Within,
@@ -50,7 +50,7 @@ impl Scan {
 
     /// If the message is a request: its own id.
     pub(crate) fn asks(self) -> Option<Value> {
-        self.id.filter(|_| self.has_method && matches!(self.place, Place::Within | Place::Behind))
+        self.id.filter(|_| self.has_method && matches!(self.place, ScanPosition::Within | ScanPosition::Behind))
     }
 
     /// Whether it has a member of JSON-RPC. Other objects, such as log lines, may have an id too.
@@ -61,14 +61,14 @@ impl Scan {
     /// Whether the bytes are exactly one object, judged by braces. Otherwise other output surrounds the message, or it
     /// is cut off.
     pub(crate) fn is_whole(&self) -> bool {
-        self.place == Place::Behind
+        self.place == ScanPosition::Behind
     }
 
     fn byte(&mut self, byte: u8) {
         self.place = match self.place {
-            Place::Before if byte == b'{' => Place::Within,
-            Place::Before | Place::Behind if !byte.is_ascii_whitespace() => Place::Off,
-            Place::Within if !self.in_text && self.depth == 1 && byte == b'}' => Place::Behind,
+            ScanPosition::Before if byte == b'{' => ScanPosition::Within,
+            ScanPosition::Before | ScanPosition::Behind if !byte.is_ascii_whitespace() => ScanPosition::Off,
+            ScanPosition::Within if !self.in_text && self.depth == 1 && byte == b'}' => ScanPosition::Behind,
             _ => std::mem::take(&mut self.place),
         };
         if self.in_text {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::call::ToolName;
-use crate::similar;
+use crate::suggest;
 
 /// Prefixes of names, followed by `.` or `:`. `functions` is the namespace of OpenAI's harmony format (and so of
 /// Kimi's ids). `default_api` is the module in Gemini's code-like calls. Other models write `tools` in place of
@@ -91,7 +91,7 @@ impl Spellings {
         let asked: Vec<String> = forms(asked).collect();
         let mut best: BTreeMap<&ToolName, f32> = BTreeMap::new();
         for (form, tools) in &self.0 {
-            let ratios = asked.iter().filter_map(|asked| similar::ratio_above(asked, form, similar::MEANT));
+            let ratios = asked.iter().filter_map(|asked| suggest::ratio_above(asked, form, suggest::MEANT));
             let Some(ratio) = ratios.max_by(f32::total_cmp) else { continue };
             for tool in tools.iter().filter(|tool| usable(tool)) {
                 let known = best.entry(tool).or_default();

@@ -13,7 +13,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::call::canonical::canonical;
-use crate::tools::{Offer, Prints};
+use crate::tools::{DefinitionFingerprint, DiscoveredTool};
 
 /// Version of the file format.
 pub const VERSION: u64 = 1;
@@ -116,8 +116,8 @@ pub fn file_of(manifest: &Path) -> PathBuf {
 
 impl ServerPins {
     /// The pins of the current state. `written` is the server's entry in the manifest.
-    pub fn of(written: &Value, offers: &[Offer]) -> Self {
-        let pin = |offer: &Offer| Some((offer.name.clone(), ToolPin::of(&offer.said.as_ref()?.prints)));
+    pub fn of(written: &Value, offers: &[DiscoveredTool]) -> Self {
+        let pin = |offer: &DiscoveredTool| Some((offer.name.clone(), ToolPin::of(&offer.said.as_ref()?.prints)));
         let tools = offers.iter().filter_map(pin).collect();
         Self { reach: reach_of(written), tools, is_missing: false }
     }
@@ -133,7 +133,7 @@ impl ServerPins {
     }
 
     /// Why this tool is not the one that was approved; `None` if it is.
-    pub fn mismatch(&self, written: &Value, offer: &Offer) -> Option<Mismatch> {
+    pub fn mismatch(&self, written: &Value, offer: &DiscoveredTool) -> Option<Mismatch> {
         if self.is_missing {
             return Some(Mismatch::Unpinned);
         }
@@ -157,7 +157,7 @@ fn reach_of(written: &Value) -> Hash {
 
 impl ToolPin {
     /// The pin of a tool with these hashes.
-    pub fn of(prints: &Prints) -> Self {
+    pub fn of(prints: &DefinitionFingerprint) -> Self {
         let short = |hash: &[u8; 32]| hex::encode(hash)[..SHORT].to_owned();
         let parts = prints.parts.iter().map(|(part, hash)| ((*part).to_owned(), short(hash))).collect();
         Self { sha256: Hash(hex::encode(prints.whole)), parts }
@@ -179,10 +179,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::{Said, StandIn};
+    use crate::tools::{ToolDefinitionSnapshot, UnavailableTool};
 
-    fn offer(change: impl Fn(&mut Offer)) -> Offer {
-        let mut offer = Offer {
+    fn offer(change: impl Fn(&mut DiscoveredTool)) -> DiscoveredTool {
+        let mut offer = DiscoveredTool {
             name: "get_weather".into(),
             description: "Weather for a city.".into(),
             input_schema: json!({"type": "object", "properties": {"city": {"type": "string"}}}),
@@ -191,7 +191,7 @@ mod tests {
             result_as_answer: false,
             max_calls: None,
             env: Vec::new(),
-            runner: Arc::new(StandIn::new(|| (String::new(), None))),
+            runner: Arc::new(UnavailableTool::new(|| (String::new(), None))),
             said: None,
         };
         change(&mut offer);
@@ -202,8 +202,8 @@ mod tests {
             ("outputSchema", offer.output_schema.clone()),
             ("annotations", annotations),
         ];
-        let prints = Arc::new(Prints::of(&offer.name, parts));
-        offer.said = Some(Said { prints, runner: offer.runner.clone() });
+        let prints = Arc::new(DefinitionFingerprint::of(&offer.name, parts));
+        offer.said = Some(ToolDefinitionSnapshot { prints, runner: offer.runner.clone() });
         offer
     }
 
@@ -220,16 +220,16 @@ mod tests {
         let written = json!({"command": ["npx", "server"], "environment": {"A": "${env:A}"}});
         let pins = ServerPins::of(&written, &[offer(|_| {})]);
         assert_eq!(pins.mismatch(&written, &offer(|_| {})), None);
-        let changed = |change: fn(&mut Offer)| match pins.mismatch(&written, &offer(change)) {
+        let changed = |change: fn(&mut DiscoveredTool)| match pins.mismatch(&written, &offer(change)) {
             Some(Mismatch::Changed(parts)) => parts,
             other => panic!("{other:?}"),
         };
         assert_eq!(changed(|offer| offer.description.push(' ')), ["description"]);
         assert_eq!(changed(|offer| offer.input_schema["title"] = json!("x")), ["inputSchema"]);
         assert_eq!(changed(|offer| offer.output_schema = Some(json!({}))), ["outputSchema"]);
-        let hint = |offer: &mut Offer| offer.annotations.extend([("readOnlyHint".to_owned(), json!(true))]);
+        let hint = |offer: &mut DiscoveredTool| offer.annotations.extend([("readOnlyHint".to_owned(), json!(true))]);
         assert_eq!(changed(hint), ["annotations"]);
-        let both = |offer: &mut Offer| {
+        let both = |offer: &mut DiscoveredTool| {
             offer.annotations.insert("title".into(), json!("Weather"));
             offer.description.clear();
         };

@@ -7,12 +7,12 @@ use async_trait::async_trait;
 
 use crate::call::{InvocationId, NotRead, OwnResult, OwnResults, ToolContext, ToolName};
 use crate::catalog::Catalog;
-use crate::denials::Denials;
-use crate::ledger::{End, Error, Found, State};
+use crate::deny_list::Denials;
+use crate::ledger::{End, Error, RecordedCall, State};
 use crate::stack::Shared;
 
 /// A call by id, with the result of the call that answered it. `None`: no call has this id.
-pub(crate) async fn find(shared: &Shared, id: InvocationId) -> Result<Option<Found>, Error> {
+pub(crate) async fn find(shared: &Shared, id: InvocationId) -> Result<Option<RecordedCall>, Error> {
     let running = shared.running.get(id);
     if running.is_some() {
         // Failed attempts are written behind. After this flush, a client that asks for its call sees them.
@@ -23,7 +23,7 @@ pub(crate) async fn find(shared: &Shared, id: InvocationId) -> Result<Option<Fou
         (Some(row), found) => {
             let (attempts, origin_result) =
                 found.map(|found| (found.attempts, found.origin_result)).unwrap_or_default();
-            Found { row: (*row).clone(), attempts, origin_result }
+            RecordedCall { row: (*row).clone(), attempts, origin_result }
         }
         (None, Some(found)) => found,
         (None, None) => return Ok(None),

@@ -9,23 +9,23 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::blocking;
+use crate::cached_results::Shelves;
 use crate::call::json::{parse_strict, type_name};
 use crate::call::{
-    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, OwnResults, Services,
-    StoredResults, SubCalls, Unreadable,
+    Answer, CallError, CallSettings, Caller, Charged, InvalidArguments, Invocation, JsonObject, Origin, OwnResults,
+    Services, StoredResults, ToolInvoker,
 };
 use crate::callers::Callers;
-use crate::catalog::Bench;
+use crate::catalog::BuildEnv;
 pub use crate::catalog::{Catalog, Entry, How, NotFound, Unlisted};
 use crate::environment::Environment;
 use crate::formats::Format;
 use crate::ledger::{Error, Registered, Switch};
+use crate::name_allocation::NameAllocator;
+pub(crate) use crate::name_allocation::way_out;
+pub use crate::name_allocation::{Placement, RejectedTool, SourceTools};
 use crate::recorded::Recorded;
-use crate::seats::Seats;
-pub(crate) use crate::seats::way_out;
-pub use crate::seats::{Group, LeftOut, Seated};
 use crate::stack::Shared;
-use crate::stored::Shelves;
 use crate::subcalls::Others;
 use crate::tools::introductions::Introductions;
 use crate::tools::{BuildError, Tool};
@@ -87,7 +87,7 @@ pub enum ChangeError {
 
 /// A registered tool that is not served, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Aside {
+pub struct SkippedTool {
     /// The tool's name.
     pub name: String,
     /// Why it is not served, as a sentence.
@@ -95,7 +95,7 @@ pub struct Aside {
 }
 
 /// The state that [`Registry::replace`] brings about.
-pub struct World {
+pub struct DesiredState {
     /// The callers with their grants and limits.
     pub callers: Arc<Callers>,
     /// How messages of models are treated.
@@ -103,7 +103,7 @@ pub struct World {
     /// Tools of program and manifest.
     pub tools: Vec<Tool>,
     /// Tools of sources, one group for each source.
-    pub groups: Vec<Group>,
+    pub groups: Vec<SourceTools>,
     /// Tools that were registered over HTTP.
     pub registered: Vec<Tool>,
 }
@@ -111,9 +111,9 @@ pub struct World {
 /// The result of [`Registry::replace`].
 pub struct Replaced {
     /// Which tools of each group are served.
-    pub seated: Vec<Seated>,
+    pub seated: Vec<Placement>,
     /// Registered tools that are not served.
-    pub aside: Vec<Aside>,
+    pub aside: Vec<SkippedTool>,
 }
 
 impl Registry {
@@ -122,7 +122,7 @@ impl Registry {
         let current = Arc::new(ArcSwap::from_pointee(Catalog::new(callers, CallSettings::default())));
         services.insert::<Arc<dyn StoredResults>>(Arc::new(Shelves(Arc::downgrade(&current))));
         let others = Others { catalog: Arc::downgrade(&current), clock: shared.clock.clone() };
-        services.insert::<Arc<dyn SubCalls>>(Arc::new(others));
+        services.insert::<Arc<dyn ToolInvoker>>(Arc::new(others));
         let recorded = Recorded { shared: shared.clone(), catalog: Arc::downgrade(&current) };
         services.insert::<Arc<dyn OwnResults>>(Arc::new(recorded));
         let (added, deciding) = (Mutex::default(), tokio::sync::Mutex::default());
@@ -161,8 +161,8 @@ impl Registry {
         self.added.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bench<'a>(&'a self, before: &'a Catalog, switches: &'a HashMap<String, bool>) -> Bench<'a> {
-        Bench { shared: &self.shared, services: &self.services, switches, before }
+    fn bench<'a>(&'a self, before: &'a Catalog, switches: &'a HashMap<String, bool>) -> BuildEnv<'a> {
+        BuildEnv { shared: &self.shared, services: &self.services, switches, before }
     }
 
     async fn switches(&self) -> Result<HashMap<String, bool>, Error> {
@@ -205,14 +205,14 @@ impl Registry {
     ///
     /// # Errors
     /// What is invalid in the new state, or why the ledger failed. The current catalog then stays.
-    pub async fn replace(self: &Arc<Self>, world: World) -> Result<Replaced, ChangeError> {
+    pub async fn replace(self: &Arc<Self>, world: DesiredState) -> Result<Replaced, ChangeError> {
         // This lock keeps switches and registered tools unchanged between the read of the ledger and the swap.
         // Otherwise the new entries could bring back a state that an admin has just changed.
         let _one_at_a_time = self.deciding.lock().await;
         let switches = self.switches().await?;
         let registry = self.clone();
         let work = move || -> Result<Replaced, ChangeError> {
-            let World { callers, calls, tools, groups, registered } = world;
+            let DesiredState { callers, calls, tools, groups, registered } = world;
             // Held until the swap: otherwise a tool that `register` adds meanwhile would be missing in the new catalog.
             let mut added = registry.added();
             let before = registry.catalog();
@@ -229,7 +229,7 @@ impl Registry {
             }
             // Names are given in order of precedence: first to the tools above, then to the groups, then to registered
             // tools. `seat_last` gives quarantined tools only names that remain free.
-            let mut seats = Seats::new(&groups, &registered, &before);
+            let mut seats = NameAllocator::new(&groups, &registered, &before);
             let mut seated = seats.seat(groups, &mut next, &bench);
             let mut aside = Vec::new();
             for tool in registered {
@@ -238,7 +238,7 @@ impl Registry {
                     next = with(&next, &entry)?;
                     Ok(())
                 });
-                aside.extend(kept.err().map(|error| Aside { name, why: error.to_string() }));
+                aside.extend(kept.err().map(|error| SkippedTool { name, why: error.to_string() }));
             }
             seats.seat_last(&mut seated, &mut next, &bench);
             registry.serve(next);
@@ -402,11 +402,11 @@ impl Registry {
 }
 
 /// Reads arguments that are an object or the text that a model wrote.
-fn read_arguments(arguments: Value) -> Result<JsonObject, Unreadable> {
+fn read_arguments(arguments: Value) -> Result<JsonObject, InvalidArguments> {
     let unreadable = |what: String| {
         let correction =
             format!("The tool did not run: {what}. Send the whole call again, its arguments as one JSON object.");
-        Unreadable { what, correction }
+        InvalidArguments { what, correction }
     };
     let value = match arguments {
         // Some models write an empty text for "no arguments".

@@ -9,27 +9,27 @@ use tower::util::BoxCloneSyncService;
 
 use crate::call::{Answer, CallError, Capture, Clock, DigestKey, Invocation, Paging, Policy, ToolName, ToolSettings};
 use crate::callers::Grants;
+use crate::in_flight::InFlightCalls;
 use crate::ledger::Ledger;
 use crate::log::CallLog;
 use crate::metrics::Metrics;
 use crate::middleware::attempt::Attempt;
 use crate::middleware::authorize::Authorize;
-use crate::middleware::cache::{Cached, PageShelf, ResultCache, Shelf};
+use crate::middleware::cache::{Cached, PageShelf, ResultCache, ToolCache};
 use crate::middleware::circuit_breaker::{Breaker, CircuitBreaker};
 use crate::middleware::concurrency::{ConcurrencyLimit, ToolPermits};
 use crate::middleware::deadline::Deadline;
 use crate::middleware::further_page::FurtherPage;
 use crate::middleware::output::OutputCheck;
-use crate::middleware::record::{RecordLayer, Recorded, Told};
+use crate::middleware::record::{Observers, RecordLayer, Recorded};
 use crate::middleware::repeat_guard::RepeatGuard;
 use crate::middleware::replay::{Replay, Replays};
 use crate::middleware::retry;
 use crate::middleware::run::Run;
-use crate::middleware::usage_limit::{Tariff, UsageLimit};
+use crate::middleware::usage_limit::{ChargeRules, UsageLimit};
 use crate::middleware::validate::{ArgumentRules, Validate};
 use crate::middleware::validation::ValidationPool;
 use crate::middleware::view::ViewLayer;
-use crate::running::Running;
 use crate::runs::Runs;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
@@ -47,7 +47,7 @@ pub struct Shared {
     /// In-memory answers for idempotency keys of calls whose rows hold digests only.
     pub replays: Replays,
     /// The table of running calls.
-    pub running: Running,
+    pub running: InFlightCalls,
     /// The recent history of runs.
     pub runs: Runs,
     /// The global permits, over all tools.
@@ -69,7 +69,7 @@ pub struct Shared {
 }
 
 /// The parts of one tool from which [`build`] makes its stack.
-pub struct Parts {
+pub struct ToolLayers {
     /// The registered name.
     pub name: ToolName,
     /// Hash of the tool's definition as callers see it, and of the way it runs.
@@ -98,7 +98,7 @@ pub struct Parts {
     /// The permits for calls that run. All stacks that the tool has had share them.
     pub places: ToolPermits,
     /// The limits that count the tool's calls.
-    pub tariff: Arc<Tariff>,
+    pub tariff: Arc<ChargeRules>,
 }
 
 /// Builds a tool's stack, outermost layer first. It is built once, at registration: a layer gets its settings here, and
@@ -106,11 +106,13 @@ pub struct Parts {
 /// unless the reason no longer holds.
 ///
 /// Also returns the tool's stored results, for tools that read them without a call.
-pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) {
+pub fn build(tool: ToolLayers, shared: &Shared) -> (ToolService, Option<Arc<ToolCache>>) {
     let Shared { ledger, cache, replays, running, runs, in_flight, redactor, clock, capture, .. } = shared;
     let Shared { digest_key, call_log, metrics, validations, .. } = shared;
-    let Parts { name, definition_hash, generation, policy, rules, output_schema, settings, grants, enabled, .. } = tool;
-    let Parts { stopped, breaker, places, tariff, paging, .. } = tool;
+    let ToolLayers {
+        name, definition_hash, generation, policy, rules, output_schema, settings, grants, enabled, ..
+    } = tool;
+    let ToolLayers { stopped, breaker, places, tariff, paging, .. } = tool;
     let runner = rules.runner.clone();
     let withholds = policy.capture.unwrap_or(*capture) == Capture::Digest;
     let digests = withholds.then(|| digest_key.clone());
@@ -119,9 +121,9 @@ pub fn build(tool: Parts, shared: &Shared) -> (ToolService, Option<Arc<Shelf>>) 
     // the arguments, so the keys must not get there either.
     let cache = if withholds || rules.schema.has_write_only() { &cache.in_memory() } else { cache };
     let sees_agent = runner.sees_agent();
-    let shelf = Shelf::of(cache, &policy, &*runner, &name, generation);
+    let shelf = ToolCache::of(cache, &policy, &*runner, &name, generation);
     let metrics = metrics.tool(&name, policy.cache.is_some());
-    let told = Told { log: call_log.clone(), metrics: metrics.clone() };
+    let told = Observers { log: call_log.clone(), metrics: metrics.clone() };
     let recorded = Recorded { schema: rules.schema.clone(), digests, redactor: redactor.clone() };
     let output = output_schema.map(|schema| OutputCheck::new(schema, validations.clone()));
 

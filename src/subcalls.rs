@@ -9,12 +9,12 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use crate::call::{
-    CallSettings, Clock, Effect, Failure, Idempotency, IdempotencyKey, JsonObject, NoAnswer, Offered, SubAnswer,
-    SubCall, SubCalls, ToolContext, ToolName, Wanted,
+    AvailableTool, CallSettings, Clock, Effect, Failure, Idempotency, IdempotencyKey, JsonObject, NoAnswer, SubAnswer,
+    SubCall, ToolContext, ToolFilter, ToolInvoker, ToolName,
 };
 use crate::catalog::{Catalog, Entry, How, NotFound};
-use crate::denials::Denials;
-use crate::dialect::{self, Mended, Written};
+use crate::deny_list::Denials;
+use crate::dialect::{self, RawArguments, Repaired};
 use crate::formats::Format;
 
 /// Calls tools of the current catalog. The reference is weak, because tools hold this value and the catalog holds
@@ -25,8 +25,8 @@ pub(crate) struct Others {
 }
 
 #[async_trait]
-impl SubCalls for Others {
-    fn offers(&self, asking: &ToolContext, wanted: &Wanted<'_>) -> Vec<Offered> {
+impl ToolInvoker for Others {
+    fn offers(&self, asking: &ToolContext, wanted: &ToolFilter<'_>) -> Vec<AvailableTool> {
         let Some(catalog) = self.catalog() else { return Vec::new() };
         let denials = Denials::of(asking);
         let usable = |entry: &Arc<Entry>| wanted(&entry.definition) && !denials.denies(entry.names());
@@ -37,7 +37,7 @@ impl SubCalls for Others {
             let Value::Array(mut shown) = catalog.render(Format::Openai, std::slice::from_ref(&entry)) else {
                 return None;
             };
-            Some(Offered { definition: entry.definition.clone(), kind: entry.kind, openai: shown.pop()? })
+            Some(AvailableTool { definition: entry.definition.clone(), kind: entry.kind, openai: shown.pop()? })
         };
         entries.filter_map(offer).collect()
     }
@@ -46,19 +46,19 @@ impl SubCalls for Others {
         self.catalog().map_or(CallSettings::default().parallel, |catalog| catalog.calls().parallel).max(1)
     }
 
-    fn resolve(&self, asking: &ToolContext, wanted: &Wanted<'_>, name: &str) -> Result<ToolName, Vec<String>> {
+    fn resolve(&self, asking: &ToolContext, wanted: &ToolFilter<'_>, name: &str) -> Result<ToolName, Vec<String>> {
         self.find(asking, wanted, name).map(|(entry, _)| entry.definition.name.clone())
     }
 
-    async fn call(&self, asking: &ToolContext, wanted: &Wanted<'_>, call: SubCall) -> Result<SubAnswer, NoAnswer> {
+    async fn call(&self, asking: &ToolContext, wanted: &ToolFilter<'_>, call: SubCall) -> Result<SubAnswer, NoAnswer> {
         let found = self.find(asking, wanted, &call.name);
         let (entry, how) = found.map_err(NoAnswer::Unknown)?;
-        let written = Written::from(call.arguments.clone());
+        let written = RawArguments::from(call.arguments.clone());
         let may_close = entry.policy.effect != Effect::Write;
         let (mended, unreadable) = match dialect::arguments(&written, call.cut_off, may_close) {
             Ok(mended) => (mended, None),
             Err(unreadable) => {
-                (Mended { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable)))
+                (Repaired { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable)))
             }
         };
         let name = entry.name_for(&asking.caller, &call.name);
@@ -85,14 +85,19 @@ impl SubCalls for Others {
 
 impl Others {
     /// The tool by which the calling tool may read the rest of a cut result.
-    fn reader(&self, asking: &ToolContext, wanted: &Wanted<'_>) -> Option<ToolName> {
+    fn reader(&self, asking: &ToolContext, wanted: &ToolFilter<'_>) -> Option<ToolName> {
         let denials = Denials::of(asking);
         let may = |entry: &Entry| wanted(&entry.definition) && !denials.denies(entry.names());
         self.catalog()?.reader(&asking.caller, may)
     }
 
     /// The tool that the name means. Tools outside `wanted` are unknown.
-    fn find(&self, asking: &ToolContext, wanted: &Wanted<'_>, name: &str) -> Result<(Arc<Entry>, How), Vec<String>> {
+    fn find(
+        &self,
+        asking: &ToolContext,
+        wanted: &ToolFilter<'_>,
+        name: &str,
+    ) -> Result<(Arc<Entry>, How), Vec<String>> {
         let catalog = self.catalog().ok_or_else(Vec::new)?;
         let is_wanted = |name: &String| catalog.get(name).is_some_and(|entry| wanted(&entry.definition));
         match catalog.resolve(name, &asking.caller) {

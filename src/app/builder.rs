@@ -13,12 +13,12 @@ use crate::call::{Clock, Services};
 use crate::callers::Callers;
 use crate::environment::Environment;
 use crate::ledger;
-use crate::live::{Live, Plan, Reading};
+use crate::live::{Live, ManifestReading, Plan};
 use crate::log::CallLog;
 use crate::manifest::{self, DeclaredSource, Finding};
 use crate::metrics::Metrics;
 use crate::registry::Registry;
-use crate::start::Person;
+use crate::startup_banner::Person;
 use crate::tool_pattern::ToolPattern;
 use crate::tools::{Agent, Clients, OwnPorts, Source, SourceSettings, Tool, builtin};
 
@@ -210,7 +210,7 @@ impl AppBuilder {
             listen: listen.clone(),
             ledger_given: ledger.is_some(),
         };
-        let Reading { outcome, seen } = plan.read();
+        let ManifestReading { outcome, seen } = plan.read();
         let manifest = outcome.map_err(Error::Manifest)?;
         let mut settings = manifest.server.clone();
         settings.allow_open |= allow_open;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::Error;
 use crate::call::CallSettings;
 use crate::environment::Environment;
-use crate::live::{self, Brought};
+use crate::live::{self, LoadOutcome};
 use crate::manifest::{self, Manifest};
 use crate::secrets::Redactor;
-use crate::tools::{Surroundings, Tool};
-use crate::{ledger, printable};
+use crate::tools::{ProcessEnv, Tool};
+use crate::{ledger, sanitize};
 
 /// The folder of virtual environments, beside the ledger.
 const VENVS: &str = "toolcrib-venvs";
@@ -40,9 +40,9 @@ pub(crate) async fn declared(path: &Path, environment: &Environment, told: fn(&s
         source.settings.keep_venvs_in(&venvs(&ledger));
     }
     let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
-    let surroundings = Surroundings::new(redactor.clone(), environment);
-    let Brought { tools: brought, faults } = live::once(sources, &tools, &surroundings, told).await;
+    let surroundings = ProcessEnv::new(redactor.clone(), environment);
+    let LoadOutcome { tools: brought, faults } = live::once(sources, &tools, &surroundings, told).await;
     tools.extend(brought);
-    let faults = faults.iter().map(|fault| redactor.text(&printable::text(fault)).into_owned()).collect();
+    let faults = faults.iter().map(|fault| redactor.text(&sanitize::text(fault)).into_owned()).collect();
     Ok(Declared { tools, calls, faults })
 }

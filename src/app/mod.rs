@@ -28,7 +28,7 @@ pub use self::signals::stopped;
 use crate::http::{self, ServerSettings};
 use crate::live::{Live, SourceView};
 use crate::registry::Registry;
-use crate::start::Person;
+use crate::startup_banner::Person;
 use crate::tools::OwnPorts;
 
 /// A service that is built but does not listen yet.

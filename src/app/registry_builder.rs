@@ -12,7 +12,7 @@ use crate::ledger;
 use crate::log::CallLog;
 use crate::manifest::Manifest;
 use crate::metrics::Metrics;
-use crate::registry::{ChangeError, Registry, World};
+use crate::registry::{ChangeError, DesiredState, Registry};
 use crate::tools::{Agent, BuildError, Clients, Tool};
 
 /// Collects the parts of a [`Registry`] without a server. [`Registry::builder`] starts one.
@@ -134,8 +134,13 @@ impl RegistryBuilder {
         shared.redactor.learn(tools.iter().flat_map(Tool::secrets));
         let registry = Registry::new(shared, Arc::new(Callers::default()), services).in_environment(environment);
         let registry = Arc::new(registry);
-        let world =
-            World { callers: Arc::default(), calls: manifest.calls, tools, groups: Vec::new(), registered: Vec::new() };
+        let world = DesiredState {
+            callers: Arc::default(),
+            calls: manifest.calls,
+            tools,
+            groups: Vec::new(),
+            registered: Vec::new(),
+        };
         match registry.replace(world).await {
             Ok(_) => Ok(registry),
             Err(ChangeError::Tool(error)) => Err(error.into()),

@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::signals::Signals;
 use super::{App, Error};
 use crate::ledger::{self, Ledger};
-use crate::start::Start;
+use crate::startup_banner::Start;
 use crate::{http, manifest, mcp};
 
 /// The maximum time that the start waits for sources before the service is announced without them.

@@ -6,6 +6,7 @@ use tokio::sync::Semaphore;
 
 use super::Error;
 use crate::call::{Clock, DigestKey};
+use crate::in_flight::InFlightCalls;
 use crate::ledger::Ledger;
 use crate::log::CallLog;
 use crate::manifest::Manifest;
@@ -13,7 +14,6 @@ use crate::metrics::Metrics;
 use crate::middleware::cache::ResultCache;
 use crate::middleware::replay::Replays;
 use crate::middleware::validation::ValidationPool;
-use crate::running::Running;
 use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
@@ -30,7 +30,7 @@ pub(super) fn shared(
         cache: ResultCache::new(manifest.cache_bytes, ledger.clone(), clock.clone()),
         replays: Replays::default(),
         ledger,
-        running: Running::default(),
+        running: InFlightCalls::default(),
         runs: Runs::new(clock.clone()),
         in_flight: Arc::new(Semaphore::new(manifest.server.max_in_flight.min(Semaphore::MAX_PERMITS))),
         validations: ValidationPool::default(),

@@ -14,11 +14,11 @@ use super::context_fields::ContextFields;
 use super::definition::ToolName;
 use super::invocation::{Caller, Invocation, InvocationId};
 use super::json::JsonObject;
-use super::notes::{ModelUsage, Notes};
 use super::policy::Effect;
 use super::progress::{ProgressSink, Reporter};
 use super::redact::{Between, Redact, Torn, decode, shorten};
-use super::subcalls::Lineage;
+use super::report::{CallReport, ModelUsage};
+use super::subcalls::CallChain;
 use super::trace::TraceContext;
 
 /// Values that the embedding program shares with its tools, one of each type: a pool, a client, a project root.
@@ -77,11 +77,11 @@ pub struct ToolContext {
     /// time to time.
     pub cancelled: CancellationToken,
     left: CancellationToken,
-    notes: Arc<Notes>,
+    notes: Arc<CallReport>,
     settings: Arc<ToolSettings>,
     reporter: Option<Reporter>,
     redactor: Option<Arc<dyn Redact>>,
-    pub(super) lineage: Lineage,
+    pub(super) lineage: CallChain,
     pub(super) request_id: Option<Arc<str>>,
     pub(super) trace: Option<Arc<TraceContext>>,
     pub(super) progress: Option<ProgressSink>,

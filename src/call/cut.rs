@@ -102,19 +102,19 @@ fn texts(result: &ToolResult) -> impl Iterator<Item = &str> {
 
 /// A result that is a list.
 struct List<'r> {
-    place: Place,
+    place: ListLocation,
     items: &'r [Value],
     /// For each block the JSON value that it holds, if it holds the same list.
     said: Vec<Option<Value>>,
 }
 
 /// The location of the list in a value.
-enum Place {
+enum ListLocation {
     Root,
     Member(String),
 }
 
-impl Place {
+impl ListLocation {
     fn items<'v>(&self, value: &'v Value) -> Option<&'v [Value]> {
         match self {
             Self::Root => value.as_array(),
@@ -152,11 +152,11 @@ impl Place {
 fn list_of(result: &ToolResult) -> Option<List<'_>> {
     let value = result.structured_content.as_ref()?;
     let place = match value {
-        Value::Array(_) => Place::Root,
+        Value::Array(_) => ListLocation::Root,
         Value::Object(object) => {
             let whole = characters(value);
             let most = |member: &&Value| member.is_array() && characters(member) * 2 > whole;
-            Place::Member(object.iter().find(|(_, member)| most(member))?.0.clone())
+            ListLocation::Member(object.iter().find(|(_, member)| most(member))?.0.clone())
         }
         _ => return None,
     };

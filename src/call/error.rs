@@ -14,7 +14,7 @@ use super::invocation::InvocationId;
 use super::kind::ErrorKind;
 use super::policy::{Effect, Per};
 use super::units::Count;
-use super::unreadable::Unreadable;
+use super::unreadable::InvalidArguments;
 
 /// One place where arguments break the schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -115,7 +115,7 @@ pub enum CallError {
     },
     /// The model's text for the arguments is not a JSON object that can be validated.
     #[error("the arguments cannot be read: {}", .0.what)]
-    UnreadableArguments(Unreadable),
+    UnreadableArguments(InvalidArguments),
     /// The arguments break the schema. All violations are listed.
     #[error("{}", count_violations(.0))]
     InvalidArguments(Vec<Violation>),

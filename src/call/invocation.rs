@@ -14,12 +14,12 @@ use super::capture::Received;
 use super::definition::ToolName;
 use super::idempotency::IdempotencyKey;
 use super::json::JsonObject;
-use super::notes::Notes;
 use super::page::{Page, PageArguments};
 use super::progress::ProgressSink;
-use super::subcalls::Lineage;
+use super::report::CallReport;
+use super::subcalls::CallChain;
 use super::trace::TraceContext;
-use super::unreadable::Unreadable;
+use super::unreadable::InvalidArguments;
 
 /// The id of a call and the key of its row: a UUIDv7 (RFC 9562), so ids sort by the start of the calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -127,7 +127,7 @@ pub struct Invocation {
     /// them. No layer above `validate` keeps a reference; otherwise large arguments would be in memory twice.
     pub arguments: Arc<JsonObject>,
     /// Why there are no arguments: the model's text could not be parsed.
-    pub unreadable: Option<Arc<Unreadable>>,
+    pub unreadable: Option<Arc<InvalidArguments>>,
     /// The caller of the tool.
     pub caller: Arc<Caller>,
     /// The run that the caller has named.
@@ -147,7 +147,7 @@ pub struct Invocation {
     /// The arguments by which a model requested that part.
     pub page_arguments: Option<Arc<PageArguments>>,
     /// The calls of tools that led to this one.
-    pub lineage: Lineage,
+    pub lineage: CallChain,
     /// Whether the request denies this tool to the model.
     pub denied: bool,
     /// The idempotency key of the request.
@@ -175,7 +175,7 @@ pub struct Invocation {
     /// The sink for the tool's progress. `None` if no client listens.
     pub progress: Option<ProgressSink>,
     /// The notes of the layers about this call.
-    pub notes: Arc<Notes>,
+    pub notes: Arc<CallReport>,
 }
 
 impl Invocation {
@@ -199,7 +199,7 @@ impl Invocation {
             cache: CacheMode::default(),
             page: None,
             page_arguments: None,
-            lineage: Lineage::default(),
+            lineage: CallChain::default(),
             denied: false,
             key: None,
             deadline: None,

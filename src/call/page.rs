@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::error::Violation;
 use super::json::{JsonObject, type_name};
-use super::notes::Coercion;
+use super::report::Coercion;
 
 /// Which part of a long result a call asks for. A view: the tool runs, and its result is kept, as if nothing were said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, utoipa::ToSchema)]

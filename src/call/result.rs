@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::definition::ToolName;
 use super::invocation::InvocationId;
-use super::notes::Meta;
 use super::page::{Overflow, Rest, Unit};
+use super::report::Meta;
 
 /// One block of a result (MCP content block).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

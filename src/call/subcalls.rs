@@ -19,7 +19,7 @@ pub const LEVELS: u32 = 3;
 
 /// The chain of nested calls that led to a call. The default is the chain of a client's own call.
 #[derive(Debug, Clone, Default)]
-pub struct Lineage {
+pub struct CallChain {
     /// The call whose tool made this call.
     pub parent: Option<InvocationId>,
     /// The attempt of that call which made this call.
@@ -35,7 +35,7 @@ pub struct Lineage {
     pub deny: Arc<[String]>,
 }
 
-impl Lineage {
+impl CallChain {
     /// Whether a call of this tool led to this call, directly or through other calls.
     pub fn is_below(&self, tool: &ToolName) -> bool {
         self.tools.contains(tool)
@@ -61,7 +61,7 @@ pub struct SubCall {
 
 /// A tool in the form in which it can be offered to a model.
 #[derive(Debug, Clone)]
-pub struct Offered {
+pub struct AvailableTool {
     /// The tool's definition.
     pub definition: Definition,
     /// The way in which the tool runs.
@@ -95,7 +95,7 @@ pub enum NoAnswer {
 }
 
 /// Selects the tools that a nested call may use.
-pub type Wanted<'a> = dyn Fn(&Definition) -> bool + Send + Sync + 'a;
+pub type ToolFilter<'a> = dyn Fn(&Definition) -> bool + Send + Sync + 'a;
 
 /// The other tools of the service. A tool gets them as `context.service::<Arc<dyn SubCalls>>()`.
 ///
@@ -103,9 +103,9 @@ pub type Wanted<'a> = dyn Fn(&Definition) -> bool + Send + Sync + 'a;
 /// a grant for the nested tool too. It inherits run and context, and ends when the calling call is canceled or has
 /// ended. It uses no permit of its own among the calls in flight.
 #[async_trait]
-pub trait SubCalls: Send + Sync {
+pub trait ToolInvoker: Send + Sync {
     /// The tools that the calling call may use now and that `wanted` selects, by name.
-    fn offers(&self, asking: &ToolContext, wanted: &Wanted<'_>) -> Vec<Offered>;
+    fn offers(&self, asking: &ToolContext, wanted: &ToolFilter<'_>) -> Vec<AvailableTool>;
 
     /// How many tool calls of one model message run at the same time.
     fn parallel(&self) -> usize;
@@ -114,13 +114,13 @@ pub trait SubCalls: Send + Sync {
     ///
     /// # Errors
     /// Names that were probably meant.
-    fn resolve(&self, asking: &ToolContext, wanted: &Wanted<'_>, name: &str) -> Result<ToolName, Vec<String>>;
+    fn resolve(&self, asking: &ToolContext, wanted: &ToolFilter<'_>, name: &str) -> Result<ToolName, Vec<String>>;
 
     /// Calls a tool that `wanted` selects.
     ///
     /// # Errors
     /// Why there is no answer. An error result of the tool (`is_error`) is an `Ok`.
-    async fn call(&self, asking: &ToolContext, wanted: &Wanted<'_>, call: SubCall) -> Result<SubAnswer, NoAnswer>;
+    async fn call(&self, asking: &ToolContext, wanted: &ToolFilter<'_>, call: SubCall) -> Result<SubAnswer, NoAnswer>;
 }
 
 impl ToolContext {
@@ -156,7 +156,7 @@ impl ToolContext {
         invocation.stop = invocation.cancel.child_token();
         invocation.progress = self.progress.clone();
         invocation.shorten_deadline(call.deadline.min(self.deadline));
-        invocation.lineage = Lineage {
+        invocation.lineage = CallChain {
             parent: Some(self.invocation_id),
             parent_attempt: self.attempt,
             tools: self.lineage.tools.iter().chain([&self.tool]).cloned().collect(),

@@ -10,7 +10,7 @@ use crate::app::{self, Declared};
 use crate::call::CallSettings;
 use crate::environment::Environment;
 use crate::file_handles;
-use crate::formats::{self, Format, Names, Offer};
+use crate::formats::{self, Format, ListedTool, Names};
 use crate::http;
 use crate::log::{self, CallLog, LogWriter};
 use crate::tools::{OwnPorts, builtin};
@@ -70,7 +70,7 @@ pub(super) async fn tools(manifest: &ManifestArg, format: Format, environment: &
             let named = tools.iter().map(|tool| (&tool.definition.name, tool.definition.aliases.as_slice()));
             let spellings = named.collect();
             let names = Names { spellings: &spellings, matching: calls.name_matching };
-            formats::render(other, tools.iter().map(Offer::from), names)
+            formats::render(other, tools.iter().map(ListedTool::from), names)
         }
     });
     complete(faults)

@@ -18,10 +18,10 @@ use crate::call::units::Count;
 use crate::environment::Environment;
 use crate::manifest::{self, DeclaredSource, Manifest, Process};
 use crate::pins::{self, Pins, ServerPins, ToolPin};
-use crate::printable;
+use crate::sanitize;
 use crate::secrets::Redactor;
-use crate::similar;
-use crate::tools::{Listed, SourceFault, Surroundings};
+use crate::suggest;
+use crate::tools::{Listed, ProcessEnv, SourceFault};
 
 /// Arguments of `pin`.
 #[derive(clap::Args)]
@@ -50,7 +50,7 @@ pub(super) async fn pin(args: PinArgs, environment: &Environment) -> Result<(), 
     let chosen: Vec<&DeclaredSource> = servers.iter().filter(|server| is_chosen(server.name())).collect();
 
     let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
-    let surroundings = Surroundings::new(redactor.clone(), environment);
+    let surroundings = ProcessEnv::new(redactor.clone(), environment);
     let listed = join_all(chosen.iter().map(|server| list(server, &surroundings)));
     let listed = tokio::select! {
         listed = listed => listed,
@@ -75,7 +75,7 @@ pub(super) async fn pin(args: PinArgs, environment: &Environment) -> Result<(), 
             Err(SourceFault(why)) => {
                 let kept =
                     if next.servers.contains_key(name) { "it stays as it was pinned" } else { "it is not pinned" };
-                let why = redactor.text(&printable::text(&why)).into_owned();
+                let why = redactor.text(&sanitize::text(&why)).into_owned();
                 faults.push(format!("server `{name}` could not be listed, {kept}: {why}"));
             }
         }
@@ -114,7 +114,7 @@ pub(super) async fn pin(args: PinArgs, environment: &Environment) -> Result<(), 
 fn known(named: &[String], servers: &[DeclaredSource]) -> Result<(), Failure> {
     let there: Vec<&str> = servers.iter().map(DeclaredSource::name).collect();
     let Some(name) = named.iter().find(|name| !there.contains(&name.as_str())) else { return Ok(()) };
-    let hint = match similar::closest(name, there.iter().copied(), similar::HINT) {
+    let hint = match suggest::closest(name, there.iter().copied(), suggest::HINT) {
         Some(near) => format!("did you mean {near}?"),
         None if there.is_empty() => "the manifest has no mcp_servers".into(),
         None => format!("there are {}", there.join(", ")),
@@ -122,12 +122,12 @@ fn known(named: &[String], servers: &[DeclaredSource]) -> Result<(), Failure> {
     Err(Failure::Usage(format!("--server {name}: no such server; {hint}")))
 }
 
-async fn list(server: &DeclaredSource, surroundings: &Surroundings) -> Result<Listed, SourceFault> {
+async fn list(server: &DeclaredSource, surroundings: &ProcessEnv) -> Result<Listed, SourceFault> {
     let name = server.name().to_owned();
     let source = server.settings.build(surroundings);
     let listed = source.list(&move |doing| tracing::info!(source = name, doing, "a source is loading")).await?;
     for warning in &listed.warnings {
-        let warning = surroundings.redactor.text(&printable::text(warning)).into_owned();
+        let warning = surroundings.redactor.text(&sanitize::text(warning)).into_owned();
         tracing::warn!(source = server.name(), "{warning}");
     }
     Ok(listed)
@@ -165,7 +165,7 @@ fn difference(name: &str, before: Option<&ServerPins>, now: &ServerPins, shown: 
 
 /// A tool's own name for output in one line. The server chose the name, so it is not trusted.
 fn in_line(name: &str) -> String {
-    printable::visible(name).replace('\n', "\\n")
+    sanitize::visible(name).replace('\n', "\\n")
 }
 
 /// The definitions to approve, for a person who reads them in a terminal. All characters are visible, and no line can
@@ -201,7 +201,7 @@ impl Shown<'_> {
     }
 
     fn text(&self, title: &str, text: &str) -> Vec<String> {
-        let text = printable::visible(&self.redactor.text(text));
+        let text = sanitize::visible(&self.redactor.text(text));
         let lines = text.split('\n').map(|line| format!("      | {line}"));
         std::iter::once(format!("    {title}")).chain(lines).collect()
     }

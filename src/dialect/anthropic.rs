@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::blocks::{self, IMAGES};
-use super::found::{Found, take, text};
-use super::reply::Told;
+use super::found_calls::{FoundCalls, take, text};
+use super::reply::AnsweredCall;
 use crate::call::{Content, JsonObject};
 
 /// Stop reasons after which the model's output is incomplete.
@@ -23,7 +23,7 @@ const NO_CALL: [&str; 8] = [
 ];
 
 /// Finds the calls. Returns false if the body is not an Anthropic message.
-pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
+pub(super) fn find(body: &mut Value, found: &mut FoundCalls) -> bool {
     match body {
         Value::Array(all) => found.each(all, false, is_block, one),
         Value::Object(fields) => {
@@ -44,7 +44,7 @@ fn is_block(value: &Value) -> bool {
 }
 
 /// Adds the block to `found` if it is a call. Returns whether it is a call.
-fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
+fn one(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     match text(fields, "type").unwrap_or_default() {
         "tool_use" => {
             let (id, name) = (take(fields, &["id"]), take(fields, &["name"]));
@@ -58,7 +58,7 @@ fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
 }
 
 /// Makes one message with all results: the API requires them in the message right after the calls.
-pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
+pub(super) fn reply<'a>(told: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
     let results: Vec<Value> = told
         .map(|told| {
             let said = told.said;

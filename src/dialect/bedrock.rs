@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::blocks;
-use super::found::{Found, take, text};
-use super::reply::Told;
+use super::found_calls::{FoundCalls, take, text};
+use super::reply::AnsweredCall;
 use crate::call::{Content, JsonObject, Resource};
 
 /// Stop reasons after which the model's output is incomplete.
@@ -32,7 +32,7 @@ const NO_CALL: [&str; 9] = [
 ];
 
 /// Finds the calls. Returns false if the body is not a Bedrock message.
-pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
+pub(super) fn find(body: &mut Value, found: &mut FoundCalls) -> bool {
     match body {
         Value::Array(all) => found.each(all, false, is_block, one),
         Value::Object(fields) => {
@@ -58,7 +58,7 @@ fn is_block(value: &Value) -> bool {
 }
 
 /// Adds the block to `found` if it is a call. Returns whether it is a call.
-fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
+fn one(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     match take(fields, &["toolUse"]) {
         // The provider has run this tool itself.
         Some(Value::Object(call)) if text(&call, "type") == Some("server_tool_use") => return false,
@@ -78,13 +78,13 @@ fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
 }
 
 /// Makes one message with all results.
-pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
+pub(super) fn reply<'a>(told: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
     let mut names = Names::default();
     let results: Vec<Value> = told.map(|told| json!({"toolResult": result(told, &mut names)})).collect();
     vec![json!({"role": "user", "content": results})]
 }
 
-fn result(told: Told<'_>, names: &mut Names) -> Value {
+fn result(told: AnsweredCall<'_>, names: &mut Names) -> Value {
     let said = told.said;
     let mut content = Vec::with_capacity(said.content.len() + 1);
     // The API refuses data that is not an object ("Provide a json object for the field").

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::message::Said;
+use super::message::ToolReply;
 use crate::call::{Content, FAILED_SILENTLY, Resource};
 
 /// The text for a result without text. An API may refuse an empty result, and a model learns nothing from it.
@@ -48,12 +48,12 @@ pub(super) fn in_words<'a>(block: &'a Content, why: &str) -> Cow<'a, str> {
 }
 
 /// All blocks as text, one per line. Never empty.
-pub(super) fn all_in_words(said: &Said<'_>) -> String {
+pub(super) fn all_in_words(said: &ToolReply<'_>) -> String {
     words_but(said, |_| false)
 }
 
 /// The blocks for which `is_elsewhere` is false, as text. Empty only if other blocks are elsewhere in the reply.
-pub(super) fn words_but(said: &Said<'_>, is_elsewhere: impl Fn(&Content) -> bool) -> String {
+pub(super) fn words_but(said: &ToolReply<'_>, is_elsewhere: impl Fn(&Content) -> bool) -> String {
     let blocks = said.content.iter().filter(|block| !is_elsewhere(block)).map(|block| in_words(block, NO_FORM));
     let words: Vec<Cow<'_, str>> = unsaid(said).map(Cow::Owned).into_iter().chain(blocks).collect();
     let words = words.join("\n");
@@ -62,7 +62,7 @@ pub(super) fn words_but(said: &Said<'_>, is_elsewhere: impl Fn(&Content) -> bool
 }
 
 /// The structured data as JSON, if the result has no text block. Otherwise the text already states the data.
-pub(super) fn unsaid(said: &Said<'_>) -> Option<String> {
+pub(super) fn unsaid(said: &ToolReply<'_>) -> Option<String> {
     let is_said = said.content.iter().any(|block| matches!(block, Content::Text { .. }));
     said.structured.filter(|_| !is_said).map(Value::to_string)
 }
@@ -107,7 +107,7 @@ pub(super) fn data_url(media_type: &str, base64: &str) -> String {
 /// Finds the result data for an API that has a field for data. Returns the texts that repeat the data, each with its
 /// position and the data it repeats: the whole data, or one item of a list. The caller leaves these texts out.
 /// Returns `None` if the texts say something else, because the tool then wrote them for the model.
-pub(super) fn data_of<'a>(said: &Said<'a>) -> Option<Vec<(usize, &'a Value)>> {
+pub(super) fn data_of<'a>(said: &ToolReply<'a>) -> Option<Vec<(usize, &'a Value)>> {
     let data = said.structured?;
     let mut items = data.as_array().map(Vec::as_slice).unwrap_or_default().iter().peekable();
     let (mut has_texts, mut found) = (false, Vec::new());

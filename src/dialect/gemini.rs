@@ -4,9 +4,9 @@
 use serde_json::{Map, Value, json};
 
 use super::blocks;
-use super::found::{Found, take, text};
-use super::message::Misread;
-use super::reply::Told;
+use super::found_calls::{FoundCalls, take, text};
+use super::message::MalformedCall;
+use super::reply::AnsweredCall;
 use crate::call::{Content, JsonObject};
 
 /// Finish reasons after which the model's output is incomplete.
@@ -30,7 +30,7 @@ const MEDIA: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "application/
 pub(super) const BESIDE: [&str; 4] = ["promptFeedback", "prompt_feedback", "usageMetadata", "usage_metadata"];
 
 /// Finds the calls. Returns false if the body is not a Gemini message.
-pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
+pub(super) fn find(body: &mut Value, found: &mut FoundCalls) -> bool {
     match body {
         Value::Array(all) => {
             let is_parts = all.is_empty() || all.iter().any(is_part);
@@ -69,7 +69,7 @@ fn is_part(value: &Value) -> bool {
 }
 
 /// Reads a candidate, or the content object of a candidate.
-fn candidate(fields: &mut JsonObject, found: &mut Found) -> bool {
+fn candidate(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     let reason = text(fields, "finishReason").or_else(|| text(fields, "finish_reason"));
     let is_cut = reason.is_some_and(|reason| CUT.contains(&reason));
     let is_malformed = reason == Some("MALFORMED_FUNCTION_CALL");
@@ -93,7 +93,7 @@ fn candidate(fields: &mut JsonObject, found: &mut Found) -> bool {
 }
 
 /// Adds the calls among the parts. Returns whether the last part is a call.
-fn parts(all: &mut [Value], found: &mut Found) -> bool {
+fn parts(all: &mut [Value], found: &mut FoundCalls) -> bool {
     let mut last_is_call = false;
     for part in all {
         let call = part.as_object_mut().and_then(|part| take(part, &["functionCall", "function_call"]));
@@ -118,9 +118,9 @@ fn parts(all: &mut [Value], found: &mut Found) -> bool {
 }
 
 /// A call that the API itself could not read. The response has at most a message about it.
-fn malformed(message: Option<Value>) -> Misread {
+fn malformed(message: Option<Value>) -> MalformedCall {
     let message = message.as_ref().and_then(Value::as_str).map(|message| format!(" ({message})")).unwrap_or_default();
-    Misread {
+    MalformedCall {
         id: None,
         name: None,
         what: format!("Gemini could not read the function call that the model wrote{message}"),
@@ -134,7 +134,7 @@ fn malformed(message: Option<Value>) -> Misread {
 
 /// Makes one content object with all responses. The API requires one function response for each call. So anything
 /// that is not a call of the API is answered as text.
-pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
+pub(super) fn reply<'a>(told: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
     let parts: Vec<Value> = told
         .map(|told| match told.name {
             Some(name) => json!({"functionResponse": response(told, name)}),
@@ -144,7 +144,7 @@ pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
     vec![json!({"role": "user", "parts": parts})]
 }
 
-fn response(told: Told<'_>, name: &str) -> Value {
+fn response(told: AnsweredCall<'_>, name: &str) -> Value {
     let said = told.said;
     let is_inline = |block: &Content| inline(block).is_some();
     let in_words = said.content.iter().filter(|block| !is_inline(block)).count();

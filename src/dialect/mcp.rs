@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::blocks;
-use super::found::{Found, take, text};
-use super::message::{Ask, Misread, Said};
-use super::reply::Told;
+use super::found_calls::{FoundCalls, take, text};
+use super::message::{MalformedCall, ToolCall, ToolReply};
+use super::reply::AnsweredCall;
 use crate::call::{Content, JsonObject, RESULT_AS_ANSWER, Resource};
 
 /// JSON-RPC 2.0, "method not found".
@@ -14,7 +14,7 @@ const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 
 /// Finds the calls. Returns false if the body is not a JSON-RPC request.
-pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
+pub(super) fn find(body: &mut Value, found: &mut FoundCalls) -> bool {
     let requests = match body {
         Value::Array(batch) => batch.as_mut_slice(),
         one => std::slice::from_mut(one),
@@ -35,7 +35,7 @@ fn is_rpc(value: &Value) -> bool {
     value.get("jsonrpc").is_some() || value.get("method").is_some_and(Value::is_string)
 }
 
-fn one(fields: &mut JsonObject, found: &mut Found) {
+fn one(fields: &mut JsonObject, found: &mut FoundCalls) {
     let id = take(fields, &["id"]);
     match text(fields, "method") {
         Some("tools/call") => {
@@ -50,7 +50,7 @@ fn one(fields: &mut JsonObject, found: &mut Found) {
         Some(method) if id.is_some() => {
             let what = format!("only the method `tools/call` is answered here, not `{method}`");
             let correction = format!("{what}.");
-            found.misread(Misread { id, name: None, what, correction, is_other_method: true });
+            found.misread(MalformedCall { id, name: None, what, correction, is_other_method: true });
         }
         Some(method) => found.left_alone(&format!("the notification `{method}`")),
         None => found.left_alone("what has no method"),
@@ -58,7 +58,7 @@ fn one(fields: &mut JsonObject, found: &mut Found) {
 }
 
 /// The response to one request.
-pub(super) fn reply(ask: &Result<Ask, Misread>, told: Told<'_>) -> Value {
+pub(super) fn reply(ask: &Result<ToolCall, MalformedCall>, told: AnsweredCall<'_>) -> Value {
     let said = told.said;
     if said.is_no_call {
         let is_other = matches!(ask, Err(misread) if misread.is_other_method);
@@ -81,7 +81,7 @@ pub(super) fn reply(ask: &Result<Ask, Misread>, told: Told<'_>) -> Value {
 
 /// The content blocks, which have MCP's own form. An error without text gets one, because a model would learn nothing
 /// from an empty error.
-pub(super) fn content(said: &Said<'_>) -> Value {
+pub(super) fn content(said: &ToolReply<'_>) -> Value {
     if said.is_error && said.structured.is_none() && said.content.iter().all(Content::is_silent) {
         return json!([Content::text(blocks::no_words(true))]);
     }

@@ -62,7 +62,7 @@ impl Dialect {
 
 /// The syntax of calls in a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum TextSyntax {
     /// `[TOOL_CALL]{"name": …, "args": {…}}[/TOOL_CALL]`.
     #[default]
     Marked,
@@ -82,23 +82,23 @@ pub struct Message {
     /// The dialect of the message, and of the reply.
     pub dialect: Dialect,
     /// The syntax of its calls, if the dialect is `text`. Otherwise the default.
-    pub form: Form,
+    pub form: TextSyntax,
     /// The calls, in the order in which the model wrote them. Something that looks like a call but cannot be read is
     /// included.
-    pub asks: Vec<Result<Ask, Misread>>,
+    pub asks: Vec<Result<ToolCall, MalformedCall>>,
     /// Notes for the client that sent the message.
     pub warnings: Vec<String>,
 }
 
 /// One call as the model wrote it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
+pub struct ToolCall {
     /// The provider's id of the call: a string, or a number in JSON-RPC. The result is returned with the same id.
     pub id: Option<Value>,
     /// The tool's name, as the model wrote it.
     pub name: String,
     /// The arguments, as the model wrote them.
-    pub arguments: Written,
+    pub arguments: RawArguments,
     /// The model stopped (token limit) while it wrote this call. The call is the last one in the message.
     pub cut_off: bool,
     /// An earlier call could not be read to its end. So this call may be part of a text in that one.
@@ -107,7 +107,7 @@ pub struct Ask {
 
 /// Arguments as the model wrote them.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Written {
+pub enum RawArguments {
     /// A JSON object.
     Object(JsonObject),
     /// A text that should contain JSON.
@@ -120,7 +120,7 @@ pub enum Written {
 
 /// A call that cannot be read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Misread {
+pub struct MalformedCall {
     /// The provider's id of the call, if it could be read.
     pub id: Option<Value>,
     /// The tool's name, if it could be read.
@@ -135,7 +135,7 @@ pub struct Misread {
 
 /// The reply to one call.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Said<'a> {
+pub struct ToolReply<'a> {
     /// The content for the model. A problem is written here as text, too.
     pub content: &'a [Content],
     /// The same content as data, if the tool returned data.

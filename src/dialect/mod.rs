@@ -8,11 +8,11 @@
 mod anthropic;
 mod bedrock;
 mod blocks;
-mod found;
+mod found_calls;
 mod gemini;
 mod guess;
+pub mod json_repair;
 mod mcp;
-pub mod mend;
 mod message;
 mod native;
 mod openai;
@@ -24,8 +24,8 @@ mod tests;
 pub mod text;
 mod words;
 
-pub use found::{id_of, name_of};
-pub use mend::{Mended, arguments};
-pub use message::{Ask, Dialect, Form, Message, Misread, Said, Written};
+pub use found_calls::{id_of, name_of};
+pub use json_repair::{Repaired, arguments};
+pub use message::{Dialect, MalformedCall, Message, RawArguments, TextSyntax, ToolCall, ToolReply};
 pub use read::{Unread, read};
 pub use reply::reply;

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::found::{Found, take};
-use super::reply::Told;
+use super::found_calls::{FoundCalls, take};
+use super::reply::AnsweredCall;
 use super::{mcp, text};
 use crate::call::JsonObject;
 
@@ -16,7 +16,7 @@ pub(super) const ACTION_INPUT: &str = "action_input";
 const ID: [&str; 4] = ["tool_use_id", "id", "tool_call_id", "call_id"];
 
 /// Finds the calls. Returns false if the body is not a native message.
-pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
+pub(super) fn find(body: &mut Value, found: &mut FoundCalls) -> bool {
     let calls = match body {
         Value::Array(calls) => calls.as_mut_slice(),
         one => std::slice::from_mut(one),
@@ -35,7 +35,7 @@ pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
     true
 }
 
-fn one(fields: &mut JsonObject, found: &mut Found) {
+fn one(fields: &mut JsonObject, found: &mut FoundCalls) {
     // The `tool_name` keys take precedence. A tool may have a parameter `action` beside its arguments.
     let is_action = fields.contains_key(ACTION_INPUT) && NAME.into_iter().all(|name| !fields.contains_key(name));
     if is_action {
@@ -52,7 +52,7 @@ fn one(fields: &mut JsonObject, found: &mut Found) {
 }
 
 /// Reads ReAct's `{"action": …, "action_input": …}`. Some actions are not calls: they announce the final answer.
-fn action(fields: &mut JsonObject, found: &mut Found) {
+fn action(fields: &mut JsonObject, found: &mut FoundCalls) {
     let (name, arguments) = (take(fields, &[ACTION]), take(fields, &[ACTION_INPUT]));
     if !name.as_ref().and_then(Value::as_str).is_some_and(text::is_no_tool) {
         found.call(take(fields, &ID), name, arguments);
@@ -60,7 +60,7 @@ fn action(fields: &mut JsonObject, found: &mut Found) {
 }
 
 /// The result of one call.
-pub(super) fn reply(told: Told<'_>) -> Value {
+pub(super) fn reply(told: AnsweredCall<'_>) -> Value {
     let said = told.said;
     let mut result = Map::new();
     result.insert("tool_name".into(), told.name.into());

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::blocks::{self, IMAGES};
-use super::found::{Found, take, text};
-use super::reply::Told;
+use super::found_calls::{FoundCalls, take, text};
+use super::reply::AnsweredCall;
 use crate::call::{Content, JsonObject};
 
 /// The keys of a message that hold its calls.
@@ -20,7 +20,7 @@ const REASON: [&str; 3] = ["finish_reason", "finishReason", "done_reason"];
 const CUT: [&str; 2] = ["length", "content_filter"];
 
 /// Finds the calls. Returns false if the body is not an OpenAI message.
-pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
+pub(super) fn find(body: &mut Value, found: &mut FoundCalls) -> bool {
     match body {
         Value::Array(calls) if calls.is_empty() || calls.iter().any(is_call) => {
             calls.iter_mut().for_each(|call| one(call, found));
@@ -54,7 +54,7 @@ pub(super) fn is_choice(fields: &JsonObject) -> bool {
         && ["finish_reason", "finishReason", "index", "logprobs", "done", "created_at"].iter().any(has)
 }
 
-fn choice(fields: &mut JsonObject, found: &mut Found) -> bool {
+fn choice(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     let is_cut = REASON.into_iter().filter_map(|name| text(fields, name)).any(|reason| CUT.contains(&reason));
     let is_message =
         fields.get_mut("message").and_then(Value::as_object_mut).is_some_and(|inner| message(inner, found));
@@ -64,7 +64,7 @@ fn choice(fields: &mut JsonObject, found: &mut Found) -> bool {
     is_message
 }
 
-fn message(fields: &mut JsonObject, found: &mut Found) -> bool {
+fn message(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     let is_assistant = text(fields, "role") == Some("assistant");
     match take(fields, &CALLS) {
         Some(Value::Array(mut calls)) if !calls.is_empty() => calls.iter_mut().for_each(|call| one(call, found)),
@@ -87,7 +87,7 @@ fn is_call(value: &Value) -> bool {
     value.get("function").is_some_and(Value::is_object) || matches!(kind, Some("function" | "custom")) && !has("role")
 }
 
-fn one(call: &mut Value, found: &mut Found) {
+fn one(call: &mut Value, found: &mut FoundCalls) {
     let Some(fields) = call.as_object_mut() else {
         found.call_with_id(None, None, None);
         return;
@@ -108,7 +108,7 @@ fn one(call: &mut Value, found: &mut Found) {
 
 /// Makes one message for each call. Such a message cannot contain images and PDFs, so a message of the user with them
 /// follows.
-pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
+pub(super) fn reply<'a>(told: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
     let mut shown = Vec::new();
     let mut messages: Vec<Value> = told
         .map(|told| {
@@ -126,7 +126,7 @@ pub(super) fn reply<'a>(told: impl Iterator<Item = Told<'a>>) -> Vec<Value> {
 }
 
 /// The reply as text. Images and files are added to `shown`.
-fn words_and_shown(told: Told<'_>, shown: &mut Vec<Value>) -> String {
+fn words_and_shown(told: AnsweredCall<'_>, shown: &mut Vec<Value>) -> String {
     let name = told.name.unwrap_or("the tool");
     let mut words: Vec<Cow<'_, str>> = blocks::unsaid(told.said).map(Cow::Owned).into_iter().collect();
     for block in told.said.content {

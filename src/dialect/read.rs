@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::found::Found;
+use super::found_calls::FoundCalls;
 use super::guess::{guess, is_no_message};
 use super::message::{Dialect, Message};
 use super::{anthropic, bedrock, gemini, mcp, native, openai, responses, text, words};
@@ -64,8 +64,8 @@ pub fn read(mut body: Value, named: Option<Dialect>) -> Result<Message, Unread> 
 }
 
 /// The calls in the body, if it is a message of the dialect.
-fn find(dialect: Dialect, body: &mut Value) -> Option<Found> {
-    let mut found = Found::new(dialect);
+fn find(dialect: Dialect, body: &mut Value) -> Option<FoundCalls> {
+    let mut found = FoundCalls::new(dialect);
     let is_message = match dialect {
         Dialect::Openai => openai::find(body, &mut found),
         Dialect::OpenaiResponses => responses::find(body, &mut found),

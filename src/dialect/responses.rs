@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::blocks::{self, IMAGES};
-use super::found::{Found, take, text};
-use super::reply::Told;
+use super::found_calls::{FoundCalls, take, text};
+use super::reply::AnsweredCall;
 use crate::call::{Content, JsonObject};
 
 /// Item types that need no result: the model's own output, and tools that ran on the provider's side.
@@ -38,7 +38,7 @@ const FILES: [&str; 9] = [
 ];
 
 /// Finds the calls. Returns false if the body is not an object of the Responses API.
-pub(super) fn find(body: &mut Value, found: &mut Found) -> bool {
+pub(super) fn find(body: &mut Value, found: &mut FoundCalls) -> bool {
     match body {
         Value::Array(all) => found.each(all, false, is_item, one),
         Value::Object(fields) => {
@@ -58,7 +58,7 @@ fn is_item(value: &Value) -> bool {
 }
 
 /// Adds the item to `found` if it is a call. Returns whether it is a call.
-fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
+fn one(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     match text(fields, "type").unwrap_or("message") {
         "function_call" => {
             let is_cut = text(fields, "status").is_some_and(|status| status != "completed");
@@ -80,7 +80,7 @@ fn one(fields: &mut JsonObject, found: &mut Found) -> bool {
 }
 
 /// The item with the result of a call: a text, or a list of parts if there is content other than text.
-pub(super) fn reply(told: Told<'_>) -> Value {
+pub(super) fn reply(told: AnsweredCall<'_>) -> Value {
     let content = told.said.content;
     let words = |text| json!({"type": "input_text", "text": text});
     let seen: Vec<Option<Value>> = content.iter().map(part).collect();

@@ -53,7 +53,7 @@ fn data_stays_data_beside_a_picture() {
     let call = json!({"functionCall": {"name": "f", "args": {}}});
     let data = json!({"a": 1});
     let output = |content: &[Content]| {
-        let told = Said { structured: Some(&data), ..said(content) };
+        let told = ToolReply { structured: Some(&data), ..said(content) };
         reply_to(call.clone(), told)["parts"][0]["functionResponse"]["response"]["output"].clone()
     };
     assert_eq!(output(&[text("{\"a\":1}"), image("image/png")]), data);
@@ -120,7 +120,7 @@ fn a_silent_result_has_words() {
         let message = read(body_with_one_call(dialect), Some(dialect)).unwrap();
         assert_eq!(message.asks.len(), 1, "{dialect:?}");
         for content in &silent {
-            let failed = Said { is_error: true, ..said(content) };
+            let failed = ToolReply { is_error: true, ..said(content) };
             let replied = Value::from(reply(&message, &[failed])).to_string();
             assert!(replied.contains("The tool failed without a message."), "{dialect:?}: {replied}");
             // In these two dialects a result may be empty.
@@ -130,7 +130,7 @@ fn a_silent_result_has_words() {
             }
         }
         let words = [Content::text("no such city")];
-        let replied = Value::from(reply(&message, &[Said { is_error: true, ..said(&words) }])).to_string();
+        let replied = Value::from(reply(&message, &[ToolReply { is_error: true, ..said(&words) }])).to_string();
         assert!(!replied.contains("without a message"), "{dialect:?}: {replied}");
     }
     // A picture counts as output.
@@ -167,7 +167,7 @@ fn an_action_is_a_call() {
     let ask = message.asks[0].as_ref().unwrap();
     assert_eq!(
         (ask.name.as_str(), &ask.arguments),
-        ("f", &Written::Object(json!({"x": 1}).as_object().unwrap().clone()))
+        ("f", &RawArguments::Object(json!({"x": 1}).as_object().unwrap().clone()))
     );
     let named = read(json!({"tool_name": "g", "action": "f", "action_input": {}}), None).unwrap();
     assert_eq!(named.asks[0].as_ref().unwrap().name, "g");

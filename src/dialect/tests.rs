@@ -39,12 +39,12 @@ fn seen(body: Value) -> (Dialect, Vec<(Value, String, Value)>) {
     (message.dialect, calls.collect())
 }
 
-fn written(arguments: &Written) -> Value {
+fn written(arguments: &RawArguments) -> Value {
     match arguments {
-        Written::Object(fields) => fields.clone().into(),
-        Written::Text(text) => text.as_str().into(),
-        Written::Nothing => Value::Null,
-        Written::Other(value) => value.clone(),
+        RawArguments::Object(fields) => fields.clone().into(),
+        RawArguments::Text(text) => text.as_str().into(),
+        RawArguments::Nothing => Value::Null,
+        RawArguments::Other(value) => value.clone(),
     }
 }
 
@@ -71,12 +71,12 @@ fn file(uri: &str, mime_type: &str) -> Content {
     Content::Resource { resource }
 }
 
-fn said(content: &[Content]) -> Said<'_> {
-    Said { content, structured: None, is_error: false, is_answer: false, is_no_call: false }
+fn said(content: &[Content]) -> ToolReply<'_> {
+    ToolReply { content, structured: None, is_error: false, is_answer: false, is_no_call: false }
 }
 
 /// The reply to a message with one call.
-fn reply_to(body: Value, said: Said<'_>) -> Value {
+fn reply_to(body: Value, said: ToolReply<'_>) -> Value {
     let message = found(body);
     assert_eq!(message.asks.len(), 1);
     let reply = reply(&message, &[said]);
@@ -259,10 +259,12 @@ mod anthropic {
     #[test]
     fn all_results_are_one_message_and_errors_are_flagged() {
         let message = found(json!([call(), {"type": "tool_use", "id": "t2", "name": "g", "input": {}}]));
-        let failed = Said { is_error: true, ..said(&[]) };
+        let failed = ToolReply { is_error: true, ..said(&[]) };
         let content = [text("no"), image("image/png")];
-        let reply =
-            reply(&message, &[said(&[text("4"), text(" "), image("image/png")]), Said { content: &content, ..failed }]);
+        let reply = reply(
+            &message,
+            &[said(&[text("4"), text(" "), image("image/png")]), ToolReply { content: &content, ..failed }],
+        );
         assert_eq!(
             Value::from(reply),
             json!([{"role": "user", "content": [
@@ -354,8 +356,8 @@ mod gemini {
             found(json!([{"functionCall": {"name": "f"}}, {"functionCall": {"id": "2", "name": "g", "args": {}}}]));
         let data = json!([1, 2]);
         let (first, second) = ([text("[1, 2]"), image("image/png")], [text("no")]);
-        let first = Said { structured: Some(&data), ..said(&first) };
-        let reply = reply(&message, &[first, Said { is_error: true, ..said(&second) }]);
+        let first = ToolReply { structured: Some(&data), ..said(&first) };
+        let reply = reply(&message, &[first, ToolReply { is_error: true, ..said(&second) }]);
         assert_eq!(
             Value::from(reply),
             json!([{"role": "user", "parts": [
@@ -371,7 +373,7 @@ mod gemini {
         let data = json!({"a": 1});
         let content = [text("page 1 of 2: {\"a\": 1}")];
         let reply =
-            reply_to(json!({"functionCall": {"name": "f"}}), Said { structured: Some(&data), ..said(&content) });
+            reply_to(json!({"functionCall": {"name": "f"}}), ToolReply { structured: Some(&data), ..said(&content) });
         let response = &reply["parts"][0]["functionResponse"]["response"];
         assert_eq!(*response, json!({"output": "page 1 of 2: {\"a\": 1}"}));
     }
@@ -392,7 +394,7 @@ mod gemini {
         let message = found(body);
         let misread = message.asks[0].as_ref().unwrap_err();
         assert!(misread.correction.contains("(print(f()))"), "{misread:?}");
-        let reply = reply(&message, &[Said { is_error: true, ..said(&[text("again")]) }]);
+        let reply = reply(&message, &[ToolReply { is_error: true, ..said(&[text("again")]) }]);
         assert_eq!(reply, [json!({"role": "user", "parts": [{"text": "again"}]})]);
     }
 
@@ -449,14 +451,14 @@ mod bedrock {
     fn data_that_is_an_object_is_json_and_anything_else_stays_text() {
         let (object, list) = (json!({"a": 1}), json!([1]));
         let content = [text("{\"a\":1}"), image("image/png")];
-        let reply = reply_to(call("b1"), Said { structured: Some(&object), ..said(&content) });
+        let reply = reply_to(call("b1"), ToolReply { structured: Some(&object), ..said(&content) });
         assert_eq!(
             reply,
             json!({"role": "user", "content": [{"toolResult": {"toolUseId": "b1", "status": "success", "content": [
                 {"json": {"a": 1}}, {"image": {"format": "png", "source": {"bytes": "aGk="}}}]}}]})
         );
         let content = [text("[1]")];
-        let reply = reply_to(call("b1"), Said { structured: Some(&list), is_error: true, ..said(&content) });
+        let reply = reply_to(call("b1"), ToolReply { structured: Some(&list), is_error: true, ..said(&content) });
         let result = &reply["content"][0]["toolResult"];
         assert_eq!((&result["content"], &result["status"]), (&json!([{"text": "[1]"}]), &json!("error")));
     }
@@ -465,13 +467,13 @@ mod bedrock {
     fn several_items_keep_their_types() {
         let data = json!([{"a": 1}, [2], {"b": 3}]);
         let content = [text("first"), text("{\"a\":1}"), text("[2]"), text("between"), text("{\"b\": 3}")];
-        let reply = reply_to(call("b1"), Said { structured: Some(&data), ..said(&content) });
+        let reply = reply_to(call("b1"), ToolReply { structured: Some(&data), ..said(&content) });
         assert_eq!(
             reply["content"][0]["toolResult"]["content"],
             json!([{"text": "first"}, {"json": {"a": 1}}, {"text": "[2]"}, {"text": "between"}, {"json": {"b": 3}}])
         );
         let last = [text("words"), text("{\"a\":1}")];
-        let reply = reply_to(call("b1"), Said { structured: Some(&data[0]), ..said(&last) });
+        let reply = reply_to(call("b1"), ToolReply { structured: Some(&data[0]), ..said(&last) });
         assert_eq!(reply["content"][0]["toolResult"]["content"], json!([{"text": "words"}, {"json": {"a": 1}}]));
     }
 
@@ -504,7 +506,7 @@ mod bedrock {
     #[test]
     fn data_without_words_is_said_once() {
         let data = json!({"a": 1});
-        let reply = reply_to(call("b1"), Said { structured: Some(&data), ..said(&[]) });
+        let reply = reply_to(call("b1"), ToolReply { structured: Some(&data), ..said(&[]) });
         assert_eq!(reply["content"][0]["toolResult"]["content"], json!([{"json": {"a": 1}}]));
         for (words, heard) in [
             ("{\"a\": 1.0}", json!([{"text": "{\"a\": 1.0}"}])),
@@ -512,7 +514,7 @@ mod bedrock {
             ("one", json!([{"text": "one"}])),
         ] {
             let content = [text(words)];
-            let reply = reply_to(call("b1"), Said { structured: Some(&data), ..said(&content) });
+            let reply = reply_to(call("b1"), ToolReply { structured: Some(&data), ..said(&content) });
             assert_eq!(reply["content"][0]["toolResult"]["content"], heard, "{words}");
         }
     }
@@ -582,26 +584,27 @@ mod mcp {
     fn results_are_blocks_and_data() {
         let (object, list) = (json!({"a": 1}), json!([1]));
         let content = [text("x"), image("image/tiff")];
-        let reply = reply_to(call(json!("q")), Said { structured: Some(&object), is_error: true, ..said(&content) });
+        let reply =
+            reply_to(call(json!("q")), ToolReply { structured: Some(&object), is_error: true, ..said(&content) });
         assert_eq!(
             reply,
             json!({"jsonrpc": "2.0", "id": "q", "result": {"isError": true, "structuredContent": {"a": 1}, "content": [
                 {"type": "text", "text": "x"}, {"type": "image", "data": "aGk=", "mimeType": "image/tiff"}]}})
         );
-        let reply = reply_to(call(json!("q")), Said { structured: Some(&list), ..said(&content) });
+        let reply = reply_to(call(json!("q")), ToolReply { structured: Some(&list), ..said(&content) });
         assert_eq!(reply["result"].get("structuredContent"), None);
     }
 
     #[test]
     fn final_answers_say_so() {
-        let reply = reply_to(call(json!("q")), Said { is_answer: true, ..said(&[]) });
+        let reply = reply_to(call(json!("q")), ToolReply { is_answer: true, ..said(&[]) });
         assert_eq!(reply["result"]["_meta"], json!({"toolcrib/resultAsAnswer": true}));
     }
 
     #[test]
     fn what_is_no_call_is_a_protocol_error() {
         let content = [text("no such tool")];
-        let no_call = Said { is_error: true, is_no_call: true, ..said(&content) };
+        let no_call = ToolReply { is_error: true, is_no_call: true, ..said(&content) };
         let reply = reply_to(call(json!(1)), no_call);
         assert_eq!(reply, json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no such tool"}}));
         let other = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
@@ -636,7 +639,7 @@ mod native {
     #[test]
     fn final_answers_say_so() {
         let body = json!({"tool_name": "f", "arguments": {}});
-        assert_eq!(reply_to(body.clone(), Said { is_answer: true, ..said(&[]) })["result_as_answer"], json!(true));
+        assert_eq!(reply_to(body.clone(), ToolReply { is_answer: true, ..said(&[]) })["result_as_answer"], json!(true));
         assert_eq!(reply_to(body, said(&[])).get("result_as_answer"), None);
     }
 
@@ -646,7 +649,7 @@ mod native {
         let content = [text("x")];
         let body = json!({"tool_name": "f", "arguments": {}, "tool_use_id": "n1"});
         assert_eq!(
-            reply_to(body, Said { structured: Some(&data), ..said(&content) }),
+            reply_to(body, ToolReply { structured: Some(&data), ..said(&content) }),
             json!({"tool_name": "f", "tool_use_id": "n1", "is_error": false, "content": [{"type": "text", "text": "x"}],
                 "structured_content": {"a": 1}})
         );
@@ -961,7 +964,7 @@ proptest! {
                     prop_assert_eq!(ask.id.as_ref().unwrap(), id);
                     prop_assert_eq!(&ask.name, name);
                     let read = match &ask.arguments {
-                        Written::Text(text) => serde_json::from_str(text).unwrap(),
+                        RawArguments::Text(text) => serde_json::from_str(text).unwrap(),
                         other => written(other),
                     };
                     prop_assert_eq!(read, Value::from(arguments.clone()));
@@ -974,7 +977,7 @@ proptest! {
     fn every_call_is_answered_under_its_id(calls in calls(), content in content(), is_error in any::<bool>()) {
         for dialect in JSON {
             let message = read(write(dialect, &calls, Wrap::Bare), None).unwrap();
-            let said = vec![Said { is_error, ..said(&content) }; calls.len()];
+            let said = vec![ToolReply { is_error, ..said(&content) }; calls.len()];
             let replied = Value::from(reply(&message, &said));
             let name = match dialect {
                 Dialect::Openai => "tool_call_id",
@@ -1008,7 +1011,7 @@ proptest! {
             match read(body.clone(), named) {
                 Ok(message) => {
                     let content = [text("x")];
-                    let said = vec![Said { is_error: true, is_no_call: true, ..said(&content) }; message.asks.len()];
+                    let said = vec![ToolReply { is_error: true, is_no_call: true, ..said(&content) }; message.asks.len()];
                     prop_assert_eq!(reply(&message, &said).is_empty(), message.asks.is_empty());
                     prop_assert!(!message.asks.is_empty() || !message.warnings.is_empty() || message.dialect == Dialect::Text);
                 }

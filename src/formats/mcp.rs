@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Offer;
+use super::ListedTool;
 use crate::call::{Definition, Effect, JsonObject};
 use crate::schema;
 
@@ -12,7 +12,7 @@ const HINTS: [&str; 3] = ["readOnlyHint", "destructiveHint", "idempotentHint"];
 /// A tool as `tools/list` of the MCP server shows it. The input schema is unchanged, with `$schema`, `$defs` and all
 /// of 2020-12, because every MCP client must accept that. The output schema may have any type, which 2026-07-28
 /// allows.
-pub(crate) fn written(offer: &Offer<'_>) -> JsonObject {
+pub(crate) fn written(offer: &ListedTool<'_>) -> JsonObject {
     let Definition { name, description, input_schema, output_schema, .. } = offer.definition;
     let mut tool = JsonObject::new();
     tool.insert("name".into(), name.as_str().into());
@@ -31,7 +31,7 @@ pub(crate) fn written(offer: &Offer<'_>) -> JsonObject {
 }
 
 /// Adds title, output schema and annotations.
-pub(super) fn complete(tool: &mut JsonObject, offer: &Offer<'_>) {
+pub(super) fn complete(tool: &mut JsonObject, offer: &ListedTool<'_>) {
     let annotations = annotations(offer);
     // Clients before 2025-06-18 read the title only from the annotations.
     if let Some(title) = annotations.get("title") {
@@ -47,7 +47,7 @@ pub(super) fn complete(tool: &mut JsonObject, offer: &Offer<'_>) {
 
 /// The annotations that the tool declares, completed with hints derived from its effect. A hint of a type that MCP
 /// does not allow is left out: a client would refuse the whole list because of it.
-fn annotations(offer: &Offer<'_>) -> JsonObject {
+fn annotations(offer: &ListedTool<'_>) -> JsonObject {
     let fits = |(name, value): &(&String, &Value)| match name.as_str() {
         "title" => value.is_string(),
         name => !name.ends_with("Hint") || value.is_boolean(),

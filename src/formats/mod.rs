@@ -68,7 +68,7 @@ impl Format {
 
 /// The parts of a tool that formats show.
 #[derive(Debug, Clone, Copy)]
-pub struct Offer<'a> {
+pub struct ListedTool<'a> {
     /// Name, description and schemas.
     pub definition: &'a Definition,
     /// What a call may change.
@@ -77,7 +77,7 @@ pub struct Offer<'a> {
     pub available: bool,
 }
 
-impl<'a> From<&'a Tool> for Offer<'a> {
+impl<'a> From<&'a Tool> for ListedTool<'a> {
     fn from(tool: &'a Tool) -> Self {
         Self { definition: &tool.definition, effect: tool.policy.effect, available: tool.is_available() }
     }
@@ -85,7 +85,7 @@ impl<'a> From<&'a Tool> for Offer<'a> {
 
 /// The available tools in the format of an API. Their names lead back to the tools. The native format has only the
 /// definition here; the code that knows the state of tools adds it.
-pub fn render<'a>(format: Format, offers: impl IntoIterator<Item = Offer<'a>>, names: Names<'_>) -> Value {
+pub fn render<'a>(format: Format, offers: impl IntoIterator<Item = ListedTool<'a>>, names: Names<'_>) -> Value {
     let usable = offers.into_iter().filter(|offer| offer.available);
     let shown = usable.map(|offer| {
         let Definition { name, aliases, .. } = offer.definition;

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Format, Offer, mcp};
+use super::{Format, ListedTool, mcp};
 use crate::call::{Definition, JsonObject};
 use crate::schema;
 
 /// One tool in a format.
-pub(super) fn tool(format: Format, name: &str, offer: &Offer<'_>) -> Value {
+pub(super) fn tool(format: Format, name: &str, offer: &ListedTool<'_>) -> Value {
     let Definition { description, input_schema, .. } = offer.definition;
     if format == Format::Native {
         return json!({"name": name, "description": description, "input_schema": input_schema});

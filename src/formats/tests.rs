@@ -22,11 +22,11 @@ fn definition(name: &str, input_schema: Value) -> Definition {
 }
 
 fn rendered(format: Format, definitions: &[Definition]) -> Value {
-    let offers = definitions.iter().map(|definition| Offer { definition, effect: Effect::Write, available: true });
+    let offers = definitions.iter().map(|definition| ListedTool { definition, effect: Effect::Write, available: true });
     offered(format, offers, NameMatching::Normalized)
 }
 
-fn offered<'a>(format: Format, offers: impl Iterator<Item = Offer<'a>> + Clone, matching: NameMatching) -> Value {
+fn offered<'a>(format: Format, offers: impl Iterator<Item = ListedTool<'a>> + Clone, matching: NameMatching) -> Value {
     let names = offers.clone().map(|offer| (&offer.definition.name, offer.definition.aliases.as_slice()));
     render(format, offers, Names { spellings: &names.collect(), matching })
 }
@@ -88,7 +88,7 @@ fn none_is_said_as_the_api_takes_it() {
 #[test]
 fn a_tool_that_is_off_is_not_shown_and_its_name_stays_its_own() {
     let (dotted, off) = (definition("a.b", json!({"type": "object"})), definition("a_b", json!({"type": "object"})));
-    let offer = |definition, available| Offer { definition, effect: Effect::Read, available };
+    let offer = |definition, available| ListedTool { definition, effect: Effect::Read, available };
     let offers = [offer(&dotted, true), offer(&off, false)].into_iter();
     let list = offered(Format::Anthropic, offers, NameMatching::Normalized);
     assert_eq!(
@@ -114,7 +114,7 @@ fn a_name_is_changed_only_into_one_that_leads_back() {
 fn no_name_is_changed_where_other_spellings_are_not_understood() {
     let mut one = definition("a.b", json!({"type": "object"}));
     let name = |one: &Definition| {
-        let offer = Offer { definition: one, effect: Effect::Read, available: true };
+        let offer = ListedTool { definition: one, effect: Effect::Read, available: true };
         offered(Format::Anthropic, std::iter::once(offer), NameMatching::Exact)[0]["name"].clone()
     };
     assert_eq!(name(&one), "a.b");
@@ -159,7 +159,7 @@ fn mcp_hints_come_from_the_effect_where_the_tool_says_nothing() {
     let hints = |effect, said: Value| {
         let mut one = definition("t", json!({"type": "object"}));
         one.annotations = said.as_object().unwrap().clone();
-        let offer = Offer { definition: &one, effect, available: true };
+        let offer = ListedTool { definition: &one, effect, available: true };
         offered(Format::Mcp, std::iter::once(offer), NameMatching::Normalized)["tools"][0]["annotations"].clone()
     };
     let all = |reads, destroys, repeatable| json!({"readOnlyHint": reads, "destructiveHint": destroys, "idempotentHint": repeatable});

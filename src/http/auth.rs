@@ -18,7 +18,7 @@ pub(super) struct Principal(pub Arc<Caller>);
 
 /// An authenticated caller, and the catalog with which it was authenticated. The handler uses this one catalog for the
 /// whole request, so a reload cannot mix two states.
-pub(super) struct Visit {
+pub(super) struct Authenticated {
     pub(super) caller: Arc<Caller>,
     pub(super) catalog: Arc<Catalog>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Admin;
 
 /// An optional authentication, for a route that is open to every client. `None`: the request has no key, although there
 /// are callers. A bad key is still refused.
-pub(super) struct Visitor(pub Option<Visit>);
+pub(super) struct OptionalAuth(pub Option<Authenticated>);
 
 /// The key of a request: `authorization: Bearer …`, or `x-api-key: …`.
 fn key(headers: &HeaderMap) -> Option<&str> {
@@ -51,12 +51,12 @@ impl FromRequestParts<AppState> for Principal {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        let Visit { caller, .. } = Visit::from_request_parts(parts, state).await?;
+        let Authenticated { caller, .. } = Authenticated::from_request_parts(parts, state).await?;
         Ok(Self(caller))
     }
 }
 
-impl FromRequestParts<AppState> for Visit {
+impl FromRequestParts<AppState> for Authenticated {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
@@ -66,7 +66,7 @@ impl FromRequestParts<AppState> for Visit {
     }
 }
 
-impl FromRequestParts<AppState> for Visitor {
+impl FromRequestParts<AppState> for OptionalAuth {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
@@ -74,7 +74,7 @@ impl FromRequestParts<AppState> for Visitor {
         if comes_with_none && !state.registry.catalog().callers().is_empty() {
             return Ok(Self(None));
         }
-        Visit::from_request_parts(parts, state).await.map(|visit| Self(Some(visit)))
+        Authenticated::from_request_parts(parts, state).await.map(|visit| Self(Some(visit)))
     }
 }
 

@@ -164,9 +164,9 @@ impl FromRequestParts<AppState> for PathPart {
 }
 
 /// The parameters of a query string. Unknown or invalid ones are refused.
-pub(super) struct Asked<T>(pub(super) T);
+pub(super) struct QueryParams<T>(pub(super) T);
 
-impl<T: DeserializeOwned> FromRequestParts<AppState> for Asked<T> {
+impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryParams<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, ApiError> {

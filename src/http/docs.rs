@@ -14,7 +14,7 @@ use utoipa::openapi::security::{
 use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::Config;
 
-use super::auth::Visitor;
+use super::auth::OptionalAuth;
 use super::documented::Duration;
 use super::etag::Tagged;
 use super::openapi::Fixed;
@@ -75,7 +75,7 @@ pub(super) fn routes(document: &utoipa::openapi::OpenApi) -> Router<AppState> {
     let documents = Documents::new(document);
     let config = Arc::new(Config::from("/openapi.json"));
     let index = config.clone();
-    let document = move |visitor: Visitor, headers: HeaderMap| async move {
+    let document = move |visitor: OptionalAuth, headers: HeaderMap| async move {
         documents.get(visitor).await.map(|document| document.answer(&headers))
     };
     Router::new()
@@ -104,7 +104,7 @@ impl Documents {
     }
 
     /// The document: the fixed routes for every client, and with a valid key also the caller's enabled tools.
-    async fn get(&self, Visitor(visit): Visitor) -> Result<Tagged, ApiError> {
+    async fn get(&self, OptionalAuth(visit): OptionalAuth) -> Result<Tagged, ApiError> {
         let mut tools = visit.map(|visit| visit.catalog.list(&visit.caller)).unwrap_or_default();
         tools.retain(|entry| entry.is_available());
         // `shown` has all parts of a tool that the document shows, except its tags.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::auth::authenticate;
-use super::body::Asked;
+use super::body::QueryParams;
 use super::metrics::may_read_metrics;
 use super::problem::ApiError;
 use super::responses::{Always, Asking, Keyed, Recording};
@@ -141,7 +141,7 @@ impl AskHealth {
     (status = 200, description = "Ready", body = Readiness), Always, Keyed, Asking, Recording))]
 pub(super) async fn ready(
     State(live): State<Arc<Live>>,
-    Asked(asked): Asked<AskHealth>,
+    QueryParams(asked): QueryParams<AskHealth>,
     headers: HeaderMap,
 ) -> Result<Json<Readiness>, ApiError> {
     let catalog = live.registry().catalog();

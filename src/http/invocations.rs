@@ -13,14 +13,14 @@ use tokio::time::timeout;
 use utoipa::IntoParams;
 
 use super::auth::Principal;
-use super::body::{Asked, PathPart};
+use super::body::{PathPart, QueryParams};
 use super::documented::Since;
 use super::problem::{ApiError, Problem};
 use super::responses::{Always, Asking, Keyed, Naming, Recording, Stopping};
 use super::wire::{InvocationView, InvokeAnswer};
 use crate::call::units::Time;
 use crate::call::{Answer, Caller, Digest, ErrorKind, InvocationId};
-use crate::ledger::{AttemptRow, End, Found, LISTED_ARGUMENTS, Query, Row, State as CallState, Unreadable};
+use crate::ledger::{AttemptRow, End, LISTED_ARGUMENTS, Query, RecordedCall, Row, State as CallState, Unreadable};
 use crate::recorded;
 use crate::registry::Registry;
 
@@ -77,7 +77,7 @@ pub(super) struct InvocationPage {
 pub(super) async fn list(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,
-    Asked(asked): Asked<ListInvocations>,
+    QueryParams(asked): QueryParams<ListInvocations>,
 ) -> Result<Json<InvocationPage>, ApiError> {
     let limit = asked.limit.unwrap_or(PAGE);
     if !(1..=MAX_PAGE).contains(&limit) {
@@ -293,7 +293,7 @@ async fn look(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<
 ///
 /// # Errors
 /// 404, if there is no such call, or the caller may not see it.
-pub(super) async fn find(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<Found, ApiError> {
+pub(super) async fn find(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<RecordedCall, ApiError> {
     let Some(found) = recorded::find(registry.shared(), id).await? else {
         return Err(missing_or_shared(registry, caller, id).await);
     };

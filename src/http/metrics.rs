@@ -7,7 +7,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::auth::Visit;
+use super::auth::Authenticated;
 use super::problem::ApiError;
 use super::responses::{Always, Keyed};
 use crate::call::Caller;
@@ -19,7 +19,10 @@ use crate::metrics::{Metrics, Now, SourceLevel, TEXT_FORMAT};
 #[utoipa::path(get, operation_id = "get_metrics", path = "/metrics", tag = "operator", responses(
     (status = 200, description = "Prometheus' text format, version 0.0.4", body = String, content_type = "text/plain"),
     Always, Keyed))]
-pub(super) async fn get(State(live): State<Arc<Live>>, Visit { caller, catalog }: Visit) -> Result<Response, ApiError> {
+pub(super) async fn get(
+    State(live): State<Arc<Live>>,
+    Authenticated { caller, catalog }: Authenticated,
+) -> Result<Response, ApiError> {
     may_read_metrics(catalog.callers(), &caller)?;
     let shared = live.registry().shared();
     for entry in catalog.entries() {

@@ -1,6 +1,5 @@
 //! The HTTP API: routes, problems and response modes. Only this folder knows axum and statuses.
 
-mod answering;
 mod auth;
 mod body;
 mod calls;
@@ -20,6 +19,7 @@ mod prefer;
 mod problem;
 mod registration;
 mod request_id;
+mod respond;
 mod responses;
 mod results;
 mod server;

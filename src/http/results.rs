@@ -9,7 +9,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::auth::Principal;
-use super::body::{Asked, PathPart};
+use super::body::{PathPart, QueryParams};
 use super::invocations::{find, missing};
 use super::problem::ApiError;
 use super::responses::{Always, Asking, Keyed, Naming, Recording, Running};
@@ -44,7 +44,7 @@ pub(super) async fn get(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,
     PathPart(id): PathPart,
-    Asked(asked): Asked<ReadResult>,
+    QueryParams(asked): QueryParams<ReadResult>,
 ) -> Result<Response, ApiError> {
     if asked.limit == Some(0) {
         return Err(ApiError::Malformed("limit is at least 1".into()));

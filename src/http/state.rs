@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::FromRef;
 use tokio_util::sync::CancellationToken;
 
-use super::mcp::Face;
+use super::mcp::McpService;
 use super::memory::MemoryBudget;
 use crate::live::Live;
 use crate::registry::Registry;
@@ -18,7 +18,7 @@ pub(super) struct AppState {
     /// Reload and registration of tools.
     pub live: Arc<Live>,
     /// The MCP server.
-    pub mcp: Face,
+    pub mcp: McpService,
     /// Largest request body, in bytes.
     pub max_body: usize,
     /// Memory for the values of all requests.
@@ -29,7 +29,7 @@ impl AppState {
     /// Makes the state. `ending` ends the MCP streams that clients keep open without a call.
     pub(super) fn new(live: Arc<Live>, max_body: usize, ending: &CancellationToken) -> Self {
         let registry = live.registry().clone();
-        let mcp = Face::new(registry.clone(), max_body, ending);
+        let mcp = McpService::new(registry.clone(), max_body, ending);
         Self { registry, live, mcp, max_body, memory: MemoryBudget::new(max_body) }
     }
 }

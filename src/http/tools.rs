@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use tower_http::request_id::RequestId;
 use utoipa::IntoParams;
 
-use super::answering::{self, Accepted, Way};
-use super::auth::{Admin, Visit};
-use super::body::{Asked, PathPart, StrictJson};
+use super::auth::{Admin, Authenticated};
+use super::body::{PathPart, QueryParams, StrictJson};
 use super::etag::Tagged;
 use super::problem::{ApiError, Problem};
+use super::respond::{self, Accepted, ResponseMode};
 use super::responses::{Always, Asking, Fitting, Keyed, Naming, Reading, Recording, Running};
 use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolList, ToolView, Validated};
 use super::{idempotency, prefer, request_id};
@@ -71,8 +71,8 @@ struct Inside {
     (status = 200, description = "The tools that this caller may use; in another format that API's own shape", body = Listed<'_>),
     (status = 304, description = "Not changed since the ETag in If-None-Match."), Always, Keyed, Asking))]
 pub(super) async fn list(
-    Visit { caller, catalog }: Visit,
-    Asked(asked): Asked<ListTools>,
+    Authenticated { caller, catalog }: Authenticated,
+    QueryParams(asked): QueryParams<ListTools>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let format = match asked.format.as_deref() {
@@ -152,7 +152,7 @@ fn resolve_allowed(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc
     (status = 200, description = "The tool", body = ToolDetail<'_>), Always, Keyed, Naming, Recording))]
 pub(super) async fn get(
     State(registry): Tools,
-    Visit { caller, catalog }: Visit,
+    Authenticated { caller, catalog }: Authenticated,
     PathPart(name): PathPart,
 ) -> Result<Response, ApiError> {
     let entry = resolve_allowed(&catalog, &name, &caller)?;
@@ -197,7 +197,7 @@ pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) 
     Always, Keyed, Naming, Reading, Running))]
 pub(super) async fn invoke(
     State(registry): Tools,
-    Visit { caller, catalog }: Visit,
+    Authenticated { caller, catalog }: Authenticated,
     PathPart(name): PathPart,
     request_id: Option<Extension<RequestId>>,
     headers: HeaderMap,
@@ -216,7 +216,7 @@ pub(super) async fn invoke(
     } else {
         invocation.key = key;
     }
-    Ok(answering::answer(Way::asked(&headers), registry, entry, invocation, reserved).await)
+    Ok(respond::answer(ResponseMode::asked(&headers), registry, entry, invocation, reserved).await)
 }
 
 /// Calls a tool without a server, as the operator. Returns the body that the route would have answered, and whether the
@@ -277,7 +277,7 @@ impl InvokeRequest {
     params(("name" = String, Path, description = "The tool's name, an alias, or as far as calls.name_matching goes another spelling")), responses(
     (status = 200, description = "The arguments fit", body = Validated), Always, Keyed, Naming, Reading, Fitting))]
 pub(super) async fn validate(
-    Visit { caller, catalog }: Visit,
+    Authenticated { caller, catalog }: Authenticated,
     PathPart(name): PathPart,
     StrictJson(body, reserved): StrictJson,
 ) -> Result<Json<Validated>, ApiError> {
@@ -357,7 +357,7 @@ pub(super) async fn reset_usage(
     State(registry): Tools,
     Admin: Admin,
     PathPart(name): PathPart,
-    Asked(asked): Asked<ResetUsage>,
+    QueryParams(asked): QueryParams<ResetUsage>,
 ) -> Result<Json<Reset>, ApiError> {
     let entry = find(&registry.catalog(), &name, &Caller::anonymous())?;
     registry.reset_usage(&entry, asked.caller.as_deref()).await?;

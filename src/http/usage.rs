@@ -7,7 +7,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 
 use super::auth::Principal;
-use super::body::Asked;
+use super::body::QueryParams;
 use super::problem::ApiError;
 use super::responses::{Always, Asking, Keyed, Recording};
 use crate::call::{Caller, Charged, LimitUsage};
@@ -66,7 +66,7 @@ pub(super) struct Nothing {}
 pub(super) async fn get(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,
-    Asked(Nothing {}): Asked<Nothing>,
+    QueryParams(Nothing {}): QueryParams<Nothing>,
 ) -> Result<Json<Usage>, ApiError> {
     let own = (!caller.admin).then(|| caller.name.to_string());
     let ledger = &registry.shared().ledger;

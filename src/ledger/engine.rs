@@ -7,12 +7,12 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::{
-    AttemptRow, Error, Found, Query, Registered, Reservation, ReserveError, Row, StoredResult, Switch, UsageRow,
+    AttemptRow, Error, Query, RecordedCall, Registered, Reservation, ReserveError, Row, StoredResult, Switch, UsageRow,
 };
 use crate::call::{Charge, Charged, InvocationId};
 
 /// A value that the engine keeps until a row is committed, and then drops.
-pub type Held = Box<dyn Send + Sync>;
+pub type HeldUntilCommit = Box<dyn Send + Sync>;
 
 /// The durable record of calls, as the service uses it.
 #[async_trait]
@@ -26,7 +26,7 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Hands over the row of such a call and returns before its commit. `held` is dropped when the row is committed, or
     /// when it cannot be.
-    fn record_behind(&self, row: Arc<Row>, held: Held);
+    fn record_behind(&self, row: Arc<Row>, held: HeldUntilCommit);
 
     /// Writes the end of a reserved call. Only the first end counts; a later end changes nothing. `refunds` gives units
     /// back. The commit is done when this returns.
@@ -42,7 +42,7 @@ pub trait Ledger: Send + Sync + 'static {
     async fn attempt(&self, row: AttemptRow) -> Result<(), Error>;
 
     /// One call with its failed attempts.
-    async fn get(&self, id: InvocationId) -> Result<Option<Found>, Error>;
+    async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error>;
 
     /// The call of this caller and tool that holds the idempotency key at `now`.
     async fn claimed(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error>;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::latency::Latencies;
-use super::refusals::{Place, Refusals};
+use super::refusals::{RefusalRow, Refusals};
 use super::*;
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -48,7 +48,7 @@ impl Tables {
     fn record(&mut self, row: &Row) {
         if !self.rows.contains_key(&row.id) {
             if row.state == State::Refused
-                && let Place::Shared { row: shared, count, .. } = self.refusals.place(row, |_| ())
+                && let RefusalRow::Shared { row: shared, count, .. } = self.refusals.place(row, |_| ())
             {
                 self.begun(row);
                 self.ended(row);
@@ -130,7 +130,7 @@ impl Ledger for Memory {
         Ok(())
     }
 
-    fn record_behind(&self, row: Arc<Row>, held: Held) {
+    fn record_behind(&self, row: Arc<Row>, held: HeldUntilCommit) {
         if let Ok(mut tables) = self.open_tables() {
             tables.record(&row);
         }
@@ -166,12 +166,12 @@ impl Ledger for Memory {
         Ok(())
     }
 
-    async fn get(&self, id: InvocationId) -> Result<Option<Found>, Error> {
+    async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error> {
         let tables = self.tables();
         let Some(row) = tables.rows.get(&id).cloned() else { return Ok(None) };
         let attempts = tables.attempts.iter().filter(|attempt| attempt.invocation == id).cloned().collect();
         let origin = row.origin.and_then(|origin| tables.rows.get(&origin));
-        Ok(Some(Found { origin_result: origin.and_then(|row| row.result.clone()), row, attempts }))
+        Ok(Some(RecordedCall { origin_result: origin.and_then(|row| row.result.clone()), row, attempts }))
     }
 
     async fn claimed(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error> {

@@ -17,12 +17,12 @@ mod upkeep;
 mod watch;
 
 pub use end::{End, Unreadable};
-pub use engine::{Held, Ledger};
+pub use engine::{HeldUntilCommit, Ledger};
 pub use open::{
     Durability, Error, SMALLEST, Settings, folder, is_in_memory, open, open_temporary, open_to_read, open_watched,
 };
 pub use record::{
-    AttemptRow, Found, LISTED_ARGUMENTS, Query, Registered, Reservation, ReserveError, Row, State, StoredResult,
+    AttemptRow, LISTED_ARGUMENTS, Query, RecordedCall, Registered, Reservation, ReserveError, Row, State, StoredResult,
     Switch, UsageRow,
 };
 pub use upkeep::{mind_the_clock, retain, verify};

@@ -177,7 +177,7 @@ pub struct AttemptRow {
 
 /// A call read back from the ledger.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct RecordedCall {
     /// The call.
     pub row: Row,
     /// The failed attempts of the call, in order.

@@ -14,7 +14,7 @@ const STRAGGLER: i64 = 2;
 
 /// Where a refused call is recorded. `S` is the data that the engine needs to update a shared row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place<S> {
+pub(super) enum RefusalRow<S> {
     /// In a row of its own.
     Own,
     /// In this existing row, which then counts `count` calls.
@@ -48,7 +48,7 @@ impl<S> Default for Refusals<S> {
 
 impl<S: Copy> Refusals<S> {
     /// Where this refused call is recorded. `keep` makes the data for a row that later calls may share.
-    pub(super) fn place(&mut self, row: &Row, keep: impl FnOnce(&Row) -> S) -> Place<S> {
+    pub(super) fn place(&mut self, row: &Row, keep: impl FnOnce(&Row) -> S) -> RefusalRow<S> {
         let ended_at = row.started_at.as_millisecond() + row.duration_us.unwrap_or_default() / 1000;
         let second = ended_at.div_euclid(1000);
         if second > self.second || second < self.second - STRAGGLER {
@@ -60,17 +60,17 @@ impl<S: Copy> Refusals<S> {
         let of_caller = self.callers.entry(row.caller.clone()).or_insert_with(empty);
         if of_caller.rows < ROWS_A_SECOND {
             of_caller.rows += 1;
-            return Place::Own;
+            return RefusalRow::Own;
         }
         match of_caller.shared.get_mut(&(row.tool.clone(), row.kind)) {
             Some(shared) => {
                 shared.count += 1;
-                Place::Shared { row: shared.row, count: shared.count, kept: shared.kept }
+                RefusalRow::Shared { row: shared.row, count: shared.count, kept: shared.kept }
             }
             None => {
                 let shared = Shared { row: row.id, count: 1, kept: keep(row) };
                 of_caller.shared.insert((row.tool.clone(), row.kind), shared);
-                Place::Own
+                RefusalRow::Own
             }
         }
     }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     fn own_rows(refusals: &mut Refusals<u32>, row: impl Fn() -> Row, calls: u32) -> u32 {
-        (0..calls).map(|_| u32::from(refusals.place(&row(), |_| 7) == Place::Own)).sum()
+        (0..calls).map(|_| u32::from(refusals.place(&row(), |_| 7) == RefusalRow::Own)).sum()
     }
 
     #[test]
@@ -112,9 +112,9 @@ mod tests {
         let other = |tool: &str, kind| Row { kind: Some(kind), ..refused("a", tool, now()) };
         for (tool, kind) in [("t", ErrorKind::Forbidden), ("u", ErrorKind::Forbidden), ("t", ErrorKind::ToolDisabled)] {
             let first = other(tool, kind);
-            assert_eq!(refusals.place(&first, |_| 7), Place::Own);
+            assert_eq!(refusals.place(&first, |_| 7), RefusalRow::Own);
             for count in 2..5 {
-                let shared = Place::Shared { row: first.id, count, kept: 7 };
+                let shared = RefusalRow::Shared { row: first.id, count, kept: 7 };
                 assert_eq!(refusals.place(&other(tool, kind), |_| 8), shared);
             }
         }

@@ -13,12 +13,12 @@
 //! One change is made at a time. Readers never wait.
 
 mod error;
+mod file_snapshot;
 mod fixed;
 mod lists;
 mod plan;
 mod registration;
 mod reload;
-mod seen;
 mod sources;
 mod watch;
 
@@ -29,27 +29,27 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch::Sender;
 
 pub use error::Error;
+pub(crate) use plan::ManifestReading;
 pub use plan::Plan;
-pub(crate) use plan::Reading;
 pub use registration::PutError;
-pub(crate) use sources::{Brought, once};
+pub(crate) use sources::{LoadOutcome, once};
 pub use sources::{Restarting, SourceState, SourceView, Stopped};
 
+use self::file_snapshot::FileSnapshot;
 use self::fixed::Fixed;
 use self::lists::Lists;
-use self::seen::Seen;
-use self::sources::{Board, Sources};
+use self::sources::{SourceStatusBoard, Sources};
 use crate::call::CallSettings;
 use crate::callers::Callers;
 use crate::manifest::Defaults;
 use crate::registry::Registry;
-use crate::tools::{Clients, Ends, Surroundings, Tool};
+use crate::tools::{Clients, ProcessEnv, ShutdownGuard, Tool};
 
 /// The tools of a running service, with everything that can change them.
 pub struct Live {
     registry: Arc<Registry>,
     plan: Arc<Plan>,
-    surroundings: Surroundings,
+    surroundings: ProcessEnv,
     /// The HTTP clients of all registered tools. Each holds the system's certificates, about 100 KB. A new manifest
     /// replaces the clients, so that tools which change later trust the certificates of that time.
     clients: ArcSwap<Clients>,
@@ -59,12 +59,12 @@ pub struct Live {
     /// The manifest's lists of tools.
     lists: Mutex<Lists>,
     /// The status of each source, for readers.
-    shown: ArcSwap<Vec<Arc<Board>>>,
+    shown: ArcSwap<Vec<Arc<SourceStatusBoard>>>,
     /// Signals a change of `shown`, or of a status in it.
     told: Sender<()>,
     has_started: AtomicBool,
     // Must stay behind the sources: its drop waits for the end of everything that they started.
-    _ends: Ends,
+    _ends: ShutdownGuard,
 }
 
 struct State {
@@ -73,7 +73,7 @@ struct State {
     /// The settings of the start.
     fixed: Fixed,
     /// The files of the last reading, whether it succeeded or not.
-    seen: Seen,
+    seen: FileSnapshot,
 }
 
 /// The state that program and manifest declare, without sources. A source that is listed later is added to it.

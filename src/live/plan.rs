@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::seen::{Recorder, Seen};
+use super::file_snapshot::{FileSnapshot, Recorder};
 use crate::environment::Environment;
 use crate::manifest::{self, DeclaredSource, Finding, Host, Manifest, Place};
 use crate::tool_pattern::{ToolPattern, any_denies};
@@ -37,23 +37,23 @@ pub struct Plan {
 }
 
 /// A manifest or its errors, with the files that were read.
-pub(crate) struct Reading {
+pub(crate) struct ManifestReading {
     pub(crate) outcome: Result<Manifest, Vec<Finding>>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: FileSnapshot,
 }
 
 impl Plan {
     /// Reads the manifest. Without a manifest, returns the defaults.
-    pub(crate) fn read(&self) -> Reading {
+    pub(crate) fn read(&self) -> ManifestReading {
         let Some(path) = &self.manifest else {
-            return Reading { outcome: Ok(Manifest::default()), seen: Seen::default() };
+            return ManifestReading { outcome: Ok(Manifest::default()), seen: FileSnapshot::default() };
         };
         let natives: HashMap<String, Tool> =
             self.program.iter().map(|tool| (tool.name().to_owned(), tool.clone())).collect();
         let recorder = Recorder::new(&self.environment);
         let host = Host { natives: Some(&natives), is_alone: self.is_alone, own: self.own.clone() };
         let outcome = manifest::load_for(path, &recorder, &host).and_then(|manifest| self.not_itself(manifest));
-        Reading { outcome, seen: recorder.seen() }
+        ManifestReading { outcome, seen: recorder.seen() }
     }
 
     /// Checks that no MCP server of the manifest is this service itself. The check needs the address that the service
@@ -70,7 +70,7 @@ impl Plan {
 
     /// Reads the manifest while the service runs. Here an empty file is an error: it would remove all tools and
     /// callers, and a file looks empty while it is being written.
-    pub(super) fn read_again(&self) -> Reading {
+    pub(super) fn read_again(&self) -> ManifestReading {
         let mut reading = self.read();
         if let Some(path) = self.manifest.as_deref().filter(|path| reading.seen.is_blank(path)) {
             let place = Place { file: path.into(), line: 1, column: 1 };

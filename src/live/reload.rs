@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwap;
 use tokio::sync::watch::Sender;
 
+use super::file_snapshot::FileSnapshot;
 use super::fixed::Fixed;
-use super::seen::Seen;
 use super::sources::{Sources, look};
-use super::{Error, Live, Plan, Reading, Remembered, State, Status};
+use super::{Error, Live, ManifestReading, Plan, Remembered, State, Status};
 use crate::blocking;
 use crate::call::Origin;
 use crate::callers::Callers;
 use crate::ledger;
 use crate::manifest::{Finding, Manifest, Place, Severity};
 use crate::pins;
-use crate::registry::{Aside, Registry};
-use crate::tools::{Clients, Surroundings, Tool};
+use crate::registry::{Registry, SkippedTool};
+use crate::tools::{Clients, ProcessEnv, Tool};
 
 impl Live {
     /// Fills an empty registry with the tools of program and manifest, and with the stored registered tools.
@@ -28,10 +28,10 @@ impl Live {
         registry: Arc<Registry>,
         plan: Plan,
         manifest: Manifest,
-        seen: Seen,
+        seen: FileSnapshot,
     ) -> Result<Arc<Self>, Error> {
         let (world, sources) = (Remembered::default(), Sources::default());
-        let surroundings = Surroundings::new(registry.shared().redactor.clone(), &plan.environment);
+        let surroundings = ProcessEnv::new(registry.shared().redactor.clone(), &plan.environment);
         let surroundings = surroundings.of_service_at(plan.own.clone());
         let live = Arc::new(Self {
             _ends: surroundings.ends(),
@@ -72,7 +72,7 @@ impl Live {
         let mut state = self.state.lock().await;
         let plan = self.plan.clone();
         let read = blocking::on_a_thread(move || plan.read_again()).await;
-        let Reading { outcome, seen } = read.ok_or(ledger::Error::Closed)?;
+        let ManifestReading { outcome, seen } = read.ok_or(ledger::Error::Closed)?;
         // Keep the snapshot even if the manifest has errors. Otherwise each poll would read the same errors again.
         state.seen = seen;
         let outcome = outcome.and_then(|manifest| with_pins(manifest, &state.world, &self.plan));
@@ -159,8 +159,8 @@ fn with_pins(manifest: Manifest, before: &Remembered, plan: &Plan) -> Result<Man
     }
 }
 
-pub(super) fn warn_of(aside: &[Aside]) {
-    for Aside { name, why } in aside {
+pub(super) fn warn_of(aside: &[SkippedTool]) {
+    for SkippedTool { name, why } in aside {
         tracing::warn!(tool = name, why, "a registered tool is set aside");
     }
 }

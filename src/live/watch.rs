@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::signal::unix::Signal;
 
-use super::{Live, Seen};
+use super::{FileSnapshot, Live};
 use crate::blocking;
 
 /// Time between two polls.
@@ -77,8 +77,8 @@ impl Live {
 
 /// Snapshots of all files that are watched.
 struct Files {
-    manifest: Seen,
-    sources: Vec<(Arc<str>, Seen)>,
+    manifest: FileSnapshot,
+    sources: Vec<(Arc<str>, FileSnapshot)>,
 }
 
 impl Files {

@@ -22,7 +22,7 @@ const COLLECT: Duration = Duration::from_millis(10);
 /// The maximum time that [`LogWriter::flush`] waits while nothing reads the output.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-enum Asked {
+enum WriterRequest {
     Call(Ended),
     /// A line that is already formatted.
     Line(Box<[u8]>),
@@ -34,7 +34,7 @@ enum Asked {
 /// counted.
 #[derive(Clone)]
 pub struct LogWriter {
-    queue: mpsc::Sender<Asked>,
+    queue: mpsc::Sender<WriterRequest>,
     lost: Arc<AtomicU64>,
     format: Format,
 }
@@ -66,7 +66,7 @@ impl LogWriter {
     pub async fn flush(&self) {
         let (reply, flushed) = oneshot::channel();
         let flush = async {
-            if self.queue.send(Asked::Flush(reply)).await.is_ok() {
+            if self.queue.send(WriterRequest::Flush(reply)).await.is_ok() {
                 let _ = flushed.await;
             }
         };
@@ -74,10 +74,10 @@ impl LogWriter {
     }
 
     pub(super) fn call(&self, ended: Ended) {
-        self.ask(Asked::Call(ended));
+        self.ask(WriterRequest::Call(ended));
     }
 
-    fn ask(&self, asked: Asked) {
+    fn ask(&self, asked: WriterRequest) {
         if self.queue.try_send(asked).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -86,7 +86,7 @@ impl LogWriter {
 
 impl io::Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.ask(Asked::Line(line.into()));
+        self.ask(WriterRequest::Line(line.into()));
         Ok(line.len())
     }
 
@@ -96,15 +96,15 @@ impl io::Write for LogWriter {
 }
 
 /// Writes until no sender remains.
-fn write(mut asked: mpsc::Receiver<Asked>, mut out: impl io::Write, format: Format, lost: &AtomicU64) {
+fn write(mut asked: mpsc::Receiver<WriterRequest>, mut out: impl io::Write, format: Format, lost: &AtomicU64) {
     let (mut batch, mut text, mut told) = (Vec::with_capacity(QUEUE), Vec::new(), 0);
     while asked.blocking_recv_many(&mut batch, QUEUE) > 0 {
         let mut waiting = Vec::new();
         for one in batch.drain(..) {
             match one {
-                Asked::Call(ended) => format.call(&mut text, &ended),
-                Asked::Line(line) => text.extend_from_slice(&line),
-                Asked::Flush(reply) => waiting.push(reply),
+                WriterRequest::Call(ended) => format.call(&mut text, &ended),
+                WriterRequest::Line(line) => text.extend_from_slice(&line),
+                WriterRequest::Flush(reply) => waiting.push(reply),
             }
         }
         let gone = lost.load(Ordering::Relaxed);

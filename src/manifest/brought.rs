@@ -12,7 +12,7 @@ use super::decode::{Findings, fields, join};
 use super::load::WrittenTool;
 use super::node::{Key, Node};
 use super::reference_places::Owner;
-use super::references::{Declared, LeftOut, References};
+use super::references::{Declared, OmittedValue, References};
 use super::sections::{DefinitionEntry, PolicyEntry};
 use super::source::{SourceRules, ToolRules};
 use super::tool::ToolReader;
@@ -20,7 +20,7 @@ use super::variables::Variables;
 use crate::call::canonical::canonical;
 use crate::call::json::digest;
 use crate::call::{EnvVar, Kind, NameError, Policy, ToolName};
-use crate::tools::{StandIn, Tool};
+use crate::tools::{Tool, UnavailableTool};
 
 /// The definition keys of a tool that may also be set for a source's tool. The source itself supplies the other parts
 /// of the definition.
@@ -44,7 +44,7 @@ impl ToolReader<'_> {
         under: &str,
         owner: Owner,
         declared: HashMap<String, Declared>,
-    ) -> Vec<LeftOut> {
+    ) -> Vec<OmittedValue> {
         let secrets = std::mem::take(self.secrets);
         let mut references = References { declared, owner, ..References::new(self.source, self.base, secrets) };
         references.resolve(node, under, self.findings);
@@ -117,7 +117,7 @@ impl ToolReader<'_> {
         let mut tool = Tool::new(name, "…");
         tool.kind = kind;
         tool.policy = Policy::default();
-        let mut tool = tool.with_runner(Arc::new(StandIn::new(|| ("it is not listed yet".into(), None))));
+        let mut tool = tool.with_runner(Arc::new(UnavailableTool::new(|| ("it is not listed yet".into(), None))));
         self.define(&mut tool, said, &node, under, None);
         tool.definition.context = context;
         self.govern(kind, &mut tool.policy, &policy, &node, under);

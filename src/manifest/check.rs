@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::finding::{Finding, Severity};
-use super::load::{self, Host, Loaded, Written};
+use super::load::{self, Host, Loaded, SourceText};
 use super::node::{Data, Node};
 use super::references::Source;
 use super::{Manifest, lint};
@@ -56,7 +56,7 @@ pub fn check(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) 
     Checked { findings, manifest, variables: variables(&written) }
 }
 
-fn variables(written: &Written) -> Vec<DeclaredVariable> {
+fn variables(written: &SourceText) -> Vec<DeclaredVariable> {
     let of_tools = written.tools.iter().flat_map(|written| {
         let variables = match &written.tool {
             Some(tool) => tool.definition.env.clone(),

@@ -6,7 +6,7 @@ use serde_aux::serde_introspection::serde_introspect;
 use super::finding::{Finding, Severity};
 use super::node::Node;
 use super::rule::Rule;
-use crate::similar;
+use crate::suggest;
 
 /// Maximum number of findings of one reading, and of unknown keys of one map. Registered tools are read by the same
 /// code, and each finding costs a search for its position.
@@ -139,7 +139,7 @@ pub(super) fn fields<T: DeserializeOwned>() -> &'static [&'static str] {
 }
 
 fn unknown_key(key: &str, known: &[String]) -> String {
-    match similar::closest(key, known.iter().map(String::as_str), similar::HINT) {
+    match suggest::closest(key, known.iter().map(String::as_str), suggest::HINT) {
         Some(near) => format!("unknown key, did you mean {near}?"),
         None => format!("unknown key; there are {}", known.join(", ")),
     }

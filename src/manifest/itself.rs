@@ -7,7 +7,7 @@ use url::{Host, Url};
 
 use super::Manifest;
 use crate::tools::SourceSettings;
-use crate::tools::mcp::Reach;
+use crate::tools::mcp::Transport;
 
 /// The route of the service's own MCP server.
 const ROUTE: &str = "/mcp";
@@ -16,7 +16,7 @@ const ROUTE: &str = "/mcp";
 pub(crate) fn mounted<'m>(manifest: &'m Manifest, listen: &'m str) -> impl Iterator<Item = (&'m str, String)> {
     manifest.sources.iter().filter_map(move |source| {
         let SourceSettings::Mcp(server) = &source.settings else { return None };
-        let Reach::Url { url, .. } = &server.reach else { return None };
+        let Transport::Url { url, .. } = &server.reach else { return None };
         let name = source.name();
         let message = format!(
             "this is the service itself, which listens at {listen}: each listing would bring its own tools once more, as \

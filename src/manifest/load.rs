@@ -71,12 +71,12 @@ pub(super) struct Loaded {
     pub(super) findings: Vec<Finding>,
     /// Findings about entries of tool lists, as far as they are known before the sources are listed.
     pub(super) idle: Vec<Finding>,
-    pub(super) written: Written,
+    pub(super) written: SourceText,
 }
 
 /// The content of the files, as far as it could be read.
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct SourceText {
     pub(super) root: Option<Node>,
     pub(super) tools: Vec<WrittenTool>,
     /// Entries of `python_modules:` and `mcp_servers:`.
@@ -129,7 +129,7 @@ pub(super) fn read(path: &Path, source: &dyn Source, host: &Host<'_>) -> Loaded 
         secrets: BTreeSet::new(),
         seen: HashMap::new(),
         sources: HashMap::new(),
-        written: Written::default(),
+        written: SourceText::default(),
         clients: Clients::new(host.own.clone()),
         databases: Databases::new(|name| source.env(name)),
     };
@@ -166,7 +166,7 @@ struct Loader<'a> {
     seen: HashMap<String, Place>,
     /// The position where each source's name first occurred.
     sources: HashMap<String, Place>,
-    written: Written,
+    written: SourceText,
     clients: Clients,
     databases: Databases,
 }

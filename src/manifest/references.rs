@@ -114,7 +114,7 @@ pub(super) enum Declared {
 }
 
 /// A value that was left out.
-pub(super) struct LeftOut {
+pub(super) struct OmittedValue {
     place: Place,
     path: String,
     variable: String,
@@ -132,7 +132,7 @@ pub(super) struct References<'a> {
     /// Every value that came in by reference.
     pub(super) secrets: BTreeSet<String>,
     /// Values that were left out because they refer to an optional variable that is not set.
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) left_out: Vec<OmittedValue>,
 }
 
 /// A text after its references were replaced.
@@ -145,14 +145,14 @@ enum Expanded {
 
 /// For each omitted value that causes an error, adds a finding that explains why the value is absent. `before` is the
 /// number of findings before the entry was read. Errors in other positions are unrelated to omitted values.
-pub(super) fn explain(left_out: Vec<LeftOut>, before: usize, findings: &mut Findings) {
+pub(super) fn explain(left_out: Vec<OmittedValue>, before: usize, findings: &mut Findings) {
     let is_missed = |path: &str| {
         let around = path.rsplit_once('.').map_or("", |(around, _)| around);
         let mut since = findings.0[before..].iter().filter(|finding| finding.severity == Severity::Error);
         since.any(|finding| finding.path == path || finding.path == around)
     };
-    let missed: Vec<LeftOut> = left_out.into_iter().filter(|one| is_missed(&one.path)).collect();
-    for LeftOut { place, path, variable } in missed {
+    let missed: Vec<OmittedValue> = left_out.into_iter().filter(|one| is_missed(&one.path)).collect();
+    for OmittedValue { place, path, variable } in missed {
         let message = format!("left out, since {variable} is optional and not set: set it, or give it a default");
         findings.0.push(Finding::error(place, path, message).rule(Rule::MissingSecret));
     }
@@ -183,7 +183,11 @@ impl<'a> References<'a> {
                         }
                     }
                     Ok(Expanded::Absent(variable)) => {
-                        self.left_out.push(LeftOut { place: node.place.clone(), path: under.to_owned(), variable });
+                        self.left_out.push(OmittedValue {
+                            place: node.place.clone(),
+                            path: under.to_owned(),
+                            variable,
+                        });
                         return false;
                     }
                     Err((rule, message)) => findings.error_of(rule, node, &[], under, message),

@@ -22,9 +22,9 @@ use super::source::{DeclaredSource, SourceRules};
 use super::tool::ToolReader;
 use crate::call::units::Time;
 use crate::call::{EnvVar, JsonObject, Kind, ToolName};
-use crate::similar;
+use crate::suggest;
 use crate::tools::SourceSettings;
-use crate::tools::mcp::{Mode, Reach, ServerSettings};
+use crate::tools::mcp::{Mode, ServerSettings, Transport};
 
 /// The default time for a server to start and list its tools. `npx` and `uvx` download on their first run.
 const START_TIME: Duration = Duration::from_secs(60);
@@ -227,7 +227,7 @@ impl Checks<'_> {
             Some("on_demand") => Some(Mode::OnDemand),
             Some(other) => {
                 let known = ["persistent", "on_demand"];
-                let message = match similar::closest(other, known, similar::HINT) {
+                let message = match suggest::closest(other, known, suggest::HINT) {
                     Some(near) => format!("unknown mode, did you mean {near}?"),
                     None => format!("unknown mode; there are {}", known.join(" and ")),
                 };
@@ -243,7 +243,7 @@ impl Checks<'_> {
         environment: BTreeMap<String, String>,
         base: &Path,
         exists: &dyn Fn(&Path) -> bool,
-    ) -> Option<Reach> {
+    ) -> Option<Transport> {
         let Some(program) = argv.first_mut().filter(|program| !program.trim().is_empty()) else {
             self.error("command", "a program and its arguments are expected here, e.g. [npx, -y, some-mcp-server]");
             return None;
@@ -261,10 +261,10 @@ impl Checks<'_> {
                 self.below("environment", name, "a value holds no NUL character");
             }
         }
-        Some(Reach::Command { argv, environment, workdir: absolute(base) })
+        Some(Transport::Command { argv, environment, workdir: absolute(base) })
     }
 
-    fn url(&mut self, text: &str, headers: BTreeMap<String, String>) -> Option<Reach> {
+    fn url(&mut self, text: &str, headers: BTreeMap<String, String>) -> Option<Transport> {
         let mut fields = BTreeMap::new();
         for (name, value) in headers {
             let lower = name.to_ascii_lowercase();
@@ -293,7 +293,7 @@ impl Checks<'_> {
         } else if url.fragment().is_some() {
             self.error("url", "what stands behind a # is never sent: leave it out");
         } else {
-            return Some(Reach::Url { url, headers: fields });
+            return Some(Transport::Url { url, headers: fields });
         }
         None
     }
@@ -333,7 +333,7 @@ mod tests {
                      cache: {ttl: 1m}, aliases: [weather]}, get_time: {timeout: 3s}}}";
         let declared = server(entry).unwrap_or_else(|errors| panic!("{errors:?}"));
         let SourceSettings::Mcp(settings) = &declared.settings else { panic!("not a server") };
-        let reach = Reach::Command {
+        let reach = Transport::Command {
             argv: ["/etc/crib/bin/server", "--root", "./data"].map(str::to_owned).to_vec(),
             environment: [("TOKEN".to_owned(), "value-of-key".to_owned())].into(),
             workdir: "/etc/crib".into(),
@@ -355,14 +355,14 @@ mod tests {
     fn a_url_is_reached_with_headers() {
         let far =
             settings("{url: \"https://mcp.example.com/mcp?v=1\", headers: {Authorization: \"Bearer ${env:KEY}\"}}");
-        let reach = Reach::Url {
+        let reach = Transport::Url {
             url: Url::parse("https://mcp.example.com/mcp?v=1").unwrap(),
             headers: [("authorization".to_owned(), "Bearer value-of-key".to_owned())].into(),
         };
         assert!(far.reach == reach);
         assert_eq!((far.mode, far.start_timeout), (Mode::Persistent, START_TIME));
         let near = settings("{command: [npx, -y, some-mcp-server]}");
-        assert!(matches!(near.reach, Reach::Command { argv, .. } if argv[0] == "npx"), "looked for along the path");
+        assert!(matches!(near.reach, Transport::Command { argv, .. } if argv[0] == "npx"), "looked for along the path");
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod tests {
         let names: Vec<&str> = manifest.sources.iter().map(DeclaredSource::name).collect();
         assert_eq!(names, ["near", "far"]);
         let SourceSettings::Mcp(far) = &manifest.sources[1].settings else { panic!("not a server") };
-        assert!(matches!(&far.reach, Reach::Command { argv, .. } if argv[0] == "/etc/crib/more/server"));
+        assert!(matches!(&far.reach, Transport::Command { argv, .. } if argv[0] == "/etc/crib/more/server"));
         let errors = read("include: [\"more/*.yaml\"]\nmcp_servers: {far: {command: [x]}}\n").err().unwrap();
         assert!(errors[0].ends_with("mcp_servers.far: the name is taken: 2:15"), "{errors:?}");
     }

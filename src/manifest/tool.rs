@@ -23,7 +23,7 @@ use crate::call::{
     ToolName,
 };
 use crate::expression;
-use crate::printable;
+use crate::sanitize;
 use crate::schema::{PageFields, Schema, SchemaFault};
 use crate::tools::{BuildContext, Clients, ConfigFault, Databases, Tool, builtin, kinds, literal};
 
@@ -345,7 +345,7 @@ impl ToolReader<'_> {
             _ => None,
         };
         if let Some(text) = text {
-            if printable::is_blank(text) {
+            if sanitize::is_blank(text) {
                 let message = "the description is empty: say what the tool does and when to use it";
                 self.findings.error(node, &["description".into()], under, message);
             }

@@ -11,11 +11,11 @@ use serde_json::Value;
 use super::Manifest;
 use super::decode::join;
 use super::finding::{Finding, Place, Severity};
-use super::load::{Written, WrittenTool};
+use super::load::{SourceText, WrittenTool};
 use super::node::{Data, Node};
 use super::rule::Rule;
 use crate::call::Kind;
-use crate::similar;
+use crate::suggest;
 use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
 
 /// The built-ins that hand work to agents.
@@ -85,7 +85,7 @@ impl ListEntry {
         if self.pattern.text() == "*" || self.means(names) {
             return None;
         }
-        let near = similar::closest(self.pattern.text(), names.iter().copied(), similar::HINT);
+        let near = suggest::closest(self.pattern.text(), names.iter().copied(), suggest::HINT);
         let is_known = match knowledge {
             Knowledge::All => true,
             Knowledge::AllAgents => self.list == List::Coworkers,
@@ -151,7 +151,7 @@ fn texts(list: List, node: &Node, under: &str, key: &str) -> Vec<ListEntry> {
 }
 
 /// The findings about the lists of a manifest when it is read. `is_alone`: no program adds tools to it.
-pub(super) fn judge(manifest: &Manifest, written: &Written, natives: &[&str], is_alone: bool) -> Vec<Finding> {
+pub(super) fn judge(manifest: &Manifest, written: &SourceText, natives: &[&str], is_alone: bool) -> Vec<Finding> {
     // Without callers, every client may register tools.
     let may_register = manifest.callers.is_empty() || manifest.callers.iter().any(|caller| caller.admin);
     let knowledge = match is_alone {

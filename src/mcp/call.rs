@@ -5,14 +5,14 @@ use std::sync::Arc;
 use rmcp::ErrorData;
 use serde_json::json;
 
-use super::guest::Guest;
 use super::meta;
+use super::peer::McpPeer;
 use crate::call::{CallError, ErrorKind, Invocation, JsonObject};
 use crate::catalog::{Catalog, Entry, NotFound};
 use crate::registry::Registry;
 
 /// A prepared call.
-pub struct Asked {
+pub struct PreparedCall {
     /// The catalog's entry of the tool.
     pub entry: Arc<Entry>,
     /// The call as data, not started yet.
@@ -20,14 +20,14 @@ pub struct Asked {
 }
 
 /// Why no call starts.
-pub enum NoCall {
+pub enum PrepareError {
     /// An error of the protocol, `-32602`: there is no such tool, or `_meta` is invalid.
     Wrong(ErrorData),
     /// A source that may have the tool is not up.
     Refused(CallError),
 }
 
-impl From<ErrorData> for NoCall {
+impl From<ErrorData> for PrepareError {
     fn from(error: ErrorData) -> Self {
         Self::Wrong(error)
     }
@@ -42,15 +42,15 @@ impl From<ErrorData> for NoCall {
 pub fn prepare(
     registry: &Registry,
     catalog: &Catalog,
-    guest: &Guest,
+    guest: &McpPeer,
     name: &str,
     arguments: JsonObject,
     said: &JsonObject,
-) -> Result<Asked, NoCall> {
+) -> Result<PreparedCall, PrepareError> {
     let (entry, how) = catalog.resolve(name, &guest.caller).map_err(|error| match error {
-        NotFound::Unknown { did_you_mean } => NoCall::Wrong(unknown(name, &did_you_mean)),
+        NotFound::Unknown { did_you_mean } => PrepareError::Wrong(unknown(name, &did_you_mean)),
         NotFound::Unlisted { why, retry_after } => {
-            NoCall::Refused(CallError::ToolUnavailable { message: why, started: false, retry_after })
+            PrepareError::Refused(CallError::ToolUnavailable { message: why, started: false, retry_after })
         }
     })?;
     let (entry, now) = (entry.clone(), registry.shared().clock.now());
@@ -61,7 +61,7 @@ pub fn prepare(
     if let Some(warning) = how.warning(name, &entry) {
         invocation.notes.lock().meta.warnings.push(warning);
     }
-    Ok(Asked { entry, invocation })
+    Ok(PreparedCall { entry, invocation })
 }
 
 /// MCP (Tools, Error Handling): an unknown tool is an error of the protocol, not of a tool.

@@ -14,13 +14,13 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::call::{Asked, NoCall, prepare};
+use super::call::{PrepareError, PreparedCall, prepare};
 use super::content::{Reply, SERVER_INFO, server_info};
 use super::failure::Refused;
-use super::guest::Guest;
 use super::list::Lists;
-use super::progress::Teller;
-use super::subscribers::Seen;
+use super::peer::McpPeer;
+use super::progress::ProgressForwarder;
+use super::subscribers::ListSnapshot;
 use crate::call::{Answer, CallError, Caller, Invocation, ProgressSink};
 use crate::catalog::{Catalog, Entry};
 use crate::registry::Registry;
@@ -46,9 +46,9 @@ const INSTRUCTIONS: &str = "Call the tools that are listed. A result with isErro
 pub struct Handler {
     registry: Arc<Registry>,
     lists: Arc<Lists>,
-    guest: fn(&Extensions) -> Option<Guest>,
+    guest: fn(&Extensions) -> Option<McpPeer>,
     /// The guest for messages without one.
-    operator: Guest,
+    operator: McpPeer,
     /// The caller of the next message. rmcp calls `get_tool` before it hands over the message, so the message's guest
     /// is not known then.
     asks: Arc<Caller>,
@@ -64,8 +64,8 @@ impl Handler {
 
     /// Makes a server for a transport that knows callers. `guest` finds the guest among the values that the transport
     /// put beside a message.
-    pub fn for_guests(registry: Arc<Registry>, guest: fn(&Extensions) -> Option<Guest>) -> Self {
-        let operator = Guest::operator();
+    pub fn for_guests(registry: Arc<Registry>, guest: fn(&Extensions) -> Option<McpPeer>) -> Self {
+        let operator = McpPeer::operator();
         let asks = operator.caller.clone();
         Self { registry, lists: Arc::default(), guest, operator, asks }
     }
@@ -81,12 +81,12 @@ impl Handler {
         self.lists.in_header(catalog, name, caller).is_some()
     }
 
-    fn guest(&self, extensions: &Extensions) -> Guest {
+    fn guest(&self, extensions: &Extensions) -> McpPeer {
         (self.guest)(extensions).unwrap_or_else(|| self.operator.clone())
     }
 
-    fn seen(&self, caller: &Arc<Caller>) -> Seen {
-        Seen::now(self.registry.clone(), self.lists.clone(), caller.clone())
+    fn seen(&self, caller: &Arc<Caller>) -> ListSnapshot {
+        ListSnapshot::now(self.registry.clone(), self.lists.clone(), caller.clone())
     }
 
     /// Makes the call, and forwards its progress if the client asked for it. Stops waiting if the client disconnects or
@@ -95,7 +95,7 @@ impl Handler {
         &self,
         entry: &Arc<Entry>,
         mut invocation: Invocation,
-        guest: &Guest,
+        guest: &McpPeer,
         context: &RequestContext<RoleServer>,
     ) -> Called {
         let cancel = invocation.cancel.clone();
@@ -107,7 +107,7 @@ impl Handler {
         invocation.progress = Some(sink);
         let (registry, entry) = (self.registry.clone(), entry.clone());
         let call = AbortOnDropHandle::new(tokio::spawn(async move { registry.invoke(&entry, invocation).await }));
-        let mut teller = Teller::new(listener, context.peer.clone(), token);
+        let mut teller = ProgressForwarder::new(listener, context.peer.clone(), token);
         let told = async {
             let ended = CancellationToken::new();
             let end = async {
@@ -133,7 +133,7 @@ impl Handler {
 async fn unless_left(
     call: impl Future<Output = Called>,
     cancel: impl FnOnce(),
-    guest: &Guest,
+    guest: &McpPeer,
     context: &RequestContext<RoleServer>,
 ) -> Called {
     tokio::pin!(call);
@@ -214,10 +214,10 @@ impl ServerHandler for Handler {
                 Err(error)
             }
         };
-        let Asked { entry, invocation } = match asked {
+        let PreparedCall { entry, invocation } = match asked {
             Ok(asked) => asked,
-            Err(NoCall::Wrong(error)) => return Err(error),
-            Err(NoCall::Refused(error)) => return told(Reply::refusal(&error, modern)),
+            Err(PrepareError::Wrong(error)) => return Err(error),
+            Err(PrepareError::Refused(error)) => return told(Reply::refusal(&error, modern)),
         };
         let id = invocation.id;
         let called = self.call(&entry, invocation, &guest, &context).await;
@@ -227,7 +227,7 @@ impl ServerHandler for Handler {
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let guest = self.guest(&context.extensions);
         if !guest.told.swap(true, Ordering::Relaxed) {
-            let (peer, Guest { caller, left, .. }) = (context.peer, guest);
+            let (peer, McpPeer { caller, left, .. }) = (context.peer, guest);
             // The loop below lasts as long as the session. The extensions hold the guest's use of the session, which
             // would otherwise never become idle.
             drop(context.extensions);

@@ -8,16 +8,16 @@
 mod call;
 mod content;
 mod failure;
-mod guest;
 mod handler;
 mod list;
 mod meta;
+mod peer;
 mod progress;
 pub mod stdio;
 mod subscribers;
 
-pub use call::{Asked, NoCall, prepare};
+pub use call::{PrepareError, PreparedCall, prepare};
 pub use content::Reply;
 pub use failure::Refused;
-pub use guest::Guest;
 pub use handler::{Handler, INITIALIZE, VERSIONS};
+pub use peer::McpPeer;

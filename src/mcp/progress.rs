@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::call::{Event, Listener, Progress};
 
 /// Forwards the progress of one call to one client.
-pub(super) struct Teller {
+pub(super) struct ProgressForwarder {
     listener: Listener,
     peer: Peer<RoleServer>,
     token: ProgressToken,
@@ -26,7 +26,7 @@ struct Steps {
     of_tool: bool,
 }
 
-impl Teller {
+impl ProgressForwarder {
     pub(super) fn new(listener: Listener, peer: Peer<RoleServer>, token: ProgressToken) -> Self {
         Self { listener, peer, token, steps: Steps::default() }
     }

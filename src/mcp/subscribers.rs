@@ -12,7 +12,7 @@ use crate::registry::Registry;
 
 /// The digest of one caller's list, as of the last check. Only changes that this caller can see count, so it learns
 /// nothing about the tools of others.
-pub(super) struct Seen {
+pub(super) struct ListSnapshot {
     registry: Arc<Registry>,
     lists: Arc<Lists>,
     caller: Arc<Caller>,
@@ -20,7 +20,7 @@ pub(super) struct Seen {
     digest: u64,
 }
 
-impl Seen {
+impl ListSnapshot {
     pub(super) fn now(registry: Arc<Registry>, lists: Arc<Lists>, caller: Arc<Caller>) -> Self {
         let changes = registry.changes();
         let digest = lists.digest(&registry.catalog(), &caller);

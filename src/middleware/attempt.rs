@@ -15,7 +15,7 @@ use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use crate::call::{CallError, Invocation, ToolResult, WITHHELD};
 use crate::ledger::{AttemptRow, Ledger};
-use crate::printable;
+use crate::sanitize;
 use crate::secrets::Redactor;
 
 /// The layer that bounds each attempt.
@@ -56,7 +56,7 @@ impl Around for Attempt {
         let outcome: Outcome = match timeout(self.timeout, call).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panic)) => {
-                let said = printable::text(panic_message(&*panic));
+                let said = sanitize::text(panic_message(&*panic));
                 let said = self.redactor.text(&said);
                 // The message of the panic may contain any data of the call. It goes into the result and so into the
                 // ledger, but not into the log.

@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use super::caller_share::{CallerShares, Membership};
-use crate::call::{CallError, Concurrency, Invocation, Lineage};
+use crate::call::{CallChain, CallError, Concurrency, Invocation};
 use crate::metrics::ToolMetrics;
 
 /// `retry_after` for a call that is refused because permits and queue are full.
@@ -123,7 +123,7 @@ impl ConcurrencyLimit {
         if invocation.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Err(CallError::DeadlineExceeded { after: invocation.allowed(), started: false });
         }
-        let Lineage { parent, .. } = &invocation.lineage;
+        let CallChain { parent, .. } = &invocation.lineage;
         let is_below = invocation.lineage.is_below(&invocation.tool);
         let of_tool = (!is_below).then_some(&self.permits.tool);
         let of_all = parent.is_none().then_some(&self.all);
@@ -313,7 +313,7 @@ mod tests {
         let limit = limit(Concurrency { max: 2, queue: 0, wait: SECOND, per_caller: Some(1) });
         let _runs = enter(&limit, "ann").await.unwrap();
         let mut below = call("ann");
-        below.lineage = Lineage { parent: Some(InvocationId::new()), tools: [tool()].into(), ..Lineage::default() };
+        below.lineage = CallChain { parent: Some(InvocationId::new()), tools: [tool()].into(), ..CallChain::default() };
         assert!(limit.enter(&below).now_or_never().unwrap().is_ok());
         below.lineage.tools = [ToolName::parse("other").unwrap()].into();
         assert_eq!(refused(limit.enter(&below).now_or_never().unwrap()), Some(1), "below another tool it counts");

@@ -19,13 +19,13 @@ use tower::{Layer, Service};
 use super::Outcome;
 use super::replay::Replays;
 use crate::call::{
-    Answer, CallError, Charged, DigestKey, Earlier, Effect, Failure, Invocation, InvocationId, JsonObject, KEY_KEPT,
-    Meta, Notes, OnDisconnect, Policy, Received, ToolResult,
+    Answer, CallError, CallReport, Charged, DigestKey, Effect, Failure, Invocation, InvocationId, JsonObject, KEY_KEPT,
+    Meta, OnDisconnect, Policy, Received, ReplayedFrom, ToolResult,
 };
+use crate::in_flight::{InFlightCalls, InFlightGuard};
 use crate::ledger::{AttemptRow, Ledger, Row, State};
 use crate::log::CallLog;
 use crate::metrics::{self, ToolMetrics};
-use crate::running::{Entered, Running};
 use crate::schema::Schema;
 use crate::secrets::Redactor;
 
@@ -35,14 +35,14 @@ pub struct RecordLayer(Arc<Shared>);
 
 struct Shared {
     ledger: Arc<dyn Ledger>,
-    running: Running,
+    running: InFlightCalls,
     effect: Effect,
     deadline: Option<std::time::Duration>,
     on_disconnect: OnDisconnect,
     recorded: Recorded,
     /// Keeps in memory the answers of which the ledger may hold only digests, for repetitions of their keys.
     replays: Replays,
-    told: Told,
+    told: Observers,
 }
 
 /// Which part of a call's arguments is recorded.
@@ -56,7 +56,7 @@ pub struct Recorded {
 }
 
 /// The observers that learn how each call ended, besides the ledger.
-pub struct Told {
+pub struct Observers {
     /// Writes one log line for each call.
     pub log: CallLog,
     /// The metrics of the tool.
@@ -67,11 +67,11 @@ impl RecordLayer {
     /// Makes the layer for a tool with this policy.
     pub fn new(
         ledger: &Arc<dyn Ledger>,
-        running: &Running,
+        running: &InFlightCalls,
         policy: &Policy,
         recorded: Recorded,
         replays: &Replays,
-        told: Told,
+        told: Observers,
     ) -> Self {
         Self(Arc::new(Shared {
             ledger: ledger.clone(),
@@ -132,7 +132,7 @@ where
             let cancels = shared.on_disconnect == OnDisconnect::Cancel;
             let stop = cancels.then(|| invocation.stop.clone());
             let left = invocation.left.clone();
-            Outliving { call: Some(shared.run(inner, invocation, arguments, running).boxed()), left, stop }.await
+            DetachOnDrop { call: Some(shared.run(inner, invocation, arguments, running).boxed()), left, stop }.await
         })
     }
 }
@@ -162,7 +162,7 @@ where
 }
 
 /// Whether the tool of a canceled call started. An attempt that only waited for something to run on does not count.
-fn was_tried(notes: &Notes) -> bool {
+fn was_tried(notes: &CallReport) -> bool {
     let mut notes = notes.lock();
     if notes.waits {
         notes.meta.attempts = notes.meta.attempts.saturating_sub(1);
@@ -195,7 +195,7 @@ impl Shared {
         inner: S,
         invocation: Invocation,
         arguments: Arc<JsonObject>,
-        running: Entered,
+        running: InFlightGuard,
     ) -> Result<Answer, CallError>
     where
         S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
@@ -286,10 +286,10 @@ impl Shared {
         &self,
         invocation: &Invocation,
         outcome: Outcome,
-        earlier: Earlier,
+        earlier: ReplayedFrom,
         took: Option<i64>,
     ) -> Result<Answer, CallError> {
-        let Earlier { invocation: id, tool_use_id, meta } = earlier;
+        let ReplayedFrom { invocation: id, tool_use_id, meta } = earlier;
         let state = state_of(&outcome, self.effect, meta.attempts);
         let kind = outcome.as_ref().err().map(CallError::kind);
         let row = Row { id, kind, duration_us: took, ..Row::begun(invocation, self.effect, state) };
@@ -371,7 +371,7 @@ impl Shared {
     }
 }
 
-impl Told {
+impl Observers {
     fn of(&self, invocation: &Invocation, row: &Row) {
         self.log.ended(invocation, row);
         let outcome = match row.kind {
@@ -426,14 +426,14 @@ fn state_of(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
 /// A call that runs to its end even if its caller disconnects. It is polled in the task of the caller, which saves a
 /// task and a change of thread. If it is dropped before its end, it cancels the call's tokens and continues in a task
 /// of its own.
-struct Outliving {
+struct DetachOnDrop {
     call: Option<BoxFuture<'static, Result<Answer, CallError>>>,
     left: CancellationToken,
     /// `None` if a call that has started runs to its end.
     stop: Option<CancellationToken>,
 }
 
-impl Future for Outliving {
+impl Future for DetachOnDrop {
     type Output = Result<Answer, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -444,7 +444,7 @@ impl Future for Outliving {
     }
 }
 
-impl Drop for Outliving {
+impl Drop for DetachOnDrop {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         self.left.cancel();

@@ -13,7 +13,7 @@ use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use crate::call::canonical::canonical;
 use crate::call::json::digest;
-use crate::call::{CallError, ContextFields, Invocation, Lineage, Policy};
+use crate::call::{CallChain, CallError, ContextFields, Invocation, Policy};
 use crate::runs::{CallDigest, Runs};
 
 /// The layer that refuses a repeated call.
@@ -45,7 +45,7 @@ impl RepeatGuard {
 
 /// The sequence in which a call can be a repeat: the caller's run, or for a nested call one attempt of its parent call.
 fn conversation(invocation: &Invocation) -> Option<Arc<str>> {
-    let Lineage { parent, parent_attempt, .. } = &invocation.lineage;
+    let CallChain { parent, parent_attempt, .. } = &invocation.lineage;
     parent.map_or_else(|| invocation.run_id.clone(), |parent| Some(format!("{parent}/{parent_attempt}").into()))
 }
 

@@ -13,8 +13,8 @@ use moka::policy::EvictionPolicy;
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use crate::call::{
-    Answer, CallError, ContextFields, Digest, DigestKey, Earlier, Failure, Fingerprint, Idempotency, Invocation,
-    InvocationId, KEY_KEPT, Meta, Policy, ToolName, ToolResult,
+    Answer, CallError, ContextFields, Digest, DigestKey, Failure, Fingerprint, Idempotency, Invocation, InvocationId,
+    KEY_KEPT, Meta, Policy, ReplayedFrom, ToolName, ToolResult,
 };
 use crate::ledger::{self, End, Ledger, Row, State, Unreadable};
 
@@ -92,15 +92,15 @@ impl Replay {
             End::Answered { result, meta } => (Ok(Arc::new(result)), meta),
             End::Failed(failure) if failure.digest.is_none() => (Err(failure), Meta::default()),
             End::Failed(failure) => match self.replays.0.get(&id).await {
-                Some(Kept { outcome, meta }) => (outcome, meta),
+                Some(StoredAnswer { outcome, meta }) => (outcome, meta),
                 None => (Err(failure), Meta::default()),
             },
             End::Withheld(digest) => match self.replays.0.get(&id).await {
-                Some(Kept { outcome, meta }) => (outcome, meta),
+                Some(StoredAnswer { outcome, meta }) => (outcome, meta),
                 None => not_kept(&row, digest),
             },
         };
-        let earlier = Earlier { invocation: id, tool_use_id: row.tool_use_id, meta };
+        let earlier = ReplayedFrom { invocation: id, tool_use_id: row.tool_use_id, meta };
         invocation.notes.lock().earlier = Some(earlier);
         outcome.map_err(|failure| CallError::Kept { failure: Box::new(failure), invocation: id, again: true })
     }
@@ -118,10 +118,10 @@ fn not_kept(row: &Row, digest: Digest) -> (Result<Arc<ToolResult>, Failure>, Met
 /// Keeps in memory how calls ended whose rows hold only digests. An end is kept as long as its idempotency key, or
 /// until the memory is full. Clones share the memory.
 #[derive(Clone)]
-pub struct Replays(Cache<InvocationId, Kept>);
+pub struct Replays(Cache<InvocationId, StoredAnswer>);
 
 #[derive(Clone)]
-struct Kept {
+struct StoredAnswer {
     outcome: Result<Arc<ToolResult>, Failure>,
     meta: Meta,
 }
@@ -131,7 +131,7 @@ const ROOM: u64 = 16 << 20;
 
 impl Default for Replays {
     fn default() -> Self {
-        let weight = |_: &InvocationId, kept: &Kept| {
+        let weight = |_: &InvocationId, kept: &StoredAnswer| {
             let said = match &kept.outcome {
                 Ok(result) => serde_json::to_vec(&**result).map_or(0, |json| json.len()),
                 Err(failure) => failure.detail.len() + failure.for_model.len(),
@@ -149,8 +149,8 @@ impl Replays {
     /// Stores the end of a call: its answer or its failure.
     pub async fn keep(&self, invocation: InvocationId, end: Result<&Answer, &Failure>) {
         let kept = match end {
-            Ok(answer) => Kept { outcome: Ok(answer.result.clone()), meta: answer.meta.clone() },
-            Err(failure) => Kept { outcome: Err(failure.clone()), meta: Meta::default() },
+            Ok(answer) => StoredAnswer { outcome: Ok(answer.result.clone()), meta: answer.meta.clone() },
+            Err(failure) => StoredAnswer { outcome: Err(failure.clone()), meta: Meta::default() },
         };
         self.0.insert(invocation, kept).await;
     }

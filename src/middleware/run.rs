@@ -16,7 +16,7 @@ use super::output::OutputCheck;
 use super::validation::NotValidated;
 use super::{CallFuture, Outcome, media};
 use crate::call::{CallError, Clean, Invocation, Reporter, ToolContext, ToolError, ToolName, ToolResult, ToolSettings};
-use crate::printable;
+use crate::sanitize;
 use crate::secrets::Redactor;
 use crate::tools::Runner;
 
@@ -67,8 +67,8 @@ impl Service<Invocation> for Run {
             let mut said = inner.runner.call(invocation.arguments, context).await;
             let mut ours = Vec::new();
             let unseen = match &mut said {
-                Ok(result) => printable::result(result),
-                Err(error) => printable::error(error),
+                Ok(result) => sanitize::result(result),
+                Err(error) => sanitize::error(error),
             };
             ours.extend(unseen.into_iter().map(str::to_owned));
             let outcome = inner.judge(said, &invocation.tool, &mut ours);
@@ -78,7 +78,7 @@ impl Service<Invocation> for Run {
             };
             let warnings = &mut notes.lock().meta.warnings;
             for warning in warnings.iter_mut() {
-                printable::string(warning);
+                sanitize::string(warning);
                 inner.redactor.string(warning);
             }
             warnings.extend(ours);

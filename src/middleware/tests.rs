@@ -15,6 +15,7 @@ use crate::call::{
     JsonObject, Limit, LimitScope, Per, Services, ToolContext, ToolError, ToolResult, Violation,
 };
 use crate::callers::Callers;
+use crate::in_flight::InFlightCalls;
 use crate::ledger::memory::Memory;
 use crate::ledger::{AttemptRow, Ledger, Query, State};
 use crate::log::CallLog;
@@ -23,7 +24,6 @@ use crate::middleware::cache::ResultCache;
 use crate::middleware::replay::Replays;
 use crate::middleware::validation::ValidationPool;
 use crate::registry::Registry;
-use crate::running::Running;
 use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::Shared;
@@ -49,7 +49,7 @@ fn registry_over(
         cache: ResultCache::new(1 << 20, ledger.clone(), clock.clone()),
         replays: Replays::default(),
         ledger,
-        running: Running::default(),
+        running: InFlightCalls::default(),
         runs: Runs::new(clock.clone()),
         in_flight: Arc::new(Semaphore::new(in_flight)),
         validations: ValidationPool::default(),
@@ -260,19 +260,19 @@ async fn secrets_leave_a_tools_words_before_anybody_hears_them() {
     assert!(rows.iter().all(|row| !row.result.as_deref().unwrap_or_default().contains("secret-value")));
 }
 
-enum Said {
+enum ToolOutput {
     Yes,
     Fails(ToolError),
     Hangs,
     Panics,
 }
 
-fn down() -> Said {
-    Said::Fails(ToolError::upstream("down"))
+fn down() -> ToolOutput {
+    ToolOutput::Fails(ToolError::upstream("down"))
 }
 
-fn limited(retryable: bool) -> Said {
-    Said::Fails(ToolError::Upstream {
+fn limited(retryable: bool) -> ToolOutput {
+    ToolOutput::Fails(ToolError::Upstream {
         message: "429".into(),
         retryable,
         down: false,
@@ -281,7 +281,7 @@ fn limited(retryable: bool) -> Said {
     })
 }
 
-type Script = Arc<Mutex<Vec<Said>>>;
+type Script = Arc<Mutex<Vec<ToolOutput>>>;
 
 /// A registry with one tool `t` that follows the script, last line first, and then returns "yes". Also the counter of
 /// its runs.
@@ -290,20 +290,20 @@ fn with_script(build: impl FnOnce(Tool<()>) -> Tool<()>) -> (Arc<Registry>, Scri
     let (lines, runs) = (script.clone(), ran.clone());
     let tool = build(Tool::new("t", "…").effect(Effect::Read)).call(move |_, _| {
         runs.fetch_add(1, Ordering::SeqCst);
-        let next = lines.lock().unwrap().pop().unwrap_or(Said::Yes);
+        let next = lines.lock().unwrap().pop().unwrap_or(ToolOutput::Yes);
         async move {
             match next {
-                Said::Yes => Ok("yes"),
-                Said::Fails(error) => Err(error),
-                Said::Hangs => std::future::pending().await,
-                Said::Panics => panic!("at it"),
+                ToolOutput::Yes => Ok("yes"),
+                ToolOutput::Fails(error) => Err(error),
+                ToolOutput::Hangs => std::future::pending().await,
+                ToolOutput::Panics => panic!("at it"),
             }
         }
     });
     (registry([tool], 100), script, ran)
 }
 
-async fn open_it(registry: &Registry, script: &Mutex<Vec<Said>>) {
+async fn open_it(registry: &Registry, script: &Mutex<Vec<ToolOutput>>) {
     script.lock().unwrap().extend((0..5).map(|_| down()));
     for _ in 0..5 {
         assert_eq!(kind(registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
@@ -355,9 +355,9 @@ async fn five_failures_in_a_row_are_a_rest_of_five_seconds_and_then_one_call_dec
 
 #[tokio::test(start_paused = true)]
 async fn what_counts_is_that_the_runner_is_down_and_nothing_else() {
-    let invalid = || Said::Fails(ToolError::InvalidArguments(Vec::new()));
+    let invalid = || ToolOutput::Fails(ToolError::InvalidArguments(Vec::new()));
     let (registry, script, ran) = with_script(|tool| tool.timeout(10 * SECOND));
-    let after = async |said: Said, within: Option<Duration>| {
+    let after = async |said: ToolOutput, within: Option<Duration>| {
         // Four failures, then this outcome.
         let mut next = vec![said];
         next.extend((0..4).map(|_| down()));
@@ -374,19 +374,22 @@ async fn what_counts_is_that_the_runner_is_down_and_nothing_else() {
         (kind, now)
     };
     use ErrorKind::{AttemptTimedOut, BadOutput, DeadlineExceeded, InvalidArguments, ToolUnavailable, UpstreamFailed};
-    let unavailable = Said::Fails(ToolError::unavailable("gone"));
+    let unavailable = ToolOutput::Fails(ToolError::unavailable("gone"));
     assert_eq!(after(unavailable, None).await, (Some(ToolUnavailable), ("open", 5)));
-    assert_eq!(after(Said::Hangs, None).await, (Some(AttemptTimedOut), ("open", 5)));
+    assert_eq!(after(ToolOutput::Hangs, None).await, (Some(AttemptTimedOut), ("open", 5)));
     // These outcomes show that the runner is alive.
     assert_eq!(after(limited(true), None).await, (Some(UpstreamFailed), ("closed", 0)));
     assert_eq!(after(limited(false), None).await, (Some(UpstreamFailed), ("closed", 0)));
-    assert_eq!(after(Said::Fails(ToolError::upstream_final("500")), None).await.1, ("closed", 0));
-    assert_eq!(after(Said::Fails("no".into()), None).await, (None, ("closed", 0)));
-    assert_eq!(after(Said::Panics, None).await, (None, ("closed", 0)));
+    assert_eq!(after(ToolOutput::Fails(ToolError::upstream_final("500")), None).await.1, ("closed", 0));
+    assert_eq!(after(ToolOutput::Fails("no".into()), None).await, (None, ("closed", 0)));
+    assert_eq!(after(ToolOutput::Panics, None).await, (None, ("closed", 0)));
     assert_eq!(after(invalid(), None).await, (Some(InvalidArguments), ("closed", 0)));
-    assert_eq!(after(Said::Fails(ToolError::BadOutput("half".into())), None).await, (Some(BadOutput), ("closed", 0)));
+    assert_eq!(
+        after(ToolOutput::Fails(ToolError::BadOutput("half".into())), None).await,
+        (Some(BadOutput), ("closed", 0))
+    );
     // This outcome shows nothing about the runner.
-    assert_eq!(after(Said::Hangs, Some(SECOND)).await, (Some(DeadlineExceeded), ("closed", 4)));
+    assert_eq!(after(ToolOutput::Hangs, Some(SECOND)).await, (Some(DeadlineExceeded), ("closed", 4)));
     assert_eq!(ran.load(Ordering::SeqCst), 10 * 6);
 }
 
@@ -397,7 +400,7 @@ async fn one_probe_at_a_time_and_one_that_says_nothing_leaves_its_place() {
     open_it(&registry, &script).await;
     tokio::time::advance(5 * SECOND).await;
     // While a probe is under way, all other calls are refused.
-    script.lock().unwrap().push(Said::Hangs);
+    script.lock().unwrap().push(ToolOutput::Hangs);
     let probe = tokio::spawn({
         let registry = registry.clone();
         async move { kind(&registry, "t", None).await }
@@ -418,7 +421,7 @@ async fn one_probe_at_a_time_and_one_that_says_nothing_leaves_its_place() {
     let place = registry.shared().in_flight.clone().acquire_many_owned(100).await.unwrap();
     assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::Overloaded));
     drop(place);
-    script.lock().unwrap().push(Said::Hangs);
+    script.lock().unwrap().push(ToolOutput::Hangs);
     assert_eq!(kind(&registry, "t", Some(SECOND)).await, Some(ErrorKind::DeadlineExceeded));
     assert_eq!((ran.load(Ordering::SeqCst), breaker(&registry)), (7, ("half_open", 5)));
     assert!(call(&registry, "t", None).await.is_ok());
@@ -678,7 +681,7 @@ async fn keyed(registry: &Registry, key: &str) -> Result<Answer, CallError> {
 #[tokio::test(start_paused = true)]
 async fn cancelled_read_gives_its_key_back() {
     let (registry, script, ran) = with_script(|tool| tool);
-    script.lock().unwrap().push(Said::Hangs);
+    script.lock().unwrap().push(ToolOutput::Hangs);
     let running = tokio::spawn({
         let registry = registry.clone();
         async move { keyed(&registry, "k").await.map(|answer| answer.replayed) }
@@ -693,7 +696,7 @@ async fn cancelled_read_gives_its_key_back() {
 
 #[tokio::test(start_paused = true)]
 async fn key_stays_when_an_attempt_had_effect() {
-    let refused = || Said::Fails(ToolError::upstream("connection refused").before_anything());
+    let refused = || ToolOutput::Fails(ToolError::upstream("connection refused").before_anything());
     // The last line runs first: one attempt reached the upstream, the next one did not.
     for (script_lines, keeps) in [(vec![refused(), down()], true), (vec![refused()], false)] {
         let attempts = u32::try_from(script_lines.len()).unwrap();
@@ -729,7 +732,7 @@ async fn answers_and_rows_tell_the_duration() {
 async fn writes_are_reserved_and_reads_are_not() {
     for (effect, states) in [(Effect::Write, vec![State::Reserved]), (Effect::Read, vec![])] {
         let (registry, script, _) = with_script(|tool| tool.effect(effect));
-        script.lock().unwrap().push(Said::Hangs);
+        script.lock().unwrap().push(ToolOutput::Hangs);
         let running = tokio::spawn({
             let registry = registry.clone();
             async move { call(&registry, "t", None).await.map(drop) }
@@ -744,7 +747,7 @@ async fn writes_are_reserved_and_reads_are_not() {
 #[tokio::test(start_paused = true)]
 async fn final_failures_are_not_tried_again() {
     let (registry, script, ran) = with_script(|tool| tool.attempts(3));
-    script.lock().unwrap().push(Said::Fails(ToolError::upstream_final("no")));
+    script.lock().unwrap().push(ToolOutput::Fails(ToolError::upstream_final("no")));
     assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
     assert_eq!(ran.load(Ordering::SeqCst), 1);
     let (registry, script, ran) = with_script(|tool| tool.attempts(2));
@@ -756,7 +759,7 @@ async fn final_failures_are_not_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn tools_that_say_no_have_failed() {
     let (registry, script, _) = with_script(|tool| tool);
-    script.lock().unwrap().push(Said::Fails(ToolError::Said("no".into())));
+    script.lock().unwrap().push(ToolOutput::Fails(ToolError::Said("no".into())));
     assert!(call(&registry, "t", None).await.unwrap().result.is_error);
     assert!(!call(&registry, "t", None).await.unwrap().result.is_error);
     assert_eq!(states(&registry).await, [State::Succeeded, State::Failed]);

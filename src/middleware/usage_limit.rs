@@ -15,13 +15,13 @@ use crate::ledger::{Ledger, ReserveError, Row, State};
 
 /// The limits that apply to the calls of one tool.
 #[derive(Clone)]
-pub struct Tariff {
+pub struct ChargeRules {
     tool: ToolName,
     limits: Vec<Limit>,
     caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>,
 }
 
-impl Tariff {
+impl ChargeRules {
     /// Combines the tool's own limits with those that callers have over all tools.
     pub fn new(tool: &ToolName, limits: &[Limit], caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>) -> Self {
         Self { tool: tool.clone(), limits: limits.to_vec(), caller_limits }
@@ -64,14 +64,19 @@ impl Tariff {
 /// The layer that reserves calls.
 pub struct UsageLimit {
     ledger: Arc<dyn Ledger>,
-    tariff: Arc<Tariff>,
+    tariff: Arc<ChargeRules>,
     effect: Effect,
     clock: Clock,
 }
 
 impl UsageLimit {
     /// Makes the layer with these charge rules.
-    pub fn layer(ledger: &Arc<dyn Ledger>, tariff: &Arc<Tariff>, effect: Effect, clock: &Clock) -> AroundLayer<Self> {
+    pub fn layer(
+        ledger: &Arc<dyn Ledger>,
+        tariff: &Arc<ChargeRules>,
+        effect: Effect,
+        clock: &Clock,
+    ) -> AroundLayer<Self> {
         let (ledger, tariff, clock) = (ledger.clone(), tariff.clone(), clock.clone());
         AroundLayer::new(Self { ledger, tariff, effect, clock })
     }
@@ -145,7 +150,7 @@ mod tests {
             limit(4, Per::Lifetime, LimitScope::Tool),
         ];
         let of_caller = HashMap::from([(Arc::from("a"), vec![limit(6, Per::Hour, LimitScope::Tool)])]);
-        let tariff = Tariff::new(&ToolName::parse("t").unwrap(), &all, Arc::new(of_caller));
+        let tariff = ChargeRules::new(&ToolName::parse("t").unwrap(), &all, Arc::new(of_caller));
         let charges = tariff.charges(&"a".into(), Some("r"));
         let told: Vec<_> = charges.iter().map(|c| (&*c.tool, &*c.caller, &*c.run, c.limit, c.scope)).collect();
         assert_eq!(

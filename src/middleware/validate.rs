@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::Outcome;
 use super::around::{Around, AroundLayer, Inner};
 use super::validation::{NotValidated, ValidationPool, is_small_object};
-use crate::call::{CallError, Coercion, ContextFields, Invocation, JsonObject, Page, PageArguments, Unreadable};
+use crate::call::{CallError, Coercion, ContextFields, InvalidArguments, Invocation, JsonObject, Page, PageArguments};
 use crate::schema::{self, INLINE_STEPS, Meter, PageFields, Schema, Unfit};
 use crate::tools::{Runner, Values};
 
@@ -166,8 +166,8 @@ impl Around for Validate {
             // The message quotes the arguments. They cannot be parsed, so it is unknown which part of them the schema
             // marks `writeOnly`.
             let quotes = !self.0.schema.has_write_only();
-            let unreadable = quotes.then(|| Unreadable::clone(unreadable));
-            return Err(CallError::UnreadableArguments(unreadable.unwrap_or_else(Unreadable::without_words)));
+            let unreadable = quotes.then(|| InvalidArguments::clone(unreadable));
+            return Err(CallError::UnreadableArguments(unreadable.unwrap_or_else(InvalidArguments::without_words)));
         }
         // No layer above keeps a reference, so this moves the arguments and does not copy them.
         let arguments = Arc::unwrap_or_clone(std::mem::take(&mut invocation.arguments));

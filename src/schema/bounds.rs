@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::SchemaFault;
-use super::graph::{Edge, Graph, Place};
+use super::graph::{Edge, Graph, GraphError};
 use super::patterns::{self, PatternCost};
 
 /// Maximum size of a schema as JSON, in bytes. The schema of a Kubernetes `Deployment` with all descriptions has
@@ -49,10 +49,10 @@ pub(super) fn measure(schema: &Value) -> Result<Weights, SchemaFault> {
     }
     let graph = Graph::of(schema, MAX_VALUES, MAX_NESTING).map_err(|fault| {
         let (place, message) = match fault {
-            Place::TooMany(place) => {
+            GraphError::TooMany(place) => {
                 (place, format!("the schema has more than {MAX_VALUES} values; describe less of it"))
             }
-            Place::TooDeep(place) => {
+            GraphError::TooDeep(place) => {
                 (place, format!("the schema is nested more than {MAX_NESTING} levels deep; put parts under `$defs`"))
             }
         };
@@ -104,7 +104,7 @@ impl Frame {
 
 /// The state of a subschema in Tarjan's search for strongly connected components.
 #[derive(Clone, Copy)]
-enum Found {
+enum SearchState {
     /// Not assigned to a component yet: its own number, and the lowest number that it reaches.
     Open { own: usize, low: usize },
     /// The number of subschemas that its component stands for.
@@ -118,10 +118,10 @@ fn count_all(graph: &Graph<'_>) -> Result<Vec<usize>, SchemaFault> {
     // This is Tarjan's algorithm with an explicit stack, because recursion could overflow on a deep schema. A component
     // is complete at the member whose lowest reachable number is its own. The components that it refers to are complete
     // before, so their counts are known.
-    let mut found: HashMap<usize, Found> = HashMap::new();
+    let mut found: HashMap<usize, SearchState> = HashMap::new();
     let (mut all, mut open) = (Vec::new(), Vec::new());
     let mut stack = vec![Frame::of(graph, graph.root())];
-    found.insert(graph.root(), Found::Open { own: 0, low: 0 });
+    found.insert(graph.root(), SearchState::Open { own: 0, low: 0 });
     open.push(graph.root());
     all.push(graph.root());
     while let Some(top) = stack.last_mut() {
@@ -130,18 +130,18 @@ fn count_all(graph: &Graph<'_>) -> Result<Vec<usize>, SchemaFault> {
             match found.get(&edge.to) {
                 None => {
                     let own = all.len();
-                    found.insert(edge.to, Found::Open { own, low: own });
+                    found.insert(edge.to, SearchState::Open { own, low: own });
                     open.push(edge.to);
                     all.push(edge.to);
                     stack.push(Frame::of(graph, edge.to));
                 }
-                Some(&Found::Open { own, .. }) => lower(&mut found, node, own),
-                Some(Found::Done(_)) => {}
+                Some(&SearchState::Open { own, .. }) => lower(&mut found, node, own),
+                Some(SearchState::Done(_)) => {}
             }
             continue;
         }
         stack.pop();
-        let Some(&Found::Open { own, low }) = found.get(&node) else { continue };
+        let Some(&SearchState::Open { own, low }) = found.get(&node) else { continue };
         if let Some(above) = stack.last() {
             lower(&mut found, above.node, low);
         }
@@ -151,21 +151,21 @@ fn count_all(graph: &Graph<'_>) -> Result<Vec<usize>, SchemaFault> {
         let from = open.iter().rposition(|other| *other == node).unwrap_or_default();
         let members = open.split_off(from);
         let outside = |edge: &Edge| match found.get(&edge.to) {
-            Some(Found::Done(count)) => *count,
+            Some(SearchState::Done(count)) => *count,
             _ => 1,
         };
         let of = |member: &usize| graph.edges(*member).iter().map(outside).fold(1, u64::saturating_add);
         let count = members.iter().map(of).fold(0, u64::saturating_add);
         too_many(graph, node, count)?;
         for member in members {
-            found.insert(member, Found::Done(count));
+            found.insert(member, SearchState::Done(count));
         }
     }
     Ok(all)
 }
 
-fn lower(found: &mut HashMap<usize, Found>, node: usize, to: usize) {
-    if let Some(Found::Open { low, .. }) = found.get_mut(&node) {
+fn lower(found: &mut HashMap<usize, SearchState>, node: usize, to: usize) {
+    if let Some(SearchState::Open { low, .. }) = found.get_mut(&node) {
         *low = to.min(*low);
     }
 }

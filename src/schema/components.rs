@@ -140,7 +140,7 @@ fn parts(
     mut name: impl FnMut(&str) -> String,
 ) -> Option<Vec<(String, Value)>> {
     let base = schema.get("$id").and_then(Value::as_str).unwrap_or_default();
-    let mut found = Found { schema, reader, base, anchors: HashMap::new(), names: BTreeMap::new() };
+    let mut found = KnownReferences { schema, reader, base, anchors: HashMap::new(), names: BTreeMap::new() };
     found.anchors(schema, &mut String::new())?;
 
     // If the root only refers to a part (as pydantic writes a recursive model), that part is the root.
@@ -219,7 +219,7 @@ fn references<'a>(schema: &'a Value, targets: &mut Vec<&'a str>, seen: &mut Hash
 }
 
 /// The references and names of a schema.
-struct Found<'a> {
+struct KnownReferences<'a> {
     schema: &'a Value,
     reader: Reader,
     /// The `$id` of the root.
@@ -230,7 +230,7 @@ struct Found<'a> {
     names: BTreeMap<String, String>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> KnownReferences<'a> {
     /// Collects plain names. `None` at a nested `$id`, because references below it have another base.
     fn anchors(&mut self, schema: &'a Value, place: &mut String) -> Option<()> {
         for word in ["$anchor", "$dynamicAnchor"] {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::metered::is_genuine;
 use crate::call::units::Count;
 use crate::call::{Violation, json};
-use crate::similar;
+use crate::suggest;
 
 /// Maximum number of names or options that are shown of a long list.
 const MOST_NAMED: usize = 20;
@@ -72,7 +72,7 @@ impl<'a> Explain<'a> {
                         break;
                     }
                     let pointer = format!("{at}/{}", json::pointer_token(name));
-                    let hint = match similar::closest(name, known.iter().copied(), similar::HINT) {
+                    let hint = match suggest::closest(name, known.iter().copied(), suggest::HINT) {
                         Some(near) => format!("; did you mean `{near}`?"),
                         None if known.is_empty() => "; it takes none.".into(),
                         None => format!("; there are: {}.", few(known.iter().map(|name| (*name).to_owned()))),

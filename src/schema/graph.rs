@@ -17,7 +17,7 @@ pub(super) struct Edge {
 }
 
 /// Why the graph was not built, with the JSON Pointer of the position.
-pub(super) enum Place {
+pub(super) enum GraphError {
     TooMany(String),
     TooDeep(String),
 }
@@ -53,7 +53,7 @@ const ROOT: usize = 0;
 
 impl<'a> Graph<'a> {
     /// Visits every value once.
-    pub(super) fn of(schema: &'a Value, most: usize, deepest: usize) -> Result<Self, Place> {
+    pub(super) fn of(schema: &'a Value, most: usize, deepest: usize) -> Result<Self, GraphError> {
         let first = Node { value: schema, above: ROOT, token: Token::Index(0), depth: 0, resource: ROOT };
         let mut graph =
             Self { nodes: vec![first], by_address: HashMap::new(), resources: HashMap::new(), anchors: HashMap::new() };
@@ -78,10 +78,10 @@ impl<'a> Graph<'a> {
                 _ => {}
             }
             if graph.nodes.len() > most {
-                return Err(Place::TooMany(graph.pointer(at)));
+                return Err(GraphError::TooMany(graph.pointer(at)));
             }
             if depth > deepest {
-                return Err(Place::TooDeep(graph.pointer(at)));
+                return Err(GraphError::TooDeep(graph.pointer(at)));
             }
             at += 1;
         }

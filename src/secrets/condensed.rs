@@ -242,7 +242,7 @@ fn escape(text: &[u8]) -> Option<(usize, Option<u8>)> {
 }
 
 fn is_inserted(character: char) -> bool {
-    !character.is_ascii() && crate::printable::is_invisible(character)
+    !character.is_ascii() && crate::sanitize::is_invisible(character)
 }
 
 /// The length of the indentation. A single space may belong to the value, unless the text is torn right after it.

@@ -41,7 +41,7 @@ impl Forms {
     pub(super) fn add(&mut self, secret: &str) {
         self.plain(secret);
         // The output of `printable`, which ends lines with `\n`.
-        self.plain(&crate::printable::text(secret));
+        self.plain(&crate::sanitize::text(secret));
         // The condensed value, as the finder sees a value with insertions.
         condensed::of_value(secret).for_each(|value| self.plain(&value));
         if secret.len() >= CASELESS {

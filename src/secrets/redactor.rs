@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::finder::{FEWEST, Finder};
 use super::{REDACTED, SHORTEST};
 use crate::call::{CallError, Content, JsonObject, Redact, ToolResult, Torn, Violation, shorten};
-use crate::printable;
+use crate::sanitize;
 
 /// Number of remembered values. Rotated values stay, because an upstream may still echo them. The oldest are dropped
 /// first.
@@ -204,8 +204,8 @@ impl Redact for Redactor {
     }
 
     fn excerpt_between<'t>(&self, before: &str, text: &'t str, after: &str, torn: Torn) -> Cow<'t, str> {
-        let text = printable::text(text);
-        let (before, after) = (printable::text(before), printable::text(after));
+        let text = sanitize::text(text);
+        let (before, after) = (sanitize::text(before), sanitize::text(after));
         let around = match before.is_empty() && after.is_empty() {
             true => Cow::Borrowed(&*text),
             false => Cow::Owned([&*before, &*text, &*after].concat()),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::call::{Content, Detail, Page, Redact, ToolError, ToolResult, Torn, cut};
-use crate::tools::http::response::Reading;
+use crate::tools::http::response::ResponseReader;
 use crate::tools::http::tests::context;
 
 /// The number of consecutive characters of a secret that may not remain.
@@ -129,7 +129,7 @@ pub(crate) fn leak(shown: &str, secret: &str, encoding: usize) -> Option<String>
         false => unquoted(text).replace("\\r\\n", "").replace(|c: char| "\r\n \u{200b}\u{ad}".contains(c), ""),
     };
     let text = encoded(secret, encoding);
-    let text = bare(&crate::printable::text(&text));
+    let text = bare(&crate::sanitize::text(&text));
     let shown = bare(shown);
     let around: usize = match encoding {
         9..=14 => 4,
@@ -147,7 +147,7 @@ pub(crate) fn leak(shown: &str, secret: &str, encoding: usize) -> Option<String>
 
 fn shown(said: Result<ToolResult, ToolError>, redactor: &Redactor) -> String {
     let mut result = said.unwrap_or_else(|error| ToolResult::error(error.to_string()));
-    crate::printable::result(&mut result);
+    crate::sanitize::result(&mut result);
     redactor.result(&mut result);
     result.as_text()
 }
@@ -155,7 +155,7 @@ fn shown(said: Result<ToolResult, ToolError>, redactor: &Redactor) -> String {
 async fn answered(status: u16, body: String, redactor: &std::sync::Arc<Redactor>) -> String {
     let response = Response::builder().status(status).header("content-type", "text/plain").body(body).unwrap();
     let (context, _call) = context();
-    let reading = Reading::up_to(6000, "max_output");
+    let reading = ResponseReader::up_to(6000, "max_output");
     shown(reading.read(response.into(), &context.redacting(redactor.clone())).await, redactor)
 }
 

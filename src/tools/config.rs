@@ -10,7 +10,7 @@ use super::placeholder::{CONTEXT, Placeholder};
 use super::sql::Databases;
 use super::template::Template;
 use crate::call::{Effect, is_field_name};
-use crate::similar::{HINT, closest};
+use crate::suggest::{HINT, closest};
 
 /// A setting of a tool in the manifest that cannot work, or probably not as intended.
 #[derive(Debug, Clone, PartialEq, Eq)]

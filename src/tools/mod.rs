@@ -18,14 +18,14 @@ mod media;
 pub mod native;
 mod placeholder;
 mod process;
+mod process_env;
 pub mod python;
 mod source;
 mod sources;
 pub mod sql;
-mod stand_in;
-mod surroundings;
 pub mod template;
 mod tool;
+mod unavailable;
 mod unreadable;
 
 use std::sync::Arc;
@@ -37,13 +37,15 @@ pub use agent::builder::Agent;
 pub use config::{BuildContext, ConfigFault, ParameterUse};
 pub use http::{Clients, OwnPorts};
 pub use placeholder::{Fault, Placeholder, Values};
-pub use source::{Listed, Offer, Prints, Said, Source, SourceFault, SourceStatus, Told};
+pub use process_env::{ProcessEnv, ShutdownGuard};
+pub use source::{
+    DefinitionFingerprint, DiscoveredTool, Listed, Source, SourceFault, SourceStatus, StatusFn, ToolDefinitionSnapshot,
+};
 pub use sources::SourceSettings;
 pub use sql::Databases;
-pub use stand_in::{StandIn, Why};
-pub use surroundings::{Ends, Surroundings};
 pub(crate) use tool::Settings;
 pub use tool::{BuildError, Tool};
+pub use unavailable::{UnavailableReason, UnavailableTool};
 
 use crate::call::{Definition, JsonObject, ToolContext, ToolError, ToolResult};
 

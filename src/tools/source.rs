@@ -21,7 +21,7 @@ pub trait Source: Send + Sync + 'static {
     /// Starts the source and lists its tools. `told` receives progress messages for slow steps. Called again after a
     /// failure, and after [`Source::changed`] has ended. The runners of an earlier listing must keep working then.
     /// Dropping the future stops what it has started.
-    async fn list(&self, told: &Told) -> Result<Listed, SourceFault>;
+    async fn list(&self, told: &StatusFn) -> Result<Listed, SourceFault>;
 
     /// The current state of the source.
     fn status(&self) -> SourceStatus;
@@ -34,13 +34,13 @@ pub trait Source: Send + Sync + 'static {
 }
 
 /// Receives short messages for people about what a source is doing, e.g. "installing 12 packages".
-pub type Told = dyn Fn(String) + Send + Sync;
+pub type StatusFn = dyn Fn(String) + Send + Sync;
 
 /// The result of listing a source.
 #[derive(Default)]
 pub struct Listed {
     /// The tools, in the source's order and under the source's names.
-    pub tools: Vec<Offer>,
+    pub tools: Vec<DiscoveredTool>,
     /// Sentences about tools that could not be offered, and about other problems. Each names the position.
     pub warnings: Vec<String>,
     /// The source's names of tools that cannot be offered. The warnings give the reasons.
@@ -48,7 +48,7 @@ pub struct Listed {
 }
 
 /// One tool of a source, before the manifest's settings are applied.
-pub struct Offer {
+pub struct DiscoveredTool {
     /// The source's own name for the tool, not validated yet.
     pub name: String,
     /// The description for the model.
@@ -68,14 +68,14 @@ pub struct Offer {
     /// The runner of the tool.
     pub runner: Arc<dyn Runner>,
     /// For a tool that another party defines: its definition, so that an operator can approve (pin) it.
-    pub said: Option<Said>,
+    pub said: Option<ToolDefinitionSnapshot>,
 }
 
 /// A tool as its source defines it, for approval.
 #[derive(Clone)]
-pub struct Said {
+pub struct ToolDefinitionSnapshot {
     /// The hashes of the definition, before anything was removed from it.
-    pub prints: Arc<Prints>,
+    pub prints: Arc<DefinitionFingerprint>,
     /// Runs the tool while the source defines it exactly so. If the definition changes, calls fail with
     /// [`ToolError::Changed`](crate::call::ToolError).
     pub runner: Arc<dyn Runner>,
@@ -83,14 +83,14 @@ pub struct Said {
 
 /// The hashes of a definition: SHA-256 of canonical JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prints {
+pub struct DefinitionFingerprint {
     /// The hash of all parts and the name.
     pub whole: [u8; 32],
     /// The hash of each part.
     pub parts: BTreeMap<&'static str, [u8; 32]>,
 }
 
-impl Prints {
+impl DefinitionFingerprint {
     /// The hashes of a tool with this name. Parts without a value are left out.
     pub fn of(name: &str, parts: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Self {
         let parts: BTreeMap<&str, Value> = parts.into_iter().filter_map(|(part, value)| Some((part, value?))).collect();
@@ -103,7 +103,7 @@ impl Prints {
     }
 }
 
-impl Offer {
+impl DiscoveredTool {
     /// Removes secrets from what callers and models see. A default that contains a secret is removed completely: its
     /// redacted text would be filled in as a value. The source applies the original default itself.
     pub(crate) fn clean(&mut self, redactor: &Redactor) {
@@ -165,14 +165,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::StandIn;
+    use crate::tools::UnavailableTool;
 
     #[test]
     fn a_secret_stands_in_no_schema_and_is_no_default() {
         let schema = json!({
             "properties": {"key": {"type": "string", "default": "very-secret", "description": "Like very-secret"}, "n": {"default": 1}}
         });
-        let mut offer = Offer {
+        let mut offer = DiscoveredTool {
             name: "t".into(),
             description: "Uses very-secret.".into(),
             input_schema: schema,
@@ -181,7 +181,7 @@ mod tests {
             result_as_answer: false,
             max_calls: None,
             env: Vec::new(),
-            runner: Arc::new(StandIn::new(|| (String::new(), None))),
+            runner: Arc::new(UnavailableTool::new(|| (String::new(), None))),
             said: None,
         };
         offer.clean(&Redactor::new(["very-secret"]));

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::mcp::{Server, ServerSettings};
+use super::process_env::ProcessEnv;
 use super::python::{Interpreter, Module, ModulePath, ModuleSettings};
 use super::source::Source;
-use super::surroundings::Surroundings;
 use crate::call::{Kind, Origin};
 
 /// Everything that a source is started with. Sources with equal settings need not be started twice.
@@ -89,7 +89,7 @@ impl SourceSettings {
     }
 
     /// Builds the source without starting it.
-    pub fn build(&self, surroundings: &Surroundings) -> Arc<dyn Source> {
+    pub fn build(&self, surroundings: &ProcessEnv) -> Arc<dyn Source> {
         match self {
             Self::Python(module) => Arc::new(Module::new(ModuleSettings::clone(module), surroundings)),
             Self::Mcp(server) => Arc::new(Server::new(ServerSettings::clone(server), surroundings)),

@@ -14,7 +14,7 @@ use crate::call::{
     ToolResult, ToolSettings,
 };
 use crate::environment::Environment;
-use crate::printable;
+use crate::sanitize;
 use crate::schema::PageFields;
 
 /// A named operation that a model may call: definition, policy and runner.
@@ -185,7 +185,7 @@ impl Tool {
     pub(crate) fn checked(self) -> Result<Self, BuildError> {
         match self.fault {
             Some(fault) => Err(fault),
-            None if self.origin == Origin::Program && printable::is_blank(&self.definition.description) => {
+            None if self.origin == Origin::Program && sanitize::is_blank(&self.definition.description) => {
                 Err(BuildError::Description(self.name().to_owned()))
             }
             None => Ok(self),

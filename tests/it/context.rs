@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, Uri};
 use axum::{Json, Router};
 use serde_json::{Value, json};
-use toolcrib::call::{Definition, SubCall, SubCalls};
+use toolcrib::call::{Definition, SubCall, ToolInvoker};
 use toolcrib::{Effect, Tool, ToolContext};
 
 use crate::support::mcp::{last, modern};
@@ -392,7 +392,7 @@ async fn a_change_of_the_fields_is_another_tool() {
 /// Calls `inner`.
 fn outer() -> Tool {
     Tool::new("outer", "…").call(|_, context: ToolContext| async move {
-        let others = context.service::<std::sync::Arc<dyn SubCalls>>().unwrap().clone();
+        let others = context.service::<std::sync::Arc<dyn ToolInvoker>>().unwrap().clone();
         let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
         let (name, arguments) = ("inner".to_owned(), json!({}));
         let call = SubCall { name, arguments, cut_off: false, tool_use_id: None, deadline, levels: None };

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use toolcrib::call::{JsonObject, ToolContext, ToolError, ToolResult};
-use toolcrib::tools::{Listed, Offer, Runner, Source, SourceFault, SourceStatus, Told};
+use toolcrib::tools::{DiscoveredTool, Listed, Runner, Source, SourceFault, SourceStatus, StatusFn};
 use toolcrib::{App, Effect, Tool};
 
 use crate::support::{TestApp, request, said};
@@ -17,7 +17,7 @@ use crate::support::{TestApp, request, said};
 /// Answers each listing by its script, in order.
 #[derive(Default)]
 pub(crate) struct Scripted {
-    script: Mutex<VecDeque<Result<Vec<Offer>, &'static str>>>,
+    script: Mutex<VecDeque<Result<Vec<DiscoveredTool>, &'static str>>>,
     /// Listings wait for it, if there is one.
     gate: Option<Arc<Semaphore>>,
     listings: AtomicUsize,
@@ -56,7 +56,7 @@ impl Runner for Says {
 
 #[async_trait::async_trait]
 impl Source for Scripted {
-    async fn list(&self, told: &Told) -> Result<Listed, SourceFault> {
+    async fn list(&self, told: &StatusFn) -> Result<Listed, SourceFault> {
         self.listings.fetch_add(1, Ordering::SeqCst);
         told("installing 12 packages".into());
         if let Some(gate) = &self.gate {
@@ -89,8 +89,8 @@ pub(crate) fn runner(text: &str, gate: Option<&Arc<Semaphore>>) -> Arc<Says> {
     Arc::new(Says { text: text.into(), gate, down, alive })
 }
 
-pub(crate) fn offer(name: &str, runner: Arc<dyn Runner>) -> Offer {
-    Offer {
+pub(crate) fn offer(name: &str, runner: Arc<dyn Runner>) -> DiscoveredTool {
+    DiscoveredTool {
         name: name.into(),
         description: "Says something.".into(),
         input_schema: json!({"type": "object", "properties": {}, "additionalProperties": false}),
@@ -104,7 +104,7 @@ pub(crate) fn offer(name: &str, runner: Arc<dyn Runner>) -> Offer {
     }
 }
 
-pub(crate) fn scripted(script: impl IntoIterator<Item = Result<Vec<Offer>, &'static str>>) -> Arc<Scripted> {
+pub(crate) fn scripted(script: impl IntoIterator<Item = Result<Vec<DiscoveredTool>, &'static str>>) -> Arc<Scripted> {
     Arc::new(Scripted { script: Mutex::new(script.into_iter().collect()), ..Scripted::default() })
 }
 
@@ -184,7 +184,7 @@ async fn a_source_that_failed_is_tried_again_until_it_is_listed() {
 
 #[tokio::test]
 async fn what_cannot_be_served_whole_is_not_served_at_all() {
-    let cases: [(&str, Vec<Offer>, &str); 5] = [
+    let cases: [(&str, Vec<DiscoveredTool>, &str); 5] = [
         (
             "clash",
             vec![offer("fine", runner("", None)), offer("own", runner("", None))],
@@ -198,7 +198,7 @@ async fn what_cannot_be_served_whole_is_not_served_at_all() {
         ("twice", vec![offer("fine", runner("", None)), offer("fine", runner("", None))], "two tools called `fine`"),
         (
             "schema",
-            vec![Offer {
+            vec![DiscoveredTool {
                 input_schema: json!({"type": "object", "properties": {"a": {"type": "int"}}}),
                 ..offer("odd", runner("", None))
             }],

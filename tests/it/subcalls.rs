@@ -4,14 +4,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use toolcrib::call::{Definition, NoAnswer, SubCall, SubCalls};
+use toolcrib::call::{Definition, NoAnswer, SubCall, ToolInvoker};
 use toolcrib::{App, Effect, Tool, ToolContext};
 
 use crate::sources::{offer, runner, scripted};
 use crate::support::TestApp;
 
-fn others(context: &ToolContext) -> Arc<dyn SubCalls> {
-    context.service::<Arc<dyn SubCalls>>().unwrap().clone()
+fn others(context: &ToolContext) -> Arc<dyn ToolInvoker> {
+    context.service::<Arc<dyn ToolInvoker>>().unwrap().clone()
 }
 
 async fn call(context: &ToolContext, name: &str, arguments: Value) -> Result<Value, NoAnswer> {

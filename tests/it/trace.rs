@@ -5,7 +5,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
-use toolcrib::call::{Definition, SubCall, SubCalls, TraceContext};
+use toolcrib::call::{Definition, SubCall, ToolInvoker, TraceContext};
 use toolcrib::{Tool, ToolContext};
 
 use crate::support::mcp::{last, modern};
@@ -33,7 +33,7 @@ async fn upstream() -> String {
 fn asks() -> Tool {
     Tool::new("asks", "…").call(|_, context: ToolContext| async move {
         let own = context.trace().map(|trace: &TraceContext| trace.trace_id().to_owned());
-        let others = context.service::<std::sync::Arc<dyn SubCalls>>().unwrap().clone();
+        let others = context.service::<std::sync::Arc<dyn ToolInvoker>>().unwrap().clone();
         let deadline = Instant::now() + Duration::from_secs(20);
         let call = SubCall {
             name: "echo".into(),

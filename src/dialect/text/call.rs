@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{Asked, misread};
+use super::{ParsedCall, misread};
 use crate::call::JsonObject;
 use crate::call::json::parse_strict;
-use crate::dialect::mend::{self, Kind, Tokens};
-use crate::dialect::message::{Ask, Form, Written};
+use crate::dialect::json_repair::{self, Kind, Tokens};
+use crate::dialect::message::{RawArguments, TextSyntax, ToolCall};
 
 /// The keys of a tool's name.
 const NAMES: [&str; 5] = ["tool_name", "tool", "name", "action", "function"];
@@ -19,7 +19,7 @@ const BESIDE: [&str; 8] = ["id", "type", "index", "tool_call_id", "call_id", "th
 #[derive(Default)]
 pub(super) struct Taken {
     /// The calls in it. `None` if it is something else.
-    pub(super) asks: Option<Vec<Asked>>,
+    pub(super) asks: Option<Vec<ParsedCall>>,
     /// The length of the text that was read, in bytes.
     pub(super) length: usize,
     /// The JSON is broken, so its end is a guess.
@@ -34,35 +34,35 @@ pub(in crate::dialect) fn is_no_tool(name: &str) -> bool {
 }
 
 /// Classifies the arguments of a call.
-pub(super) fn written(value: Value) -> Written {
+pub(super) fn written(value: Value) -> RawArguments {
     match value {
-        Value::Object(object) => Written::Object(object),
-        Value::String(text) => Written::Text(text),
-        Value::Null => Written::Nothing,
-        other => Written::Other(other),
+        Value::Object(object) => RawArguments::Object(object),
+        Value::String(text) => RawArguments::Text(text),
+        Value::Null => RawArguments::Nothing,
+        other => RawArguments::Other(other),
     }
 }
 
 /// Classifies arguments that are given as text, which may be JSON.
-pub(super) fn written_text(text: &str) -> Written {
+pub(super) fn written_text(text: &str) -> RawArguments {
     match parse_strict(text.as_bytes()) {
-        _ if text.trim().is_empty() => Written::Nothing,
+        _ if text.trim().is_empty() => RawArguments::Nothing,
         Ok(value) => written(value),
-        Err(_) => Written::Text(text.to_owned()),
+        Err(_) => RawArguments::Text(text.to_owned()),
     }
 }
 
 /// The calls of a text that consists of JSON only.
-pub(super) fn whole(text: &str) -> Option<Vec<Asked>> {
+pub(super) fn whole(text: &str) -> Option<Vec<ParsedCall>> {
     let text = text.trim();
-    let taken = several(text, Form::Bare);
+    let taken = several(text, TextSyntax::Bare);
     let rest = &text[taken.length..];
     taken.asks.filter(|_| rest.bytes().all(|b| b.is_ascii_whitespace() || matches!(b, b'}' | b']')))
 }
 
 /// Reads consecutive calls. In a fence or without any mark, every JSON value must look like a call; otherwise none is
 /// a call.
-pub(super) fn several(text: &str, form: Form) -> Taken {
+pub(super) fn several(text: &str, form: TextSyntax) -> Taken {
     let mut all = Taken::default();
     loop {
         let rest = &text[all.length..];
@@ -83,8 +83,8 @@ pub(super) fn several(text: &str, form: Form) -> Taken {
     }
 }
 
-fn one(text: &str, form: Form) -> Taken {
-    let (closed, end, wasted) = match mend::extent(text) {
+fn one(text: &str, form: TextSyntax) -> Taken {
+    let (closed, end, wasted) = match json_repair::extent(text) {
         Ok(Some(end)) => (true, end, 0),
         Ok(None) => (false, end_of_broken(text, form), text.len()),
         Err(fault) => (false, end_of_broken(text, form), if fault.is_endless() { text.len() } else { fault.at }),
@@ -100,29 +100,29 @@ fn one(text: &str, form: Form) -> Taken {
 /// Whether the text was cut off: brackets are open at the end, or it is the last piece and its last token is
 /// incomplete.
 pub(super) fn is_cut_off(body: &str, is_last: bool) -> bool {
-    match mend::extent(body) {
+    match json_repair::extent(body) {
         Ok(end) => end.is_none(),
         Err(fault) => is_last && fault.is_at_end(body),
     }
 }
 
 /// The end of a body with broken JSON: the position of the mark that should follow it.
-fn end_of_broken(text: &str, form: Form) -> usize {
+fn end_of_broken(text: &str, form: TextSyntax) -> usize {
     let end = match form {
-        Form::Marked | Form::Tagged => super::scan::find_end(text, form),
-        Form::Fenced => text.find("\n```").map(|at| at + 1),
-        Form::React | Form::Bare => None,
+        TextSyntax::Marked | TextSyntax::Tagged => super::scan::find_end(text, form),
+        TextSyntax::Fenced => text.find("\n```").map(|at| at + 1),
+        TextSyntax::React | TextSyntax::Bare => None,
     };
     end.unwrap_or(text.len())
 }
 
 /// The calls in valid JSON. `None` if it is something else.
-pub(super) fn of_value(value: Value, form: Form) -> Option<Vec<Asked>> {
-    let sure = matches!(form, Form::Marked | Form::Tagged);
+pub(super) fn of_value(value: Value, form: TextSyntax) -> Option<Vec<ParsedCall>> {
+    let sure = matches!(form, TextSyntax::Marked | TextSyntax::Tagged);
     match value {
         Value::Array(items) => {
-            let all: Option<Vec<Vec<Asked>>> = items.into_iter().map(|item| of_value(item, form)).collect();
-            all.map(|all| all.into_iter().flatten().collect()).filter(|all: &Vec<Asked>| sure || !all.is_empty())
+            let all: Option<Vec<Vec<ParsedCall>>> = items.into_iter().map(|item| of_value(item, form)).collect();
+            all.map(|all| all.into_iter().flatten().collect()).filter(|all: &Vec<ParsedCall>| sure || !all.is_empty())
         }
         Value::Object(mut object) => match object.remove("tool_calls") {
             Some(calls @ Value::Array(_)) => of_value(calls, form),
@@ -132,7 +132,7 @@ pub(super) fn of_value(value: Value, form: Form) -> Option<Vec<Asked>> {
     }
 }
 
-fn of_object(mut object: JsonObject, form: Form) -> Option<Vec<Asked>> {
+fn of_object(mut object: JsonObject, form: TextSyntax) -> Option<Vec<ParsedCall>> {
     if let Some(Value::Object(function)) = object.get_mut("function") {
         let function = std::mem::take(function);
         return of_object(function, form);
@@ -143,7 +143,7 @@ fn of_object(mut object: JsonObject, form: Form) -> Option<Vec<Asked>> {
         Ok(roles) => roles,
         Err(what) => return Some(vec![Err(misread(form, None, what))]),
     };
-    let sure = matches!(form, Form::Marked | Form::Tagged);
+    let sure = matches!(form, TextSyntax::Marked | TextSyntax::Tagged);
     let Some(named) = said[name].1.as_str().filter(|named| sure || is_like_a_name(named)) else {
         let what = format!("{} is not a tool's name", said[name].0);
         return sure.then(|| vec![Err(misread(form, None, what))]);
@@ -151,19 +151,19 @@ fn of_object(mut object: JsonObject, form: Form) -> Option<Vec<Asked>> {
     if is_no_tool(named) && !sure {
         return Some(Vec::new());
     }
-    let arguments = arguments.map_or(Written::Nothing, |at| written(said[at].1.clone()));
+    let arguments = arguments.map_or(RawArguments::Nothing, |at| written(said[at].1.clone()));
     let may_be = match &arguments {
-        Written::Other(_) => false,
-        Written::Text(text) => said[name].0 == "action" || text.trim_start().starts_with('{'),
-        Written::Object(_) | Written::Nothing => true,
+        RawArguments::Other(_) => false,
+        RawArguments::Text(text) => said[name].0 == "action" || text.trim_start().starts_with('{'),
+        RawArguments::Object(_) | RawArguments::Nothing => true,
     };
     (sure || may_be)
-        .then(|| vec![Ok(Ask { id: None, name: named.to_owned(), arguments, cut_off: false, doubtful: false })])
+        .then(|| vec![Ok(ToolCall { id: None, name: named.to_owned(), arguments, cut_off: false, doubtful: false })])
 }
 
 /// Decides which key holds the name and which the arguments. `None` if this is not a call.
-fn roles(keys: &[&str], form: Form) -> Option<Result<(usize, Option<usize>), String>> {
-    let sure = matches!(form, Form::Marked | Form::Tagged);
+fn roles(keys: &[&str], form: TextSyntax) -> Option<Result<(usize, Option<usize>), String>> {
+    let sure = matches!(form, TextSyntax::Marked | TextSyntax::Tagged);
     let among = |words: &[&str]| -> Vec<usize> { (0..keys.len()).filter(|i| words.contains(&keys[*i])).collect() };
     // `action` and `function` are names only if no better key exists. A tool may have such parameters beside its
     // arguments.
@@ -196,8 +196,8 @@ fn is_like_a_name(name: &str) -> bool {
 
 /// Reads the call from a body that is not strict JSON. Its arguments stay as the model wrote them, because the tool
 /// decides which repairs are allowed.
-fn of_broken(mut body: &str, form: Form, cut_off: bool) -> Option<Vec<Asked>> {
-    let sure = matches!(form, Form::Marked | Form::Tagged);
+fn of_broken(mut body: &str, form: TextSyntax, cut_off: bool) -> Option<Vec<ParsedCall>> {
+    let sure = matches!(form, TextSyntax::Marked | TextSyntax::Tagged);
     let mut all = members(body);
     // Unwraps OpenAI's wrapper once only: a text may nest such wrappers without end.
     if let Some((_, function)) = all.iter().find(|(key, value)| key == "function" && value.starts_with('{')) {
@@ -206,7 +206,7 @@ fn of_broken(mut body: &str, form: Form, cut_off: bool) -> Option<Vec<Asked>> {
     }
     let members = all;
     let wrong = |name: Option<String>| {
-        let unreadable = mend::arguments(&Written::Text(body.to_owned()), false, false).err();
+        let unreadable = json_repair::arguments(&RawArguments::Text(body.to_owned()), false, false).err();
         let what = unreadable.map_or_else(|| "it is not one JSON object".to_owned(), |unreadable| unreadable.what);
         Err(misread(form, name, what))
     };
@@ -222,16 +222,16 @@ fn of_broken(mut body: &str, form: Form, cut_off: bool) -> Option<Vec<Asked>> {
     if is_no_tool(&name) && !sure {
         return Some(Vec::new());
     }
-    if mend::has_mixed_keys(body) {
+    if json_repair::has_mixed_keys(body) {
         return Some(vec![wrong(Some(name))]);
     }
     let arguments = match arguments {
         Some(at) => written_text(members[at].1),
         // The end is missing, so arguments may have been about to follow.
-        None if cut_off => Written::Nothing,
+        None if cut_off => RawArguments::Nothing,
         None => return Some(vec![wrong(Some(name))]),
     };
-    Some(vec![Ok(Ask { id: None, name, arguments, cut_off, doubtful: false })])
+    Some(vec![Ok(ToolCall { id: None, name, arguments, cut_off, doubtful: false })])
 }
 
 /// The members of the object at the start of the text, as far as they can be separated: each key with its raw value.

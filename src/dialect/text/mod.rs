@@ -12,15 +12,15 @@ mod scan;
 pub(in crate::dialect) use call::is_no_tool;
 pub use reply::{reminder, reply};
 
-use super::mend;
-use super::message::{Ask, Dialect, Form, Message, Misread};
+use super::json_repair;
+use super::message::{Dialect, MalformedCall, Message, TextSyntax, ToolCall};
 
 /// The maximum number of calls with broken JSON that are read in one text. All their corrections say the same. It
 /// also bounds the time for finding their ends.
 const MOST_BROKEN: usize = 16;
 
 /// A call in the text, or something that looks like one.
-type Asked = Result<Ask, Misread>;
+type ParsedCall = Result<ToolCall, MalformedCall>;
 
 /// Reads the calls of a text, in order. Without calls, the message has a warning that says so.
 ///
@@ -31,27 +31,27 @@ pub fn read(text: &str) -> Message {
     let text = behind_thought(text);
     let mut warnings = Vec::new();
     let (form, asks) = if let Some(asks) = call::whole(text) {
-        (Form::Bare, asks)
+        (TextSyntax::Bare, asks)
     } else {
         let seen = scan::scan(text);
         warnings.extend(seen.warnings);
-        let explicit = |form: &Form| matches!(form, Form::Marked | Form::Tagged);
+        let explicit = |form: &TextSyntax| matches!(form, TextSyntax::Marked | TextSyntax::Tagged);
         let forms = || seen.calls.iter().map(|(form, _)| *form);
         let form = forms()
             .find(explicit)
-            .or_else(|| forms().find(|form| *form == Form::React))
+            .or_else(|| forms().find(|form| *form == TextSyntax::React))
             .or_else(|| forms().next())
             .unwrap_or_default();
-        let same = |other: Form| other == form || (explicit(&form) && explicit(&other));
+        let same = |other: TextSyntax| other == form || (explicit(&form) && explicit(&other));
         (form, seen.calls.into_iter().filter(|(other, _)| same(*other)).map(|(_, ask)| ask).collect())
     };
-    let mut asks: Vec<Asked> = asks;
+    let mut asks: Vec<ParsedCall> = asks;
     let mut doubtful = false;
     for ask in &mut asks {
         match ask {
             Ok(ask) => {
                 ask.doubtful = doubtful;
-                doubtful |= ask.cut_off || mend::arguments(&ask.arguments, false, false).is_err();
+                doubtful |= ask.cut_off || json_repair::arguments(&ask.arguments, false, false).is_err();
             }
             Err(_) => doubtful = true,
         }
@@ -84,7 +84,7 @@ fn is_in_call(text: &str, place: usize) -> bool {
             continue;
         };
         let body = at + mark.len();
-        match mend::extent(&text[body..]) {
+        match json_repair::extent(&text[body..]) {
             Ok(Some(length)) if body + length <= place => from = body + length,
             _ => return true,
         }
@@ -93,9 +93,9 @@ fn is_in_call(text: &str, place: usize) -> bool {
 }
 
 /// A call that cannot be read. Its correction explains the syntax.
-fn misread(form: Form, name: Option<String>, what: String) -> Misread {
+fn misread(form: TextSyntax, name: Option<String>, what: String) -> MalformedCall {
     let correction = format!("The tool call could not be read, so no tool ran: {what}. {}", reminder(form, &[]));
-    Misread { id: None, name, what, correction, is_other_method: false }
+    MalformedCall { id: None, name, what, correction, is_other_method: false }
 }
 
 #[cfg(test)]

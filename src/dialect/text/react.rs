@@ -3,8 +3,8 @@
 use super::call::{Taken, is_cut_off, is_no_tool, several, written_text};
 use super::misread;
 use super::scan::{find_begin, inside_fence};
-use crate::dialect::mend;
-use crate::dialect::message::{Ask, Form};
+use crate::dialect::json_repair;
+use crate::dialect::message::{TextSyntax, ToolCall};
 
 /// The label at the beginning of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(super) fn action(text: &str) -> Taken {
     // LangChain's structured chat writes the whole call as JSON, usually in a fence.
     let body = inside_fence(&text[start..]);
     if body.starts_with(['{', '[']) {
-        let whole = several(body, Form::Fenced);
+        let whole = several(body, TextSyntax::Fenced);
         if whole.asks.is_some() {
             return Taken { length: text.len() - body.len() + whole.length, ..whole };
         }
@@ -68,9 +68,9 @@ pub(super) fn action(text: &str) -> Taken {
     // A name together with its arguments (`search[x]`, `search(x)`) is not a tool's name.
     let asked = if name.contains(['(', '[', '{', '\n']) {
         let shown: String = name.chars().take(60).collect();
-        Err(misread(Form::React, None, format!("`{shown}` is not just a tool's name")))
+        Err(misread(TextSyntax::React, None, format!("`{shown}` is not just a tool's name")))
     } else {
-        Ok(Ask { id: None, name: name.to_owned(), arguments: written_text(raw), cut_off, doubtful: false })
+        Ok(ToolCall { id: None, name: name.to_owned(), arguments: written_text(raw), cut_off, doubtful: false })
     };
     Taken { asks: Some(vec![asked]), length: end, broken, ..taken }
 }
@@ -79,7 +79,7 @@ pub(super) fn action(text: &str) -> Taken {
 fn input_at(text: &str, start: usize) -> (usize, &str, bool, bool) {
     let body = inside_fence(&text[start..]);
     let from = text.len() - body.len();
-    let (inside, broken) = match mend::extent(body) {
+    let (inside, broken) = match json_repair::extent(body) {
         _ if !body.starts_with(['{', '[']) => (0, false),
         Ok(Some(length)) => (length, false),
         Ok(None) | Err(_) => (0, true),

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::dialect::blocks;
-use crate::dialect::found::name_of;
-use crate::dialect::message::{Form, Message, Said};
+use crate::dialect::found_calls::name_of;
+use crate::dialect::message::{Message, TextSyntax, ToolReply};
 
 /// The message to append: one message of the user with the results in the order of the calls, in the syntax of the
 /// calls. Empty for a message without calls.
-pub fn reply(message: &Message, said: &[Said<'_>]) -> Vec<Value> {
+pub fn reply(message: &Message, said: &[ToolReply<'_>]) -> Vec<Value> {
     let several = said.len() > 1;
     let told: Vec<String> =
         message.asks.iter().zip(said).map(|(ask, said)| tell(message.form, name_of(ask), *said, several)).collect();
@@ -16,24 +16,24 @@ pub fn reply(message: &Message, said: &[Said<'_>]) -> Vec<Value> {
         return Vec::new();
     }
     let between = match message.form {
-        Form::Fenced | Form::Bare => "\n\n",
-        Form::Marked | Form::Tagged | Form::React => "\n",
+        TextSyntax::Fenced | TextSyntax::Bare => "\n\n",
+        TextSyntax::Marked | TextSyntax::Tagged | TextSyntax::React => "\n",
     };
     vec![json!({"role": "user", "content": told.join(between)})]
 }
 
-fn tell(form: Form, name: Option<&str>, said: Said<'_>, several: bool) -> String {
+fn tell(form: TextSyntax, name: Option<&str>, said: ToolReply<'_>, several: bool) -> String {
     let text = &*blocks::all_in_words(&said);
     let shown = name.unwrap_or("unreadable call");
     match form {
-        Form::Marked => format!("[TOOL_RESULT]{}[/TOOL_RESULT]", as_json(name, text, said.is_error)),
-        Form::Tagged => format!("<tool_response>\n{}\n</tool_response>", as_json(name, text, said.is_error)),
-        Form::React => {
+        TextSyntax::Marked => format!("[TOOL_RESULT]{}[/TOOL_RESULT]", as_json(name, text, said.is_error)),
+        TextSyntax::Tagged => format!("<tool_response>\n{}\n</tool_response>", as_json(name, text, said.is_error)),
+        TextSyntax::React => {
             let name = if several { format!("{shown}: ") } else { String::new() };
             let error = if said.is_error { "Error: " } else { "" };
             format!("Observation: {name}{error}{text}")
         }
-        Form::Fenced | Form::Bare => {
+        TextSyntax::Fenced | TextSyntax::Bare => {
             let what = if said.is_error { "Error" } else { "Result" };
             format!("{what} of {shown}:\n{text}")
         }
@@ -49,25 +49,25 @@ fn as_json(name: Option<&str>, text: &str, is_error: bool) -> String {
 }
 
 /// Explains the syntax of a call, and lists the tools. An empty list names no tools.
-pub fn reminder(form: Form, tools: &[&str]) -> String {
+pub fn reminder(form: TextSyntax, tools: &[&str]) -> String {
     let how = match form {
-        Form::Marked => {
+        TextSyntax::Marked => {
             "To call a tool, write exactly this, with strict JSON between the marks:\n\
              [TOOL_CALL]{\"name\": \"TOOL\", \"args\": {\"PARAMETER\": \"VALUE\"}}[/TOOL_CALL]"
         }
-        Form::Tagged => {
+        TextSyntax::Tagged => {
             "To call a tool, write exactly this, with strict JSON between the tags:\n\
              <tool_call>\n{\"name\": \"TOOL\", \"arguments\": {\"PARAMETER\": \"VALUE\"}}\n</tool_call>"
         }
-        Form::React => {
+        TextSyntax::React => {
             "To call a tool, write exactly these two lines, with one strict JSON object as the input, and stop:\n\
              Action: TOOL\nAction Input: {\"PARAMETER\": \"VALUE\"}"
         }
-        Form::Fenced => {
+        TextSyntax::Fenced => {
             "To call a tool, write exactly one fenced block of strict JSON:\n\
              ```json\n{\"tool_name\": \"TOOL\", \"arguments\": {\"PARAMETER\": \"VALUE\"}}\n```"
         }
-        Form::Bare => {
+        TextSyntax::Bare => {
             "To call a tool, write strict JSON like this and nothing else:\n\
              {\"tool_name\": \"TOOL\", \"arguments\": {\"PARAMETER\": \"VALUE\"}}"
         }

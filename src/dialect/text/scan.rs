@@ -1,25 +1,26 @@
 //! Scans a text once, from beginning to end, and collects what looks like a call.
 
 use super::call::{Taken, several};
-use super::{Asked, MOST_BROKEN, misread, react};
-use crate::dialect::message::Form;
+use super::{MOST_BROKEN, ParsedCall, misread, react};
+use crate::dialect::message::TextSyntax;
 
 /// The calls and warnings found in a text.
 #[derive(Default)]
-pub(super) struct Seen {
-    pub(super) calls: Vec<(Form, Asked)>,
+pub(super) struct ScannedText {
+    pub(super) calls: Vec<(TextSyntax, ParsedCall)>,
     pub(super) warnings: Vec<String>,
 }
 
 /// The marks of explicit calls: begin, end, and the mark with which a model begins an invented result.
-const MARKS: [(Form, &str, &str, &str); 2] = [
-    (Form::Marked, "[TOOL_CALL]", "[/TOOL_CALL]", "[TOOL_RESULT]"),
-    (Form::Tagged, "<tool_call>", "</tool_call>", "<tool_response>"),
+const MARKS: [(TextSyntax, &str, &str, &str); 2] = [
+    (TextSyntax::Marked, "[TOOL_CALL]", "[/TOOL_CALL]", "[TOOL_RESULT]"),
+    (TextSyntax::Tagged, "<tool_call>", "</tool_call>", "<tool_response>"),
 ];
 
 /// Scans the text.
-pub(super) fn scan(text: &str) -> Seen {
-    let mut walk = Walk { text, at: 0, in_fence: false, answered: false, broken: 0, wasted: 0, seen: Seen::default() };
+pub(super) fn scan(text: &str) -> ScannedText {
+    let mut walk =
+        Walk { text, at: 0, in_fence: false, answered: false, broken: 0, wasted: 0, seen: ScannedText::default() };
     while walk.at < text.len() {
         if walk.broken >= MOST_BROKEN || walk.wasted / MOST_BROKEN > text.len() {
             walk.seen.warnings.push("too much of the text is broken JSON; the rest was not read".to_owned());
@@ -44,7 +45,7 @@ struct Walk<'a> {
     broken: usize,
     /// The number of bytes that were read without result.
     wasted: usize,
-    seen: Seen,
+    seen: ScannedText,
 }
 
 impl Walk<'_> {
@@ -58,10 +59,10 @@ impl Walk<'_> {
             }
             match react::label(rest).filter(|_| !self.answered) {
                 Some((react::Label::Action, _)) => {
-                    self.take(Form::React, react::action(rest));
+                    self.take(TextSyntax::React, react::action(rest));
                     return true;
                 }
-                Some((react::Label::Observation, _)) if self.has(Form::React) => return false,
+                Some((react::Label::Observation, _)) if self.has(TextSyntax::React) => return false,
                 Some((react::Label::FinalAnswer, _)) => self.answered = true,
                 _ => {}
             }
@@ -80,11 +81,11 @@ impl Walk<'_> {
         true
     }
 
-    fn has(&self, form: Form) -> bool {
+    fn has(&self, form: TextSyntax) -> bool {
         self.seen.calls.iter().any(|(other, _)| *other == form)
     }
 
-    fn take(&mut self, form: Form, taken: Taken) {
+    fn take(&mut self, form: TextSyntax, taken: Taken) {
         self.wasted += taken.wasted;
         let Some(asks) = taken.asks else { return };
         let misread = asks.iter().filter(|ask| ask.is_err()).count();
@@ -101,12 +102,12 @@ impl Walk<'_> {
         if !self.in_fence {
             return;
         }
-        let taken = several(&self.text[self.at..], Form::Fenced);
-        self.take(Form::Fenced, taken);
+        let taken = several(&self.text[self.at..], TextSyntax::Fenced);
+        self.take(TextSyntax::Fenced, taken);
     }
 
     /// Reads a call after its begin mark.
-    fn marked(&mut self, form: Form, begin: &str) {
+    fn marked(&mut self, form: TextSyntax, begin: &str) {
         self.at += begin.len();
         let body = inside_fence(&self.text[self.at..]);
         let is_mark = MARKS.iter().any(|(_, begin, end, _)| starts_with(body, begin) || starts_with(body, end));
@@ -139,7 +140,7 @@ pub(super) fn inside_fence(text: &str) -> &str {
 }
 
 /// The first position of the end mark of this syntax.
-pub(super) fn find_end(text: &str, form: Form) -> Option<usize> {
+pub(super) fn find_end(text: &str, form: TextSyntax) -> Option<usize> {
     let (_, _, end, _) = MARKS.into_iter().find(|(other, ..)| *other == form)?;
     find(text, |here| starts_with(here, end))
 }

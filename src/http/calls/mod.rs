@@ -1,7 +1,7 @@
 //! `POST /calls`: runs the calls of a model's message, and answers with the messages to append.
 
 mod answer;
-mod asked;
+mod request;
 mod turn;
 
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use tower_http::request_id::RequestId;
 
 use self::answer::CallsAnswer;
-pub(super) use self::asked::Said;
-use self::asked::{Asked, CallsQuery};
+pub(super) use self::request::Said;
+use self::request::{CallsQuery, CallsRequest};
 use self::turn::Turn;
-use super::auth::Visit;
+use super::auth::Authenticated;
 use super::body::{self, ModelSaid};
 use super::problem::{ApiError, Problem};
 use super::responses::{Always, Keyed, Reading};
@@ -46,8 +46,8 @@ use crate::registry::Registry;
     Always, Keyed, Reading))]
 pub(super) async fn calls(
     State(registry): State<Arc<Registry>>,
-    Visit { caller, catalog }: Visit,
-    body::Asked(query): body::Asked<CallsQuery>,
+    Authenticated { caller, catalog }: Authenticated,
+    body::QueryParams(query): body::QueryParams<CallsQuery>,
     request_id: Option<axum::Extension<RequestId>>,
     headers: HeaderMap,
     ModelSaid(body, reserved): ModelSaid,
@@ -56,7 +56,7 @@ pub(super) async fn calls(
     let trace = request_id::trace(&headers);
     let request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
     let (tools, of) = (catalog.clone(), caller.clone());
-    let read = move || Asked::read(query, body).and_then(|mut asked| Ok((asked.message(&tools, &of)?, asked)));
+    let read = move || CallsRequest::read(query, body).and_then(|mut asked| Ok((asked.message(&tools, &of)?, asked)));
     let (message, asked) = reserved.read(read).await?;
     let mut turn = Turn { registry, catalog, caller, key, request_id, trace, progress: None };
     if events::are_asked_for(&headers) {
@@ -97,7 +97,7 @@ pub async fn calls_in_process(
     let caller = Arc::new(Caller::anonymous());
     let (registry, catalog) = (registry.clone(), registry.catalog());
     let turn = Turn { registry, catalog, caller, key, request_id: None, trace: None, progress: None };
-    let asked = Asked::read(CallsQuery::of(dialect, run_id), body);
+    let asked = CallsRequest::read(CallsQuery::of(dialect, run_id), body);
     let read = asked.and_then(|mut asked| Ok((asked.message(&turn.catalog, &turn.caller)?, asked)));
     match read {
         Ok((message, asked)) => {

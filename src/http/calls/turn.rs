@@ -6,16 +6,16 @@ use futures_util::{StreamExt, stream};
 use serde_json::Value;
 
 use super::answer::{CallProblem, CallResult};
-use super::asked::Asked;
+use super::request::CallsRequest;
 use crate::call::fields::MAX_ID;
 use crate::call::json::digest;
 use crate::call::units::Count;
 use crate::call::{
-    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject, ProgressSink, ToolName,
-    TraceContext, Unreadable,
+    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, InvalidArguments, JsonObject,
+    ProgressSink, ToolName, TraceContext,
 };
 use crate::catalog::{Catalog, Entry};
-use crate::dialect::{self, Ask, Dialect, Mended, Message, Misread, Said};
+use crate::dialect::{self, Dialect, MalformedCall, Message, Repaired, ToolCall, ToolReply};
 use crate::http::problem::{ApiError, Problem};
 use crate::http::tools::{failed, resolve};
 use crate::http::wire::{InvokeAnswer, InvokeRequest};
@@ -49,10 +49,10 @@ pub(super) struct Answered {
 struct Outcome {
     /// The model's id for the call, as text.
     id: Option<Arc<str>>,
-    came: Came,
+    came: CallOutcome,
 }
 
-enum Came {
+enum CallOutcome {
     /// The tool ran, with or without an error result.
     Ran {
         entry: Arc<Entry>,
@@ -61,12 +61,12 @@ enum Came {
         shown: Option<Vec<Content>>,
     },
     /// The tool did not run, or failed.
-    Failed { problem: Box<Problem>, why: Why },
+    Failed { problem: Box<Problem>, why: RefusalReason },
 }
 
 /// Why a call failed, as far as it matters to the turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum RefusalReason {
     /// There is no such tool.
     Unknown,
     /// The call, or its arguments, could not be read.
@@ -79,7 +79,7 @@ enum Why {
 
 impl Turn {
     /// Runs the calls of the message. A failure of one call is that call's outcome, and does not affect the others.
-    pub(super) async fn take(&self, message: Message, asked: &Asked) -> Answered {
+    pub(super) async fn take(&self, message: Message, asked: &CallsRequest) -> Answered {
         let parallel = asked.parallel.unwrap_or(self.catalog.calls().parallel).max(1);
         let calls = message.asks.iter().enumerate().map(|(index, ask)| async move {
             let outcome = self.outcome(index, ask, asked).await;
@@ -101,9 +101,10 @@ impl Turn {
 
     /// Counts the unreadable messages of a run in a row. After `max_parse_attempts` of them, the model is told to make
     /// no more calls.
-    fn count_misreadings(&self, outcomes: &mut [Outcome], asked: &Asked) {
+    fn count_misreadings(&self, outcomes: &mut [Outcome], asked: &CallsRequest) {
         let runs = &self.registry.shared().runs;
-        let misread = |outcome: &Outcome| matches!(outcome.came, Came::Failed { why: Why::Misread, .. });
+        let misread =
+            |outcome: &Outcome| matches!(outcome.came, CallOutcome::Failed { why: RefusalReason::Misread, .. });
         if !outcomes.iter().any(misread) {
             if !outcomes.is_empty() {
                 runs.understood(&self.caller.name, asked.run_id.as_deref());
@@ -113,7 +114,7 @@ impl Turn {
         let times = runs.misread(&self.caller.name, asked.run_id.as_deref());
         if times >= self.catalog.calls().max_parse_attempts {
             for outcome in outcomes {
-                if let Came::Failed { problem, why: Why::Misread } = &mut outcome.came {
+                if let CallOutcome::Failed { problem, why: RefusalReason::Misread } = &mut outcome.came {
                     problem.content = vec![Content::text(give_up(times))];
                 }
             }
@@ -122,13 +123,13 @@ impl Turn {
 
     /// The reminder of how to write calls, after every `format_reminder_every` uses of tools by a model that writes
     /// them as text.
-    fn reminder(&self, message: &Message, outcomes: &[Outcome], asked: &Asked) -> Option<String> {
+    fn reminder(&self, message: &Message, outcomes: &[Outcome], asked: &CallsRequest) -> Option<String> {
         let every = self.catalog.calls().format_reminder_every;
         if message.dialect != Dialect::Text || every == 0 {
             return None;
         }
         let runs = &self.registry.shared().runs;
-        let ran = outcomes.iter().filter(|outcome| matches!(outcome.came, Came::Ran { .. }));
+        let ran = outcomes.iter().filter(|outcome| matches!(outcome.came, CallOutcome::Ran { .. }));
         let uses: Vec<u32> = ran.map(|_| runs.used(&self.caller.name, asked.run_id.as_deref())).collect();
         uses.iter().any(|uses| uses % every == 0).then(|| {
             let entries = self.catalog.list(&self.caller);
@@ -138,7 +139,7 @@ impl Turn {
         })
     }
 
-    async fn outcome(&self, index: usize, ask: &Result<Ask, Misread>, asked: &Asked) -> Outcome {
+    async fn outcome(&self, index: usize, ask: &Result<ToolCall, MalformedCall>, asked: &CallsRequest) -> Outcome {
         let id: Option<Arc<str>> = dialect::id_of(ask).map(|id| match id {
             Value::String(text) => text.as_str().into(),
             other => other.to_string().into(),
@@ -149,21 +150,27 @@ impl Turn {
         };
         let came = came.unwrap_or_else(|error| {
             let why = match error {
-                ApiError::UnknownTool { .. } => Why::Unknown,
-                ApiError::Misread { .. } => Why::Misread,
-                _ => Why::Other,
+                ApiError::UnknownTool { .. } => RefusalReason::Unknown,
+                ApiError::Misread { .. } => RefusalReason::Misread,
+                _ => RefusalReason::Other,
             };
-            Came::Failed { problem: Box::new(error.into()), why }
+            CallOutcome::Failed { problem: Box::new(error.into()), why }
         });
         Outcome { id, came }
     }
 
     /// The tool with which the model can read the rest of a cut result.
-    fn reader(&self, asked: &Asked) -> Option<ToolName> {
+    fn reader(&self, asked: &CallsRequest) -> Option<ToolName> {
         self.catalog.reader(&self.caller, |entry| !asked.deny.denies(entry.names()))
     }
 
-    async fn run(&self, place: usize, ask: &Ask, id: Option<&Arc<str>>, asked: &Asked) -> Result<Came, ApiError> {
+    async fn run(
+        &self,
+        place: usize,
+        ask: &ToolCall,
+        id: Option<&Arc<str>>,
+        asked: &CallsRequest,
+    ) -> Result<CallOutcome, ApiError> {
         let (entry, how) = resolve(&self.catalog, &ask.name, &self.caller)?;
         let may_close = entry.policy.effect != Effect::Write;
         let mended = match ask.doubtful && !may_close {
@@ -173,7 +180,7 @@ impl Turn {
         let (mended, unreadable) = match mended {
             Ok(mended) => (mended, None),
             Err(unreadable) => {
-                (Mended { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable)))
+                (Repaired { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable)))
             }
         };
         let request = InvokeRequest {
@@ -202,16 +209,18 @@ impl Turn {
         }
         let invocation_id = invocation.id;
         match self.registry.invoke(&entry, invocation).await {
-            Ok(answer) => {
-                Ok(Came::Ran { shown: answer.with_overflow(|| self.reader(asked)), entry, answer: Box::new(answer) })
-            }
+            Ok(answer) => Ok(CallOutcome::Ran {
+                shown: answer.with_overflow(|| self.reader(asked)),
+                entry,
+                answer: Box::new(answer),
+            }),
             Err(error) => {
                 let why = match error {
-                    CallError::UnreadableArguments(_) => Why::Misread,
-                    CallError::Kept { again: true, .. } => Why::Again,
-                    _ => Why::Other,
+                    CallError::UnreadableArguments(_) => RefusalReason::Misread,
+                    CallError::Kept { again: true, .. } => RefusalReason::Again,
+                    _ => RefusalReason::Other,
                 };
-                Ok(Came::Failed { problem: Box::new(failed(&error, &entry, invocation_id).into()), why })
+                Ok(CallOutcome::Failed { problem: Box::new(failed(&error, &entry, invocation_id).into()), why })
             }
         }
     }
@@ -232,8 +241,8 @@ fn key_of_call(key: &IdempotencyKey, place: usize, id: Option<&Arc<str>>) -> Ide
 }
 
 /// Refuses a `write` call that follows an unreadable one. It may be quoted text inside the unreadable call.
-fn doubtful() -> Unreadable {
-    Unreadable {
+fn doubtful() -> InvalidArguments {
+    InvalidArguments {
         what: "a call before it could not be read to its end, so it may be part of that one".into(),
         correction: "This call did not run, since the one before it could not be read. Send both again.".into(),
     }
@@ -247,7 +256,7 @@ fn give_up(times: u32) -> String {
     )
 }
 
-fn unreadable(misread: &Misread) -> ApiError {
+fn unreadable(misread: &MalformedCall) -> ApiError {
     ApiError::Misread { detail: misread.what.clone(), correction: misread.correction.clone() }
 }
 
@@ -260,7 +269,7 @@ impl Answered {
     /// The messages to append to the conversation.
     pub(super) fn messages(&self) -> Vec<Value> {
         let asks = self.message.asks.iter().zip(&self.outcomes);
-        let said: Vec<Said<'_>> = asks.map(|(ask, outcome)| outcome.said(ask.is_err())).collect();
+        let said: Vec<ToolReply<'_>> = asks.map(|(ask, outcome)| outcome.said(ask.is_err())).collect();
         let mut messages = dialect::reply(&self.message, &said);
         if let Some(reminder) = &self.reminder
             && let Some(Value::String(content)) = messages.last_mut().and_then(|message| message.get_mut("content"))
@@ -273,14 +282,16 @@ impl Answered {
 
     /// Whether all tools ran without an error result.
     pub(super) fn is_ok(&self) -> bool {
-        self.outcomes.iter().all(|outcome| matches!(&outcome.came, Came::Ran { answer, .. } if !answer.result.is_error))
+        self.outcomes
+            .iter()
+            .all(|outcome| matches!(&outcome.came, CallOutcome::Ran { answer, .. } if !answer.result.is_error))
     }
 
     /// Whether all calls were replayed.
     pub(super) fn is_replayed(&self) -> bool {
         let replayed = |outcome: &Outcome| match &outcome.came {
-            Came::Ran { answer, .. } => answer.replayed,
-            Came::Failed { why, .. } => *why == Why::Again,
+            CallOutcome::Ran { answer, .. } => answer.replayed,
+            CallOutcome::Failed { why, .. } => *why == RefusalReason::Again,
         };
         !self.outcomes.is_empty() && self.outcomes.iter().all(replayed)
     }
@@ -288,10 +299,10 @@ impl Answered {
 
 impl Outcome {
     /// The result of the call, as in the route's answer.
-    fn result<'a>(&'a self, ask: &'a Result<Ask, Misread>) -> CallResult<'a> {
+    fn result<'a>(&'a self, ask: &'a Result<ToolCall, MalformedCall>) -> CallResult<'a> {
         match &self.came {
-            Came::Ran { entry, answer, .. } => CallResult::Answer(InvokeAnswer::of(entry, answer)),
-            Came::Failed { problem, .. } => CallResult::Problem(CallProblem {
+            CallOutcome::Ran { entry, answer, .. } => CallResult::Answer(InvokeAnswer::of(entry, answer)),
+            CallOutcome::Failed { problem, .. } => CallResult::Problem(CallProblem {
                 tool: dialect::name_of(ask),
                 tool_use_id: self.id.as_deref(),
                 problem,
@@ -300,21 +311,21 @@ impl Outcome {
     }
 
     /// The reply to the model. `is_none`: the text could not be read as a call.
-    fn said(&self, is_none: bool) -> Said<'_> {
+    fn said(&self, is_none: bool) -> ToolReply<'_> {
         match &self.came {
-            Came::Ran { entry, answer, shown, .. } => Said {
+            CallOutcome::Ran { entry, answer, shown, .. } => ToolReply {
                 content: shown.as_deref().unwrap_or(&answer.result.content),
                 structured: answer.result.structured_content.as_ref(),
                 is_error: answer.result.is_error,
                 is_answer: answer.result.is_answer(entry.definition.result_as_answer),
                 is_no_call: false,
             },
-            Came::Failed { problem, why } => Said {
+            CallOutcome::Failed { problem, why } => ToolReply {
                 content: &problem.content,
                 structured: None,
                 is_error: true,
                 is_answer: false,
-                is_no_call: is_none || *why == Why::Unknown,
+                is_no_call: is_none || *why == RefusalReason::Unknown,
             },
         }
     }

@@ -10,11 +10,11 @@
 //!   rmcp, which reports what is wrong with them.
 
 mod message;
-mod plain;
 mod routes;
 mod sessions;
+mod stateless;
 mod streams;
-mod unnumbered;
+mod strip_event_ids;
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) use self::routes::{__path_delete, __path_get, __path_post, delete, ge
 use self::sessions::Sessions;
 use self::streams::Streams;
 use crate::http::problem::told;
-use crate::mcp::{Guest, Handler};
+use crate::mcp::{Handler, McpPeer};
 use crate::registry::Registry;
 
 /// The header with the session's id, in versions 2025-03-26 to 2025-11-25.
@@ -42,7 +42,7 @@ const MODERN: &str = "2026-07-28";
 
 /// The MCP server behind the routes. Clones share it.
 #[derive(Clone)]
-pub(super) struct Face {
+pub(super) struct McpService {
     handler: Handler,
     sessions: Sessions,
     streams: Streams,
@@ -53,7 +53,7 @@ pub(super) struct Face {
     _over: Arc<DropGuard>,
 }
 
-impl Face {
+impl McpService {
     /// Makes the server. `ending` ends streams without a call, but no answers: these last as long as their connections.
     pub(super) fn new(registry: Arc<Registry>, max_body: usize, ending: &CancellationToken) -> Self {
         let handler = Handler::for_guests(registry, guest_beside);
@@ -72,7 +72,7 @@ impl Face {
         Self { handler, sessions, streams: Streams::new(), config, ending: ending.clone(), _over }
     }
 
-    async fn ask(&self, mut parts: Parts, body: Bytes, guest: Guest) -> Response {
+    async fn ask(&self, mut parts: Parts, body: Bytes, guest: McpPeer) -> Response {
         // rmcp's service is no more than these three values, so a new one for each request is cheap. The sessions are
         // in the manager.
         let handler = self.handler.clone().asked_by(guest.caller.clone());
@@ -90,6 +90,6 @@ impl Face {
 }
 
 /// Finds the guest in the request's parts, which rmcp puts beside each message.
-fn guest_beside(extensions: &Extensions) -> Option<Guest> {
-    extensions.get::<Parts>()?.extensions.get::<Guest>().cloned()
+fn guest_beside(extensions: &Extensions) -> Option<McpPeer> {
+    extensions.get::<Parts>()?.extensions.get::<McpPeer>().cloned()
 }

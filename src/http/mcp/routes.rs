@@ -20,15 +20,15 @@ use tower_http::request_id::RequestId;
 use super::message::{self, Message};
 use super::sessions::{Refused, Session};
 use super::streams::turned_away;
-use super::{Face, MODERN, SESSION, VERSION, plain};
+use super::{MODERN, McpService, SESSION, VERSION, stateless};
 use crate::call::Caller;
-use crate::http::auth::Visit;
+use crate::http::auth::Authenticated;
 use crate::http::documented::JsonRpcError;
 use crate::http::problem::{ApiError, Problem};
 use crate::http::responses::{Always, Keyed, Reading, Sitting};
 use crate::http::state::AppState;
 use crate::http::{body, request_id};
-use crate::mcp::Guest;
+use crate::mcp::McpPeer;
 use crate::registry::Registry;
 
 /// The session id in the headers, if there is one.
@@ -89,7 +89,7 @@ fn begins(message: &Message) -> bool {
     (status = 500, description = "A fault of the service", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
 pub(in crate::http) async fn post(
     State(AppState { mcp: face, registry, max_body, memory, .. }): State<AppState>,
-    Visit { caller, catalog }: Visit,
+    Authenticated { caller, catalog }: Authenticated,
     request_id: Option<Extension<RequestId>>,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -105,15 +105,15 @@ pub(in crate::http) async fn post(
     if let Some(header) = doubled(&parts.headers) {
         return Ok(message::doubled(header, message.id));
     }
-    let mut guest = Guest {
+    let mut guest = McpPeer {
         caller,
         request_id: request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into())),
         trace: request_id::trace(&parts.headers),
         leaves_by_stream: true,
         held: Some(Arc::new(reserved.clone())),
-        ..Guest::operator()
+        ..McpPeer::operator()
     };
-    let call = plain::Call::of(&parts.headers, message, &face.handler, &catalog, &guest.caller);
+    let call = stateless::Call::of(&parts.headers, message, &face.handler, &catalog, &guest.caller);
     let message = match call {
         Ok(call) => return Ok(call.answer(&registry, catalog, &guest).await),
         Err(message) => message,
@@ -178,14 +178,14 @@ pub(in crate::http) async fn post(
     (status = 500, description = "A fault of the service", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
 pub(in crate::http) async fn get(
     State(AppState { mcp: face, registry, .. }): State<AppState>,
-    Visit { caller, .. }: Visit,
+    Authenticated { caller, .. }: Authenticated,
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, _) = request.into_parts();
     if let Some(header) = doubled(&parts.headers) {
         return Ok(message::doubled(header, None));
     }
-    let guest = Guest { caller, ..Guest::operator() };
+    let guest = McpPeer { caller, ..McpPeer::operator() };
     let id = named(&parts.headers).filter(|_| !is_modern(&parts.headers));
     let Some(id) = id else { return Ok(face.ask(parts, Bytes::new(), guest).await) };
     let Some(session) = face.sessions.get(id, &guest.caller) else { return Ok(message::no_session(None)) };
@@ -212,7 +212,7 @@ pub(in crate::http) async fn get(
     (status = 500, description = "A fault of the service", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
 pub(in crate::http) async fn delete(
     State(AppState { mcp: face, .. }): State<AppState>,
-    Visit { caller, .. }: Visit,
+    Authenticated { caller, .. }: Authenticated,
     request: Request,
 ) -> Response {
     let (parts, _) = request.into_parts();
@@ -221,7 +221,7 @@ pub(in crate::http) async fn delete(
     }
     let id = named(&parts.headers).filter(|_| !is_modern(&parts.headers));
     let Some(id) = id else {
-        let guest = Guest { caller, ..Guest::operator() };
+        let guest = McpPeer { caller, ..McpPeer::operator() };
         return face.ask(parts, Bytes::new(), guest).await;
     };
     match face.sessions.get(id, &caller) {
@@ -235,7 +235,7 @@ pub(in crate::http) async fn delete(
 /// If the client disconnects, the handler's future is dropped. That could happen after rmcp has made the session and
 /// before our table has it. Nothing would ever end such a session. The task completes in any case. If its answer can no
 /// longer be sent, it ends the new session.
-async fn open(face: Face, parts: Parts, body: Bytes, guest: Guest) -> Result<Response, ApiError> {
+async fn open(face: McpService, parts: Parts, body: Bytes, guest: McpPeer) -> Result<Response, ApiError> {
     let place = face.sessions.place(&guest.caller)?;
     let (opened, answer) = oneshot::channel();
     tokio::spawn(async move {
@@ -252,7 +252,7 @@ async fn open(face: Face, parts: Parts, body: Bytes, guest: Guest) -> Result<Res
 /// Answers a request inside a session. A stream in the answer counts as a use of the session, and ends with the
 /// session.
 async fn in_session(
-    face: &Face,
+    face: &McpService,
     session: &Session,
     id: Option<Value>,
     asked: impl Future<Output = Response>,
@@ -281,7 +281,7 @@ fn refusal(refused: Refused, id: Option<Value>) -> Response {
 
 /// Returns when a stream without a call must end: at shutdown, or when the caller's key is revoked.
 fn end(
-    face: &Face,
+    face: &McpService,
     registry: Arc<Registry>,
     headers: &HeaderMap,
     caller: &Arc<Caller>,
@@ -326,7 +326,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
         let app = App::builder().ledger(ledger).build().await.unwrap();
-        let face = Face::new(app.registry().clone(), 1 << 20, &CancellationToken::new());
+        let face = McpService::new(app.registry().clone(), 1 << 20, &CancellationToken::new());
         let manager = face.sessions.manager();
         let body = r#"{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
             "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}"#;
@@ -334,7 +334,7 @@ mod tests {
             let request = Request::post("/mcp").header("host", "localhost").header("content-type", "application/json");
             let request = request.header("accept", "application/json, text/event-stream");
             let (parts, ()) = request.body(()).unwrap().into_parts();
-            Box::pin(open(face.clone(), parts, Bytes::from(body), Guest::operator()))
+            Box::pin(open(face.clone(), parts, Bytes::from(body), McpPeer::operator()))
         };
         for polls in 1..20 {
             let mut asked = ask();

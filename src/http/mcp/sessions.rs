@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::streams::{self, Streams, full};
-use super::unnumbered::Unnumbered;
+use super::strip_event_ids::Unnumbered;
 use crate::call::Caller;
 use crate::http::problem::ApiError;
 
@@ -60,7 +60,7 @@ pub(super) struct Session {
     /// Read-locked while a request is inside rmcp, so that the session cannot be removed meanwhile.
     asking: Arc<RwLock<()>>,
     /// The slot of the session's listening stream, while one is open.
-    listening: tokio::sync::Mutex<Weak<streams::Place>>,
+    listening: tokio::sync::Mutex<Weak<streams::StreamSlot>>,
 }
 
 struct Uses {
@@ -83,15 +83,15 @@ pub(super) enum Refused {
 
 /// The slot of a session that is being opened. Dropping it ends the opening; a session that was made of it keeps a slot
 /// of its own.
-pub(super) struct Place {
+pub(super) struct SessionSlot {
     sessions: Sessions,
     owner: Arc<str>,
 }
 
 /// A listening stream that is being opened. Until it is dropped, no other request opens one in the session.
 pub(super) struct Listening<'a> {
-    pub(super) place: Arc<streams::Place>,
-    _alone: tokio::sync::MutexGuard<'a, Weak<streams::Place>>,
+    pub(super) place: Arc<streams::StreamSlot>,
+    _alone: tokio::sync::MutexGuard<'a, Weak<streams::StreamSlot>>,
 }
 
 /// One use of a session by a request or a stream. Dropping it ends the use.
@@ -137,7 +137,7 @@ impl Sessions {
     /// # Errors
     /// 503, if there are too many sessions in all, or too many of this caller, and none of them was unused for
     /// `SPARED`.
-    pub(super) fn place(&self, caller: &Caller) -> Result<Place, ApiError> {
+    pub(super) fn place(&self, caller: &Caller) -> Result<SessionSlot, ApiError> {
         let mut table = lock(&self.0.table);
         let is_own = |owner: &Arc<str>| *owner == caller.name;
         let owners = table.by_id.values().map(|session| &session.owner).chain(&table.opening);
@@ -157,7 +157,7 @@ impl Sessions {
         // Between the choice above and this line, a request may use the chosen session. Then the session stays, and
         // there is one session too many for a while.
         idlest.iter().for_each(|session| _ = self.end_if(session, |idle| idle.is_some()));
-        Ok(Place { sessions: self.clone(), owner: caller.name.clone() })
+        Ok(SessionSlot { sessions: self.clone(), owner: caller.name.clone() })
     }
 
     /// Closes the session's listening stream, if one is open, and takes or reuses its slot for a new one.
@@ -238,7 +238,7 @@ impl Sessions {
     }
 }
 
-impl Place {
+impl SessionSlot {
     /// Makes the session, with the id that rmcp gave it.
     pub(super) fn take(self, id: &str) -> Arc<Session> {
         let Self { sessions, owner } = &self;
@@ -258,7 +258,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SessionSlot {
     fn drop(&mut self) {
         let mut table = lock(&self.sessions.0.table);
         if let Some(one) = table.opening.iter().position(|owner| *owner == self.owner) {

@@ -32,7 +32,7 @@ struct Inner {
 }
 
 /// The slot of a stream. Dropping it frees the slot.
-pub(super) struct Place {
+pub(super) struct StreamSlot {
     streams: Streams,
     caller: Arc<str>,
 }
@@ -50,12 +50,12 @@ impl Streams {
     ///
     /// # Errors
     /// 503, if there are too many streams in all, or too many of this caller.
-    pub(super) fn place(&self, caller: &Caller) -> Result<Place, ApiError> {
+    pub(super) fn place(&self, caller: &Caller) -> Result<StreamSlot, ApiError> {
         let mut open = self.open();
         let (all, own) = (open.values().sum(), open.get(&caller.name).copied().unwrap_or_default());
         full("streams without a call", (all, self.0.most), (own, self.0.each), caller)?;
         *open.entry(caller.name.clone()).or_default() += 1;
-        Ok(Place { streams: self.clone(), caller: caller.name.clone() })
+        Ok(StreamSlot { streams: self.clone(), caller: caller.name.clone() })
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
@@ -63,7 +63,7 @@ impl Streams {
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         let mut open = self.streams.open();
         if let Some(own) = open.get_mut(&self.caller) {

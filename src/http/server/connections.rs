@@ -245,7 +245,7 @@ impl Connections {
 
     /// Takes a slot for a new connection, and closes another connection for it if necessary. `None`: all slots, the
     /// extra ones included, have requests under way.
-    pub(super) fn admit(&self) -> Option<Place> {
+    pub(super) fn admit(&self) -> Option<ConnectionGuard> {
         let mut table = self.table();
         // Counted anew for each connection, since the states change without the table's lock.
         let (mut newcomers, mut requests) = (0, 0);
@@ -267,7 +267,7 @@ impl Connections {
         let (id, connection) = (table.next, Arc::new(Connection::new()));
         table.next += 1;
         table.open.insert(id, connection.clone());
-        Some(Place { id, crowded, connection, connections: self.clone() })
+        Some(ConnectionGuard { id, crowded, connection, connections: self.clone() })
     }
 
     /// Closes the first connection in the order of `State::turn`. `None`: all connections are protected.
@@ -341,7 +341,7 @@ impl Table {
 }
 
 /// The slot of a connection in the table. Dropping it frees the slot.
-pub(super) struct Place {
+pub(super) struct ConnectionGuard {
     id: u64,
     /// The slot is an extra one: all normal slots have requests under way.
     pub(super) crowded: bool,
@@ -349,7 +349,7 @@ pub(super) struct Place {
     connections: Connections,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.connections.table().open.remove(&self.id);
     }
@@ -361,19 +361,19 @@ mod tests {
 
     use super::*;
 
-    async fn is_told_to_leave(place: &Place) -> bool {
+    async fn is_told_to_leave(place: &ConnectionGuard) -> bool {
         timeout(Duration::ZERO, place.connection.order()).await == Ok(Order::Leave)
     }
 
     /// A connection from which a read found no bytes.
-    fn newcomer(connections: &Connections) -> Place {
+    fn newcomer(connections: &Connections) -> ConnectionGuard {
         let place = connections.admit().unwrap();
         place.connection.waiting();
         place
     }
 
     /// A connection between two requests.
-    fn idle(connections: &Connections) -> Place {
+    fn idle(connections: &Connections) -> ConnectionGuard {
         let place = connections.admit().unwrap();
         assert!(place.connection.begin(true));
         place.connection.answered();
@@ -387,7 +387,7 @@ mod tests {
         let first_idle = idle(&connections);
         advance(Duration::from_secs(1)).await;
         let newcomer = newcomer(&connections);
-        let others: Vec<Place> = (0..6).map(|_| idle(&connections)).collect();
+        let others: Vec<ConnectionGuard> = (0..6).map(|_| idle(&connections)).collect();
         let _ninth = connections.admit().unwrap();
         assert!(is_told_to_leave(&newcomer).await);
         assert!(!is_told_to_leave(&first_idle).await);
@@ -416,7 +416,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_under_way_is_never_closed_for_another() {
         let connections = Connections::new(2);
-        let places: Vec<Place> = (0..2).map(|_| idle(&connections)).collect();
+        let places: Vec<ConnectionGuard> = (0..2).map(|_| idle(&connections)).collect();
         assert!(places.iter().all(|place| place.connection.begin(true)));
         let extra = connections.admit().unwrap();
         assert!(extra.crowded && !places[1].crowded);
@@ -432,7 +432,7 @@ mod tests {
     #[tokio::test]
     async fn extra_places_have_an_end_too() {
         let connections = Connections::new(1);
-        let busy = |place: Option<Place>| place.filter(|place| place.connection.begin(true));
+        let busy = |place: Option<ConnectionGuard>| place.filter(|place| place.connection.begin(true));
         let _places: Vec<_> = (0..1 + EXTRA).map(|_| busy(connections.admit()).unwrap()).collect();
         assert!(connections.admit().is_none());
     }

@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower::ServiceExt;
 
-use super::connections::{Connection, Connections, Order, Place};
+use super::connections::{Connection, ConnectionGuard, Connections, Order};
 use super::socket::Socket;
 use crate::http::guard::{LocalAddress, restrict};
 use crate::http::problem::ApiError;
@@ -36,7 +36,7 @@ pub(super) async fn serve(
     stream: TcpStream,
     router: Router,
     connections: Connections,
-    place: Place,
+    place: ConnectionGuard,
     is_everywhere: bool,
 ) {
     let Ok(at) = stream.local_addr() else { return };

@@ -2,11 +2,11 @@
 //!
 //! The accept loop is our own: `axum::serve` bounds neither the number of connections nor the size and time of headers.
 
+mod acceptor;
 mod connections;
-mod door;
 mod exchange;
+mod log_throttle;
 mod socket;
-mod tally;
 
 use std::future::Future;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use self::acceptor::Acceptor;
 use self::connections::Connections;
-use self::door::Door;
-use self::tally::Tally;
+use self::log_throttle::LogThrottle;
 use super::settings::{ServerSettings, connections};
-use crate::running::Running;
+use crate::in_flight::InFlightCalls;
 
 /// How long requests on open connections are still answered after the last call has ended. Their calls are refused.
 const LAST_ORDERS: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ const CLOSE_TIME: Duration = Duration::from_millis(150);
 pub async fn serve(
     listener: TcpListener,
     router: Router,
-    running: Running,
+    running: InFlightCalls,
     settings: &ServerSettings,
     stop: impl Future<Output = ()>,
     hurry: impl Future<Output = ()>,
@@ -49,7 +49,8 @@ pub async fn serve(
     let connections = Connections::new(connections());
     let _sweep = AbortOnDropHandle::new(tokio::spawn(connections.clone().sweep()));
     let is_everywhere = listener.local_addr().is_ok_and(|address| address.ip().is_unspecified());
-    let mut server = Server { is_everywhere, door: Door::new(listener), router, connections, crowds: Tally::default() };
+    let mut server =
+        Server { is_everywhere, door: Acceptor::new(listener), router, connections, crowds: LogThrottle::default() };
     tokio::select! {
         () = server.take_in() => {}
         () = stop => {}
@@ -66,10 +67,10 @@ pub async fn serve(
 struct Server {
     /// The service listens on all addresses.
     is_everywhere: bool,
-    door: Door,
+    door: Acceptor,
     router: Router,
     connections: Connections,
-    crowds: Tally,
+    crowds: LogThrottle,
 }
 
 impl Server {

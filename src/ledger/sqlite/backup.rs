@@ -18,7 +18,7 @@ use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use uuid::Uuid;
 
 use super::super::Error;
-use super::head::{self, Mark};
+use super::commit_marker::{self, CommitMarker};
 use super::{fault, open};
 
 /// Number of SQLite's instructions between two checks whether the backup was dropped: some milliseconds.
@@ -87,8 +87,8 @@ async fn begin_anew(copy: &Path) -> Result<(), sqlx::Error> {
         .disable_statement_logging();
     let mut connection = SqliteConnection::connect_with(&options).await?;
     // A ledger of an older release has no mark yet.
-    if Mark::of(&mut connection).await?.is_some() {
-        sqlx::query(head::ANEW).execute(&mut connection).await?;
+    if CommitMarker::of(&mut connection).await?.is_some() {
+        sqlx::query(commit_marker::ANEW).execute(&mut connection).await?;
     }
     connection.close().await
 }

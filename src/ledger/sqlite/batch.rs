@@ -6,11 +6,11 @@ use serde::Serialize;
 use sqlx::SqliteConnection;
 
 use super::super::{AttemptRow, Reservation, ReserveError, Row, StoredResult};
-use super::head;
+use super::checksum;
+use super::commit_marker;
 use super::keys::{self, Keys};
 use super::quota::{self, Counters, Open};
 use super::script::Script;
-use super::sum;
 use super::totals::Totals;
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -174,9 +174,9 @@ impl Batch {
         let rows: Vec<_> = self.results.iter().map(result_line).collect();
         script.add_with(DROP_EXPIRED, &rows);
         script.add_with(WRITE_RESULTS, &rows);
-        script.add(head::COUNT);
+        script.add(commit_marker::COUNT);
         script.add("commit");
-        let commits = head::counted(&script.fetch(connection).await?)?;
+        let commits = commit_marker::counted(&script.fetch(connection).await?)?;
         counters.remember(quota);
         Ok((answers, commits))
     }
@@ -195,7 +195,7 @@ fn move_first<T>(from: &mut Vec<T>, to: &mut Vec<T>, at_most: &mut usize) {
 }
 
 fn share_line(share: &Share) -> impl Serialize + use<> {
-    (hex::encode(share.row.as_bytes()), share.count, sum::of_shared(share.sum, share.count))
+    (hex::encode(share.row.as_bytes()), share.count, checksum::of_shared(share.sum, share.count))
 }
 
 fn attempt_line(row: &AttemptRow) -> impl Serialize + '_ {
@@ -210,7 +210,7 @@ fn result_line(row: &StoredResult) -> impl Serialize + '_ {
         &row.result,
         row.stored_at.as_millisecond(),
         row.expires_at.as_millisecond(),
-        sum::of_result(row),
+        checksum::of_result(row),
     )
 }
 

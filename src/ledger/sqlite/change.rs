@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use sqlx::{SqliteConnection, query};
 
 use super::super::{Registered, Switch};
-use super::{head, prune};
+use super::{commit_marker, prune};
 
 /// The changes of the ledger's trait.
 pub(super) enum Change {
@@ -22,7 +22,7 @@ impl Change {
     pub(super) async fn commit(self, connection: &mut SqliteConnection) -> Result<(u64, u64), sqlx::Error> {
         query("begin immediate").execute(&mut *connection).await?;
         let rows = self.write(connection).await?;
-        let commits = head::counted(&query(head::COUNT).fetch_all(&mut *connection).await?)?;
+        let commits = commit_marker::counted(&query(commit_marker::COUNT).fetch_all(&mut *connection).await?)?;
         query("commit").execute(connection).await?;
         Ok((rows, commits))
     }

@@ -12,12 +12,12 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::super::{
-    AttemptRow, Durability, Error, Found, Held, Ledger, Query, Registered, Reservation, ReserveError, Row, Settings,
-    StoredResult, Switch, UsageRow, Watch,
+    AttemptRow, Durability, Error, HeldUntilCommit, Ledger, Query, RecordedCall, Registered, Reservation, ReserveError,
+    Row, Settings, StoredResult, Switch, UsageRow, Watch,
 };
 use super::change::Change;
 use super::fault::{self, Fault};
-use super::queue::{Op, Then, Writer};
+use super::queue::{OnCommit, Op, Writer};
 use super::{backup, list, open, read, writer};
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -97,11 +97,11 @@ impl Ledger for Sqlite {
     }
 
     async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
-        self.committed(|reply| Op::Record { row, then: Then::Reply(reply) }).await
+        self.committed(|reply| Op::Record { row, then: OnCommit::Reply(reply) }).await
     }
 
-    fn record_behind(&self, row: Arc<Row>, held: Held) {
-        self.writer.hand_over(Op::Record { row, then: Then::Drop(held) });
+    fn record_behind(&self, row: Arc<Row>, held: HeldUntilCommit) {
+        self.writer.hand_over(Op::Record { row, then: OnCommit::Drop(held) });
     }
 
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
@@ -120,7 +120,7 @@ impl Ledger for Sqlite {
         self.writer.send(Op::Attempt(row)).await
     }
 
-    async fn get(&self, id: InvocationId) -> Result<Option<Found>, Error> {
+    async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error> {
         read::get(&self.readers, id).await.map_err(|error| self.unread(&error))
     }
 

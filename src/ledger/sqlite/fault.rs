@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::super::Error;
-use super::sum::Damaged;
+use super::checksum::Damaged;
 
 // Result codes (sqlite.org/rescode.html). The lower byte of an extended code is its primary code.
 const BUSY: u32 = 5;

@@ -13,13 +13,16 @@
 mod backup;
 mod batch;
 mod change;
+mod checksum;
+mod commit_marker;
 mod engine;
 mod fault;
-mod head;
+#[cfg(test)]
+mod fault_tests;
 mod keys;
 mod list;
 #[cfg(test)]
-mod machine;
+mod model_test;
 mod open;
 mod prune;
 mod queue;
@@ -28,13 +31,10 @@ mod read;
 mod recovery;
 mod room;
 mod script;
-mod sum;
 #[cfg(test)]
 mod tests;
 mod totals;
 mod trim;
-#[cfg(test)]
-mod trouble;
 mod wal;
 mod writer;
 

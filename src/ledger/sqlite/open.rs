@@ -13,8 +13,8 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{ConnectOptions, Connection, SqlStr, SqliteConnection, SqlitePool};
 
 use super::super::{Error, Row, Settings};
+use super::commit_marker::{CommitMarker, Head, StoredMarker};
 use super::fault::{failed, reason};
-use super::head::{Found, Head, Mark};
 use super::wal;
 use crate::call::KEY_KEPT;
 
@@ -82,7 +82,7 @@ pub(super) async fn open(path: &Path, now: Timestamp, settings: &Settings) -> Re
         // the loss would go unnoticed.
         wal::empty(&mut connection).await.map_err(explain)?;
     }
-    let mark = Mark::of(&mut connection).await.map_err(explain)?;
+    let mark = CommitMarker::of(&mut connection).await.map_err(explain)?;
     let mark = mark.ok_or_else(|| Error::Open { place: place(), reason: "it has no ledger_head".into() })?;
     let head = Head::open(path, mark);
     // From here on, other processes may open the file too.
@@ -108,12 +108,12 @@ fn check_log_left(path: &Path) -> Result<(), Error> {
 async fn look(path: &Path, accept_loss: bool) -> Result<bool, Error> {
     // The head file is read before the database. In the opposite order, another process could commit in between, and
     // commits would seem to be missing.
-    let found = Found::beside(path);
+    let found = StoredMarker::beside(path);
     let mut connection = SqliteConnection::connect_with(&reading(path)).await.map_err(|error| failed(&error))?;
     check_version(&mut connection).await?;
     check_pages(&mut connection, path).await?;
     let is_empty = check_owner(&mut connection, path).await?;
-    let mark = Mark::of(&mut connection).await.map_err(|error| failed(&error))?;
+    let mark = CommitMarker::of(&mut connection).await.map_err(|error| failed(&error))?;
     let _ = connection.close().await;
     found.check(mark, is_empty, path, accept_loss)?;
     Ok(mark.is_some())

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::super::{AttemptRow, Error, Held, Reservation, ReserveError, Row, StoredResult};
+use super::super::{AttemptRow, Error, HeldUntilCommit, Reservation, ReserveError, Row, StoredResult};
 use super::change::Change;
 use crate::call::{Charge, Charged};
 
@@ -17,7 +17,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 /// An operation of the writer.
 pub(super) enum Op {
     Reserve { row: Row, charges: Vec<Charge>, reply: oneshot::Sender<Result<Reservation, ReserveError>> },
-    Record { row: Arc<Row>, then: Then },
+    Record { row: Arc<Row>, then: OnCommit },
     Settle { row: Arc<Row>, refunds: Vec<Charged>, reply: Reply<()> },
     Flush { reply: Reply<()> },
     Attempt(AttemptRow),
@@ -28,11 +28,11 @@ pub(super) enum Op {
 }
 
 /// What follows the commit of a row.
-pub(super) enum Then {
+pub(super) enum OnCommit {
     /// A reply to the waiting caller.
     Reply(Reply<()>),
     /// No caller waits; the commit drops this value.
-    Drop(Held),
+    Drop(HeldUntilCommit),
 }
 
 /// The handle of the writer's task.
@@ -148,7 +148,7 @@ mod tests {
     fn ends_that_come_too_late_are_told_of() {
         let end = ended(&row("t", "a", now()), State::Succeeded);
         let log = capture();
-        let then = Then::Reply(oneshot::channel().0);
+        let then = OnCommit::Reply(oneshot::channel().0);
         Writer::closed().hand_over(Op::Record { row: end.clone(), then });
         assert_eq!((log.count("it is not on record"), log.count(&end.id.to_string())), (1, 1));
     }

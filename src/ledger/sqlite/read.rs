@@ -8,9 +8,9 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row as _, Sqlite, SqlitePool};
 
 use super::super::latency::Latencies;
-use super::super::{AttemptRow, Found, Registered, Row, State, StoredResult, Switch, UsageRow};
+use super::super::{AttemptRow, RecordedCall, Registered, Row, State, StoredResult, Switch, UsageRow};
+use super::checksum::{self, Damaged};
 use super::quota::DRIFT;
-use super::sum::{self, Damaged};
 use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId};
 
 pub(super) type Result<T> = std::result::Result<T, sqlx::Error>;
@@ -19,7 +19,7 @@ const COLUMNS: &str = "select id, tool, caller, run_id, tool_use_id, state, kind
     duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, count \
     from invocation where true";
 
-pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Found>> {
+pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<RecordedCall>> {
     let Some(row) = one(pool, id).await? else { return Ok(None) };
     let sql = "select attempt, kind, message, duration_us from attempt where invocation = ? order by attempt";
     let rows = sqlx::query(sql).bind(id.as_bytes().to_vec()).fetch_all(pool).await?;
@@ -37,7 +37,7 @@ pub(super) async fn get(pool: &SqlitePool, id: InvocationId) -> Result<Option<Fo
         Some(origin) => one(pool, origin).await?,
         None => None,
     };
-    Ok(Some(Found { row, attempts, origin_result: origin.and_then(|row| row.result) }))
+    Ok(Some(RecordedCall { row, attempts, origin_result: origin.and_then(|row| row.result) }))
 }
 
 async fn one(pool: &SqlitePool, id: InvocationId) -> Result<Option<Row>> {
@@ -52,7 +52,7 @@ fn whole(row: &SqliteRow) -> Result<Row> {
     // The column of the checksum may itself be damaged.
     let read = || Ok::<_, sqlx::Error>((decode(row)?, row.try_get::<Option<u32>, _>(19)?));
     match read() {
-        Ok((row, written)) if written.is_none_or(|sum| sum == sum::of_row(&row)) => Ok(row),
+        Ok((row, written)) if written.is_none_or(|sum| sum == checksum::of_row(&row)) => Ok(row),
         read => {
             let error = read.err();
             tracing::error!(%id, error = error.map(tracing::field::display), "a row of the ledger is damaged: it is shown to nobody");
@@ -134,7 +134,7 @@ pub(super) async fn stored(pool: &SqlitePool, key: &[u8; 32], now: Timestamp) ->
         let (tool, origin, result) = (row.try_get(0)?, id(row.try_get(1)?)?, row.try_get(2)?);
         let stored = StoredResult { key: *key, tool, origin, result, stored_at, expires_at };
         let written: Option<u32> = row.try_get(5)?;
-        Ok::<_, sqlx::Error>(Some(stored).filter(|stored| written.is_none_or(|sum| sum == sum::of_result(stored))))
+        Ok::<_, sqlx::Error>(Some(stored).filter(|stored| written.is_none_or(|sum| sum == checksum::of_result(stored))))
     };
     let stored = read().ok().flatten();
     if stored.is_none() {

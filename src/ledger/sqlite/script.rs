@@ -9,7 +9,7 @@ use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, AssertSqlSafe, Encode, Sqlite, SqliteConnection, Type};
 
 use super::super::{Row, State};
-use super::sum;
+use super::checksum;
 
 /// Writes the rows of started and of ended calls. An existing row is updated only if it is still reserved, so a call
 /// ends once. An empty set of counters refunds the row's units.
@@ -125,7 +125,7 @@ impl Values {
         self.push(row.idempotency_key.clone());
         self.push(row.fingerprint.clone());
         self.push(row.key_until.map(|until| until.as_millisecond()));
-        self.push((row.state != State::Reserved).then(|| sum::of_row(row)));
+        self.push((row.state != State::Reserved).then(|| checksum::of_row(row)));
         self.push(row.parent.map(|id| id.as_bytes().to_vec()));
     }
 }

@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use sqlx::{Row as _, SqliteConnection};
 
-use super::head;
+use super::commit_marker;
 use super::script::Script;
 
 /// The columns that exclude most rows come first, because columns after long arguments are slow to read. Rows from
@@ -91,9 +91,9 @@ pub(super) async fn step(
     script.add("begin immediate");
     script.add_with(ATTEMPTS, &rows);
     script.add_with(CALLS, &rows);
-    script.add(head::COUNT);
+    script.add(commit_marker::COUNT);
     script.add("commit");
-    let commits = head::counted(&script.fetch(connection).await?)?;
+    let commits = commit_marker::counted(&script.fetch(connection).await?)?;
     Ok(Step::Deleted { rows: rows.len() as u64, commits })
 }
 
@@ -105,7 +105,7 @@ async fn results(connection: &mut SqliteConnection, by: i64, at_most: u32) -> Re
     }
     sqlx::query("begin immediate").execute(&mut *connection).await?;
     let rows = sqlx::query(RESULTS).bind(by).bind(at_most).execute(&mut *connection).await?.rows_affected();
-    let commits = head::counted(&sqlx::query(head::COUNT).fetch_all(&mut *connection).await?)?;
+    let commits = commit_marker::counted(&sqlx::query(commit_marker::COUNT).fetch_all(&mut *connection).await?)?;
     sqlx::query("commit").execute(connection).await?;
     Ok(Step::Deleted { rows, commits })
 }

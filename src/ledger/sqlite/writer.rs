@@ -18,17 +18,17 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::super::{Error, Held, Reservation, ReserveError, Row, State, Watch};
+use super::super::{Error, HeldUntilCommit, Reservation, ReserveError, Row, State, Watch};
 use super::batch::{Batch, Reserved, Share};
+use super::checksum;
+use super::commit_marker::Head;
 use super::fault::Fault;
-use super::head::Head;
-use super::queue::{Health, Op, Reply, Then, Writer, lost};
+use super::queue::{Health, OnCommit, Op, Reply, Writer, lost};
 use super::quota::{Counters, moved};
 use super::room::Room;
-use super::sum;
 use super::totals::Durations;
 use super::wal;
-use crate::ledger::refusals::{Place, Refusals};
+use crate::ledger::refusals::{RefusalRow, Refusals};
 
 /// Maximum number of waiting operations. Senders wait for a free slot, so the queue bounds memory.
 const QUEUE: usize = 1024;
@@ -51,7 +51,7 @@ const PROBE: Duration = Duration::from_secs(1);
 struct Waiting {
     reserves: Vec<oneshot::Sender<Result<Reservation, ReserveError>>>,
     ends: Vec<Reply<()>>,
-    held: Vec<Held>,
+    held: Vec<HeldUntilCommit>,
     bytes: usize,
     /// When the newest call of the batch started.
     now: Option<Timestamp>,
@@ -212,8 +212,8 @@ impl Task {
                         None => batch.records.push(row),
                     }
                     match then {
-                        Then::Reply(reply) => waiting.ends.push(reply),
-                        Then::Drop(held) => waiting.held.push(held),
+                        OnCommit::Reply(reply) => waiting.ends.push(reply),
+                        OnCommit::Drop(held) => waiting.held.push(held),
                     }
                 }
                 Op::Settle { row, refunds, reply } => {
@@ -246,9 +246,9 @@ impl Task {
 
     /// The existing row in which a refused call is counted, if it gets no row of its own.
     fn share_of(&mut self, row: &Row) -> Option<Share> {
-        match self.refusals.place(row, sum::of_row) {
-            Place::Own => None,
-            Place::Shared { row: shared, count, kept } => Some(Share {
+        match self.refusals.place(row, checksum::of_row) {
+            RefusalRow::Own => None,
+            RefusalRow::Shared { row: shared, count, kept } => Some(Share {
                 row: shared,
                 caller: row.caller.clone(),
                 tool: row.tool.clone(),

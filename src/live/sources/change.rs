@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::bring::Start;
+use super::source_task::Start;
 use super::tools::NotOffered;
-use super::{Board, Draft, Kept, Listing, Serving, SourceView, Sources, Stopped, Watching};
+use super::{
+    ActiveListing, Listing, SourceEntry, SourcePlan, SourceStatusBoard, SourceView, Sources, Stopped, Watching,
+};
 use crate::blocking;
+use crate::live::file_snapshot::FileSnapshot;
 use crate::live::reload::warn_of;
-use crate::live::seen::Seen;
 use crate::live::{Error, Live, Remembered, State};
 use crate::manifest::DeclaredSource;
-use crate::printable;
-use crate::registry::{Aside, Replaced, Seated, World};
+use crate::registry::{DesiredState, Placement, Replaced, SkippedTool};
+use crate::sanitize;
 use crate::tools::{Listed, Source};
 
 /// The outcome of a listing.
-pub(super) enum Came {
+pub(super) enum ApplyOutcome {
     /// Its tools are served.
     Served,
     /// A newer start has replaced this one, or the source was removed. The listing is ignored.
@@ -32,31 +34,31 @@ pub(super) enum Came {
 
 /// The restart of a source that a caller requested.
 pub struct Restarting {
-    board: Arc<Board>,
+    board: Arc<SourceStatusBoard>,
     number: u64,
 }
 
 /// Reads the files of these sources.
-pub(in crate::live) async fn look(declared: Vec<DeclaredSource>) -> Option<Vec<(Arc<DeclaredSource>, Seen)>> {
+pub(in crate::live) async fn look(declared: Vec<DeclaredSource>) -> Option<Vec<(Arc<DeclaredSource>, FileSnapshot)>> {
     let look = move || {
-        let look = |one: DeclaredSource| (Arc::new(one.clone()), Seen::of(one.settings.files()));
+        let look = |one: DeclaredSource| (Arc::new(one.clone()), FileSnapshot::of(one.settings.files()));
         declared.into_iter().map(look).collect()
     };
     blocking::on_a_thread(look).await
 }
 
 impl Sources {
-    fn get(&mut self, name: &str) -> Option<&mut Kept> {
+    fn get(&mut self, name: &str) -> Option<&mut SourceEntry> {
         self.0.iter_mut().find(|kept| &*kept.board.name == name)
     }
 
     /// The files with which the sources were started.
-    pub(in crate::live) fn files(&self) -> Vec<(Arc<str>, Seen)> {
+    pub(in crate::live) fn files(&self) -> Vec<(Arc<str>, FileSnapshot)> {
         self.0.iter().map(|kept| (kept.board.name.clone(), kept.files.clone())).collect()
     }
 
     /// Keeps the newer snapshots of files whose contents are the same. The next poll then need not read them again.
-    pub(in crate::live) fn looked(&mut self, now: Vec<(Arc<str>, Seen)>) {
+    pub(in crate::live) fn looked(&mut self, now: Vec<(Arc<str>, FileSnapshot)>) {
         for (name, files) in now {
             if let Some(kept) = self.get(&name).filter(|kept| kept.files.says_the_same(&files)) {
                 kept.files = files;
@@ -65,9 +67,9 @@ impl Sources {
     }
 
     /// The plan for this source under another declaration.
-    fn draft(&self, declared: Arc<DeclaredSource>, files: Seen, late: bool) -> Draft {
+    fn draft(&self, declared: Arc<DeclaredSource>, files: FileSnapshot, late: bool) -> SourcePlan {
         let before = self.0.iter().find(|kept| &*kept.board.name == declared.name());
-        Draft::new(before, declared, files, late)
+        SourcePlan::new(before, declared, files, late)
     }
 }
 
@@ -78,8 +80,8 @@ impl Live {
         self: &Arc<Self>,
         sources: &mut Sources,
         world: &Remembered,
-        declared: Vec<(Arc<DeclaredSource>, Seen)>,
-    ) -> Result<Vec<Aside>, Error> {
+        declared: Vec<(Arc<DeclaredSource>, FileSnapshot)>,
+    ) -> Result<Vec<SkippedTool>, Error> {
         let late = self.has_started();
         let drafts = declared.into_iter().map(|(one, files)| sources.draft(one, files, late)).collect();
         // Order: first build the new catalog from what is listed already, then start what is new or changed. If the
@@ -109,7 +111,7 @@ impl Live {
         Ok(aside)
     }
 
-    fn begin(self: &Arc<Self>, kept: &mut Kept, wait: bool) -> u64 {
+    fn begin(self: &Arc<Self>, kept: &mut SourceEntry, wait: bool) -> u64 {
         let start = Start::new(self, &kept.board, &kept.declared.settings, wait);
         let number = start.number;
         kept.start = Some(start);
@@ -121,19 +123,20 @@ impl Live {
         self: &Arc<Self>,
         sources: &mut Sources,
         world: &Remembered,
-        drafts: Vec<Draft>,
-    ) -> Result<Vec<Aside>, Error> {
+        drafts: Vec<SourcePlan>,
+    ) -> Result<Vec<SkippedTool>, Error> {
         // `replace` is the last step that can fail, and it stores the catalog as a whole. Everything after it only
         // updates what this module remembers. So the entries of the sources always match the catalog that is served.
         let registered = self.registered(world.defaults.clone()).await?;
-        let mut groups: Vec<_> = drafts.iter().map(Draft::group).collect();
+        let mut groups: Vec<_> = drafts.iter().map(SourcePlan::group).collect();
         for tool in groups.iter_mut().flat_map(|group| group.choices.iter_mut().flatten().chain(&mut group.otherwise)) {
             self.plan.deny(tool);
         }
         let Remembered { callers, calls, tools, .. } = world;
-        let next = World { callers: callers.clone(), calls: calls.clone(), tools: tools.clone(), groups, registered };
+        let next =
+            DesiredState { callers: callers.clone(), calls: calls.clone(), tools: tools.clone(), groups, registered };
         let Replaced { seated, aside } = self.registry.replace(next).await?;
-        let mut before: HashMap<Arc<str>, Kept> =
+        let mut before: HashMap<Arc<str>, SourceEntry> =
             sources.0.drain(..).map(|kept| (kept.board.name.clone(), kept)).collect();
         let kept = drafts.into_iter().zip(seated).map(|(draft, seated)| {
             let (start, watching) =
@@ -148,13 +151,13 @@ impl Live {
 
     fn settle(
         self: &Arc<Self>,
-        draft: Draft,
-        seated: Seated,
+        draft: SourcePlan,
+        seated: Placement,
         start: Option<Start>,
         watching: Option<Watching>,
-    ) -> Kept {
-        let Draft { declared, files, board, mut candidates, fault, is_new, mut listed, .. } = draft;
-        let Seated { choice, refused, left_out } = seated;
+    ) -> SourceEntry {
+        let SourcePlan { declared, files, board, mut candidates, fault, is_new, mut listed, .. } = draft;
+        let Placement { choice, refused, left_out } = seated;
         let refused = fault.or(refused.into_iter().next()).map(|why| self.clean(&why));
         let (there_were, is_first) = (!candidates.is_empty(), choice == Some(0));
         let serving = choice.map(|at| candidates.swap_remove(at));
@@ -179,7 +182,7 @@ impl Live {
             let same = watching.filter(|watching| watching.is_of(&serving.source));
             same.unwrap_or_else(|| Watching::new(self, &board, &serving.source))
         });
-        Kept { declared, files, board, serving, refused, left_out, listed, start, watching }
+        SourceEntry { declared, files, board, serving, refused, left_out, listed, start, watching }
     }
 
     fn say_what_is_odd(&self, source: &str, odd: &[String], stopped: &[Stopped]) {
@@ -203,17 +206,17 @@ impl Live {
         number: u64,
         source: Arc<dyn Source>,
         listed: Listed,
-    ) -> Came {
+    ) -> ApplyOutcome {
         // The source may have been removed or restarted while it was listed. Its settings may have changed, too. Only
         // the latest start may replace what is served.
         let mut state = self.state.lock().await;
         let state = &mut *state;
-        let is_stale = |kept: &Kept| kept.start.as_ref().is_none_or(|start| start.number != number);
-        let Some(kept) = state.sources.get(name).filter(|kept| !is_stale(kept)) else { return Came::Stale };
+        let is_stale = |kept: &SourceEntry| kept.start.as_ref().is_none_or(|start| start.number != number);
+        let Some(kept) = state.sources.get(name).filter(|kept| !is_stale(kept)) else { return ApplyOutcome::Stale };
         let listing = Arc::new(Listing::of(&kept.declared, listed));
         let declared = (kept.declared.clone(), kept.files.clone());
         let came = self.swap_in(state, name, declared, source, listing).await;
-        if let (Came::Served, Some(kept)) = (&came, state.sources.get(name)) {
+        if let (ApplyOutcome::Served, Some(kept)) = (&came, state.sources.get(name)) {
             kept.board.end(number, None, None);
             self.told.send_replace(());
         }
@@ -222,18 +225,23 @@ impl Live {
     }
 
     /// Handles a further listing of the served source.
-    pub(super) async fn listed_again(self: &Arc<Self>, name: &str, source: &Arc<dyn Source>, listed: Listed) -> Came {
+    pub(super) async fn listed_again(
+        self: &Arc<Self>,
+        name: &str,
+        source: &Arc<dyn Source>,
+        listed: Listed,
+    ) -> ApplyOutcome {
         let mut state = self.state.lock().await;
         let state = &mut *state;
-        let Some(kept) = state.sources.get(name) else { return Came::Stale };
+        let Some(kept) = state.sources.get(name) else { return ApplyOutcome::Stale };
         let Some(serving) = kept.serving.as_ref().filter(|serving| Arc::ptr_eq(&serving.source, source)) else {
-            return Came::Stale;
+            return ApplyOutcome::Stale;
         };
         let mut listing = Listing::of(&serving.declared, listed);
         if listing.says_the_same(&serving.listing) {
             tracing::debug!(source = name, "a source was listed again: its tools are what they were");
             kept.board.is_as_it_was();
-            return Came::Served;
+            return ApplyOutcome::Served;
         }
         listing.keep_runners(&serving.listing);
         // If the current declaration is of other settings or files, a start of it is still under way or has failed.
@@ -252,24 +260,24 @@ impl Live {
         self: &Arc<Self>,
         state: &mut State,
         name: &str,
-        (declared, files): (Arc<DeclaredSource>, Seen),
+        (declared, files): (Arc<DeclaredSource>, FileSnapshot),
         source: Arc<dyn Source>,
         listing: Arc<Listing>,
-    ) -> Came {
-        let Some(kept) = state.sources.get(name) else { return Came::Stale };
-        let fresh = match Serving::new(&declared, &files, source, listing.clone(), &kept.listed) {
+    ) -> ApplyOutcome {
+        let Some(kept) = state.sources.get(name) else { return ApplyOutcome::Stale };
+        let fresh = match ActiveListing::new(&declared, &files, source, listing.clone(), &kept.listed) {
             Ok(fresh) => fresh,
-            Err(NotOffered { why, is_lasting: true }) => return Came::Unusable(why),
-            Err(NotOffered { why, .. }) => return Came::Refused(why),
+            Err(NotOffered { why, is_lasting: true }) => return ApplyOutcome::Unusable(why),
+            Err(NotOffered { why, .. }) => return ApplyOutcome::Refused(why),
         };
-        let mut drafts: Vec<Draft> = state.sources.0.iter().map(Draft::of).collect();
+        let mut drafts: Vec<SourcePlan> = state.sources.0.iter().map(SourcePlan::of).collect();
         for draft in drafts.iter_mut().filter(|draft| &*draft.board.name == name) {
             draft.candidates.insert(0, fresh.clone());
             draft.is_new = true;
         }
         match self.renew(&mut state.sources, &state.world, drafts).await {
             Ok(aside) => warn_of(&aside),
-            Err(error) => return Came::Refused(error.to_string()),
+            Err(error) => return ApplyOutcome::Refused(error.to_string()),
         }
         self.seat_left_out(state).await;
         // This listing may have taken names from another source, so that nothing of that source is served any more. It
@@ -277,19 +285,19 @@ impl Live {
         for kept in state.sources.0.iter_mut().filter(|kept| kept.serving.is_none() && !kept.is_starting()) {
             self.begin(kept, true);
         }
-        let Some(kept) = state.sources.get(name) else { return Came::Stale };
+        let Some(kept) = state.sources.get(name) else { return ApplyOutcome::Stale };
         let is_served = kept.serving.as_ref().is_some_and(|serving| Arc::ptr_eq(&serving.listing, &listing));
         if !is_served {
-            return Came::Refused(kept.refused.clone().unwrap_or_default());
+            return ApplyOutcome::Refused(kept.refused.clone().unwrap_or_default());
         }
         tracing::info!(source = name, tools = listing.offers.len(), "a source was listed");
-        Came::Served
+        ApplyOutcome::Served
     }
 
     /// Attempts to place the tools that were left out: their names may be free now.
     pub(in crate::live) async fn seat_left_out(self: &Arc<Self>, state: &mut State) {
         if state.sources.0.iter().any(|kept| !kept.left_out.is_empty()) {
-            let drafts = state.sources.0.iter().map(Draft::of).collect();
+            let drafts = state.sources.0.iter().map(SourcePlan::of).collect();
             // Ignore the registered tools that are set aside: they were logged just before.
             if let Err(error) = self.renew(&mut state.sources, &state.world, drafts).await {
                 tracing::error!(%error, "what was left out cannot be looked at again");
@@ -298,7 +306,7 @@ impl Live {
     }
 
     /// Notes a failed start. The next attempt follows after `pause`; `None`: after a change, or a restart on request.
-    pub(super) fn failed(&self, board: &Board, number: u64, why: &str, pause: Option<Duration>) {
+    pub(super) fn failed(&self, board: &SourceStatusBoard, number: u64, why: &str, pause: Option<Duration>) {
         let why = self.clean(why);
         match pause {
             Some(pause) => {
@@ -317,7 +325,7 @@ impl Live {
     }
 
     /// Notes that the served source could not be listed again. The next attempt follows after `pause`.
-    pub(super) fn failed_again(&self, board: &Board, why: &str, pause: Duration) {
+    pub(super) fn failed_again(&self, board: &SourceStatusBoard, why: &str, pause: Duration) {
         let why = self.clean(why);
         let wait_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         tracing::error!(
@@ -332,7 +340,7 @@ impl Live {
     /// Removes control characters and secrets from a text of a source.
     pub(super) fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        printable::string(&mut text);
+        sanitize::string(&mut text);
         self.registry.shared().redactor.string(&mut text);
         text
     }
@@ -340,7 +348,7 @@ impl Live {
     /// The status of every source.
     pub fn sources(&self) -> Vec<SourceView> {
         let now = self.now();
-        let view = |board: &Arc<Board>| {
+        let view = |board: &Arc<SourceStatusBoard>| {
             let mut view = board.view(now);
             let said = view.doing.iter_mut().chain(&mut view.fault).chain(&mut view.warnings);
             said.for_each(|text| *text = self.clean(text));
@@ -372,7 +380,7 @@ impl Live {
         let mut state = self.state.lock().await;
         let kept = state.sources.get(name)?;
         let settings = kept.declared.settings.clone();
-        kept.files = blocking::on_a_thread(move || Seen::of(settings.files())).await?;
+        kept.files = blocking::on_a_thread(move || FileSnapshot::of(settings.files())).await?;
         let number = self.begin(kept, false);
         Some(Restarting { board: kept.board.clone(), number })
     }
@@ -398,7 +406,7 @@ impl Live {
     }
 
     /// Restarts the sources whose files have other contents than `now`.
-    pub(in crate::live) async fn restart_changed(self: &Arc<Self>, now: Vec<(Arc<str>, Seen)>) {
+    pub(in crate::live) async fn restart_changed(self: &Arc<Self>, now: Vec<(Arc<str>, FileSnapshot)>) {
         let mut state = self.state.lock().await;
         for (name, files) in now {
             if let Some(kept) = state.sources.get(&name).filter(|kept| !kept.files.says_the_same(&files)) {

@@ -4,12 +4,12 @@ use serde_json::json;
 
 use crate::call::ToolName;
 use crate::manifest::DeclaredSource;
-use crate::tools::{Listed, Offer, Said};
+use crate::tools::{DiscoveredTool, Listed, ToolDefinitionSnapshot};
 
 /// The tools of one listing, with what is odd about it.
 #[derive(Default)]
 pub(super) struct Listing {
-    pub(super) offers: Vec<Offer>,
+    pub(super) offers: Vec<DiscoveredTool>,
     /// Oddities of the listing that do not depend on the manifest.
     pub(super) warnings: Vec<String>,
     /// Names of tools that cannot be used, without the prefix.
@@ -63,13 +63,13 @@ impl Listing {
 }
 
 /// JSON objects are equal regardless of order, but a model reads the members in their order.
-fn is_in_the_same_order(one: &Offer, other: &Offer) -> bool {
-    let text = |offer: &Offer| json!([offer.input_schema, offer.output_schema, offer.annotations]).to_string();
+fn is_in_the_same_order(one: &DiscoveredTool, other: &DiscoveredTool) -> bool {
+    let text = |offer: &DiscoveredTool| json!([offer.input_schema, offer.output_schema, offer.annotations]).to_string();
     text(one) == text(other)
 }
 
-fn is_the_same(one: &Offer, other: &Offer) -> bool {
-    let Offer {
+fn is_the_same(one: &DiscoveredTool, other: &DiscoveredTool) -> bool {
+    let DiscoveredTool {
         name,
         description,
         input_schema,
@@ -81,7 +81,7 @@ fn is_the_same(one: &Offer, other: &Offer) -> bool {
         runner: _,
         said,
     } = one;
-    let prints = |said: &Option<Said>| said.as_ref().map(|said| said.prints.clone());
+    let prints = |said: &Option<ToolDefinitionSnapshot>| said.as_ref().map(|said| said.prints.clone());
     (name, description, input_schema) == (&other.name, &other.description, &other.input_schema)
         && (output_schema, annotations) == (&other.output_schema, &other.annotations)
         && (result_as_answer, max_calls, env) == (&other.result_as_answer, &other.max_calls, &other.env)

@@ -11,53 +11,53 @@
 //!
 //! Each change holds the lock of the state in [`Live`](super::Live), and builds the catalog anew from the state there.
 
-mod board;
-mod bring;
 mod change;
-mod draft;
 mod hints;
 mod listing;
-mod once;
+mod load;
+mod plan;
+mod source_task;
+mod status_board;
 mod tools;
 mod watching;
 
 use std::sync::Arc;
 
-pub(super) use board::Board;
-pub use board::{SourceState, SourceView, Stopped};
 pub use change::Restarting;
 pub(super) use change::look;
-pub(crate) use once::{Brought, once};
+pub(crate) use load::{LoadOutcome, once};
+pub(super) use status_board::SourceStatusBoard;
+pub use status_board::{SourceState, SourceView, Stopped};
 
-use self::bring::Start;
-use self::draft::Draft;
 use self::listing::Listing;
-use self::tools::{NotOffered, Offered};
+use self::plan::SourcePlan;
+use self::source_task::Start;
+use self::tools::{NotOffered, SelectedTools};
 use self::watching::Watching;
-use super::seen::Seen;
+use super::file_snapshot::FileSnapshot;
 use crate::call::ToolName;
 use crate::manifest::DeclaredSource;
-use crate::registry::LeftOut;
+use crate::registry::RejectedTool;
 use crate::tools::{Source, Tool};
 
 /// All sources: the program's first, then those of the manifest, in its order. The first source gets a name that two
 /// want. But operators' sources come before foreign ones, and a foreign source never gets a name that is served.
 #[derive(Default)]
-pub(super) struct Sources(Vec<Kept>);
+pub(super) struct Sources(Vec<SourceEntry>);
 
 /// A source with its state.
-struct Kept {
+struct SourceEntry {
     /// The current declaration.
     declared: Arc<DeclaredSource>,
     /// Snapshot of its files at its last start.
-    files: Seen,
-    board: Arc<Board>,
+    files: FileSnapshot,
+    board: Arc<SourceStatusBoard>,
     /// What is served now. It may still be of an older declaration.
-    serving: Option<Serving>,
+    serving: Option<ActiveListing>,
     /// Why the current declaration is not served, although the source was listed.
     refused: Option<String>,
     /// Tools of `serving` that did not get their names.
-    left_out: Vec<LeftOut>,
+    left_out: Vec<RejectedTool>,
     /// Names in the last good listing, without the prefix.
     listed: Vec<String>,
     start: Option<Start>,
@@ -65,7 +65,7 @@ struct Kept {
     watching: Option<Watching>,
 }
 
-impl Kept {
+impl SourceEntry {
     /// Names of its tools that can be called.
     fn has(&self) -> Vec<ToolName> {
         let tools = self.serving.iter().flat_map(|serving| &serving.tools).filter(|tool| !tool.stopped);
@@ -82,9 +82,9 @@ impl Kept {
 
 /// A listed source with the tools that were made of the listing.
 #[derive(Clone)]
-struct Serving {
+struct ActiveListing {
     declared: Arc<DeclaredSource>,
-    files: Seen,
+    files: FileSnapshot,
     source: Arc<dyn Source>,
     listing: Arc<Listing>,
     tools: Vec<Tool>,
@@ -93,22 +93,22 @@ struct Serving {
     stopped: Vec<Stopped>,
 }
 
-impl Serving {
+impl ActiveListing {
     /// Makes tools of a listing. `before` names tools that the source had earlier.
     fn new(
         declared: &Arc<DeclaredSource>,
-        files: &Seen,
+        files: &FileSnapshot,
         source: Arc<dyn Source>,
         listing: Arc<Listing>,
         before: &[String],
     ) -> Result<Self, NotOffered> {
-        let Offered { tools, warnings: odd, stopped } = tools::offered(declared, &listing, files, before)?;
+        let SelectedTools { tools, warnings: odd, stopped } = tools::offered(declared, &listing, files, before)?;
         let warnings = listing.warnings.iter().cloned().chain(odd).collect();
         Ok(Self { declared: declared.clone(), files: files.clone(), source, listing, tools, warnings, stopped })
     }
 
     /// Whether it was started with the same settings and the same files.
-    fn is_of(&self, declared: &DeclaredSource, files: &Seen) -> bool {
+    fn is_of(&self, declared: &DeclaredSource, files: &FileSnapshot) -> bool {
         self.declared.settings == declared.settings && self.files.says_the_same(files)
     }
 }

@@ -6,23 +6,23 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::board::{Board, Stopped};
 use super::hints;
 use super::listing::Listing;
+use super::status_board::{SourceStatusBoard, Stopped};
 use crate::call::json::digest;
 use crate::call::{
     ContextFields, Effect, Idempotency, Limit, LimitScope, NameError, Per, Policy, RetryPolicy, ToolName,
 };
-use crate::live::seen::Seen;
+use crate::live::file_snapshot::FileSnapshot;
 use crate::manifest::{DeclaredSource, ToolRules};
 use crate::names::normal;
 use crate::registry::Unlisted;
 use crate::schema::{PageFields, Schema, SchemaFault};
-use crate::similar;
-use crate::tools::{Offer, StandIn, Tool};
+use crate::suggest;
+use crate::tools::{DiscoveredTool, Tool, UnavailableTool};
 
 /// The tools of a listing under the rules of the manifest.
-pub(super) struct Offered {
+pub(super) struct SelectedTools {
     pub(super) tools: Vec<Tool>,
     /// Oddities of the tools, for the operator.
     pub(super) warnings: Vec<String>,
@@ -51,11 +51,11 @@ impl From<String> for NotOffered {
 pub(super) fn offered(
     declared: &DeclaredSource,
     listing: &Listing,
-    files: &Seen,
+    files: &FileSnapshot,
     before: &[String],
-) -> Result<Offered, NotOffered> {
+) -> Result<SelectedTools, NotOffered> {
     let own: Vec<&str> = listing.offers.iter().map(|offer| offer.name.as_str()).collect();
-    let mut offered = Offered { tools: Vec::new(), warnings: Vec::new(), stopped: Vec::new() };
+    let mut offered = SelectedTools { tools: Vec::new(), warnings: Vec::new(), stopped: Vec::new() };
     for key in declared.rules.tools.keys().filter(|key| !own.contains(&key.as_str())) {
         let had =
             || before.contains(key) || declared.rules.pins.as_ref().is_some_and(|pins| pins.tools.contains_key(key));
@@ -111,14 +111,14 @@ pub(super) fn offered(
 }
 
 /// Why the tool cannot have the page parameters that the manifest asks for.
-fn page_fault(declared: &DeclaredSource, offer: &Offer) -> Option<SchemaFault> {
+fn page_fault(declared: &DeclaredSource, offer: &DiscoveredTool) -> Option<SchemaFault> {
     let paging = declared.rules.tools.get(&offer.name)?.paging;
     PageFields::of(paging, &offer.input_schema).err()
 }
 
 fn unknown_key(declared: &DeclaredSource, key: &str, own: &[&str]) -> String {
     let prefix = &declared.rules.prefix;
-    let there = match similar::closest(key, own.iter().copied(), similar::HINT) {
+    let there = match suggest::closest(key, own.iter().copied(), suggest::HINT) {
         Some(near) => format!("did you mean `{near}`?"),
         None if key.strip_prefix(prefix.as_str()).is_some_and(|bare| own.contains(&bare)) => {
             "keys are the source's own names, without the prefix".into()
@@ -129,7 +129,12 @@ fn unknown_key(declared: &DeclaredSource, key: &str, own: &[&str]) -> String {
     format!("tools.{key}: the source has no such tool; {there}")
 }
 
-fn one(declared: &DeclaredSource, offer: &Offer, files: &Seen, warnings: &mut Vec<String>) -> Result<Tool, String> {
+fn one(
+    declared: &DeclaredSource,
+    offer: &DiscoveredTool,
+    files: &FileSnapshot,
+    warnings: &mut Vec<String>,
+) -> Result<Tool, String> {
     let rules = &declared.rules;
     let said = rules.tools.get(&offer.name);
     let description = said.and_then(|said| said.description.clone()).unwrap_or_else(|| offer.description.clone());
@@ -208,7 +213,7 @@ fn govern(tool: &mut Tool, declared: &DeclaredSource, said: Option<&ToolRules>) 
 
 /// Applies the effect hints of a foreign source that tighten the policy, and removes the others. `annotations` in the
 /// manifest are the operator's own and stay. Returns a warning if the effect is not the one that the operator wrote.
-fn distrust(tool: &mut Tool, offer: &Offer, said: Option<&ToolRules>) -> Option<String> {
+fn distrust(tool: &mut Tool, offer: &DiscoveredTool, said: Option<&ToolRules>) -> Option<String> {
     let wanted = tool.policy.effect;
     let (effect, because) = hints::tightened(wanted, &tool.definition.annotations);
     tool.policy.effect = effect;
@@ -232,7 +237,7 @@ fn stopped_tool(declared: &DeclaredSource, own: &str) -> Result<Tool, String> {
     let description = said.and_then(|said| said.description.clone()).unwrap_or_else(|| {
         format!("A tool of server `{}` that is not what it was when it was pinned; it is stopped.", declared.name())
     });
-    let stand_in = StandIn::new(|| ("it is not what it was when it was pinned".into(), None));
+    let stand_in = UnavailableTool::new(|| ("it is not what it was when it was pinned".into(), None));
     let mut tool = Tool::new(name_of(declared, own)?, description).with_runner(Arc::new(stand_in));
     tool.definition.input_schema = Arc::new(json!({"type": "object"}));
     tool.stopped = true;
@@ -242,7 +247,7 @@ fn stopped_tool(declared: &DeclaredSource, own: &str) -> Result<Tool, String> {
 }
 
 /// Sets the origin, and what the definition hash covers: the declaration of the source and the contents of its files.
-fn origin(tool: &mut Tool, declared: &DeclaredSource, own: &str, files: &Seen) {
+fn origin(tool: &mut Tool, declared: &DeclaredSource, own: &str, files: &FileSnapshot) {
     (tool.kind, tool.origin) = (declared.settings.kind(), declared.settings.origin());
     let contents: Vec<Value> = files.contents().map(|content| content.map(hex::encode).into()).collect();
     let implementation = json!({"source": declared.written, "tool": own, "files": contents});
@@ -274,7 +279,7 @@ fn spelled_alike(names: &[&str]) -> Vec<String> {
 }
 
 /// Stand-ins for the tools whose names are known, while the source has no runner for them.
-pub(super) fn stand_ins(declared: &DeclaredSource, listed: &[String], board: &Arc<Board>) -> Vec<Tool> {
+pub(super) fn stand_ins(declared: &DeclaredSource, listed: &[String], board: &Arc<SourceStatusBoard>) -> Vec<Tool> {
     let rules = &declared.rules;
     let more = listed.iter().map(String::as_str).filter(|name| !rules.known().any(|known| known == *name));
     let stand_in = |own: &str| {
@@ -283,7 +288,7 @@ pub(super) fn stand_ins(declared: &DeclaredSource, listed: &[String], board: &Ar
         let said = rules.tools.get(own);
         let description = said.and_then(|said| said.description.clone());
         let description = description.unwrap_or_else(|| format!("A tool of source `{}`, which is not up.", board.name));
-        let mut tool = Tool::new(name, description).with_runner(Arc::new(StandIn::new(move || why.why())));
+        let mut tool = Tool::new(name, description).with_runner(Arc::new(UnavailableTool::new(move || why.why())));
         tool.definition.input_schema = Arc::new(json!({"type": "object"}));
         if let Some(said) = said {
             tool.definition.tags.clone_from(&said.tags);
@@ -304,7 +309,7 @@ pub(super) fn stand_ins(declared: &DeclaredSource, listed: &[String], board: &Ar
 
 /// The answer for other names with this source's prefix, while it has no runner. `None` without a prefix, because then
 /// any name could be meant.
-pub(super) fn unlisted(declared: &DeclaredSource, board: &Arc<Board>) -> Option<Unlisted> {
+pub(super) fn unlisted(declared: &DeclaredSource, board: &Arc<SourceStatusBoard>) -> Option<Unlisted> {
     let (prefix, board) = (declared.rules.prefix.clone(), board.clone());
     (!prefix.is_empty()).then(|| Unlisted { prefix, why: Arc::new(move || board.why()) })
 }
@@ -317,7 +322,7 @@ mod tests {
     use crate::call::JsonObject;
     use crate::manifest::{SourceRules, load};
     use crate::pins::ServerPins;
-    use crate::tools::{Listed, Prints, Said};
+    use crate::tools::{DefinitionFingerprint, Listed, ToolDefinitionSnapshot};
 
     struct Text(String);
 
@@ -341,8 +346,8 @@ mod tests {
         Arc::new(manifest.unwrap_or_else(|findings| panic!("{findings:?}")).sources.remove(0))
     }
 
-    fn offer(name: &str, change: impl Fn(&mut Offer)) -> Offer {
-        let mut offer = Offer {
+    fn offer(name: &str, change: impl Fn(&mut DiscoveredTool)) -> DiscoveredTool {
+        let mut offer = DiscoveredTool {
             name: name.into(),
             description: "Says something.".into(),
             input_schema: json!({"type": "object"}),
@@ -351,30 +356,33 @@ mod tests {
             result_as_answer: false,
             max_calls: None,
             env: Vec::new(),
-            runner: Arc::new(StandIn::new(|| (String::new(), None))),
+            runner: Arc::new(UnavailableTool::new(|| (String::new(), None))),
             said: None,
         };
         change(&mut offer);
         let parts =
             [("description", Some(json!(offer.description))), ("inputSchema", Some(offer.input_schema.clone()))];
-        offer.said = Some(Said { prints: Arc::new(Prints::of(&offer.name, parts)), runner: offer.runner.clone() });
+        offer.said = Some(ToolDefinitionSnapshot {
+            prints: Arc::new(DefinitionFingerprint::of(&offer.name, parts)),
+            runner: offer.runner.clone(),
+        });
         offer
     }
 
-    fn hints(value: &Value) -> impl Fn(&mut Offer) {
+    fn hints(value: &Value) -> impl Fn(&mut DiscoveredTool) {
         move |offer| offer.annotations = serde_json::from_value(value.clone()).unwrap_or_default()
     }
 
-    fn of(declared: &Arc<DeclaredSource>, tools: Vec<Offer>) -> Result<Offered, String> {
+    fn of(declared: &Arc<DeclaredSource>, tools: Vec<DiscoveredTool>) -> Result<SelectedTools, String> {
         let listing = Listing::of(declared, Listed { tools, left_out: vec!["odd".into()], ..Listed::default() });
-        let offered = offered(declared, &listing, &Seen::default(), &[]);
+        let offered = offered(declared, &listing, &FileSnapshot::default(), &[]);
         let mut offered = offered.map_err(|refused| refused.why)?;
         offered.warnings.splice(0..0, listing.warnings);
         offered.warnings.retain(|warning| !warning.contains("is not pinned"));
         Ok(offered)
     }
 
-    fn names(offered: &Offered) -> Vec<&str> {
+    fn names(offered: &SelectedTools) -> Vec<&str> {
         offered.tools.iter().map(Tool::name).collect()
     }
 
@@ -425,9 +433,9 @@ mod tests {
         let clash =
             || offer("t", |offer| offer.input_schema = json!({"properties": {"detail_level": {"type": "string"}}}));
         let declared = the_source(&format!("python_modules:\n  m: {{module: a.b{rules}}}\n"));
-        let refused = |tools: Vec<Offer>| {
+        let refused = |tools: Vec<DiscoveredTool>| {
             let listing = Listing::of(&declared, Listed { tools, ..Listed::default() });
-            offered(&declared, &listing, &Seen::default(), &[]).err().unwrap()
+            offered(&declared, &listing, &FileSnapshot::default(), &[]).err().unwrap()
         };
         let NotOffered { why, is_lasting } = refused(vec![clash()]);
         assert!(is_lasting && why.starts_with("tools.t: /properties/detail_level: paging: model adds"), "{why}");

@@ -9,9 +9,9 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::board::Board;
-use super::bring::backoff;
-use super::change::Came;
+use super::change::ApplyOutcome;
+use super::source_task::backoff;
+use super::status_board::SourceStatusBoard;
 use crate::live::Live;
 use crate::tools::{Source, SourceFault};
 
@@ -28,7 +28,7 @@ pub(super) struct Watching {
 }
 
 impl Watching {
-    pub(super) fn new(live: &Arc<Live>, board: &Arc<Board>, source: &Arc<dyn Source>) -> Self {
+    pub(super) fn new(live: &Arc<Live>, board: &Arc<SourceStatusBoard>, source: &Arc<dyn Source>) -> Self {
         let is_listing = Arc::new(AtomicBool::new(false));
         let watch = Watch { live: Arc::downgrade(live), board: board.clone(), is_listing: is_listing.clone() };
         let task = tokio::spawn(watch.run(source.clone(), fastrand::f64));
@@ -56,7 +56,7 @@ impl Watching {
 
 struct Watch {
     live: Weak<Live>,
-    board: Arc<Board>,
+    board: Arc<SourceStatusBoard>,
     is_listing: Arc<AtomicBool>,
 }
 
@@ -89,12 +89,12 @@ impl Watch {
             let Some(live) = self.live.upgrade() else { return false };
             let came = match listing {
                 Ok(listed) => live.listed_again(&self.board.name, source, listed).await,
-                Err(fault) => Came::Refused(fault.to_string()),
+                Err(fault) => ApplyOutcome::Refused(fault.to_string()),
             };
             let why = match came {
-                Came::Served => return true,
-                Came::Stale => return false,
-                Came::Refused(why) | Came::Unusable(why) => why,
+                ApplyOutcome::Served => return true,
+                ApplyOutcome::Stale => return false,
+                ApplyOutcome::Refused(why) | ApplyOutcome::Unusable(why) => why,
             };
             failed = failed.saturating_add(1);
             let pause = backoff(failed, random());

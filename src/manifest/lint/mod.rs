@@ -29,14 +29,14 @@ use std::path::Path;
 use self::walk::ToolSchema;
 use super::decode::join;
 use super::finding::{Finding, Place, Severity};
-use super::load::{SERVERS, Written, WrittenSource, WrittenTool};
+use super::load::{SERVERS, SourceText, WrittenSource, WrittenTool};
 use super::references::Source;
 use super::rule::Rule;
 use crate::call::NameMatching;
 
 /// All findings of the lints. `matching` is the setting for other spellings of names. `listen` is the listen address,
 /// as far as the manifest gives it.
-pub(super) fn lint(written: &Written, matching: NameMatching, listen: &str, source: &dyn Source) -> Vec<Finding> {
+pub(super) fn lint(written: &SourceText, matching: NameMatching, listen: &str, source: &dyn Source) -> Vec<Finding> {
     let mut lints = Lints::default();
     refused::names(&written.tools, matching, &mut lints);
     for tool in &written.tools {

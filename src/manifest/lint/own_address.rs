@@ -7,13 +7,13 @@ use url::Url;
 use super::Lints;
 use crate::manifest::decode::join;
 use crate::manifest::itself::is_at;
-use crate::manifest::load::{SERVERS, Written};
+use crate::manifest::load::{SERVERS, SourceText};
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
 use crate::tools::http::leads_here;
 
 /// Checks every URL that is written in full.
-pub(super) fn look(written: &Written, listen: &str, lints: &mut Lints) {
+pub(super) fn look(written: &SourceText, listen: &str, lints: &mut Lints) {
     let port = listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     let Some(port) = port.filter(|port| *port != 0) else { return };
     let mut check = |entry: &Node, under: &str, keys: &[&str], is_known: &dyn Fn(&Url) -> bool| {

@@ -9,7 +9,7 @@ use crate::manifest::decode::join;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
 use crate::pins::Pins;
-use crate::similar;
+use crate::suggest;
 
 /// Checks `url` of an entry of `mcp_servers:`.
 pub(super) fn look(entry: &Node, under: &str, lints: &mut Lints) {
@@ -58,7 +58,7 @@ pub(super) fn pinned(name: &str, entry: &Node, under: &str, pins: Option<&Pins>,
         if pins.tools.contains_key(&key.text) {
             continue;
         }
-        let there = match similar::closest(&key.text, pins.tools.keys().map(String::as_str), similar::HINT) {
+        let there = match suggest::closest(&key.text, pins.tools.keys().map(String::as_str), suggest::HINT) {
             Some(near) => format!("did you mean {near}?"),
             None => "if it has it now, `toolcrib pin` approves that".into(),
         };

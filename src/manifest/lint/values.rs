@@ -12,7 +12,7 @@ use super::walk::{Part, Role, Standing, ToolSchema};
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
 use crate::schema::Schema;
-use crate::similar;
+use crate::suggest;
 
 /// Maximum number of reported values of one enum. A list of a thousand bad values is one mistake.
 const MOST_VALUES: usize = 10;
@@ -109,7 +109,7 @@ fn required(part: &Part<'_>, anywhere: &HashSet<&str>, lints: &mut Lints) {
         if known.contains(&name.as_str()) || (!closed && anywhere.contains(name.as_str())) {
             continue;
         }
-        let instead = match similar::closest(name, known.iter().copied(), similar::HINT) {
+        let instead = match suggest::closest(name, known.iter().copied(), suggest::HINT) {
             Some(near) => format!("did you mean {near}?"),
             None => format!("add {name} to properties, or take it out here"),
         };

@@ -16,7 +16,7 @@ pub(super) struct LineReader<R> {
 
 /// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum InputLine {
     /// A line without its line feed.
     Whole(Vec<u8>),
     /// The line was too long. If it was a request, this is its id.
@@ -31,17 +31,17 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 
     /// Reads the next line. The last one need not have a line feed.
-    pub(super) async fn next(&mut self) -> Line {
+    pub(super) async fn next(&mut self) -> InputLine {
         loop {
             let come = match self.read.fill_buf().await {
                 Ok(come) => come,
                 Err(error) => {
                     tracing::warn!(%error, "standard input cannot be read");
-                    return Line::End;
+                    return InputLine::End;
                 }
             };
             if come.is_empty() {
-                return if self.line.is_empty() && self.long.is_none() { Line::End } else { self.ended() };
+                return if self.line.is_empty() && self.long.is_none() { InputLine::End } else { self.ended() };
             }
             let end = come.iter().position(|byte| *byte == b'\n');
             let part = &come[..end.unwrap_or(come.len())];
@@ -63,10 +63,10 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 
-    fn ended(&mut self) -> Line {
+    fn ended(&mut self) -> InputLine {
         match self.long.take() {
-            Some(scan) => Line::TooLong(scan.asks()),
-            None => Line::Whole(std::mem::take(&mut self.line)),
+            Some(scan) => InputLine::TooLong(scan.asks()),
+            None => InputLine::Whole(std::mem::take(&mut self.line)),
         }
     }
 }
@@ -79,19 +79,19 @@ mod tests {
 
     use super::*;
 
-    async fn all(text: &'static [u8], longest: usize) -> Vec<Line> {
+    async fn all(text: &'static [u8], longest: usize) -> Vec<InputLine> {
         let mut lines = LineReader::new(io::Cursor::new(text), longest);
         let mut found = Vec::new();
         loop {
             match lines.next().await {
-                Line::End => return found,
+                InputLine::End => return found,
                 line => found.push(line),
             }
         }
     }
 
-    fn whole(text: &str) -> Line {
-        Line::Whole(text.into())
+    fn whole(text: &str) -> InputLine {
+        InputLine::Whole(text.into())
     }
 
     #[tokio::test]
@@ -104,7 +104,7 @@ mod tests {
     async fn one_that_is_too_long_is_left_out_and_the_next_is_read() {
         assert_eq!(
             all(b"12345\n123456\n1\n1234567", 5).await,
-            [whole("12345"), Line::TooLong(None), whole("1"), Line::TooLong(None)]
+            [whole("12345"), InputLine::TooLong(None), whole("1"), InputLine::TooLong(None)]
         );
     }
 

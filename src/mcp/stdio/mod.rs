@@ -21,8 +21,8 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::pending::Pending;
-use self::transport::Lines;
-use crate::running::Running;
+use self::transport::StdioTransport;
+use crate::in_flight::InFlightCalls;
 
 /// How long to wait until the last answers are written, after their calls have ended.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub struct Limits {
 pub async fn serve<R, W>(
     handler: impl ServerHandler,
     (read, write): (R, W),
-    running: &Running,
+    running: &InFlightCalls,
     limits: Limits,
     stop: impl Future<Output = ()>,
     hurry: impl Future<Output = ()>,
@@ -59,7 +59,7 @@ pub async fn serve<R, W>(
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let (pending, left, done) = (Pending::default(), CancellationToken::new(), CancellationToken::new());
-    let transport = Lines::new(read, write, limits.max_message, pending.clone(), left.clone());
+    let transport = StdioTransport::new(read, write, limits.max_message, pending.clone(), left.clone());
     let answering = async {
         let why = match rmcp::service::serve_server_with_ct(handler, transport, done.clone()).await {
             Ok(service) => service.waiting().await.err().map(|error| error.to_string()),

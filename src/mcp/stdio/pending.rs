@@ -14,11 +14,11 @@ const MOST_SUBSCRIPTIONS: usize = 64;
 
 /// The requests without an answer. Clones share them.
 #[derive(Clone)]
-pub(super) struct Pending(Arc<watch::Sender<HashMap<RequestId, Ends>>>);
+pub(super) struct Pending(Arc<watch::Sender<HashMap<RequestId, AnswerTime>>>);
 
 /// When a request ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ends {
+enum AnswerTime {
     /// When its work is done.
     ByItself,
     /// When its client cancels it.
@@ -39,7 +39,8 @@ impl Pending {
 
     /// Waits until all requests that end by themselves have been answered.
     pub(super) async fn answered(&self) {
-        let _ = self.0.subscribe().wait_for(|pending| !pending.values().any(|ends| *ends == Ends::ByItself)).await;
+        let _ =
+            self.0.subscribe().wait_for(|pending| !pending.values().any(|ends| *ends == AnswerTime::ByItself)).await;
     }
 
     /// Whether a request with this id has not been answered.
@@ -55,15 +56,15 @@ impl Pending {
         match message {
             ClientJsonRpcMessage::Request(asked) => {
                 let ends = match asked.request {
-                    ClientRequest::SubscriptionsListenRequest(_) => Ends::WhenTold,
-                    _ => Ends::ByItself,
+                    ClientRequest::SubscriptionsListenRequest(_) => AnswerTime::WhenTold,
+                    _ => AnswerTime::ByItself,
                 };
                 let mut refused = None;
                 self.0.send_if_modified(|pending| {
-                    let subscriptions = || pending.values().filter(|ends| **ends == Ends::WhenTold).count();
+                    let subscriptions = || pending.values().filter(|ends| **ends == AnswerTime::WhenTold).count();
                     if pending.contains_key(&asked.id) {
                         refused = Some("a request with this id has not been answered yet: each has an id of its own");
-                    } else if ends == Ends::WhenTold && subscriptions() >= MOST_SUBSCRIPTIONS {
+                    } else if ends == AnswerTime::WhenTold && subscriptions() >= MOST_SUBSCRIPTIONS {
                         refused = Some("64 subscriptions are open: cancel one first");
                     } else {
                         pending.insert(asked.id.clone(), ends);

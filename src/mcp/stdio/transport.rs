@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::lines::{Line, LineReader};
+use super::lines::{InputLine, LineReader};
 use super::pending::Pending;
 use crate::call::json::parse_strict;
 use crate::json_rpc::Scan;
@@ -31,16 +31,16 @@ const WAITING: usize = 64;
 /// How long to wait until the last messages are written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-pub(super) struct Lines<R> {
+pub(super) struct StdioTransport<R> {
     lines: LineReader<R>,
     longest: usize,
     pending: Pending,
     /// Tripped at the end of the input, or when the output cannot be written.
     left: CancellationToken,
-    out: Option<mpsc::Sender<Said>>,
+    out: Option<mpsc::Sender<OutgoingLine>>,
     writer: AbortOnDropHandle<()>,
     /// A refusal that the writer does not have yet.
-    refusal: Option<Said>,
+    refusal: Option<OutgoingLine>,
     /// Whether a request has come that opens a session or needs none. Until then, other messages than requests are
     /// dropped, because rmcp would end the connection for them.
     is_met: bool,
@@ -61,7 +61,7 @@ fn meets(request: &ClientRequest) -> bool {
 
 /// One line to be written.
 #[derive(Default)]
-struct Said {
+struct OutgoingLine {
     line: Vec<u8>,
     /// The request that this line answers.
     answers: Option<RequestId>,
@@ -69,7 +69,7 @@ struct Said {
     told: Option<oneshot::Sender<()>>,
 }
 
-impl Said {
+impl OutgoingLine {
     fn new(message: &ServerJsonRpcMessage) -> io::Result<Self> {
         let mut line = match message {
             // Section 5 of JSON-RPC 2.0: an unknown id is null. rmcp omits it, and clients cannot read such an error.
@@ -88,7 +88,7 @@ impl Said {
     }
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> StdioTransport<R> {
     pub(super) fn new(
         read: R,
         write: impl AsyncWrite + Send + Unpin + 'static,
@@ -106,7 +106,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     async fn written(&mut self) {
         let (told, written) = oneshot::channel();
         if let Some(out) = &self.out
-            && out.send(Said { told: Some(told), ..Said::default() }).await.is_ok()
+            && out.send(OutgoingLine { told: Some(told), ..OutgoingLine::default() }).await.is_ok()
         {
             let _ = written.await;
         }
@@ -126,15 +126,15 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     ///
     /// # Errors
     /// The refusal to send; `None` if the line needs no answer.
-    fn read(&self, line: &Line) -> Result<Option<ClientJsonRpcMessage>, Option<Said>> {
+    fn read(&self, line: &InputLine) -> Result<Option<ClientJsonRpcMessage>, Option<OutgoingLine>> {
         let line = match line {
-            Line::Whole(line) if line.trim_ascii().is_empty() => return Ok(None),
-            Line::Whole(line) => line,
-            Line::TooLong(id) => {
+            InputLine::Whole(line) if line.trim_ascii().is_empty() => return Ok(None),
+            InputLine::Whole(line) => line,
+            InputLine::TooLong(id) => {
                 let (most, id) = (self.longest, id.clone().and_then(|id| self.blamed(id)));
                 return Err(refused(ErrorCode::INVALID_REQUEST, format!("a message has {most} bytes at most"), id));
             }
-            Line::End => return Ok(None),
+            InputLine::End => return Ok(None),
         };
         let value = parse_strict(line).map_err(|error| {
             let mut scan = Scan::default();
@@ -156,17 +156,17 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 }
 
-fn refused(code: ErrorCode, words: String, id: Option<RequestId>) -> Option<Said> {
-    let said = Said::new(&ServerJsonRpcMessage::error(ErrorData::new(code, words, None), id)).ok()?;
+fn refused(code: ErrorCode, words: String, id: Option<RequestId>) -> Option<OutgoingLine> {
+    let said = OutgoingLine::new(&ServerJsonRpcMessage::error(ErrorData::new(code, words, None), id)).ok()?;
     // A refused message was never added to `pending`. Its id may be that of another request, which must stay there.
-    Some(Said { answers: None, ..said })
+    Some(OutgoingLine { answers: None, ..said })
 }
 
-impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
+impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTransport<R> {
     type Error = io::Error;
 
     fn send(&mut self, message: ServerJsonRpcMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let (said, out) = (Said::new(&message), self.out.clone());
+        let (said, out) = (OutgoingLine::new(&message), self.out.clone());
         async move {
             let gone = || io::Error::from(io::ErrorKind::NotConnected);
             out.ok_or_else(gone)?.send(said?).await.map_err(|_| gone())
@@ -195,9 +195,9 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
             };
             let line = tokio::select! {
                 line = next => line,
-                () = self.left.cancelled() => Line::End,
+                () = self.left.cancelled() => InputLine::End,
             };
-            if line == Line::End {
+            if line == InputLine::End {
                 let _ = timeout(LAST_WORDS, self.written()).await;
                 self.left.cancel();
                 std::future::pending::<()>().await;
@@ -234,12 +234,12 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
 /// no request stays pending.
 async fn write_all(
     mut write: impl AsyncWrite + Unpin,
-    mut said: mpsc::Receiver<Said>,
+    mut said: mpsc::Receiver<OutgoingLine>,
     pending: Pending,
     left: CancellationToken,
 ) {
     let mut is_broken = false;
-    while let Some(Said { line, answers, told }) = said.recv().await {
+    while let Some(OutgoingLine { line, answers, told }) = said.recv().await {
         if !is_broken {
             let written = async {
                 write.write_all(&line).await?;

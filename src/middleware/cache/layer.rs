@@ -8,8 +8,8 @@ use tokio::time::sleep_until;
 
 use super::super::Outcome;
 use super::super::around::{Around, AroundLayer, Inner};
-use super::shelf::Shelf;
-use super::store::{Flight, Landed, Leader};
+use super::store::{Completed, InFlight, Leader};
+use super::tool_cache::ToolCache;
 use crate::call::json::digest;
 use crate::call::{
     CacheMode, CacheStatus, CacheWhen, CallError, ErrorKind, Invocation, JsonObject, Policy, ToolResult, WITHHELD,
@@ -17,7 +17,7 @@ use crate::call::{
 
 /// The layer for tools whose results may be stored.
 pub struct Cached {
-    shelf: Arc<Shelf>,
+    shelf: Arc<ToolCache>,
     when: Option<CacheWhen>,
     /// Whether a failure of the predicate was logged. It is logged once, because it may repeat for each call.
     warned: AtomicBool,
@@ -54,7 +54,7 @@ impl Around for Cached {
 
 impl Cached {
     /// Makes the layer of one tool; `None` if the tool stores no results.
-    pub fn layer(shelf: Option<&Arc<Shelf>>, policy: &Policy) -> Option<AroundLayer<Self>> {
+    pub fn layer(shelf: Option<&Arc<ToolCache>>, policy: &Policy) -> Option<AroundLayer<Self>> {
         let (when, warned) = (policy.cache_when.clone(), AtomicBool::new(false));
         Some(AroundLayer::new(Self { shelf: shelf?.clone(), when, warned }))
     }
@@ -82,20 +82,20 @@ impl Cached {
                 return Ok(hit.result);
             }
             match self.shelf.cache.board(key) {
-                Flight::Leading(leader) => {
+                InFlight::Leading(leader) => {
                     // Between the lookup above and `board`, an earlier flight may have ended and stored its result.
                     // Without this second lookup, the tool would run twice. It also reads the ledger, which only the
                     // leader does: its followers wait for the result.
                     if let Some(hit) = self.shelf.look(&key).await {
                         let mut notes = invocation.notes.lock();
                         (notes.meta.cache, notes.origin) = (CacheStatus::Hit, Some(hit.origin));
-                        leader.land(Landed { outcome: Ok(hit.result.clone()), origin: hit.origin });
+                        leader.land(Completed { outcome: Ok(hit.result.clone()), origin: hit.origin });
                         return Ok(hit.result);
                     }
                     note(CacheStatus::Miss);
                     return self.lead(&mut inner, invocation, key, Some(leader)).await;
                 }
-                Flight::Joining(mut flight) => {
+                InFlight::Joining(mut flight) => {
                     note(CacheStatus::Joined);
                     let deadline = match invocation.deadline {
                         Some(deadline) => Either::Left(sleep_until(deadline)),
@@ -106,7 +106,7 @@ impl Cached {
                         () = deadline => return Err(CallError::DeadlineExceeded { after: invocation.allowed(), started: false }),
                     };
                     match landed {
-                        Some(Landed { outcome, origin }) => {
+                        Some(Completed { outcome, origin }) => {
                             if outcome.is_ok() {
                                 invocation.notes.lock().origin = Some(origin);
                             }
@@ -141,7 +141,7 @@ impl Cached {
         if let Some(leader) = leader
             && concerns_all(&outcome)
         {
-            leader.land(Landed { outcome: outcome.clone(), origin });
+            leader.land(Completed { outcome: outcome.clone(), origin });
         }
         outcome
     }

@@ -6,10 +6,10 @@
 
 mod layer;
 mod pages;
-mod shelf;
 mod store;
+mod tool_cache;
 
 pub use layer::Cached;
 pub use pages::PageShelf;
-pub use shelf::Shelf;
 pub use store::ResultCache;
+pub use tool_cache::ToolCache;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::shelf::apart_by_agent;
 use super::store::ResultCache;
+use super::tool_cache::apart_by_agent;
 use crate::call::canonical::canonical;
 use crate::call::json::digest;
 use crate::call::{Caller, Invocation, InvocationId, JsonObject, ToolName, ToolResult, may_be_cut};

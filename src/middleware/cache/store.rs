@@ -31,11 +31,11 @@ pub(super) struct Hit {
 
 /// The stored results of all tools. Clones share them.
 #[derive(Clone)]
-pub struct ResultCache(Arc<Inner>, Reach);
+pub struct ResultCache(Arc<Inner>, Tier);
 
 /// Where results are stored: in memory only, or in the ledger as well.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum Tier {
     Memory,
     Ledger,
 }
@@ -44,7 +44,7 @@ struct Inner {
     memory: Cache<Key, Hit>,
     ledger: Arc<dyn Ledger>,
     clock: Clock,
-    flights: Mutex<HashMap<Key, watch::Receiver<Option<Landed>>>>,
+    flights: Mutex<HashMap<Key, watch::Receiver<Option<Completed>>>>,
     /// Number of purges. A call that started before a purge must not store its result after it.
     purges: AtomicU64,
     /// A store takes the lock for reading, a purge for writing. So no store happens between a purge of the memory and
@@ -82,13 +82,13 @@ impl ResultCache {
             purges: AtomicU64::new(0),
             gate: tokio::sync::RwLock::new(()),
         };
-        Self(Arc::new(inner), Reach::Ledger)
+        Self(Arc::new(inner), Tier::Ledger)
     }
 
     /// The same cache for results that must not be on disk. They are lost when the process ends.
     #[must_use]
     pub fn in_memory(&self) -> Self {
-        Self(self.0.clone(), Reach::Memory)
+        Self(self.0.clone(), Tier::Memory)
     }
 
     /// Deletes the results of one tool, or of all tools. Returns how many the ledger held.
@@ -111,7 +111,7 @@ impl ResultCache {
 
     /// Whether results are stored in memory only.
     pub(super) fn is_in_memory(&self) -> bool {
-        self.1 == Reach::Memory
+        self.1 == Tier::Memory
     }
 
     /// The number of results in memory, and their size in bytes.
@@ -187,17 +187,17 @@ impl ResultCache {
     }
 
     /// Makes the call the leader for this key, or joins the call in flight.
-    pub(super) fn board(&self, key: Key) -> Flight {
+    pub(super) fn board(&self, key: Key) -> InFlight {
         let mut flights = self.flights();
         if let Some(flight) = flights.get(&key) {
-            return Flight::Joining(Joined(flight.clone()));
+            return InFlight::Joining(Follower(flight.clone()));
         }
         let (sender, receiver) = watch::channel(None);
         flights.insert(key, receiver);
-        Flight::Leading(Leader { key, sender, cache: self.clone() })
+        InFlight::Leading(Leader { key, sender, cache: self.clone() })
     }
 
-    fn flights(&self) -> MutexGuard<'_, HashMap<Key, watch::Receiver<Option<Landed>>>> {
+    fn flights(&self) -> MutexGuard<'_, HashMap<Key, watch::Receiver<Option<Completed>>>> {
         self.0.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -208,16 +208,16 @@ fn weight(len: usize) -> u32 {
 }
 
 /// The part that a call has in a single flight.
-pub(super) enum Flight {
+pub(super) enum InFlight {
     /// It runs the tool.
     Leading(Leader),
     /// It waits for the call that runs the tool.
-    Joining(Joined),
+    Joining(Follower),
 }
 
 /// The outcome of a flight that all its calls share.
 #[derive(Clone)]
-pub(super) struct Landed {
+pub(super) struct Completed {
     pub(super) outcome: Outcome,
     pub(super) origin: InvocationId,
 }
@@ -229,12 +229,12 @@ pub(super) struct Landed {
 /// followers wake up, and the first of them becomes the next leader.
 pub(super) struct Leader {
     key: Key,
-    sender: watch::Sender<Option<Landed>>,
+    sender: watch::Sender<Option<Completed>>,
     cache: ResultCache,
 }
 
 impl Leader {
-    pub(super) fn land(self, landed: Landed) {
+    pub(super) fn land(self, landed: Completed) {
         self.cache.flights().remove(&self.key);
         self.sender.send_replace(Some(landed));
     }
@@ -251,11 +251,11 @@ impl Drop for Leader {
 }
 
 /// A call that waits for the leader.
-pub(super) struct Joined(watch::Receiver<Option<Landed>>);
+pub(super) struct Follower(watch::Receiver<Option<Completed>>);
 
-impl Joined {
+impl Follower {
     /// The shared outcome; `None` if the leader ended without one.
-    pub(super) async fn landed(&mut self) -> Option<Landed> {
+    pub(super) async fn landed(&mut self) -> Option<Completed> {
         let landed = self.0.wait_for(Option::is_some).await.ok()?;
         landed.clone()
     }

@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use super::prompt::with_context;
 use crate::call::{
-    Definition, JsonObject, Kind, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, ToolContext, ToolName, ToolResult,
+    AvailableTool, Definition, JsonObject, Kind, NoAnswer, SubAnswer, SubCall, ToolContext, ToolInvoker, ToolName,
+    ToolResult,
 };
 use crate::tool_pattern::{ToolPattern, any_grants};
 
@@ -109,18 +110,18 @@ pub(in crate::tools) struct Work {
 
 /// The agents to which work may be delegated.
 pub(in crate::tools) struct Coworkers<'a> {
-    others: &'a dyn SubCalls,
+    others: &'a dyn ToolInvoker,
     /// Patterns of names; `None`: all agents that the caller may use.
     names: Option<&'a [ToolPattern]>,
 }
 
 impl<'a> Coworkers<'a> {
-    pub(in crate::tools) fn new(others: &'a dyn SubCalls, names: Option<&'a [ToolPattern]>) -> Self {
+    pub(in crate::tools) fn new(others: &'a dyn ToolInvoker, names: Option<&'a [ToolPattern]>) -> Self {
         Self { others, names }
     }
 
     /// The coworkers that exist now and may be called.
-    pub(super) fn here(&self, context: &ToolContext) -> Vec<Offered> {
+    pub(super) fn here(&self, context: &ToolContext) -> Vec<AvailableTool> {
         let mut offers = self.others.offers(context, &|tool| self.is_named(tool));
         offers.retain(|offer| offer.kind == Kind::Agent && takes_task(&offer.definition));
         offers
@@ -199,7 +200,7 @@ pub(in crate::tools) struct Terms {
     pub(in crate::tools) levels: Option<u32>,
 }
 
-fn unknown(asked: &str, meant: &[String], here: &[Offered]) -> String {
+fn unknown(asked: &str, meant: &[String], here: &[AvailableTool]) -> String {
     let asked: String = asked.chars().take(200).collect();
     let known: Vec<&str> = here.iter().map(|offer| offer.definition.name.as_str()).collect();
     match (meant, known.as_slice()) {

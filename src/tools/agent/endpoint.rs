@@ -18,8 +18,8 @@ use super::completion::{Completion, complaint};
 use super::config::ModelConfig;
 use super::stream::Assembly;
 use crate::call::{JsonObject, ToolError, TraceContext};
+use crate::tools::http::address_policy::AddressPolicy;
 use crate::tools::http::client::{Client, failure, host};
-use crate::tools::http::gate::Gate;
 use crate::tools::http::response::retry_after;
 use crate::tools::http::trace;
 use crate::tools::{BuildContext, ConfigFault};
@@ -94,7 +94,7 @@ impl Endpoint {
                 _ => fault(&["model", "key"], "this cannot be sent as a key: it is empty or has odd characters".into()),
             }
         }
-        let client = context.clients.get(Gate::open()).map_err(|message| fault(&["model"], message)).ok();
+        let client = context.clients.get(AddressPolicy::open()).map_err(|message| fault(&["model"], message)).ok();
         if faults.len() > before {
             return None;
         }

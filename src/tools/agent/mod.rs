@@ -26,7 +26,7 @@ use self::prompt::Prompt;
 use self::run::Run;
 use super::kinds::Built;
 use super::{BuildContext, Runner, Tool};
-use crate::call::{JsonObject, SubCalls, ToolContext, ToolError, ToolResult};
+use crate::call::{JsonObject, ToolContext, ToolError, ToolInvoker, ToolResult};
 use crate::tool_pattern::ToolPattern;
 
 /// Default for `max_turns`.
@@ -91,7 +91,7 @@ impl Agent {
 #[async_trait]
 impl Runner for Agent {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let others = context.service::<Arc<dyn SubCalls>>().cloned().filter(|_| self.calls_others());
+        let others = context.service::<Arc<dyn ToolInvoker>>().cloned().filter(|_| self.calls_others());
         if self.calls_others() && others.is_none() {
             return Err(ToolError::unavailable_before("this agent has no access to other tools here", None));
         }

@@ -12,7 +12,7 @@ use super::Agent;
 use super::completion::{Completion, Usage};
 use super::endpoint::{LONGEST_COMPLAINT, Listener};
 use super::turn::{self, Toolset};
-use crate::call::{JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolResult, Torn};
+use crate::call::{JsonObject, ModelUsage, ToolContext, ToolError, ToolInvoker, ToolResult, Torn};
 use crate::tools::Values;
 
 /// Longest conversation that is sent, in bytes of its JSON. It is several times what any model reads. Each request
@@ -23,7 +23,7 @@ const LONGEST_CONVERSATION: usize = 16 << 20;
 pub(super) struct Run<'a> {
     agent: &'a Agent,
     context: &'a ToolContext,
-    others: Option<&'a dyn SubCalls>,
+    others: Option<&'a dyn ToolInvoker>,
     usage: ModelUsage,
     /// The end of its time budget, or of the call if that is earlier.
     end: Instant,
@@ -33,7 +33,7 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(agent: &'a Agent, context: &'a ToolContext, others: Option<&'a dyn SubCalls>) -> Self {
+    pub(super) fn new(agent: &'a Agent, context: &'a ToolContext, others: Option<&'a dyn ToolInvoker>) -> Self {
         let budget = agent.budget.time.and_then(|time| Instant::now().checked_add(time.0));
         let end = budget.map_or(context.deadline, |end| end.min(context.deadline));
         let (usage, words) = (context.model_usage(), String::new());
@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
     }
 
     async fn ask(&mut self, turn: u32, messages: &[Value], tools: &[Value]) -> Result<Completion, ToolError> {
-        let mut telling = Telling { context: self.context, turn, text: String::new() };
+        let mut telling = TextProgress { context: self.context, turn, text: String::new() };
         let asked = self.agent.endpoint.ask(messages, tools, self.context.trace(), self.end, &mut telling).await;
         telling.rest(asked.is_ok());
         let completion = asked.map_err(|error| self.failed(error))?;
@@ -195,13 +195,13 @@ fn unfenced(text: &str) -> &str {
 
 /// Reports the model's text as progress while it comes, in whole words. Text that may be the start of a secret is held
 /// back, because the redactor does not find half a secret.
-struct Telling<'a> {
+struct TextProgress<'a> {
     context: &'a ToolContext,
     turn: u32,
     text: String,
 }
 
-impl Telling<'_> {
+impl TextProgress<'_> {
     fn tell(&mut self, end: usize) {
         let rest = self.text.split_off(end);
         let text = std::mem::replace(&mut self.text, rest);
@@ -219,7 +219,7 @@ impl Telling<'_> {
     }
 }
 
-impl Listener for Telling<'_> {
+impl Listener for TextProgress<'_> {
     fn text(&mut self, text: &str) {
         if !self.context.is_watched() {
             return;
@@ -255,7 +255,7 @@ mod tests {
         let reporter = Reporter::of(&call, || Box::new(move |data| cleaner.progress(data)));
         let context = ToolContext::new(&call, Instant::now(), Arc::default()).reporting(reporter).redacting(redactor);
         let mut told = |text: &str, is_whole: bool| {
-            let mut telling = Telling { context: &context, turn: 1, text: String::new() };
+            let mut telling = TextProgress { context: &context, turn: 1, text: String::new() };
             text.split_inclusive(' ').for_each(|piece| telling.text(piece));
             telling.rest(is_whole);
             let mut said = String::new();

@@ -11,10 +11,10 @@ use super::Agent;
 use super::completion::Completion;
 use super::coworkers::{Coworkers, Terms, Way, listed};
 use crate::call::{
-    Content, Definition, JsonObject, NoAnswer, Offered, SubAnswer, SubCall, SubCalls, ToolContext, ToolName,
-    ToolResult, Unreadable,
+    AvailableTool, Content, Definition, InvalidArguments, JsonObject, NoAnswer, SubAnswer, SubCall, ToolContext,
+    ToolInvoker, ToolName, ToolResult,
 };
-use crate::dialect::{self, Ask, Dialect, Message, Misread, Said, Written};
+use crate::dialect::{self, Dialect, MalformedCall, Message, RawArguments, ToolCall, ToolReply};
 use crate::tool_pattern::any_grants;
 
 /// More calls than any model makes in one message.
@@ -24,7 +24,7 @@ const MOST_CALLS: usize = 256;
 pub(super) struct Toolset<'a> {
     agent: &'a Agent,
     context: &'a ToolContext,
-    others: &'a dyn SubCalls,
+    others: &'a dyn ToolInvoker,
     end: Instant,
     /// The tools in OpenAI's format, for the model.
     pub(super) shown: Vec<Value>,
@@ -57,13 +57,13 @@ enum Outcome {
 
 impl<'a> Toolset<'a> {
     /// The tools that the agent may use now.
-    pub(super) fn new(agent: &'a Agent, context: &'a ToolContext, others: &'a dyn SubCalls, end: Instant) -> Self {
+    pub(super) fn new(agent: &'a Agent, context: &'a ToolContext, others: &'a dyn ToolInvoker, end: Instant) -> Self {
         let mut toolset =
             Self { agent, context, others, end, shown: Vec::new(), last_words: Vec::new(), has_coworkers: false };
         let coworkers = toolset.coworkers().here(context);
         toolset.has_coworkers = !coworkers.is_empty();
         let offers = others.offers(context, &|tool| toolset.wants(tool));
-        let is_last_word = |offer: &&Offered| offer.definition.result_as_answer;
+        let is_last_word = |offer: &&AvailableTool| offer.definition.result_as_answer;
         toolset.last_words = offers.iter().filter(is_last_word).map(|offer| offer.definition.name.clone()).collect();
         toolset.shown = offers.into_iter().map(|offer| offer.openai).collect();
         if toolset.has_coworkers {
@@ -102,7 +102,7 @@ impl<'a> Toolset<'a> {
             stream::iter(calls).buffer_unordered(self.others.parallel()).collect().await;
         done.sort_unstable_by_key(|(at, _)| *at);
         let outcomes: Vec<Outcome> = done.into_iter().map(|(_, outcome)| outcome).collect();
-        let said: Vec<Said<'_>> = outcomes.iter().map(Outcome::said).collect();
+        let said: Vec<ToolReply<'_>> = outcomes.iter().map(Outcome::said).collect();
         let messages = dialect::reply(message, &said);
         let answers = || {
             outcomes.iter().filter_map(|outcome| match outcome {
@@ -118,7 +118,7 @@ impl<'a> Toolset<'a> {
         }
     }
 
-    async fn outcome(&self, ask: &Result<Ask, Misread>) -> Outcome {
+    async fn outcome(&self, ask: &Result<ToolCall, MalformedCall>) -> Outcome {
         let ask = match ask {
             Ok(ask) => ask,
             Err(misread) => return Outcome::none(misread.correction.clone(), true),
@@ -133,7 +133,7 @@ impl<'a> Toolset<'a> {
         }
     }
 
-    async fn call(&self, ask: &Ask, id: Option<Arc<str>>) -> Outcome {
+    async fn call(&self, ask: &ToolCall, id: Option<Arc<str>>) -> Outcome {
         let call = SubCall {
             name: ask.name.clone(),
             arguments: as_value(&ask.arguments),
@@ -150,11 +150,11 @@ impl<'a> Toolset<'a> {
         }
     }
 
-    async fn hand(&self, way: Way, ask: &Ask, tool_use_id: Option<Arc<str>>) -> Outcome {
+    async fn hand(&self, way: Way, ask: &ToolCall, tool_use_id: Option<Arc<str>>) -> Outcome {
         // Do not repair arguments that were cut off: the other agent may have effects, so its task must not be guessed.
         let arguments = match dialect::arguments(&ask.arguments, ask.cut_off, false) {
             Ok(mended) => mended.arguments,
-            Err(Unreadable { correction, .. }) => return Outcome::none(correction, true),
+            Err(InvalidArguments { correction, .. }) => return Outcome::none(correction, true),
         };
         let work = match way.read(arguments) {
             Ok(work) => work,
@@ -174,18 +174,22 @@ impl Outcome {
         Self::None { words: vec![Content::text(words)], is_no_call }
     }
 
-    fn said(&self) -> Said<'_> {
+    fn said(&self) -> ToolReply<'_> {
         match self {
-            Self::Answer(SubAnswer { result, shown, result_as_answer, .. }) => Said {
+            Self::Answer(SubAnswer { result, shown, result_as_answer, .. }) => ToolReply {
                 content: shown.as_deref().unwrap_or(&result.content),
                 structured: result.structured_content.as_ref(),
                 is_error: result.is_error,
                 is_answer: *result_as_answer,
                 is_no_call: false,
             },
-            Self::None { words, is_no_call } => {
-                Said { content: words, structured: None, is_error: true, is_answer: false, is_no_call: *is_no_call }
-            }
+            Self::None { words, is_no_call } => ToolReply {
+                content: words,
+                structured: None,
+                is_error: true,
+                is_answer: false,
+                is_no_call: *is_no_call,
+            },
         }
     }
 }
@@ -213,8 +217,8 @@ pub(super) fn echo(mut message: JsonObject, calls: &Message) -> Value {
         let function = call.get_mut("function").and_then(Value::as_object_mut);
         if let (Some(function), Ok(ask)) = (function, ask) {
             let text = match &ask.arguments {
-                Written::Text(text) if serde_json::from_str::<JsonObject>(text).is_ok() => continue,
-                Written::Object(object) => json!(object).to_string(),
+                RawArguments::Text(text) if serde_json::from_str::<JsonObject>(text).is_ok() => continue,
+                RawArguments::Object(object) => json!(object).to_string(),
                 other => dialect::arguments(other, false, true)
                     .map_or_else(|_| "{}".to_owned(), |mended| Value::Object(mended.arguments).to_string()),
             };
@@ -232,7 +236,7 @@ fn dialect_calls(message: &mut JsonObject) -> Option<&mut Vec<Value>> {
 }
 
 /// A tool for coworkers in OpenAI's format, with their names and descriptions.
-fn shown(way: Way, coworkers: &[Offered]) -> Value {
+fn shown(way: Way, coworkers: &[AvailableTool]) -> Value {
     let names: Vec<&str> = coworkers.iter().map(|offer| offer.definition.name.as_str()).collect();
     let description = format!("{}{}", way.description(), listed(coworkers.iter().map(|offer| &offer.definition)));
     json!({"type": "function", "function": {
@@ -240,12 +244,12 @@ fn shown(way: Way, coworkers: &[Offered]) -> Value {
     }})
 }
 
-fn as_value(written: &Written) -> Value {
+fn as_value(written: &RawArguments) -> Value {
     match written {
-        Written::Object(object) => Value::Object(object.clone()),
-        Written::Text(text) => Value::String(text.clone()),
-        Written::Nothing => Value::Null,
-        Written::Other(other) => other.clone(),
+        RawArguments::Object(object) => Value::Object(object.clone()),
+        RawArguments::Text(text) => Value::String(text.clone()),
+        RawArguments::Nothing => Value::Null,
+        RawArguments::Other(other) => other.clone(),
     }
 }
 

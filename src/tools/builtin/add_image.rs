@@ -19,7 +19,7 @@ use super::web::Web;
 use crate::call::units::Size;
 use crate::call::{Content, Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::blocking::on_a_thread;
-use crate::tools::http::response::{Reading, bare};
+use crate::tools::http::response::{ResponseReader, bare};
 use crate::tools::{Clients, ConfigFault, Fault, Placeholder, Runner, Tool, Values, media};
 
 /// The default `max_bytes`: the largest picture that Anthropic's Messages API accepts.
@@ -85,14 +85,19 @@ pub(super) fn tool(name: &str, config: Config, base: &Path, clients: &Clients) -
     let tool = Tool::new(name, description)
         .param("source", "string", &format!("Where the picture is: {from}"))
         .effect(Effect::Read);
-    Ok(tool.with_runner(Arc::new(AddImage { folder, web, most, reading: Reading::up_to(most, "with.max_bytes") })))
+    Ok(tool.with_runner(Arc::new(AddImage {
+        folder,
+        web,
+        most,
+        reading: ResponseReader::up_to(most, "with.max_bytes"),
+    })))
 }
 
 struct AddImage {
     folder: Option<(Folder, Arc<DeniedFiles>)>,
     web: Web,
     most: usize,
-    reading: Reading,
+    reading: ResponseReader,
 }
 
 /// The location of the picture.

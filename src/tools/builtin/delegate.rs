@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Deserialize;
 
-use crate::call::{Definition, JsonObject, ModelUsage, SubCalls, ToolContext, ToolError, ToolResult};
+use crate::call::{Definition, JsonObject, ModelUsage, ToolContext, ToolError, ToolInvoker, ToolResult};
 use crate::tool_pattern::{ToolPattern, any_grants};
 use crate::tools::agent::coworkers::{Coworkers, Terms, Way, misnamed, result};
 use crate::tools::{ConfigFault, Runner, Tool};
@@ -54,7 +54,7 @@ struct Delegate {
 #[async_trait]
 impl Runner for Delegate {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let Some(others) = context.service::<Arc<dyn SubCalls>>().cloned() else {
+        let Some(others) = context.service::<Arc<dyn ToolInvoker>>().cloned() else {
             return Err(ToolError::unavailable_before("there are no other agents here", None));
         };
         let work = self.way.read(Arc::unwrap_or_clone(arguments))?;

@@ -10,7 +10,7 @@ use url::Url;
 use super::web::Web;
 use crate::call::units::Size;
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
-use crate::tools::http::response::Reading;
+use crate::tools::http::response::ResponseReader;
 use crate::tools::{Clients, ConfigFault, Fault, Placeholder, Runner, Tool, Values};
 
 const DESCRIPTION: &str = "Fetches one http or https URL with a GET request and returns what it answers: pages and \
@@ -37,7 +37,7 @@ pub(super) struct Config {
 }
 
 pub(super) fn tool(name: &str, config: Config, clients: &Clients) -> Result<Tool, ConfigFault> {
-    let reading = Reading::new(config.max_bytes, "with.max_bytes");
+    let reading = ResponseReader::new(config.max_bytes, "with.max_bytes");
     let reading = reading.map_err(|message| ConfigFault::error(&["with", "max_bytes"], message))?;
     let web = Web::new(config.allow_hosts.as_deref(), config.allow_private, clients)?;
     let tool = Tool::new(name, DESCRIPTION)
@@ -48,7 +48,7 @@ pub(super) fn tool(name: &str, config: Config, clients: &Clients) -> Result<Tool
 
 struct HttpGet {
     web: Web,
-    reading: Reading,
+    reading: ResponseReader,
 }
 
 impl HttpGet {

@@ -5,8 +5,8 @@ use url::{Host, Url};
 
 use crate::call::ToolError;
 use crate::tools::ConfigFault;
+use crate::tools::http::address_policy::AddressPolicy;
 use crate::tools::http::client::{Client, Clients};
-use crate::tools::http::gate::Gate;
 use crate::tools::http::listed_host;
 
 /// The client and the permitted hosts, from `with.allow_hosts` and `with.allow_private`.
@@ -21,7 +21,7 @@ impl Web {
         allow_private: bool,
         clients: &Clients,
     ) -> Result<Self, ConfigFault> {
-        let client = clients.get(Gate::new(allow_private, "with.allow_private"));
+        let client = clients.get(AddressPolicy::new(allow_private, "with.allow_private"));
         let client = client.map_err(|message| ConfigFault::error(&["with"], message))?;
         let host = |(at, name): (usize, &String)| {
             listed_host(name).map_err(|message| ConfigFault::error(&["with", "allow_hosts", &at.to_string()], message))

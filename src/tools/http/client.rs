@@ -12,7 +12,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::gate::{Denied, Gate};
+use super::address_policy::{AddressPolicy, Denied};
 use super::own_ports::OwnPorts;
 use crate::call::ToolError;
 
@@ -26,7 +26,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     inner: reqwest::Client,
-    gate: Gate,
+    gate: AddressPolicy,
     has_roots: bool,
     own: OwnPorts,
     /// The client for requests to the ports of this service. It refuses all addresses of this machine. It is a
@@ -39,7 +39,7 @@ impl Client {
     ///
     /// # Errors
     /// A sentence, if the TLS library cannot be set up.
-    fn new(gate: Gate, own: OwnPorts) -> Result<Self, String> {
+    fn new(gate: AddressPolicy, own: OwnPorts) -> Result<Self, String> {
         if CryptoProvider::get_default().is_none() {
             // This fails only if another thread was faster, and then a provider is installed too.
             let _ = ring::default_provider().install_default();
@@ -71,7 +71,7 @@ impl Client {
         self.gate_of(self.is_own_port(url)).check(url)
     }
 
-    fn gate_of(&self, is_own_port: bool) -> Gate {
+    fn gate_of(&self, is_own_port: bool) -> AddressPolicy {
         if is_own_port { self.gate.away() } else { self.gate }
     }
 
@@ -91,7 +91,7 @@ impl Client {
 }
 
 /// A client that connects through the gate, and whether it has CA certificates for https.
-fn connecting(gate: Gate) -> Result<(reqwest::Client, bool), String> {
+fn connecting(gate: AddressPolicy) -> Result<(reqwest::Client, bool), String> {
     if let Ok(inner) = builder(gate).build() {
         return Ok((inner, true));
     }
@@ -103,7 +103,7 @@ fn connecting(gate: Gate) -> Result<(reqwest::Client, bool), String> {
 /// connections and the CA certificates, which are then read from the system only once.
 #[derive(Debug, Default)]
 pub struct Clients {
-    behind: Mutex<HashMap<Gate, Client>>,
+    behind: Mutex<HashMap<AddressPolicy, Client>>,
     own: OwnPorts,
 }
 
@@ -114,7 +114,7 @@ impl Clients {
     }
 
     /// The client behind this gate, built on first use.
-    pub(crate) fn get(&self, gate: Gate) -> Result<Client, String> {
+    pub(crate) fn get(&self, gate: AddressPolicy) -> Result<Client, String> {
         let mut clients = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&gate) {
             return Ok(client.clone());
@@ -125,7 +125,7 @@ impl Clients {
     }
 }
 
-fn builder(gate: Gate) -> ClientBuilder {
+fn builder(gate: AddressPolicy) -> ClientBuilder {
     let accept = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json, */*"))]);
     reqwest::Client::builder()
         .user_agent(concat!("toolcrib/", env!("CARGO_PKG_VERSION")))
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     fn client(allow_private: bool) -> Client {
-        Client::new(Gate::new(allow_private, "request.allow_private"), OwnPorts::default()).unwrap()
+        Client::new(AddressPolicy::new(allow_private, "request.allow_private"), OwnPorts::default()).unwrap()
     }
 
     async fn fail(client: &Client, url: &str) -> ToolError {
@@ -268,7 +268,7 @@ mod tests {
     async fn own_ports_are_refused_by_address_and_name() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        for gate in [Gate::new(true, "request.allow_private"), Gate::open()] {
+        for gate in [AddressPolicy::new(true, "request.allow_private"), AddressPolicy::open()] {
             let client = Client::new(gate, OwnPorts::default()).unwrap();
             client.own.add(port);
             for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"] {

@@ -87,12 +87,12 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
 }
 
 /// Collects all faults, so that the operator sees them at once.
-pub(super) struct Notebook<'a> {
+pub(super) struct Diagnostics<'a> {
     context: &'a BuildContext<'a>,
     pub(super) faults: Vec<ConfigFault>,
 }
 
-impl<'a> Notebook<'a> {
+impl<'a> Diagnostics<'a> {
     pub(super) fn new(context: &'a BuildContext<'a>) -> Self {
         Self { context, faults: Vec::new() }
     }

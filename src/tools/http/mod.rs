@@ -11,9 +11,9 @@
 //! - `response`: turns the response into a result;
 //! - `trace`: the trace headers.
 
+pub(crate) mod address_policy;
 pub(crate) mod client;
 mod config;
-pub(crate) mod gate;
 mod own_ports;
 mod path_value;
 mod request;
@@ -30,27 +30,27 @@ use async_trait::async_trait;
 
 pub use config::{Config, RequestConfig, ResponseConfig};
 
+use self::address_policy::AddressPolicy;
 use self::client::Client;
 pub use self::client::Clients;
-use self::config::Notebook;
-use self::gate::Gate;
+use self::config::Diagnostics;
 pub use self::own_ports::OwnPorts;
 pub(crate) use self::own_ports::leads_here;
 use self::request::RequestTemplate;
-use self::response::Reading;
+use self::response::ResponseReader;
 pub(crate) use self::target::listed_host;
 use super::{BuildContext, ConfigFault, Fault, Runner, Values};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
 /// Builds the runner, unless one of the faults is an error. Returns all faults, warnings too.
 pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runner>>, Vec<ConfigFault>) {
-    let mut notes = Notebook::new(context);
+    let mut notes = Diagnostics::new(context);
     let gate = match context.trusted {
-        true => Gate::new(config.request.allow_private, "request.allow_private"),
-        false => Gate::shut(),
+        true => AddressPolicy::new(config.request.allow_private, "request.allow_private"),
+        false => AddressPolicy::shut(),
     };
     let request = RequestTemplate::parse(config.request, context.effect, &mut notes);
-    let reading = Reading::parse(config.response, config.max_output, &mut notes);
+    let reading = ResponseReader::parse(config.response, config.max_output, &mut notes);
     let client = context.clients.get(gate).map_err(|message| notes.error(&["request"], message)).ok();
     if let (Some(request), Some(client)) = (&request, &client) {
         request.target.check(|url| client.check(url), client.has_roots(), &mut notes);
@@ -66,7 +66,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runn
 
 struct HttpTool {
     request: RequestTemplate,
-    reading: Reading,
+    reading: ResponseReader,
     client: Client,
 }
 

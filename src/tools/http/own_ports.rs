@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use url::{Host, Url};
 
-use super::gate::is_localhost;
+use super::address_policy::is_localhost;
 
 /// The ports at which this service listens. All clones share one list, because the ports become known only after the
 /// tools are built.

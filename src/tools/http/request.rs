@@ -6,7 +6,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request};
 use url::form_urlencoded;
 
-use super::config::{Notebook, RequestConfig};
+use super::config::{Diagnostics, RequestConfig};
 use super::target::Target;
 use super::trace;
 use super::values::{Node, pairs};
@@ -59,7 +59,7 @@ enum Body {
 
 impl RequestTemplate {
     /// Reads `request:`, and adds its faults to the notebook.
-    pub(super) fn parse(config: RequestConfig, effect: Effect, notes: &mut Notebook<'_>) -> Option<Self> {
+    pub(super) fn parse(config: RequestConfig, effect: Effect, notes: &mut Diagnostics<'_>) -> Option<Self> {
         let method = method(config.method.as_deref().unwrap_or("GET"), notes);
         let target = Target::parse(&config, notes);
         let query = Node::entries(config.query, &["request", "query"], notes);
@@ -173,7 +173,7 @@ fn header_value(text: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-fn method(text: &str, notes: &mut Notebook<'_>) -> Option<Method> {
+fn method(text: &str, notes: &mut Diagnostics<'_>) -> Option<Method> {
     let known = METHODS.into_iter().find(|method| method.as_str().eq_ignore_ascii_case(text));
     if known.is_none() {
         let names: Vec<String> = METHODS.iter().map(ToString::to_string).collect();
@@ -182,7 +182,7 @@ fn method(text: &str, notes: &mut Notebook<'_>) -> Option<Method> {
     known
 }
 
-fn headers(config: BTreeMap<String, String>, notes: &mut Notebook<'_>) -> Vec<(HeaderName, Field)> {
+fn headers(config: BTreeMap<String, String>, notes: &mut Diagnostics<'_>) -> Vec<(HeaderName, Field)> {
     let mut headers: Vec<(HeaderName, Field)> = Vec::new();
     for (key, text) in config {
         let path = ["request", "headers", &key];

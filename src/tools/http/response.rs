@@ -12,7 +12,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::client::{failure, host};
-use super::config::{Notebook, ResponseConfig};
+use super::config::{Diagnostics, ResponseConfig};
 use crate::call::units::Size;
 use crate::call::{Between, ToolContext, ToolError, ToolResult, Torn};
 use crate::tools::media;
@@ -29,7 +29,7 @@ const ERROR_BODY: usize = 4 * 1024;
 
 /// The settings for reading responses.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ResponseReader {
     pick: Option<String>,
     error_when: Option<String>,
     cap: usize,
@@ -57,7 +57,7 @@ struct Body {
     rest: Option<Vec<u8>>,
 }
 
-impl Reading {
+impl ResponseReader {
     /// Settings with this cap, or with the default cap. The error is a sentence.
     pub(crate) fn new(cap: Option<Size>, cap_key: &'static str) -> Result<Self, String> {
         let cap = cap.map_or(DEFAULT_CAP, Size::as_usize);
@@ -74,7 +74,7 @@ impl Reading {
     }
 
     /// Reads `response:` and `max_output:`, and adds their faults to the notebook.
-    pub(super) fn parse(config: ResponseConfig, cap: Option<Size>, notes: &mut Notebook<'_>) -> Option<Self> {
+    pub(super) fn parse(config: ResponseConfig, cap: Option<Size>, notes: &mut Diagnostics<'_>) -> Option<Self> {
         for (key, pointer) in [("pick", &config.pick), ("error_when", &config.error_when)] {
             if pointer.as_deref().is_some_and(|pointer| !is_pointer(pointer)) {
                 let message = "a JSON Pointer (RFC 6901) is empty or begins with `/`, and has `~` only as `~0` or `~1`";

@@ -10,8 +10,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use serde_json::Value;
 use url::{Host, Position, Url};
 
-use super::config::{Notebook, RequestConfig};
-use super::gate::Denied;
+use super::address_policy::Denied;
+use super::config::{Diagnostics, RequestConfig};
 use super::path_value::{self, LAYERS, LONGEST, Misfit};
 use crate::call::ToolError;
 use crate::tools::template::{Part, Template, plain_text};
@@ -46,7 +46,7 @@ enum Base {
 
 impl Target {
     /// Reads `request.url` and `allow_hosts`, and adds their faults to the notebook.
-    pub(super) fn parse(config: &RequestConfig, notes: &mut Notebook<'_>) -> Option<Self> {
+    pub(super) fn parse(config: &RequestConfig, notes: &mut Diagnostics<'_>) -> Option<Self> {
         let whole = notes.template(&config.url, URL)?;
         let odd = |c: char| c == '\\' || c.is_whitespace() || c.is_control();
         if whole.parts().iter().any(|part| matches!(part, Part::Text(text) if text.contains(odd))) {
@@ -75,7 +75,7 @@ impl Target {
         Some(Self { prefix: start.path().to_owned(), base, path, mixed, query: notes.part(query)? })
     }
 
-    fn path(text: &str, notes: &mut Notebook<'_>) -> Option<Template> {
+    fn path(text: &str, notes: &mut Diagnostics<'_>) -> Option<Template> {
         match path_value::check_segments(text) {
             Err(Misfit::Dots) => notes.error(URL, "`.` and `..` in the path: write the path that is meant"),
             Err(Misfit::TooManyLayers) => {
@@ -93,7 +93,12 @@ impl Target {
     }
 
     /// Reports the hosts that the client is known to refuse. `admits` is the client's check of a URL.
-    pub(super) fn check(&self, admits: impl Fn(&Url) -> Result<(), Denied>, has_roots: bool, notes: &mut Notebook<'_>) {
+    pub(super) fn check(
+        &self,
+        admits: impl Fn(&Url) -> Result<(), Denied>,
+        has_roots: bool,
+        notes: &mut Diagnostics<'_>,
+    ) {
         for url in self.base.all() {
             if let Err(denied) = admits(url) {
                 notes.out_of_reach(URL, denied.to_string());
@@ -168,7 +173,7 @@ impl Target {
 }
 
 impl Base {
-    fn parse(scheme: &str, authority: &str, config: &RequestConfig, notes: &mut Notebook<'_>) -> Option<Self> {
+    fn parse(scheme: &str, authority: &str, config: &RequestConfig, notes: &mut Diagnostics<'_>) -> Option<Self> {
         if authority.contains('@') {
             notes.error(URL, "no user and password in the URL: send an `authorization` header");
             return None;
@@ -279,7 +284,7 @@ fn in_path(name: &Placeholder, misfit: Misfit) -> Fault {
 
 /// A path segment with a placeholder and other text. Its literal text is decoded once, because it is checked together
 /// with values that are not encoded yet.
-fn mixed_segment(text: &str, notes: &Notebook<'_>) -> Option<Template> {
+fn mixed_segment(text: &str, notes: &Diagnostics<'_>) -> Option<Template> {
     let template = notes.part(text)?;
     (template.parts().len() > 1)
         .then(|| template.map_text(|text| percent_decode_str(text).decode_utf8_lossy().into_owned()))
@@ -297,7 +302,7 @@ mod tests {
     use crate::call::{Effect, JsonObject};
     use crate::tools::{BuildContext, Clients, ConfigFault, Databases};
 
-    fn with_notes(use_them: impl FnOnce(&mut Notebook<'_>)) -> Vec<ConfigFault> {
+    fn with_notes(use_them: impl FnOnce(&mut Diagnostics<'_>)) -> Vec<ConfigFault> {
         let input_schema =
             json!({"properties": {"x": {}, "y": {}, "z": {}, "host": {}}, "required": ["x", "y", "host"]});
         let base = std::path::Path::new(".");
@@ -310,7 +315,7 @@ mod tests {
             clients: &Clients::default(),
             databases: &Databases::default(),
         };
-        let mut notes = Notebook::new(&context);
+        let mut notes = Diagnostics::new(&context);
         use_them(&mut notes);
         notes.faults
     }

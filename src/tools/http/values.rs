@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::config::Notebook;
+use super::config::Diagnostics;
 use crate::call::JsonObject;
 use crate::tools::template::{Template, plain_text};
 use crate::tools::{Placeholder, Values};
@@ -21,7 +21,7 @@ pub(super) enum Node {
 
 impl Node {
     /// Parses a value of the manifest, and adds its faults to the notebook.
-    pub(super) fn parse(value: Value, path: &[&str], notes: &mut Notebook<'_>) -> Self {
+    pub(super) fn parse(value: Value, path: &[&str], notes: &mut Diagnostics<'_>) -> Self {
         match value {
             Value::String(text) => match notes.template(&text, path) {
                 Some(template) => match template.lone() {
@@ -43,7 +43,7 @@ impl Node {
     }
 
     /// Parses the values of an object.
-    pub(super) fn entries(object: JsonObject, path: &[&str], notes: &mut Notebook<'_>) -> Vec<(String, Self)> {
+    pub(super) fn entries(object: JsonObject, path: &[&str], notes: &mut Diagnostics<'_>) -> Vec<(String, Self)> {
         let entry = |(key, value): (String, Value)| {
             let path = [path, &[&key]].concat();
             notes.key(&key, &path);
@@ -103,7 +103,7 @@ mod tests {
             clients: &Clients::default(),
             databases: &Databases::default(),
         };
-        let mut notes = Notebook::new(&context);
+        let mut notes = Diagnostics::new(&context);
         let node = Node::parse(value, &["request", "json"], &mut notes);
         assert_eq!(notes.faults, []);
         node

@@ -14,7 +14,7 @@ pub struct ServerSettings {
     /// Name of the entry.
     pub name: String,
     /// The transport to the server.
-    pub reach: Reach,
+    pub reach: Transport,
     /// Whether the server stays connected between calls.
     pub mode: Mode,
     /// Tools to take: names that the server uses, or patterns with `*` for any characters. Empty: all tools.
@@ -59,7 +59,7 @@ impl ToolFilter {
 
 /// The transport to a server.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Reach {
+pub enum Transport {
     /// A child process that communicates over standard input and output.
     Command {
         /// The program and its arguments. A bare program name is searched in `PATH`.

@@ -22,7 +22,7 @@ use super::child::Child;
 use super::client::Client;
 use super::fault::{self, Failed};
 use super::result;
-use super::tap::Line;
+use super::transport_adapter::ConnectionState;
 use crate::call::{Effect, ToolContext, ToolResult};
 
 /// After an abandoned call, a server that sends nothing for this long counts as stuck.
@@ -35,7 +35,7 @@ const CONTEXT: &str = "toolcrib/context";
 /// A connection. Dropping it ends it, together with a server process that was started for it.
 pub(super) struct Connection {
     pub(super) peer: Peer<RoleClient>,
-    pub(super) line: Arc<Line>,
+    pub(super) line: Arc<ConnectionState>,
     /// Whether it uses a protocol version without sessions and without `ping`.
     pub(super) is_modern: bool,
     pub(super) born: Instant,
@@ -62,7 +62,7 @@ impl Connection {
     pub(super) fn new(
         name: Arc<str>,
         service: RunningService<RoleClient, Client>,
-        line: Arc<Line>,
+        line: Arc<ConnectionState>,
         child: Option<Child>,
         is_shared: bool,
     ) -> Self {
@@ -107,7 +107,7 @@ impl Connection {
         // An error here means that the SDK did not take the request, so the server did not get it. If `handle.rx` fails
         // later, the request may have been sent, and the call may have run.
         let Ok(handle) = sent else { return Err(Failed::NotBegun("it has just gone".into())) };
-        let asked = Asked { connection: self, id: Some(handle.id) };
+        let asked = PendingCall { connection: self, id: Some(handle.id) };
         let answer = handle.rx.await;
         asked.answered();
         drop(listening);
@@ -213,18 +213,18 @@ impl Connection {
 
 /// A call that waits for its response. Dropping it earlier cancels the call at the server, if the connection is shared.
 /// A connection for one call just ends.
-struct Asked<'a> {
+struct PendingCall<'a> {
     connection: &'a Arc<Connection>,
     id: Option<RequestId>,
 }
 
-impl Asked<'_> {
+impl PendingCall<'_> {
     fn answered(mut self) {
         self.id = None;
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take().filter(|_| self.connection.is_shared) {
             self.connection.runtime.spawn(self.connection.clone().give_up(id));

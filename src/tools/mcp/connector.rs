@@ -15,25 +15,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::child::Child;
 use super::client::Client;
-use super::config::{Mode, Reach, ServerSettings};
+use super::config::{Mode, ServerSettings, Transport};
 use super::connection::Connection;
-use super::fault::{self, Unlisted};
+use super::fault::{self, ListToolsError};
 use super::listing::{self, Listing};
+use super::pin_check::PinError;
 use super::pipes::Pipes;
 use super::remote::Remote;
-use super::said::Doubt;
-use super::tap::{Line, Tap};
+use super::transport_adapter::{ConnectionState, TransportAdapter};
 use crate::call::ToolError;
-use crate::printable;
+use crate::sanitize;
 use crate::tools::http::client::host;
 use crate::tools::process::{Sweeps, along, is_program};
-use crate::tools::{Surroundings, Told};
+use crate::tools::{ProcessEnv, StatusFn};
 
 /// Makes the connections to one server.
 pub(super) struct Connector {
     pub settings: ServerSettings,
     pub name: Arc<str>,
-    pub surroundings: Surroundings,
+    pub surroundings: ProcessEnv,
     /// Signals that a call with a connection of its own has found other tools than were offered. That includes a new
     /// tool, and a definition that was approved again.
     pub changed: Notify,
@@ -66,7 +66,7 @@ impl From<String> for Refusal {
 }
 
 impl Connector {
-    pub(super) fn new(settings: ServerSettings, surroundings: Surroundings, sweeps: &Arc<Sweeps>) -> Self {
+    pub(super) fn new(settings: ServerSettings, surroundings: ProcessEnv, sweeps: &Arc<Sweeps>) -> Self {
         Self {
             name: settings.name.as_str().into(),
             settings,
@@ -84,7 +84,7 @@ impl Connector {
     ///
     /// # Errors
     /// A part of a sentence with the server as subject. Dropping the future ends what was started.
-    pub(super) async fn listed(&self, told: &Told) -> Result<(Arc<Connection>, Listing), String> {
+    pub(super) async fn listed(&self, told: &StatusFn) -> Result<(Arc<Connection>, Listing), String> {
         let both = async {
             let connection = self.connect(told).await?;
             let begun = connection.line.said.moment();
@@ -132,13 +132,13 @@ impl Connector {
     }
 
     /// The error for a call of a pinned tool that cannot be called. Another definition also triggers `changed`.
-    pub(super) fn refuses(&self, doubt: Doubt, changed: &Notify) -> ToolError {
+    pub(super) fn refuses(&self, doubt: PinError, changed: &Notify) -> ToolError {
         match doubt {
-            Doubt::Changed => {
+            PinError::Changed => {
                 changed.notify_one();
                 ToolError::Changed
             }
-            Doubt::Unlisted(why) => {
+            PinError::Unlisted(why) => {
                 let name = &self.name;
                 let message = format!(
                     "the MCP server {name} says that its tools have changed, and what they are now is not known: {why}"
@@ -156,13 +156,13 @@ impl Connector {
             Ok(Err(_)) => Err("it could not be connected to by a fault of this service; its log says more".to_owned()),
             Err(_) => Err(format!("it was not ready after {} (start_timeout)", humantime::format_duration(most))),
         };
-        result.map_err(|fault| self.surroundings.redactor.text(&printable::text(&fault)).into_owned())
+        result.map_err(|fault| self.surroundings.redactor.text(&sanitize::text(&fault)).into_owned())
     }
 
     async fn list(&self, connection: &Connection) -> Result<Listing, String> {
         match listing::ask(&connection.peer, &self.settings, &self.surroundings.redactor).await {
             Err(_) if connection.line.over.is_cancelled() => Err(connection.why().await),
-            Err(Unlisted { why, is_gone }) => {
+            Err(ListToolsError { why, is_gone }) => {
                 if is_gone {
                     connection.retire(&why);
                 }
@@ -178,7 +178,7 @@ impl Connector {
     ///   handshake, it is started again and gets `initialize` first.
     /// - A server without sessions may answer the first request too late. Then it got both kinds of handshake, and may
     ///   refuse the second. It is started again and gets its own kind only.
-    async fn connect(&self, told: &Told) -> Result<Arc<Connection>, String> {
+    async fn connect(&self, told: &StatusFn) -> Result<Arc<Connection>, String> {
         let is_known = self.was_modern().is_some();
         let mut result = self.attempt(told).await;
         if !is_known && let Err(refusal) = &result {
@@ -201,9 +201,9 @@ impl Connector {
         self.was_modern.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn attempt(&self, told: &Told) -> Result<Arc<Connection>, Refusal> {
+    async fn attempt(&self, told: &StatusFn) -> Result<Arc<Connection>, Refusal> {
         match &self.settings.reach {
-            Reach::Command { argv, .. } => {
+            Transport::Command { argv, .. } => {
                 told("starting".into());
                 let gone = CancellationToken::new();
                 let (redactor, name) = (self.surroundings.redactor.clone(), self.name.clone());
@@ -212,11 +212,11 @@ impl Connector {
                     None => return Err(String::from("nobody wants it any more").into()),
                 };
                 let (child, pipes) = spawned.map_err(|error| self.start_fault(argv, &error))?;
-                let line = Arc::new(Line::default());
+                let line = Arc::new(ConnectionState::default());
                 let pipes = Pipes::new(pipes, gone, name, line.clone());
                 self.shake_hands(pipes, line, Some(child)).await
             }
-            Reach::Url { url, headers } => {
+            Transport::Url { url, headers } => {
                 told(format!("connecting to {}", host(url)));
                 let remote = self
                     .remote
@@ -231,7 +231,7 @@ impl Connector {
     async fn shake_hands<T>(
         &self,
         transport: T,
-        line: Arc<Line>,
+        line: Arc<ConnectionState>,
         child: Option<Child>,
     ) -> Result<Arc<Connection>, Refusal>
     where
@@ -245,7 +245,7 @@ impl Connector {
             Some(true) => ClientLifecycleMode::Discover { preferred_versions: vec![modern] },
             None => ClientLifecycleMode::Auto { preferred_versions: vec![modern], legacy_version: Some(initialize) },
         };
-        let service = Client.serve_with_lifecycle(Tap::new(transport, &line), lifecycle).await;
+        let service = Client.serve_with_lifecycle(TransportAdapter::new(transport, &line), lifecycle).await;
         let is_modern = match &service {
             Ok(service) => service.peer_info().map(|info| !info.protocol_version.has_initialize()),
             // After a failure forget the kind, because the server may have been replaced. Exception: an unknown server
@@ -281,7 +281,7 @@ impl Connector {
     }
 
     fn command(&self, argv: &[String]) -> Result<Command, String> {
-        let Reach::Command { environment, workdir, .. } = &self.settings.reach else {
+        let Transport::Command { environment, workdir, .. } = &self.settings.reach else {
             return Err("it has no command".into());
         };
         let (program, arguments) = argv.split_first().ok_or("its command is empty")?;
@@ -293,7 +293,7 @@ impl Connector {
     /// Path of the program. A bare name is searched in the declared `PATH`, else in the service's. A relative path
     /// starts at the working folder.
     fn find(&self, program: &str) -> Result<PathBuf, String> {
-        let Reach::Command { environment, workdir, .. } = &self.settings.reach else {
+        let Transport::Command { environment, workdir, .. } = &self.settings.reach else {
             return Err("it has no command".into());
         };
         if program.contains('/') {
@@ -308,7 +308,7 @@ impl Connector {
 
     fn start_fault(&self, argv: &[String], error: &std::io::Error) -> String {
         match &self.settings.reach {
-            Reach::Command { workdir, .. } if !workdir.is_dir() => {
+            Transport::Command { workdir, .. } if !workdir.is_dir() => {
                 format!("its working folder {} is not there", workdir.display())
             }
             _ => format!("{} cannot be started: {error}", argv.first().map_or("", String::as_str)),
@@ -328,13 +328,13 @@ mod tests {
     async fn a_panic_on_the_way_to_a_connection_is_a_fault_like_any_other() {
         let settings = ServerSettings {
             name: "s".into(),
-            reach: Reach::Url { url: url::Url::parse("http://localhost/").unwrap(), headers: Default::default() },
+            reach: Transport::Url { url: url::Url::parse("http://localhost/").unwrap(), headers: Default::default() },
             mode: Mode::Persistent,
             include: Vec::new(),
             exclude: Vec::new(),
             start_timeout: Duration::from_secs(9),
         };
-        let surroundings = Surroundings::new(Arc::new(Redactor::default()), &Environment::default());
+        let surroundings = ProcessEnv::new(Arc::new(Redactor::default()), &Environment::default());
         let connector = Connector::new(settings, surroundings, &Arc::new(Sweeps::new()));
         let work = async { connector.name.parse::<u8>().map(drop).map_err(|_| -> String { panic!("at it") }) };
         assert!(connector.in_time(work).await.unwrap_err().contains("a fault of this service"));

@@ -8,8 +8,8 @@ use rmcp::transport::streamable_http_client::SseError;
 use rmcp_sse_stream::{Sse, SseStream};
 use serde_json::{Value, json};
 
-use super::fault::Spoilt;
-use super::message::{Asked, LONGEST, mark_tasks, spoilt};
+use super::fault::InvalidMessage;
+use super::message::{LONGEST, SentRequest, mark_tasks, spoilt};
 use super::partial_list;
 
 /// Why a stream ended early.
@@ -49,7 +49,7 @@ impl Size {
 }
 
 /// The events of a response. An event that is too long becomes an error response that says so.
-pub(super) fn of(response: Response, asked: Asked) -> BoxStream<'static, Result<Sse, SseError>> {
+pub(super) fn of(response: Response, asked: SentRequest) -> BoxStream<'static, Result<Sse, SseError>> {
     let chunks = stream::try_unfold((response, Size::default()), |(mut response, mut size)| async move {
         let Some(chunk) = response.chunk().await.map_err(Broken::Off)? else { return Ok(None) };
         if size.grows_beyond(LONGEST, &chunk) {
@@ -67,19 +67,19 @@ pub(super) fn of(response: Response, asked: Asked) -> BoxStream<'static, Result<
             // error.
             let is_spoilt = |data: &String| id.is_some() && spoilt(data.as_bytes()).as_ref() == id.as_ref();
             if event.data.as_ref().is_some_and(is_spoilt) {
-                event.data = id.as_ref().map(|id| in_its_place(Spoilt::Unreadable, id));
+                event.data = id.as_ref().map(|id| in_its_place(InvalidMessage::Unreadable, id));
             }
             Ok(event)
         }
         (Err(SseError::Body(error)), Some(id)) if matches!(error.downcast_ref(), Some(Broken::TooLong)) => {
-            Ok(Sse::default().data(in_its_place(Spoilt::TooLong, id)))
+            Ok(Sse::default().data(in_its_place(InvalidMessage::TooLong, id)))
         }
         (Err(error), _) => Err(error),
     });
     events.boxed()
 }
 
-fn in_its_place(spoilt: Spoilt, id: &RequestId) -> String {
+fn in_its_place(spoilt: InvalidMessage, id: &RequestId) -> String {
     let answer: ServerJsonRpcMessage = JsonRpcMessage::error(ErrorData::from(spoilt), Some(id.clone()));
     serde_json::to_string(&answer).unwrap_or_default()
 }

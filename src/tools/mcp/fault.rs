@@ -30,14 +30,14 @@ pub(super) enum Failed {
 }
 
 /// Why a server did not list its tools.
-pub(super) struct Unlisted {
+pub(super) struct ListToolsError {
     /// A part of a sentence with the server as subject.
     pub why: String,
     /// No request over this connection reaches the server.
     pub is_gone: bool,
 }
 
-impl From<String> for Unlisted {
+impl From<String> for ListToolsError {
     fn from(why: String) -> Self {
         Self { why, is_gone: false }
     }
@@ -49,18 +49,18 @@ impl From<String> for Unlisted {
 pub(super) struct HttpFault(pub ToolError);
 
 /// An unusable message that came instead of a response.
-pub(super) enum Spoilt {
+pub(super) enum InvalidMessage {
     /// It was too long to be kept.
     TooLong,
     /// It is not a JSON-RPC message.
     Unreadable,
 }
 
-impl From<Spoilt> for ErrorData {
-    fn from(spoilt: Spoilt) -> Self {
+impl From<InvalidMessage> for ErrorData {
+    fn from(spoilt: InvalidMessage) -> Self {
         let (mark, message) = match spoilt {
-            Spoilt::TooLong => (TOO_LONG, ""),
-            Spoilt::Unreadable => (UNREADABLE, "what it answered is no JSON-RPC message"),
+            InvalidMessage::TooLong => (TOO_LONG, ""),
+            InvalidMessage::Unreadable => (UNREADABLE, "what it answered is no JSON-RPC message"),
         };
         Self::new(ErrorCode::PARSE_ERROR, message, Some(Value::from(mark)))
     }
@@ -165,7 +165,7 @@ pub(super) fn of_version(chosen: Option<ProtocolVersion>, redactor: &Redactor) -
 }
 
 /// Why the server did not list its tools.
-pub(super) fn of_listing(error: ServiceError, redactor: &Redactor) -> Unlisted {
+pub(super) fn of_listing(error: ServiceError, redactor: &Redactor) -> ListToolsError {
     let cut = |text: &str| redactor.shortened(text, LONGEST_MESSAGE);
     let why = match error {
         ServiceError::McpError(ErrorData { data: Some(data), .. }) if data == TOO_LONG => {
@@ -177,7 +177,7 @@ pub(super) fn of_listing(error: ServiceError, redactor: &Redactor) -> Unlisted {
         ServiceError::TransportClosed => "it closed the connection instead of listing its tools".into(),
         ServiceError::TransportSend(DynamicTransportError { error, .. }) => {
             return match not_sent(&*error) {
-                Failed::NotBegun(why) => Unlisted { why, is_gone: true },
+                Failed::NotBegun(why) => ListToolsError { why, is_gone: true },
                 Failed::Said(_) | Failed::Lost => unsent(&*error, redactor).into(),
             };
         }

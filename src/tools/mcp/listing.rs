@@ -10,16 +10,16 @@ use rmcp::service::Peer;
 use serde_json::Value;
 
 use super::config::{ServerSettings, ToolFilter};
-use super::fault::{self, Unlisted};
+use super::fault::{self, ListToolsError};
 use super::message::AS_TASK;
 use super::partial_list;
-use super::runner::{ToolRunner, Way};
+use super::runner::{CallPath, ToolRunner};
 use crate::call::{JsonObject, Redact, Torn};
-use crate::printable;
+use crate::sanitize;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
 use crate::tools::process::Sweeps;
-use crate::tools::{Offer, Prints, Runner, Said};
+use crate::tools::{DefinitionFingerprint, DiscoveredTool, Runner, ToolDefinitionSnapshot};
 
 /// Most tools of a server.
 const MOST_TOOLS: usize = 1000;
@@ -43,7 +43,7 @@ pub(super) struct Listing {
 #[derive(Clone)]
 pub(super) struct Defined {
     pub tool: Tool,
-    pub prints: Arc<Prints>,
+    pub prints: Arc<DefinitionFingerprint>,
 }
 
 impl PartialEq for Defined {
@@ -68,7 +68,7 @@ pub(super) async fn ask(
     peer: &Peer<RoleClient>,
     settings: &ServerSettings,
     redactor: &Redactor,
-) -> Result<Listing, Unlisted> {
+) -> Result<Listing, ListToolsError> {
     let (mut tools, mut cursor, mut seen, mut size) = (Vec::new(), None, HashSet::new(), 0);
     for _ in 0..MOST_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
@@ -167,7 +167,7 @@ fn choose(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings,
 }
 
 /// The fingerprint of a definition as the server sent it, before anything is removed.
-pub(super) fn prints(tool: &Tool) -> Prints {
+pub(super) fn prints(tool: &Tool) -> DefinitionFingerprint {
     let json = |value: serde_json::Result<Value>| value.ok().filter(|value| !value.is_null());
     let parts = [
         ("title", json(serde_json::to_value(&tool.title))),
@@ -176,7 +176,7 @@ pub(super) fn prints(tool: &Tool) -> Prints {
         ("outputSchema", json(serde_json::to_value(tool.output_schema.as_deref()))),
         ("annotations", json(serde_json::to_value(&tool.annotations))),
     ];
-    Prints::of(&tool.name, parts)
+    DefinitionFingerprint::of(&tool.name, parts)
 }
 
 /// Checks that the tool can be called and that its schemas can be compiled.
@@ -209,7 +209,7 @@ fn clean(tool: &mut Tool) -> Vec<&'static str> {
     for schema in schemas.iter_mut().flatten() {
         collect_words(schema, &mut words);
     }
-    printable::texts(words)
+    sanitize::texts(words)
 }
 
 /// Collects the descriptions and titles of a schema, at any depth.
@@ -247,7 +247,12 @@ pub(super) fn without_secret_names(
 }
 
 /// Makes an offer of a tool, for the manifest's rules.
-pub(super) fn offer(Defined { tool, prints }: &Defined, way: &Way, sweeps: &Arc<Sweeps>, redactor: &Redactor) -> Offer {
+pub(super) fn offer(
+    Defined { tool, prints }: &Defined,
+    way: &CallPath,
+    sweeps: &Arc<Sweeps>,
+    redactor: &Redactor,
+) -> DiscoveredTool {
     let runner =
         |prints| -> Arc<dyn Runner> { Arc::new(ToolRunner::new(&tool.name, prints, way.clone(), sweeps.clone())) };
     let annotations = tool.annotations.as_ref().and_then(|annotations| serde_json::to_value(annotations).ok());
@@ -259,7 +264,7 @@ pub(super) fn offer(Defined { tool, prints }: &Defined, way: &Way, sweeps: &Arc<
         annotations.entry("title").or_insert_with(|| title.clone().into());
     }
     let description = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
-    let mut offer = Offer {
+    let mut offer = DiscoveredTool {
         name: tool.name.to_string(),
         description: description.to_owned(),
         input_schema: Value::Object(JsonObject::clone(&tool.input_schema)),
@@ -269,7 +274,7 @@ pub(super) fn offer(Defined { tool, prints }: &Defined, way: &Way, sweeps: &Arc<
         max_calls: None,
         env: Vec::new(),
         runner: runner(None),
-        said: Some(Said { prints: prints.clone(), runner: runner(Some(prints.clone())) }),
+        said: Some(ToolDefinitionSnapshot { prints: prints.clone(), runner: runner(Some(prints.clone())) }),
     };
     offer.clean(redactor);
     offer

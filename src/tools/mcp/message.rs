@@ -73,14 +73,14 @@ pub(super) fn spoilt(bytes: &[u8]) -> Option<RequestId> {
 
 /// The request that a response must answer.
 #[derive(Clone)]
-pub(super) struct Asked {
+pub(super) struct SentRequest {
     /// `None`: the message was not a request.
     pub id: Option<RequestId>,
     pub is_discover: bool,
     pub is_list: bool,
 }
 
-impl Asked {
+impl SentRequest {
     pub(super) fn of(message: &ClientJsonRpcMessage) -> Self {
         let JsonRpcMessage::Request(request) = message else { return Self::nothing() };
         Self {

@@ -17,25 +17,25 @@ mod child;
 mod client;
 mod config;
 mod connection;
+mod connections;
 mod connector;
 mod events;
 mod fault;
-mod keeper;
 mod listing;
 mod message;
 mod partial_list;
+mod pin_check;
 mod pipes;
 mod remote;
 mod result;
 mod runner;
-mod said;
 mod server;
+mod server_events;
 mod subscription;
-mod tap;
-mod unasked;
+mod transport_adapter;
 
 pub(crate) use self::config::ToolFilter;
-pub use self::config::{Mode, Reach, ServerSettings};
+pub use self::config::{Mode, ServerSettings, Transport};
 pub use self::server::Server;
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::fault::Spoilt;
+use super::fault::InvalidMessage;
 use super::message::{LONGEST, parse, spoilt};
-use super::tap::Line;
+use super::transport_adapter::ConnectionState;
 use crate::json_rpc::Scan;
 use crate::tools::process::{self, Lines};
 
@@ -45,7 +45,7 @@ pub(super) struct Pipes {
     /// Cancelled when the process has ended.
     gone: CancellationToken,
     odd: Lines<Tell>,
-    shared: Arc<Line>,
+    shared: Arc<ConnectionState>,
 }
 
 type Tell = Box<dyn FnMut(process::Line<'_>) + Send>;
@@ -64,7 +64,7 @@ impl Pipes {
         (to, from): (ChildStdin, ChildStdout),
         gone: CancellationToken,
         server: Arc<str>,
-        shared: Arc<Line>,
+        shared: Arc<ConnectionState>,
     ) -> Self {
         let tell = move |line: process::Line<'_>| {
             let missed = Some(line.missed).filter(|missed| *missed > 0);
@@ -132,7 +132,7 @@ impl Pipes {
                 self.odd.push(format!("a line of {} bytes, {}\n", self.line.len(), kind(&self.line)).as_bytes());
             }
             let id = spoilt(&self.line);
-            message = id.map(|id| JsonRpcMessage::error(ErrorData::from(Spoilt::Unreadable), Some(id)));
+            message = id.map(|id| JsonRpcMessage::error(ErrorData::from(InvalidMessage::Unreadable), Some(id)));
         }
         self.line.clear();
         self.line.shrink_to(KEPT);
@@ -179,7 +179,9 @@ impl Transport<RoleClient> for Pipes {
                         return None;
                     }
                     match scan.answers().and_then(|id| serde_json::from_value(id).ok()) {
-                        Some(id) => return Some(JsonRpcMessage::error(ErrorData::from(Spoilt::TooLong), Some(id))),
+                        Some(id) => {
+                            return Some(JsonRpcMessage::error(ErrorData::from(InvalidMessage::TooLong), Some(id)));
+                        }
                         None => self.odd.push(b"one that is too long and answers no request\n"),
                     }
                 }

@@ -16,12 +16,12 @@ use url::Url;
 
 use super::events;
 use super::fault::{self, HttpFault};
-use super::message::{Asked, LONGEST, parse};
-use super::tap::Line;
-use super::unasked::Unasked;
+use super::message::{LONGEST, SentRequest, parse};
+use super::server_events::Unasked;
+use super::transport_adapter::ConnectionState;
 use crate::call::ToolError;
+use crate::tools::http::address_policy::AddressPolicy;
 use crate::tools::http::client::{Client, failure, host};
-use crate::tools::http::gate::Gate;
 use crate::tools::http::response::{accepted, retry_after};
 use crate::tools::http::{Clients, OwnPorts};
 
@@ -54,7 +54,7 @@ impl Remote {
     /// # Errors
     /// A sentence with the reason.
     pub(super) fn new(name: Arc<str>, url: &Url, own: &OwnPorts) -> Result<Self, String> {
-        let client = Clients::new(own.clone()).get(Gate::open())?;
+        let client = Clients::new(own.clone()).get(AddressPolicy::open())?;
         Ok(Self { client, url: url.clone(), host: host(url), name, unasked: Unasked::default() })
     }
 
@@ -65,7 +65,7 @@ impl Remote {
     pub(super) fn transport<'a>(
         &self,
         headers: impl IntoIterator<Item = (&'a String, &'a String)>,
-        line: &Arc<Line>,
+        line: &Arc<ConnectionState>,
     ) -> Result<StreamableHttpClientTransport<Self>, String> {
         let mut fields = Headers::new();
         for (name, value) in headers {
@@ -142,10 +142,10 @@ impl Remote {
 
     /// Reads a response that is not a success. It may contain a JSON-RPC error, which answers this request whatever its
     /// id is.
-    async fn said_no(&self, response: Response, asked: Asked) -> Result<StreamableHttpPostResponse, Fault> {
+    async fn said_no(&self, response: Response, asked: SentRequest) -> Result<StreamableHttpPostResponse, Fault> {
         let (status, is_json) = (response.status(), says(&response, JSON));
         let is_client_error = (400..=499).contains(&status.as_u16());
-        let Asked { id: Some(id), is_discover, .. } = asked else { return Err(self.refusal(response).await) };
+        let SentRequest { id: Some(id), is_discover, .. } = asked else { return Err(self.refusal(response).await) };
         let is_legacy = is_discover && is_client_error;
         // For these statuses the status says everything. The same holds for other errors with `Retry-After`.
         let speaks = match status.as_u16() {
@@ -185,7 +185,7 @@ impl StreamableHttpClient for Remote {
     ) -> Result<StreamableHttpPostResponse, Fault> {
         use StreamableHttpPostResponse::{Accepted, Json, Sse};
 
-        let (asked, body) = (Asked::of(&message), serde_json::to_vec(&message)?);
+        let (asked, body) = (SentRequest::of(&message), serde_json::to_vec(&message)?);
         let response = self.send(Method::POST, session.as_deref(), headers, Some(body)).await?;
         match response.status().as_u16() {
             // The SDK falls back to `initialize` if a discovery gets no response.
@@ -238,7 +238,7 @@ impl StreamableHttpClient for Remote {
         let response = self.send(Method::GET, session.as_deref(), headers, None).await?;
         match response.status().as_u16() {
             200..=299 if says(&response, EVENTS) => {
-                let events = events::of(response, Asked::nothing());
+                let events = events::of(response, SentRequest::nothing());
                 Ok(if is_unasked { self.unasked.opened(events) } else { events })
             }
             200..=299 | 404 | 405 => Err(Fault::ServerDoesNotSupportSse),

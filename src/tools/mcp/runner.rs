@@ -5,13 +5,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
+use super::connections::Connections;
 use super::connector::Connector;
 use super::fault::Failed;
-use super::keeper::Keeper;
-use super::said::says;
+use super::pin_check::says;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::process::Sweeps;
-use crate::tools::{Prints, Runner};
+use crate::tools::{DefinitionFingerprint, Runner};
 
 /// Tenths of a call's time that a server may take to start for it. A call that starts later would be interrupted at the
 /// deadline, and the effect of an interrupted write is unknown.
@@ -22,8 +22,8 @@ pub(super) struct ToolRunner {
     /// The server's own name of the tool.
     tool: String,
     /// The approved definition; `None`: the tool is not pinned.
-    prints: Option<Arc<Prints>>,
-    way: Way,
+    prints: Option<Arc<DefinitionFingerprint>>,
+    way: CallPath,
     /// Owns the sweeps, so that they outlive everything that may still call. If the service does not wait for the end
     /// of the processes (`Ends`), the last runner does.
     _sweeps: Arc<Sweeps>,
@@ -31,23 +31,28 @@ pub(super) struct ToolRunner {
 
 impl ToolRunner {
     /// A runner for the tool with this name at the server.
-    pub(super) fn new(tool: &str, prints: Option<Arc<Prints>>, way: Way, sweeps: Arc<Sweeps>) -> Self {
+    pub(super) fn new(
+        tool: &str,
+        prints: Option<Arc<DefinitionFingerprint>>,
+        way: CallPath,
+        sweeps: Arc<Sweeps>,
+    ) -> Self {
         Self { tool: tool.to_owned(), prints, way, _sweeps: sweeps }
     }
 }
 
 /// The connection that a call uses.
 #[derive(Clone)]
-pub(super) enum Way {
+pub(super) enum CallPath {
     /// The one connection of the server.
-    Persistent(Arc<Keeper>),
+    Persistent(Arc<Connections>),
     /// A connection of its own.
     OnDemand(Arc<Connector>),
 }
 
-impl Way {
+impl CallPath {
     /// The keeper of the one connection, if there is one.
-    pub(super) fn keeper(&self) -> Option<Arc<Keeper>> {
+    pub(super) fn keeper(&self) -> Option<Arc<Connections>> {
         match self {
             Self::Persistent(keeper) => Some(keeper.clone()),
             Self::OnDemand(_) => None,
@@ -60,14 +65,14 @@ impl Runner for ToolRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
         let (tool, prints) = (&*self.tool, self.prints.as_deref());
         match &self.way {
-            Way::Persistent(keeper) => {
+            CallPath::Persistent(keeper) => {
                 // Wait for at most half of the remaining time. A call that started later would probably be interrupted
                 // at its deadline.
                 let now = Instant::now();
                 let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
                 keeper.call(tool, prints, &arguments, &context, begin_by).await
             }
-            Way::OnDemand(connector) => on_demand(connector, tool, prints, &arguments, &context).await,
+            CallPath::OnDemand(connector) => on_demand(connector, tool, prints, &arguments, &context).await,
         }
     }
 
@@ -77,8 +82,8 @@ impl Runner for ToolRunner {
 
     fn is_available(&self) -> bool {
         match &self.way {
-            Way::Persistent(keeper) => !keeper.is_down(),
-            Way::OnDemand(_) => true,
+            CallPath::Persistent(keeper) => !keeper.is_down(),
+            CallPath::OnDemand(_) => true,
         }
     }
 }
@@ -86,7 +91,7 @@ impl Runner for ToolRunner {
 async fn on_demand(
     connector: &Connector,
     tool: &str,
-    prints: Option<&Prints>,
+    prints: Option<&DefinitionFingerprint>,
     arguments: &JsonObject,
     context: &ToolContext,
 ) -> Result<ToolResult, ToolError> {

@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::config::{Mode, ServerSettings};
+use super::connections::Connections;
 use super::connector::Connector;
-use super::keeper::Keeper;
 use super::listing::{self, Listing};
-use super::runner::Way;
+use super::runner::CallPath;
 use crate::tools::process::Sweeps;
-use crate::tools::{Listed, Source, SourceFault, SourceStatus, Surroundings, Told};
+use crate::tools::{Listed, ProcessEnv, Source, SourceFault, SourceStatus, StatusFn};
 
 /// An MCP server with its connections. They end when the server and all runners that it gave are dropped.
 pub struct Server {
@@ -24,14 +24,14 @@ pub struct Server {
 /// The outcome of the last listing.
 #[derive(Default)]
 struct State {
-    keeper: Option<Arc<Keeper>>,
+    keeper: Option<Arc<Connections>>,
     up: bool,
     fault: Option<(String, Instant)>,
 }
 
 impl Server {
     /// A server without a connection yet.
-    pub fn new(settings: ServerSettings, surroundings: &Surroundings) -> Self {
+    pub fn new(settings: ServerSettings, surroundings: &ProcessEnv) -> Self {
         let sweeps = surroundings.sweeps();
         let connector = Arc::new(Connector::new(settings, surroundings.clone(), &sweeps));
         Self { state: Mutex::default(), connector, sweeps }
@@ -43,14 +43,14 @@ impl Server {
 
     /// Lists the tools. A persistent server lists over its existing connection only, because runners of earlier
     /// listings use that connection.
-    async fn start(&self, told: &Told, keeper: Option<Arc<Keeper>>) -> Result<(Listing, Way), String> {
+    async fn start(&self, told: &StatusFn, keeper: Option<Arc<Connections>>) -> Result<(Listing, CallPath), String> {
         if let Some(keeper) = keeper {
-            return keeper.relist().await.map(|listing| (listing, Way::Persistent(keeper)));
+            return keeper.relist().await.map(|listing| (listing, CallPath::Persistent(keeper)));
         }
         let (connection, listing) = self.connector.listed(told).await?;
         let way = match self.connector.settings.mode {
-            Mode::Persistent => Way::Persistent(Arc::new(Keeper::new(&self.connector, connection, &listing))),
-            Mode::OnDemand => Way::OnDemand(self.connector.offering(&listing)),
+            Mode::Persistent => CallPath::Persistent(Arc::new(Connections::new(&self.connector, connection, &listing))),
+            Mode::OnDemand => CallPath::OnDemand(self.connector.offering(&listing)),
         };
         Ok((listing, way))
     }
@@ -58,7 +58,7 @@ impl Server {
 
 #[async_trait]
 impl Source for Server {
-    async fn list(&self, told: &Told) -> Result<Listed, SourceFault> {
+    async fn list(&self, told: &StatusFn) -> Result<Listed, SourceFault> {
         let keeper = self.state().keeper.clone();
         let (state, result) = match self.start(told, keeper.clone()).await {
             Ok((Listing { tools, mut warnings, mut left_out }, way)) => {

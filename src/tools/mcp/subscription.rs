@@ -9,7 +9,7 @@ use rmcp::{RoleClient, ServiceError};
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::tap::Line;
+use super::transport_adapter::ConnectionState;
 
 /// Pause before a subscription that has ended is requested again.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -17,7 +17,11 @@ const PAUSE: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Keeps a subscription, if the server offers one. `tap` sees its notifications as they come in.
-pub(super) fn follow(peer: &Peer<RoleClient>, line: &Arc<Line>, is_modern: bool) -> Option<AbortOnDropHandle<()>> {
+pub(super) fn follow(
+    peer: &Peer<RoleClient>,
+    line: &Arc<ConnectionState>,
+    is_modern: bool,
+) -> Option<AbortOnDropHandle<()>> {
     let tools = peer.peer_info()?.capabilities.tools.clone();
     if !is_modern || tools.and_then(|tools| tools.list_changed) != Some(true) {
         return None;

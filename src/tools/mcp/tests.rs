@@ -18,7 +18,7 @@ use crate::call::{
 use crate::environment::Environment;
 use crate::secrets::Redactor;
 use crate::tools::process::tests::{in_fast_time, python};
-use crate::tools::{Listed, Offer, Runner, Source, Surroundings};
+use crate::tools::{DiscoveredTool, Listed, ProcessEnv, Runner, Source};
 
 /// Longest wait for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,13 +27,13 @@ const SCRIPT: &str = include_str!("tests/server.py");
 /// A folder with a server, and what the server has listed.
 struct Crib {
     server: Server,
-    offers: Vec<Offer>,
+    offers: Vec<DiscoveredTool>,
     warnings: Vec<String>,
     folder: TempDir,
 }
 
-fn surroundings() -> Surroundings {
-    Surroundings::new(Arc::new(Redactor::new(["hunter2-hunter2"])), &Environment::of_this_process())
+fn surroundings() -> ProcessEnv {
+    ProcessEnv::new(Arc::new(Redactor::new(["hunter2-hunter2"])), &Environment::of_this_process())
 }
 
 /// Whether there is no Python. Prints a notice then.
@@ -53,7 +53,7 @@ fn settings(folder: &Path, quirks: &[&str]) -> ServerSettings {
         .collect();
     ServerSettings {
         name: "probe".into(),
-        reach: Reach::Command {
+        reach: Transport::Command {
             argv,
             environment: BTreeMap::from([("MARK".into(), "declared".into())]),
             workdir: folder.into(),
@@ -622,7 +622,7 @@ async fn why_a_server_did_not_come_up_is_said() {
         assert_eq!(fault(&[quirk], |_| {}).await, "its tools take more than 16.0 MiB to define", "{quirk}");
     }
     let fault = fault(&[], |settings| {
-        if let Reach::Command { argv, .. } = &mut settings.reach {
+        if let Transport::Command { argv, .. } = &mut settings.reach {
             argv[0] = "no-such-program".into();
         }
     });
@@ -753,7 +753,7 @@ impl Remote {
 
     async fn try_crib(&self, change: impl FnOnce(&mut ServerSettings)) -> Result<Crib, String> {
         Crib::try_new(&[], |settings| {
-            settings.reach = Reach::Url {
+            settings.reach = Transport::Url {
                 url: format!("http://127.0.0.1:{}/mcp", self.port).parse().unwrap(),
                 headers: BTreeMap::from([("authorization".into(), "Bearer let-me-in".into())]),
             };
@@ -841,7 +841,7 @@ async fn a_server_by_url_that_refuses_us_or_sends_us_on_is_told_by_what_it_means
     let remote = Remote::new(&["locked"]).await;
     assert_eq!(remote.crib().await.text("echo", json!({"text": "in"})).await, "in");
     let wrong = |settings: &mut ServerSettings| {
-        if let Reach::Url { headers, .. } = &mut settings.reach {
+        if let Transport::Url { headers, .. } = &mut settings.reach {
             headers.insert("authorization".into(), "Bearer wrong-wrong".into());
         }
     };
@@ -855,7 +855,7 @@ async fn a_server_by_url_that_refuses_us_or_sends_us_on_is_told_by_what_it_means
         "answered HTTP 307 Temporary Redirect and points to https://elsewhere.example; redirects are not followed";
     assert_eq!(fault, format!("`{host}` {said}"));
     let odd = |settings: &mut ServerSettings| {
-        if let Reach::Url { headers, .. } = &mut settings.reach {
+        if let Transport::Url { headers, .. } = &mut settings.reach {
             headers.insert("x-key".into(), "two\nlines".into());
         }
     };

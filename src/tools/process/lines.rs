@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::call::{Torn, decode};
-use crate::printable;
+use crate::sanitize;
 
 /// The longest line that is kept, in bytes; the remainder of the line is discarded. This is longer than any line that
 /// is shown. So a secret that crosses the end of the shown part is still complete when the redactor searches for it.
@@ -122,7 +122,7 @@ impl<T: FnMut(Line<'_>)> Lines<T> {
 
     fn tell(&mut self, (line, torn): (Vec<u8>, Torn)) {
         let text = decode(&line, torn);
-        let text = printable::text(text.trim_end());
+        let text = sanitize::text(text.trim_end());
         if text.is_empty() {
             return;
         }

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch}
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::protocol::{self, Function, Mode, Role, Said};
+use super::protocol::{self, Function, Mode, Role, WorkerMessage};
 use super::worker::{Launcher, Next, Worker};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::health::Health;
@@ -159,7 +159,7 @@ impl AsyncLane {
                 Err(_) => return Err(self.shared.busy()),
             };
             let Some((id, end)) = worker.open(context, thread) else { continue };
-            let asked = Asked { worker: &worker, id };
+            let asked = PendingCall { worker: &worker, id };
             room.send(protocol::call(id, function, arguments, context));
             let end = end.await;
             drop(asked);
@@ -211,12 +211,12 @@ impl AsyncLane {
 }
 
 /// A caller that waits. Dropping this before the call has ended marks the caller as disconnected.
-struct Asked<'a> {
+struct PendingCall<'a> {
     worker: &'a Loop,
     id: u64,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         if let Some(open) = self.worker.calls().open.get_mut(&self.id) {
             open.left = Some(Instant::now());
@@ -383,20 +383,20 @@ impl Loop {
         }
     }
 
-    fn heard(&self, id: u64, said: Said) {
+    fn heard(&self, id: u64, said: WorkerMessage) {
         match said {
-            Said::Progress(data) => {
+            WorkerMessage::Progress(data) => {
                 let context = self.calls().open.get(&id).map(|open| open.context.clone());
                 if let Some(context) = context {
                     context.progress(data);
                 }
             }
-            Said::Warning(warning) => {
+            WorkerMessage::Warning(warning) => {
                 if let Some(open) = self.calls().open.get(&id) {
                     open.context.warn(warning);
                 }
             }
-            Said::End(end) => {
+            WorkerMessage::End(end) => {
                 let mut calls = self.calls();
                 calls.has_answered = true;
                 if let Some(open) = calls.open.remove(&id) {

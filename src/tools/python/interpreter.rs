@@ -10,8 +10,8 @@ use super::config::{Interpreter, ModuleSettings};
 use super::protocol::span;
 use super::{helper, venv};
 use crate::call::Torn;
-use crate::tools::Surroundings;
-use crate::tools::Told;
+use crate::tools::ProcessEnv;
+use crate::tools::StatusFn;
 use crate::tools::process::{Sweeps, along, is_program};
 
 /// The program that makes virtual environments.
@@ -34,9 +34,9 @@ pub(super) struct Python {
 /// A sentence with the reason.
 pub(super) async fn find(
     settings: &ModuleSettings,
-    surroundings: &Surroundings,
+    surroundings: &ProcessEnv,
     sweeps: &Sweeps,
-    told: &Told,
+    told: &StatusFn,
 ) -> Result<PathBuf, String> {
     let ask = async |name: &Path| {
         let program = locate(name, surroundings)?;
@@ -46,21 +46,21 @@ pub(super) async fn find(
         Interpreter::Program(name) => Ok(ask(name).await?.program),
         Interpreter::Requirements(file) => {
             let python = ask(Path::new(DEFAULT)).await?;
-            let venv = venv::Wanted { file, settings, surroundings, sweeps, told };
+            let venv = venv::VenvSpec { file, settings, surroundings, sweeps, told };
             venv.ready(&python).await
         }
     }
 }
 
 /// A command for a preparing program. It sees the variables that the module declares and a few of the service.
-pub(super) fn command(program: &Path, settings: &ModuleSettings, surroundings: &Surroundings) -> Command {
+pub(super) fn command(program: &Path, settings: &ModuleSettings, surroundings: &ProcessEnv) -> Command {
     let mut command = Command::new(program);
     command.env_clear().envs(&surroundings.variables).envs(&settings.environment);
     command
 }
 
 /// The program's file. A bare name is searched in `PATH`.
-pub(super) fn locate(name: &Path, surroundings: &Surroundings) -> Result<PathBuf, String> {
+pub(super) fn locate(name: &Path, surroundings: &ProcessEnv) -> Result<PathBuf, String> {
     let shown = name.display();
     if name.components().count() > 1 || name.is_absolute() {
         return match name.metadata() {
@@ -119,7 +119,7 @@ mod tests {
         std::fs::write(&file, script).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
         let environment = Environment::from_iter([("PATH", folder.path())]);
-        let surroundings = Surroundings::new(Arc::new(Redactor::new([])), &environment);
+        let surroundings = ProcessEnv::new(Arc::new(Redactor::new([])), &environment);
         let program = locate(Path::new("python3.8"), &surroundings)?;
         // The file was written a moment ago, so a child process of another test may still hold it open for writing.
         for _ in 0..100 {
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(other, "/python3.8 is no Python that can be used: it ended with exit status: 3, saying: what?");
         let new = asked("#!/bin/sh\necho warning\necho python:3.14.0:/bin/sh\n", 0o755, LONG).await.unwrap();
         assert_eq!((new.version.as_str(), new.program.to_str().unwrap()), ("3.14.0", "/bin/sh"));
-        let nothing = Surroundings::new(Arc::default(), &Environment::default());
+        let nothing = ProcessEnv::new(Arc::default(), &Environment::default());
         let fault = locate(Path::new("/no/such/python"), &nothing).unwrap_err();
         assert!(fault.starts_with("the interpreter /no/such/python cannot be run: No such file"), "{fault}");
         let slow = asked("#!/bin/sh\nexec sleep 3600\n", 0o755, Duration::from_millis(50)).await.err().unwrap();

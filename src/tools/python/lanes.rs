@@ -6,11 +6,11 @@ use tokio::time::Instant;
 
 use super::async_lane::AsyncLane;
 use super::protocol::{Function, Mode, Role};
-use super::runner::{FunctionRunner, Lane};
+use super::runner::{FunctionRunner, WorkerPool};
 use super::sync_lane::SyncLane;
 use super::worker::{Launcher, Worker};
 use crate::call::JsonObject;
-use crate::tools::{Offer, SourceStatus};
+use crate::tools::{DiscoveredTool, SourceStatus};
 
 /// The workers after a listing, or the reason why there are none.
 #[derive(Default)]
@@ -43,13 +43,13 @@ impl Lanes {
     }
 
     /// A function as a tool.
-    pub(super) fn offer(&self, function: Function) -> Option<Offer> {
+    pub(super) fn offer(&self, function: Function) -> Option<DiscoveredTool> {
         let lane = match (function.mode, &self.blocking) {
-            (Mode::Sync, Some(blocking)) => Lane::Sync(blocking.clone()),
+            (Mode::Sync, Some(blocking)) => WorkerPool::Sync(blocking.clone()),
             // With `share: true` there are no separate workers for blocking functions: they use the one for coroutines.
-            (Mode::Sync | Mode::Async, _) => Lane::Async(self.coroutines.clone()?),
+            (Mode::Sync | Mode::Async, _) => WorkerPool::Async(self.coroutines.clone()?),
         };
-        Some(Offer {
+        Some(DiscoveredTool {
             name: function.name.clone(),
             description: function.description.clone(),
             input_schema: function.input_schema.clone(),

@@ -11,9 +11,9 @@ mod config;
 mod helper;
 mod interpreter;
 mod lanes;
-mod prints;
 mod protocol;
 mod runner;
+mod stderr_log;
 mod sync_lane;
 mod venv;
 mod watch;
@@ -29,19 +29,19 @@ use self::lanes::Lanes;
 use self::protocol::{Function, Listing, Mode, Role};
 use self::worker::Launcher;
 use super::process::Sweeps;
-use super::{Listed, Offer, Source, SourceFault, SourceStatus, Surroundings, Told};
+use super::{DiscoveredTool, Listed, ProcessEnv, Source, SourceFault, SourceStatus, StatusFn};
 use crate::blocking;
 
 /// A Python module and its workers. The workers end when the module and all runners that it gave are dropped.
 pub struct Module {
     settings: ModuleSettings,
-    surroundings: Surroundings,
+    surroundings: ProcessEnv,
     lanes: Mutex<Lanes>,
 }
 
 impl Module {
     /// A module for which nothing has been started yet.
-    pub fn new(settings: ModuleSettings, surroundings: &Surroundings) -> Self {
+    pub fn new(settings: ModuleSettings, surroundings: &ProcessEnv) -> Self {
         Self { settings, surroundings: surroundings.clone(), lanes: Mutex::default() }
     }
 
@@ -69,7 +69,7 @@ impl Module {
         })
     }
 
-    async fn start(&self, told: &Told) -> Result<(Lanes, Listed), String> {
+    async fn start(&self, told: &StatusFn) -> Result<(Lanes, Listed), String> {
         let sweeps = Sweeps::new();
         let python = interpreter::find(&self.settings, &self.surroundings, &sweeps, told).await?;
         let launcher = Arc::new(Launcher {
@@ -87,7 +87,7 @@ impl Module {
         let mut warnings = warnings;
         warnings.extend(self.two_instances(&tools));
         let lanes = Lanes::new(&launcher, worker, &tools);
-        let mut tools: Vec<Offer> = tools.into_iter().filter_map(|function| lanes.offer(function)).collect();
+        let mut tools: Vec<DiscoveredTool> = tools.into_iter().filter_map(|function| lanes.offer(function)).collect();
         tools.iter_mut().for_each(|offer| offer.clean(&self.surroundings.redactor));
         Ok((lanes, Listed { tools, warnings, left_out }))
     }
@@ -95,7 +95,7 @@ impl Module {
 
 #[async_trait]
 impl Source for Module {
-    async fn list(&self, told: &Told) -> Result<Listed, SourceFault> {
+    async fn list(&self, told: &StatusFn) -> Result<Listed, SourceFault> {
         let (lanes, result) = match self.start(told).await {
             Ok((lanes, listed)) => (lanes, Ok(listed)),
             Err(fault) => (Lanes::down(&fault), Err(SourceFault(fault))),

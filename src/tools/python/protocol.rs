@@ -228,7 +228,7 @@ pub(super) struct Function {
 }
 
 /// A worker's message about a call.
-pub(super) enum Said {
+pub(super) enum WorkerMessage {
     /// Progress of the call.
     Progress(Value),
     /// A warning about the result, for the caller.
@@ -250,7 +250,7 @@ enum Op {
 
 /// Any message about a call. Its parts stay unparsed until the kind of the message says which parts are needed.
 #[derive(Deserialize)]
-struct Line<'a> {
+struct RawMessage<'a> {
     op: Op,
     id: u64,
     #[serde(borrow, default)]
@@ -283,26 +283,26 @@ struct Named {
 ///
 /// # Errors
 /// What is wrong with the line. After that the worker cannot be trusted, and must be ended.
-pub(super) fn read(line: &[u8]) -> Result<(u64, Said), String> {
-    let line: Line<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+pub(super) fn read(line: &[u8]) -> Result<(u64, WorkerMessage), String> {
+    let line: RawMessage<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let said = match line.op {
-        Op::Progress => {
-            Said::Progress(line.data.and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default())
-        }
-        Op::Warning => Said::Warning(line.message.unwrap_or_default()),
-        Op::Result => Said::End(result(&line)),
+        Op::Progress => WorkerMessage::Progress(
+            line.data.and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default(),
+        ),
+        Op::Warning => WorkerMessage::Warning(line.message.unwrap_or_default()),
+        Op::Result => WorkerMessage::End(result(&line)),
         Op::Invalid => {
-            Said::End(Err(ToolError::InvalidArguments(line.violations.into_iter().map(violation).collect())))
+            WorkerMessage::End(Err(ToolError::InvalidArguments(line.violations.into_iter().map(violation).collect())))
         }
-        Op::FailedCall => Said::End(Err(ToolError::BadOutput(line.message.unwrap_or_default()))),
+        Op::FailedCall => WorkerMessage::End(Err(ToolError::BadOutput(line.message.unwrap_or_default()))),
         // A call that the service cancelled has no waiting caller, so this is read only if the function cancelled
         // itself.
-        Op::Cancelled => Said::End(Err(ToolError::Said("Error: the function cancelled itself".into()))),
+        Op::Cancelled => WorkerMessage::End(Err(ToolError::Said("Error: the function cancelled itself".into()))),
     };
     Ok((line.id, said))
 }
 
-fn result(line: &Line<'_>) -> Result<ToolResult, ToolError> {
+fn result(line: &RawMessage<'_>) -> Result<ToolResult, ToolError> {
     let bad = |what: &str, why: &dyn std::fmt::Display| {
         Err(ToolError::BadOutput(format!("the function's {what} cannot be passed on: {why}")))
     };
@@ -429,7 +429,7 @@ mod tests {
     fn said(content: Value) -> Result<ToolResult, ToolError> {
         let line = json!({"op": "result", "id": 7, "content": [content], "structured_content": null});
         match read(line.to_string().as_bytes()) {
-            Ok((7, Said::End(end))) => end,
+            Ok((7, WorkerMessage::End(end))) => end,
             _ => panic!("{line}"),
         }
     }

@@ -13,11 +13,11 @@ use crate::tools::Runner;
 
 pub(super) struct FunctionRunner {
     pub function: Function,
-    pub lane: Lane,
+    pub lane: WorkerPool,
 }
 
 /// The workers that run a function.
-pub(super) enum Lane {
+pub(super) enum WorkerPool {
     Sync(Arc<SyncLane>),
     Async(Arc<AsyncLane>),
 }
@@ -30,16 +30,16 @@ impl Runner for FunctionRunner {
         let now = Instant::now();
         let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
         let said = match &self.lane {
-            Lane::Sync(lane) => lane.call(&self.function, &arguments, &context, begin_by).await,
-            Lane::Async(lane) => lane.call(&self.function, &arguments, &context, begin_by).await,
+            WorkerPool::Sync(lane) => lane.call(&self.function, &arguments, &context, begin_by).await,
+            WorkerPool::Async(lane) => lane.call(&self.function, &arguments, &context, begin_by).await,
         };
         protocol::shortened(said, &context)
     }
 
     fn is_available(&self) -> bool {
         match &self.lane {
-            Lane::Sync(lane) => !lane.is_down(),
-            Lane::Async(lane) => !lane.is_down(),
+            WorkerPool::Sync(lane) => !lane.is_down(),
+            WorkerPool::Async(lane) => !lane.is_down(),
         }
     }
 

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::protocol::{self, Function, Listing, Role, Said};
+use super::protocol::{self, Function, Listing, Role, WorkerMessage};
 use super::watch::Watch;
 use super::worker::{Launcher, Next, Worker};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
@@ -275,11 +275,11 @@ impl Lease {
                 }
             };
             match line {
-                Ok((of, Said::Progress(data))) if of == id => context.progress(data),
-                Ok((of, Said::Warning(warning))) if of == id => context.warn(warning),
+                Ok((of, WorkerMessage::Progress(data))) if of == id => context.progress(data),
+                Ok((of, WorkerMessage::Warning(warning))) if of == id => context.warn(warning),
                 // A thread of an earlier call still reports progress. The earlier call has ended, so ignore it.
-                Ok((of, Said::Progress(_))) if of < id => {}
-                Ok((of, Said::End(end))) if of == id => {
+                Ok((of, WorkerMessage::Progress(_))) if of < id => {}
+                Ok((of, WorkerMessage::End(end))) if of == id => {
                     self.give_back();
                     return end;
                 }

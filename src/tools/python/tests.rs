@@ -19,7 +19,7 @@ use crate::call::{
 use crate::environment::Environment;
 use crate::secrets::Redactor;
 use crate::tools::process::tests::python;
-use crate::tools::{Offer, Runner};
+use crate::tools::{DiscoveredTool, Runner};
 
 /// Longest wait for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,14 +27,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A folder with a module, and what the module has listed.
 struct Crib {
     module: Module,
-    offers: Vec<Offer>,
+    offers: Vec<DiscoveredTool>,
     /// A text in the environment of each of its processes.
     mark: String,
     folder: TempDir,
 }
 
-fn surroundings() -> Surroundings {
-    Surroundings::new(Arc::new(Redactor::new(["hunter2-hunter2"])), &Environment::of_this_process())
+fn surroundings() -> ProcessEnv {
+    ProcessEnv::new(Arc::new(Redactor::new(["hunter2-hunter2"])), &Environment::of_this_process())
 }
 
 /// Whether there is no Python. Prints a notice then.
@@ -1132,7 +1132,7 @@ def answer() -> list:
         let (surroundings, sweeps) = (surroundings(), Sweeps::new());
         let program = interpreter::locate("python3".as_ref(), &surroundings).unwrap();
         let python = interpreter::Python { program, version: "3".into() };
-        let wanted = venv::Wanted {
+        let wanted = venv::VenvSpec {
             file: &file,
             settings: &settings,
             surroundings: &surroundings,

@@ -18,8 +18,8 @@ use super::interpreter::{Python, command};
 use super::protocol::span;
 use crate::blocking;
 use crate::call::json::digest;
-use crate::tools::Surroundings;
-use crate::tools::Told;
+use crate::tools::ProcessEnv;
+use crate::tools::StatusFn;
 use crate::tools::process::{Sweeps, clean, is_program};
 
 /// The name of the marker file in a complete environment.
@@ -34,15 +34,15 @@ const PATIENCE: Duration = Duration::from_mins(10);
 const FILES: usize = 64;
 
 /// A virtual environment that a module needs.
-pub(super) struct Wanted<'a> {
+pub(super) struct VenvSpec<'a> {
     pub file: &'a Path,
     pub settings: &'a ModuleSettings,
-    pub surroundings: &'a Surroundings,
+    pub surroundings: &'a ProcessEnv,
     pub sweeps: &'a Sweeps,
-    pub told: &'a Told,
+    pub told: &'a StatusFn,
 }
 
-impl Wanted<'_> {
+impl VenvSpec<'_> {
     /// The interpreter of the environment. Builds the environment first, if necessary.
     pub(super) async fn ready(&self, python: &Python) -> Result<PathBuf, String> {
         let requirements = requirements(self.file)?;

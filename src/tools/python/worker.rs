@@ -13,11 +13,11 @@ use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::config::ModuleSettings;
-use super::prints::Prints;
 use super::protocol::{self, Function, Hello, Listing, Role, span};
+use super::stderr_log::StderrLog;
 use super::wire::LineReader;
 use crate::call::Torn;
-use crate::printable;
+use crate::sanitize;
 use crate::secrets::Redactor;
 use crate::tools::process::{self, Mark, ProcessTree, Sweeps};
 
@@ -67,7 +67,7 @@ pub(super) struct Worker {
     /// The pipe for orders. `None` after a task has taken it.
     pub to: Option<ChildStdin>,
     pub from: LineReader<ChildStdout>,
-    pub prints: Prints,
+    pub prints: StderrLog,
     pub born: Instant,
     /// The exit status, once it is known.
     status: Option<ExitStatus>,
@@ -97,7 +97,7 @@ impl Launcher {
         if let Ok((_, listing)) = &result {
             self.compare(&listing.tools);
         }
-        result.map_err(|fault| self.redactor.text(&printable::text(&fault)).into_owned())
+        result.map_err(|fault| self.redactor.text(&sanitize::text(&fault)).into_owned())
     }
 
     /// Warns if the module has other functions than when it was listed. That happens when a module known by name, or an
@@ -117,7 +117,7 @@ impl Launcher {
         let (Some(to), Some(from), Some(stderr)) = tree.pipes() else {
             return Err("its pipes are not there".into());
         };
-        let prints = Prints::follow(stderr, self.name.clone(), self.redactor.clone());
+        let prints = StderrLog::follow(stderr, self.name.clone(), self.redactor.clone());
         let mut worker = Worker { tree, to: Some(to), from: LineReader::new(from), prints, born, status: None };
         let first = [
             format!("{}\n", SOURCE.len()).as_bytes(),
@@ -172,7 +172,7 @@ impl Launcher {
     }
 
     fn log(&self, traceback: &str) {
-        for line in printable::text(traceback).lines() {
+        for line in sanitize::text(traceback).lines() {
             let line = process::clean(line, Torn::NOWHERE, &self.redactor);
             tracing::warn!(target: "toolcrib::python", module = &*self.name, "{line}");
         }

@@ -17,7 +17,7 @@ use super::statement::Statement;
 use super::{Finding, Prepared, SqlTool, postgres, sqlite};
 use crate::call::Effect;
 use crate::call::units::Size;
-use crate::similar::{HINT, closest};
+use crate::suggest::{HINT, closest};
 use crate::tools::kinds::Built;
 use crate::tools::{BuildContext, ConfigFault, Placeholder};
 

@@ -62,7 +62,7 @@ impl<S> Drop for Waiting<'_, S> {
 }
 
 /// The permit for one connection.
-pub(super) struct Place<S> {
+pub(super) struct ConnectionPermit<S> {
     _permit: OwnedSemaphorePermit,
     idle: Arc<Idle<S>>,
 }
@@ -73,16 +73,16 @@ impl<S: Send + 'static> Pool<S> {
     }
 
     /// Waits for a permit. The caller bounds the wait.
-    pub(super) async fn place(&self) -> Result<Place<S>, ToolError> {
+    pub(super) async fn place(&self) -> Result<ConnectionPermit<S>, ToolError> {
         match self.places.clone().acquire_owned().await {
-            Ok(permit) => Ok(Place { _permit: permit, idle: self.idle.clone() }),
+            Ok(permit) => Ok(ConnectionPermit { _permit: permit, idle: self.idle.clone() }),
             // The semaphore is never closed.
             Err(_) => Err(ToolError::unavailable_before("the database's connections are closed", None)),
         }
     }
 }
 
-impl<S: Send + 'static> Place<S> {
+impl<S: Send + 'static> ConnectionPermit<S> {
     /// Takes an idle connection, the most recently used first, so that the others can expire. `None` means that the
     /// caller must open one. If a connection is being reset, the call waits for it instead, unless enough other calls
     /// already wait.

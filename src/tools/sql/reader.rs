@@ -37,12 +37,12 @@ impl Dialect {
 
 /// A position in the statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Position {
     line: usize,
     column: usize,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Position {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "line {}, column {} of the statement", self.line, self.column)
     }
@@ -91,10 +91,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Line and column of the byte at `at`.
-    pub(super) fn place(&self, at: usize) -> Place {
+    pub(super) fn place(&self, at: usize) -> Position {
         let before = &self.text[..at];
         let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-        Place { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
+        Position { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
     }
 
     /// The word that starts at `at`; empty if no word starts there.

@@ -3,7 +3,7 @@
 //! Only the database decides what the statement means.
 
 pub(super) use super::reader::Dialect;
-use super::reader::{Place, Reader, Token};
+use super::reader::{Position, Reader, Token};
 use crate::tools;
 use crate::tools::literal::plain;
 
@@ -67,7 +67,7 @@ pub(super) struct Placeholder {
     /// The value that it stands for.
     pub(super) name: tools::Placeholder,
     /// The position of its first occurrence.
-    pub(super) place: Place,
+    pub(super) place: Position,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl Statement {
         }
     }
 
-    fn placeholder(&mut self, name: tools::Placeholder, place: Place) {
+    fn placeholder(&mut self, name: tools::Placeholder, place: Position) {
         let known = self.names.iter().position(|known| known.name == name);
         let index = known.unwrap_or_else(|| {
             self.names.push(Placeholder { name, place });

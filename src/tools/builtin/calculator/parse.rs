@@ -1,6 +1,6 @@
 //! A Pratt parser (Vaughan Pratt, "Top down operator precedence", 1973) that evaluates while it parses.
 
-use crate::similar;
+use crate::suggest;
 use std::fmt;
 
 use super::functions::{CONSTANTS, FUNCTIONS, apply};
@@ -248,7 +248,7 @@ impl Parser {
 fn unknown(name: &str) -> String {
     let known: Vec<&str> = CONSTANTS.iter().map(|(name, _)| *name).chain(FUNCTIONS).collect();
     let short: String = name.chars().take(40).collect();
-    match similar::closest(&short, known.iter().copied(), similar::HINT) {
+    match suggest::closest(&short, known.iter().copied(), suggest::HINT) {
         Some(near) => format!("`{short}` is unknown: did you mean `{near}`?"),
         None => format!("`{short}` is unknown: there are {}", known.join(", ")),
     }

@@ -8,7 +8,7 @@ use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
 use super::defaults::Defaults;
-use crate::similar::{HINT, closest};
+use crate::suggest::{HINT, closest};
 
 /// The options that are permitted after the `?`, as in libpq.
 const OPTIONS: [&str; 12] = [

@@ -170,7 +170,7 @@ impl Prepared {
     /// connection still works.
     async fn begin(
         &self,
-        turn: &pool::Place<Session>,
+        turn: &pool::ConnectionPermit<Session>,
         context: &ToolContext,
     ) -> Result<(Session, Arc<Plan>), ToolError> {
         let server = &self.database.server;

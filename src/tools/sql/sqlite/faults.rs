@@ -1,6 +1,6 @@
 //! Turns SQLite's errors into failures of a call.
 
-use super::session::Place;
+use super::session::DatabaseFile;
 use crate::call::ToolError;
 use crate::tools::sql::faults::{Finding, WRITES};
 
@@ -77,13 +77,13 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
 }
 
 /// The failure if another process holds its lock for too long.
-pub(super) fn busy(place: &Place) -> ToolError {
+pub(super) fn busy(place: &DatabaseFile) -> ToolError {
     ToolError::upstream(format!("{}: another process keeps the database locked", place.file.display()))
         .before_anything()
 }
 
 /// A failure of the call. The caller ensures that nothing was committed.
-pub(super) fn failure(error: &rusqlite::Error, place: &Place, longest: usize) -> ToolError {
+pub(super) fn failure(error: &rusqlite::Error, place: &DatabaseFile, longest: usize) -> ToolError {
     let said = message(error);
     let failure = match code(error) {
         Some(TOOBIG) if place.writes => {
@@ -110,7 +110,7 @@ fn too_long(longest: usize) -> String {
 }
 
 /// The finding for an error that occurred when the statement was checked.
-pub(super) fn finding(error: &rusqlite::Error, place: &Place) -> Finding {
+pub(super) fn finding(error: &rusqlite::Error, place: &DatabaseFile) -> Finding {
     let said = message(error);
     match code(error) {
         Some(ERROR | AUTH) if said.starts_with("no such ") => Finding::passing(said),
@@ -120,7 +120,7 @@ pub(super) fn finding(error: &rusqlite::Error, place: &Place) -> Finding {
 }
 
 /// Why the file cannot be used, and what would help.
-pub(super) fn unusable(error: &rusqlite::Error, place: &Place) -> String {
+pub(super) fn unusable(error: &rusqlite::Error, place: &DatabaseFile) -> String {
     let file = place.file.display();
     let said = message(error);
     match code(error) {

@@ -14,17 +14,17 @@ mod values;
 use std::path::PathBuf;
 
 pub(super) use self::prepared::Prepared;
-use self::session::{Place, Session};
+use self::session::{DatabaseFile, Session};
 use super::pool::Pool;
 
 /// A file and its connections.
 pub(super) struct Database {
-    place: Place,
+    place: DatabaseFile,
     pool: Pool<Session>,
 }
 
 impl Database {
     pub(super) fn new(file: PathBuf, writes: bool) -> Self {
-        Self { place: Place { file, writes }, pool: Pool::new() }
+        Self { place: DatabaseFile { file, writes }, pool: Pool::new() }
     }
 }

@@ -9,7 +9,7 @@ use rusqlite::types::Value as Stored;
 use tokio::time::{Instant, sleep};
 
 use super::faults::{self, Trouble};
-use super::session::{Link, Place, Session};
+use super::session::{DatabaseFile, Link, Session};
 use super::{Database, values};
 use crate::call::{ToolContext, ToolError, ToolResult};
 use crate::tools::sql::faults::{Finding, WRITES};
@@ -33,7 +33,7 @@ pub(in crate::tools::sql) struct Prepared {
 
 /// What the connection's thread needs to run a call.
 struct Work {
-    place: Place,
+    place: DatabaseFile,
     sql: String,
     limits: Limits,
     /// Whether the statement was checked against the database and accepted.

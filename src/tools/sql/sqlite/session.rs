@@ -43,14 +43,14 @@ pub(super) struct Link {
 
 /// The path of the file, and whether it may be written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct DatabaseFile {
     pub(super) file: PathBuf,
     pub(super) writes: bool,
 }
 
 impl Session {
     /// Opens the file, which must exist.
-    pub(super) async fn open(place: &Place) -> Result<Self, Trouble> {
+    pub(super) async fn open(place: &DatabaseFile) -> Result<Self, Trouble> {
         let (jobs, queue) = sync_channel(1);
         let stop = Arc::new(AtomicBool::new(false));
         let (opened, is_open) = oneshot::channel();
@@ -98,7 +98,7 @@ fn serve(link: &Link, queue: &Receiver<Job>) {
 }
 
 impl Link {
-    fn open(place: &Place, stop: Arc<AtomicBool>) -> Result<Self, rusqlite::Error> {
+    fn open(place: &DatabaseFile, stop: Arc<AtomicBool>) -> Result<Self, rusqlite::Error> {
         let mode = if place.writes { OpenFlags::SQLITE_OPEN_READ_WRITE } else { OpenFlags::SQLITE_OPEN_READ_ONLY };
         let file = identity(&place.file);
         let connection = Connection::open_with_flags(&place.file, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -117,7 +117,7 @@ impl Link {
     }
 
     /// Whether the file's path still leads to the open file.
-    pub(super) fn is_current(&self, place: &Place) -> bool {
+    pub(super) fn is_current(&self, place: &DatabaseFile) -> bool {
         self.file.is_some() && self.file == identity(&place.file)
     }
 

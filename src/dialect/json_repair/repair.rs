@@ -1,0 +1,207 @@
+//! Lists the allowed repairs, and proves that a repaired text means the same as the original text.
+
+use std::collections::BTreeSet;
+
+use super::tokens::{Fault, Kind, Token, Tokens, is_identifier};
+
+/// A repair that leaves only one meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Repair {
+    DoublyEncoded,
+    Surroundings,
+    SingleQuotes,
+    CurlyQuotes,
+    BareKeys,
+    Python,
+    LineEnds,
+    Escapes,
+    Comments,
+    TrailingCommas,
+    MissingCommas,
+    SurplusBrackets,
+    MissingBrackets,
+}
+
+impl Repair {
+    /// A description of the repair, for `meta.warnings`.
+    pub(super) fn sentence(self) -> &'static str {
+        match self {
+            Self::DoublyEncoded => "the arguments were JSON inside a JSON string",
+            Self::Surroundings => "the text around the JSON of the arguments was left out",
+            Self::SingleQuotes => "single quotes in the arguments were read as double quotes",
+            Self::CurlyQuotes => "curly quotes in the arguments were read as double quotes",
+            Self::BareKeys => "keys without quotes in the arguments were quoted",
+            Self::Python => "True, False or None in the arguments was read as true, false or null",
+            Self::LineEnds => "line ends or tabs inside texts of the arguments were escaped",
+            Self::Escapes => "\\' in the arguments was read as '",
+            Self::Comments => "comments in the arguments were left out",
+            Self::TrailingCommas => "commas before closing brackets in the arguments were left out",
+            Self::MissingCommas => "missing commas in the arguments were added",
+            Self::SurplusBrackets => "closing brackets after the end of the arguments were left out",
+            Self::MissingBrackets => "closing brackets missing at the end of the arguments were added",
+        }
+    }
+}
+
+/// The position of the only object in a text, and what surrounds it.
+pub(super) struct ObjectSpan {
+    pub(super) start: usize,
+    /// The position after its last bracket, or the end of the text if that bracket is missing.
+    pub(super) end: usize,
+    pub(super) closed: bool,
+    pub(super) around: Option<Repair>,
+}
+
+/// Why no single object was found.
+pub(super) enum NotFound {
+    /// There is no `{`.
+    NoObject,
+    /// The text around the object could belong to it, or to another object.
+    Doubtful(usize),
+    /// The content of the object has more than one possible meaning.
+    Fault(Fault),
+}
+
+/// Finds the only object in the text. Around it only a code fence, prose, or a second pair of its own brackets is
+/// allowed.
+pub(super) fn find_object(text: &str) -> Result<ObjectSpan, NotFound> {
+    let start = text.find('{').ok_or(NotFound::NoObject)?;
+    let length = extent(&text[start..]).map_err(|fault| NotFound::Fault(Fault { at: start + fault.at, ..fault }))?;
+    let end = length.map_or(text.len(), |length| start + length);
+    let (before, after) = (text[..start].trim(), text[end..].trim());
+    let found = |around| Ok(ObjectSpan { start, end, closed: length.is_some(), around });
+    if before.is_empty() && after.is_empty() {
+        return found(None);
+    }
+    if before.is_empty() && after.bytes().all(|b| matches!(b, b'}' | b']')) {
+        return found(Some(Repair::SurplusBrackets));
+    }
+    if matches!(before, "\"" | "'") && before == after {
+        return found(Some(Repair::DoublyEncoded));
+    }
+    if !is_prose_before(before) {
+        let last = before.chars().next_back().map_or(0, char::len_utf8);
+        return Err(NotFound::Doubtful(text[..start].trim_end().len() - last));
+    }
+    if !is_prose_after(after) {
+        return Err(NotFound::Doubtful(end + text[end..].len() - text[end..].trim_start().len()));
+    }
+    found(Some(Repair::Surroundings))
+}
+
+/// The length of the object or array at the start of the text. `None` if its end is missing.
+pub(in crate::dialect) fn extent(text: &str) -> Result<Option<usize>, Fault> {
+    let mut tokens = Tokens::new(text);
+    while let Some(token) = tokens.next() {
+        let token = token?;
+        if tokens.depth() == 0 {
+            return Ok(Some(token.at.end));
+        }
+    }
+    Ok(None)
+}
+
+/// Words that announce arguments. Any other word before a colon may be a key.
+const LABELS: [&str; 8] =
+    ["arguments", "args", "parameters", "params", "input", "action input", "json", "here is the json"];
+
+fn is_prose_before(text: &str) -> bool {
+    let label = text.trim_end_matches([':', '=']).trim_end();
+    let is_key = label.len() < text.len()
+        && !label.contains(char::is_whitespace)
+        && !LABELS.contains(&label.to_lowercase().as_str());
+    !text.contains(['{', '}', '[', ']'])
+        && !text.contains("\":")
+        && !text.contains("':")
+        && !text.ends_with([',', '"', '\''])
+        && !is_key
+}
+
+fn is_prose_after(text: &str) -> bool {
+    let starts_well = text.is_empty()
+        || text.starts_with(|c: char| c.is_alphabetic() || matches!(c, '`' | ')' | ';' | '(' | '<' | '#'))
+        || text.starts_with("//")
+        || text.starts_with("/*");
+    starts_well && !text.contains(['{', '}', '[', ']']) && !text.contains("\":") && !text.contains("':")
+}
+
+/// The first comma or colon that no repair can explain. The guess of the library would hide this fault.
+pub(super) fn misplaced(written: &[Token<'_>]) -> Option<usize> {
+    let is_misplaced = |pair: &&[Token<'_>]| match (&pair[0].kind, &pair[1].kind) {
+        (Kind::Open(_) | Kind::Comma | Kind::Colon, Kind::Comma) => true,
+        (before, Kind::Colon) => !matches!(before, Kind::Text(_)),
+        _ => false,
+    };
+    written.windows(2).find(is_misplaced).map(|pair| pair[1].at.start)
+}
+
+/// The first unquoted key in a text that quotes other keys without need. Models do not mix styles like this. Such a
+/// text is more likely the result of unescaped quotes inside a string (`{"say": "", no: "", "to": ""}`).
+pub(super) fn unlike_the_others(text: &str, written: &[Token<'_>]) -> Option<usize> {
+    let is_bare = |token: &Token<'_>| !text[token.at.start..].starts_with(['"', '\'', '“', '”', '‘', '’']);
+    let (mut bare, mut quoted) = (None, false);
+    for pair in written.windows(2) {
+        let [token @ Token { kind: Kind::Text(key), .. }, Token { kind: Kind::Colon, .. }] = pair else { continue };
+        if is_bare(token) {
+            bare = bare.or(Some(token.at.start));
+        } else if is_identifier(key) && !key.contains('-') {
+            quoted = true;
+        }
+    }
+    bare.filter(|_| quoted)
+}
+
+/// Compares the tokens of the repaired text with those of the original text. Brackets, texts, numbers and literals
+/// must be the same and in the same order. Only differences with one possible meaning are allowed.
+///
+/// # Errors
+/// The position in the original text where the two differ.
+pub(super) fn hold_against<'a>(
+    written: &[Token<'_>],
+    mut repaired: impl Iterator<Item = Token<'a>>,
+    may_close: bool,
+) -> Result<BTreeSet<Repair>, Option<usize>> {
+    let mut repairs = BTreeSet::new();
+    let (mut i, mut next) = (0_usize, repaired.next());
+    loop {
+        let before = i.checked_sub(1).map(|i| &written[i].kind);
+        match (written.get(i), &next) {
+            (None, None) => return Ok(repairs),
+            (Some(a), Some(b)) if a.kind == b.kind => {
+                i += 1;
+                next = repaired.next();
+            }
+            (Some(Token { kind: Kind::Comma, .. }), Some(Token { kind: Kind::Close(_), .. }))
+                if matches!(written.get(i + 1), Some(Token { kind: Kind::Close(_), .. }))
+                    && !matches!(before, Some(Kind::Comma | Kind::Open(_))) =>
+            {
+                repairs.insert(Repair::TrailingCommas);
+                i += 1;
+            }
+            (Some(_), Some(Token { kind: Kind::Comma, .. })) if comma_is_missing(before, &written[i..]) => {
+                repairs.insert(Repair::MissingCommas);
+                next = repaired.next();
+            }
+            // A number or a literal at the end may be incomplete. After an opening bracket, a comma or a colon,
+            // something is certainly missing.
+            (None, Some(Token { kind: Kind::Close(_), .. }))
+                if may_close && matches!(before, Some(Kind::Text(_) | Kind::Close(_))) =>
+            {
+                repairs.insert(Repair::MissingBrackets);
+                next = repaired.next();
+            }
+            (part, _) => return Err(part.map(|token| token.at.start)),
+        }
+    }
+}
+
+/// Whether only a comma can be missing between `before` and what follows. After a text that is uncertain: its closing
+/// quote may belong inside the text.
+fn comma_is_missing(before: Option<&Kind<'_>>, follows: &[Token<'_>]) -> bool {
+    let follows_key = matches!(follows, [Token { kind: Kind::Text(_), .. }, Token { kind: Kind::Colon, .. }, ..]);
+    match before {
+        Some(Kind::Close(_)) => follows_key || matches!(follows, [Token { kind: Kind::Open(_), .. }, ..]),
+        Some(Kind::Number(_) | Kind::Literal(_)) => follows_key,
+        _ => false,
+    }
+}

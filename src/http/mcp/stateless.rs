@@ -1,0 +1,135 @@
+//! Answers the plain call of 2026-07-28 without rmcp: one `tools/call` in, one JSON answer out, no progress.
+//!
+//! rmcp starts three tasks for each such request, so this path is faster. It takes only requests that are valid in
+//! every respect. All others go to rmcp, so only one place judges invalid requests.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use rmcp::model::ClientCapabilities;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::message::{Message, refused};
+use super::{MODERN, VERSION};
+use crate::call::{Caller, JsonObject};
+use crate::http::problem::told;
+use crate::mcp::{Handler, McpPeer, PrepareError, PreparedCall, Refused, Reply, prepare};
+use crate::registry::{Catalog, Registry};
+
+/// The two keys that `_meta` of a request of 2026-07-28 must have.
+const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// A valid plain call.
+pub(super) struct Call {
+    id: Value,
+    name: String,
+    arguments: JsonObject,
+    meta: JsonObject,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    jsonrpc: &'static str,
+    id: &'a Value,
+    result: Reply<'a>,
+}
+
+impl Call {
+    /// Takes the call out of a message that is a valid plain call.
+    ///
+    /// # Errors
+    /// The unchanged message, if it is not a valid plain call.
+    pub(super) fn of(
+        headers: &HeaderMap,
+        mut message: Message,
+        handler: &Handler,
+        catalog: &Arc<Catalog>,
+        caller: &Caller,
+    ) -> Result<Self, Message> {
+        if !fits(headers, &message, handler, catalog, caller) {
+            return Err(message);
+        }
+        let (id, params) = (message.id.take().unwrap_or_default(), message.fields.remove("params"));
+        let mut params = object(params);
+        let name = match params.remove("name") {
+            Some(Value::String(name)) => name,
+            _ => String::new(),
+        };
+        Ok(Self { id, name, arguments: object(params.remove("arguments")), meta: object(params.remove("_meta")) })
+    }
+
+    pub(super) async fn answer(self, registry: &Registry, catalog: Arc<Catalog>, guest: &McpPeer) -> Response {
+        let Self { id, name, arguments, meta } = self;
+        let asked = match prepare(registry, &catalog, guest, &name, arguments, &meta) {
+            Ok(asked) => asked,
+            Err(PrepareError::Wrong(error)) => return wrong(&id, &error.into()),
+            Err(PrepareError::Refused(error)) => {
+                return match Reply::refusal(&error, true) {
+                    Ok(result) => Json(Answer { jsonrpc: "2.0", id: &id, result }).into_response(),
+                    Err(refused) => wrong(&id, &refused),
+                };
+            }
+        };
+        drop(catalog);
+        let PreparedCall { entry, invocation } = asked;
+        let invocation_id = invocation.id;
+        let called = registry.invoke(&entry, invocation).await;
+        match Reply::of(registry, (&entry, &guest.caller), invocation_id, &called, true) {
+            Ok(result) => Json(Answer { jsonrpc: "2.0", id: &id, result }).into_response(),
+            Err(refused) => wrong(&id, &refused),
+        }
+    }
+}
+
+/// A JSON-RPC error. Its status is 200, unless the same failure has a status of its own in REST.
+fn wrong(id: &Value, Refused { error, failure }: &Refused) -> Response {
+    let response = refused(StatusCode::OK, id, error);
+    match failure {
+        Some(failure) => told(failure, response),
+        None => response,
+    }
+}
+
+fn object(value: Option<Value>) -> JsonObject {
+    match value {
+        Some(Value::Object(object)) => object,
+        _ => JsonObject::new(),
+    }
+}
+
+fn fits(headers: &HeaderMap, message: &Message, handler: &Handler, catalog: &Arc<Catalog>, caller: &Caller) -> bool {
+    let only = |name: &str| {
+        let mut all = headers.get_all(name).iter();
+        all.next().filter(|_| all.next().is_none())?.to_str().ok()
+    };
+    let says = |name: &str, value: &str| only(name) == Some(value);
+    let accepts = || {
+        let kinds = || only(ACCEPT.as_str()).unwrap_or_default().split(',').map(str::trim);
+        ["application/json", "text/event-stream"].iter().all(|wanted| kinds().any(|kind| kind == *wanted))
+    };
+    let has_only = |fields: &JsonObject, known: &[&str]| fields.keys().all(|key| known.contains(&key.as_str()));
+    let params = message.fields.get("params").and_then(Value::as_object);
+    let is_call = message.id.is_some()
+        && message.method() == Some("tools/call")
+        && has_only(&message.fields, &["jsonrpc", "id", "method", "params"])
+        && says(CONTENT_TYPE.as_str(), "application/json")
+        && says(VERSION, MODERN)
+        && says("mcp-method", "tools/call")
+        && accepts();
+    let Some(params) = params.filter(|_| is_call) else { return false };
+    let Some(name) = params.get("name").and_then(Value::as_str) else { return false };
+    let Some(meta) = params.get("_meta").and_then(Value::as_object) else { return false };
+    has_only(params, &["name", "arguments", "_meta"])
+        && says("mcp-name", name)
+        && !name.starts_with("=?")
+        && params.get("arguments").is_none_or(Value::is_object)
+        && meta.get(META_VERSION).and_then(Value::as_str) == Some(MODERN)
+        && meta.get(META_CAPABILITIES).is_some_and(|of_client| ClientCapabilities::deserialize(of_client).is_ok())
+        && !meta.contains_key("progressToken")
+        && !handler.has_parameters_in_header(catalog, name, caller)
+}

@@ -1,0 +1,212 @@
+//! Makes a call and answers it: with its result, as a stream of events, or with a link to its result.
+//!
+//! In the last two modes, the status (200 or 202) is sent before the call has ended. So they first wait until the tool
+//! runs. A call that is refused before that (arguments, limits, a full queue) gets its usual status.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::header::{LOCATION, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::memory::Reservation;
+use super::prefer::{self, PREFERENCE_APPLIED, RESPOND_ASYNC};
+use super::problem::Problem;
+use super::tools::failed;
+use super::wire::InvokeAnswer;
+use super::{events, idempotency};
+use crate::call::{Answer, CallError, Capture, Invocation, InvocationId, ProgressSink};
+use crate::ledger::State;
+use crate::registry::{Entry, Registry};
+
+/// A call that waits longer than this for a permit, or for an equal call, is answered like a running call.
+const UNBEGUN: Duration = Duration::from_secs(2);
+/// Shortest wait before a 202. Calls that are refused or fail at once have ended by then, and get their problem.
+const AT_ONCE: Duration = Duration::from_millis(50);
+
+/// How a call is to be answered.
+pub(super) enum ResponseMode {
+    /// With the result, when the call has ended.
+    Done,
+    /// As a stream of events.
+    Events,
+    /// With the result if the call ends within this time, else with a link to it. With zero, always with a link.
+    Later(Duration),
+}
+
+impl ResponseMode {
+    /// The mode that a request prefers. Events take precedence over `respond-async`, because a client that wants events
+    /// wants to follow the call.
+    pub(super) fn asked(headers: &HeaderMap) -> Self {
+        match prefer::respond_async(headers) {
+            _ if events::are_asked_for(headers) => Self::Events,
+            Some(wait) => Self::Later(wait),
+            None => Self::Done,
+        }
+    }
+}
+
+/// The answer for a call that continues.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Accepted {
+    /// The call's id, the key of its row in the ledger.
+    #[schema(value_type = String)]
+    pub invocation_id: InvocationId,
+    /// Name of the tool.
+    pub tool: String,
+    /// The model's id for the call.
+    #[schema(value_type = Option<String>, required)]
+    pub tool_use_id: Option<Arc<str>>,
+    /// Current state of the call.
+    pub state: State,
+}
+
+type Called = Result<Answer, CallError>;
+
+/// Makes the call and answers it.
+pub(super) async fn answer(
+    way: ResponseMode,
+    registry: Arc<Registry>,
+    entry: Arc<Entry>,
+    invocation: Invocation,
+    reserved: Reservation,
+) -> Response {
+    let id = invocation.id;
+    match way {
+        ResponseMode::Events => follow(registry, entry, invocation, reserved).await,
+        ResponseMode::Later(wait) if !is_lost(&registry, &entry, &invocation) => {
+            later(wait, registry, entry, invocation, reserved).await
+        }
+        ResponseMode::Done | ResponseMode::Later(_) => respond(&entry, id, registry.invoke(&entry, invocation).await),
+    }
+}
+
+/// Whether the result could not be read later: the ledger keeps only its digest, and there is no key to repeat the call
+/// with. Then a 202 would lose the result.
+fn is_lost(registry: &Registry, entry: &Entry, invocation: &Invocation) -> bool {
+    let capture = entry.policy.capture.unwrap_or(registry.shared().capture);
+    capture == Capture::Digest && invocation.key.is_none()
+}
+
+async fn follow(
+    registry: Arc<Registry>,
+    entry: Arc<Entry>,
+    mut invocation: Invocation,
+    reserved: Reservation,
+) -> Response {
+    let (id, begun) = (invocation.id, CancellationToken::new());
+    let (sink, listener) = ProgressSink::channel();
+    (invocation.begun, invocation.progress) = (Some(begun.clone()), Some(sink));
+    let mut call = AbortOnDropHandle::new(spawn(registry, entry.clone(), invocation, reserved)).map(ended);
+    let called = tokio::select! {
+        biased;
+        called = &mut call => called,
+        // The tool runs, or the call has waited long. In both cases the answer is a stream from here on.
+        _ = timeout(UNBEGUN, begun.cancelled()) => {
+            return events::stream(listener, call.map(move |called| event(&entry, id, &called)));
+        }
+    };
+    // Refused, or failed before the tool ran.
+    if called.is_err() && !begun.is_cancelled() {
+        return respond(&entry, id, called);
+    }
+    let replayed = is_replayed(&called);
+    let mut response = events::stream(listener, ready(event(&entry, id, &called)));
+    if replayed {
+        idempotency::mark(&mut response);
+    }
+    response
+}
+
+async fn later(
+    wait: Duration,
+    registry: Arc<Registry>,
+    entry: Arc<Entry>,
+    mut invocation: Invocation,
+    reserved: Reservation,
+) -> Response {
+    let (id, tool_use_id) = (invocation.id, invocation.tool_use_id.clone());
+    let begun = CancellationToken::new();
+    (invocation.begun, invocation.detached) = (Some(begun.clone()), true);
+    // Not aborted when the client disconnects. Only `DELETE` and the end of the service cancel this call.
+    let mut call = spawn(registry.clone(), entry.clone(), invocation, reserved);
+    // Wait for both: the time that the client gives, and the start of the tool. A call in a queue can still be refused,
+    // and a 202 would then hide the status. `UNBEGUN` bounds that wait.
+    let patience = async { tokio::join!(sleep(wait.max(AT_ONCE)), timeout(UNBEGUN, begun.cancelled())) };
+    let state = tokio::select! {
+        biased;
+        called = &mut call => match ended(called) {
+            // A client without `wait` does not expect a result here. So it gets the link even if the call has ended.
+            Ok(answer) if wait.is_zero() && !answer.replayed && answer.result.is_error => State::Failed,
+            Ok(answer) if wait.is_zero() && !answer.replayed => State::Succeeded,
+            called => return respond(&entry, id, called),
+        },
+        _ = patience => registry.shared().running.get(id).map_or(State::Running, |row| row.state),
+    };
+    let accepted = Accepted { invocation_id: id, tool: entry.definition.name.to_string(), tool_use_id, state };
+    let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();
+    let headers = response.headers_mut();
+    if let Ok(place) = HeaderValue::try_from(format!("/invocations/{id}")) {
+        headers.insert(LOCATION, place);
+    }
+    headers.insert(PREFERENCE_APPLIED, RESPOND_ASYNC);
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// Starts the call in a task of its own, which may outlive its request.
+fn spawn(
+    registry: Arc<Registry>,
+    entry: Arc<Entry>,
+    invocation: Invocation,
+    reserved: Reservation,
+) -> JoinHandle<Called> {
+    tokio::spawn(async move {
+        let _reserved = reserved;
+        registry.invoke(&entry, invocation).await
+    })
+}
+
+fn ended(joined: Result<Called, JoinError>) -> Called {
+    joined.unwrap_or_else(|error| {
+        // The layers catch panics. So the panic was outside of them, or the runtime is shutting down.
+        tracing::error!(%error, "the task of a call broke off");
+        Err(CallError::Internal)
+    })
+}
+
+fn is_replayed(called: &Called) -> bool {
+    match called {
+        Ok(answer) => answer.replayed,
+        Err(error) => matches!(error, CallError::Kept { again: true, .. }),
+    }
+}
+
+fn respond(entry: &Entry, id: InvocationId, called: Called) -> Response {
+    let mut response = match &called {
+        Ok(answer) => Json(InvokeAnswer::of(entry, answer)).into_response(),
+        Err(error) => failed(error, entry, id).into_response(),
+    };
+    if is_replayed(&called) {
+        idempotency::mark(&mut response);
+    }
+    response
+}
+
+/// The data of the `result` event: the same bytes as the body of a plain answer.
+fn event(entry: &Entry, id: InvocationId, called: &Called) -> Box<RawValue> {
+    match called {
+        Ok(answer) => events::text(&InvokeAnswer::of(entry, answer)),
+        Err(error) => events::text(&Problem::from(failed(error, entry, id))),
+    }
+}

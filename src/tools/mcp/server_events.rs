@@ -1,0 +1,69 @@
+//! The stream on which a server with sessions sends its own notifications, such as changed tools. While the stream is
+//! not open, such notifications are lost. So each gap counts as a change.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use rmcp::transport::streamable_http_client::SseError;
+use rmcp_sse_stream::Sse;
+
+use super::transport_adapter::ConnectionState;
+
+/// Watches the notification stream of one connection.
+#[derive(Clone, Default)]
+pub(super) struct Unasked {
+    line: Arc<ConnectionState>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    was_open: bool,
+    /// Id of the last event on the stream.
+    last: Option<String>,
+}
+
+/// Dropped with the stream. Its end counts as a change.
+struct Open(Arc<ConnectionState>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.has_changed();
+    }
+}
+
+impl Unasked {
+    /// For the connection with this state.
+    pub(super) fn new(line: &Arc<ConnectionState>) -> Self {
+        Self { line: line.clone(), state: Arc::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this request opens or resumes the notification stream. Broken response streams are resumed in the same
+    /// way.
+    pub(super) fn is_it(&self, after: Option<&str>) -> bool {
+        after.is_none_or(|after| self.state().last.as_deref() == Some(after))
+    }
+
+    /// Wraps the stream, which was opened for the first time or again.
+    pub(super) fn opened(
+        &self,
+        events: BoxStream<'static, Result<Sse, SseError>>,
+    ) -> BoxStream<'static, Result<Sse, SseError>> {
+        if std::mem::replace(&mut self.state().was_open, true) {
+            self.line.has_changed();
+        }
+        let (open, this) = (Open(self.line.clone()), self.clone());
+        let keep = move |event: &Result<Sse, SseError>| {
+            let _open = &open;
+            if let Ok(Sse { id: Some(id), .. }) = event {
+                this.state().last = Some(id.clone());
+            }
+        };
+        events.inspect(keep).boxed()
+    }
+}

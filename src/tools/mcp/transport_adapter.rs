@@ -1,0 +1,250 @@
+//! A layer between the SDK's client and a transport. It does three things that the SDK leaves open:
+//!
+//! - It delivers progress in order, and before the response that follows it. The SDK would start a task for each
+//!   notification. It sets a progress token only on calls with a listener. The SDK would set one on each request.
+//! - It answers the server's own requests, a few at a time. The SDK would start a task for each request. A server that
+//!   reads no responses could then fill the memory with them.
+//! - It drops late responses to `server/discover`. After ten seconds the SDK gives up on that request and sends
+//!   `initialize`. A slow server then answers both, and the SDK would take the first response for a wrong second one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rmcp::RoleClient;
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ClientResult, ErrorCode, ErrorData, GetExtensions, GetMeta, JsonRpcMessage,
+    NumberOrString, ProgressNotificationParam, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage,
+    ServerNotification, ServerRequest, ServerResult,
+};
+use rmcp::transport::Transport;
+use serde_json::json;
+use tokio::sync::{Notify, OnceCell};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::pin_check::VerifiedListing;
+use crate::call::{JsonObject, ToolContext};
+
+/// Most responses to the server's own requests that are being sent at once. Until one has been sent, nothing is read.
+const MOST_ANSWERS: usize = 64;
+/// A server that reads none of these responses for this long does not read at all.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest id of a server's own request that is answered, in bytes.
+const LONGEST_ID: usize = 256;
+
+/// The state that a connection and its transport share.
+#[derive(Default)]
+pub(super) struct ConnectionState {
+    listeners: Mutex<HashMap<i64, ToolContext>>,
+    last: AtomicI64,
+    /// Signals that the server's tools have changed, or may have.
+    pub changed: Notify,
+    /// The definitions that the server has listed over this connection.
+    pub said: VerifiedListing,
+    /// Tripped when no more messages can come.
+    pub over: CancellationToken,
+    /// Why the transport gave up: a part of a sentence with the server as subject.
+    pub fault: OnceCell<&'static str>,
+    /// The server has answered `server/discover`, perhaps too late.
+    pub is_modern: AtomicBool,
+}
+
+/// Marks a request whose progress has a listener. It holds the progress token.
+#[derive(Clone)]
+pub(super) struct Watched(i64);
+
+/// The registration of a listener. Dropping it ends the registration.
+pub(super) struct Listening<'a> {
+    line: &'a ConnectionState,
+    token: i64,
+}
+
+impl ConnectionState {
+    /// Notes that the server's tools may have changed. Earlier listings no longer permit a pinned call.
+    pub(super) fn has_changed(&self) {
+        self.said.has_changed();
+        self.changed.notify_one();
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, HashMap<i64, ToolContext>> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers the call for progress of the server. `None`: the call has no listener.
+    pub(super) fn listen(&self, context: &ToolContext) -> Option<Listening<'_>> {
+        if !context.is_watched() {
+            return None;
+        }
+        let token = self.last.fetch_add(1, Ordering::Relaxed);
+        self.listeners().insert(token, context.clone());
+        Some(Listening { line: self, token })
+    }
+
+    fn heard(&self, progress: ProgressNotificationParam) {
+        let NumberOrString::Number(token) = progress.progress_token.0 else { return };
+        let context = self.listeners().get(&token).cloned();
+        if let Some(context) = context {
+            let mut data = JsonObject::from_iter([("progress".into(), json!(progress.progress))]);
+            data.extend(progress.total.map(|total| ("total".into(), json!(total))));
+            data.extend(progress.message.map(|message| ("message".into(), json!(message))));
+            context.progress(data);
+        }
+    }
+}
+
+impl Listening<'_> {
+    /// The mark for the request.
+    pub(super) fn mark(&self) -> Watched {
+        Watched(self.token)
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.line.listeners().remove(&self.token);
+    }
+}
+
+/// The transport, with what this layer adds.
+pub(super) struct TransportAdapter<T> {
+    inner: T,
+    line: std::sync::Arc<ConnectionState>,
+    /// The id of the `server/discover` request, after it was sent.
+    discover: Option<RequestId>,
+    /// The SDK has given up on that request.
+    given_up: bool,
+    /// Responses that are being sent.
+    answers: JoinSet<()>,
+    /// When one of them must have been sent, while their number is at its limit.
+    due: Option<Instant>,
+    _over: DropGuard,
+}
+
+impl<T: Transport<RoleClient>> TransportAdapter<T> {
+    /// Wraps this transport.
+    pub(super) fn new(inner: T, line: &std::sync::Arc<ConnectionState>) -> Self {
+        let over = line.over.clone().drop_guard();
+        let answers = JoinSet::new();
+        Self { inner, line: line.clone(), discover: None, given_up: false, answers, due: None, _over: over }
+    }
+
+    fn outgoing(&mut self, message: &mut ClientJsonRpcMessage) {
+        let JsonRpcMessage::Request(message) = message else { return };
+        match &message.request {
+            ClientRequest::DiscoverRequest(_) => self.discover = Some(message.id.clone()),
+            ClientRequest::InitializeRequest(_) => self.given_up = true,
+            _ => {}
+        }
+        let extensions = message.request.extensions_mut();
+        let watched = extensions.remove::<Watched>();
+        let Some(meta) = extensions.get_mut::<RequestMetaObject>() else { return };
+        match watched {
+            Some(Watched(token)) => meta.set_progress_token(ProgressToken(NumberOrString::Number(token))),
+            None => {
+                meta.0.0.remove("progressToken");
+            }
+        }
+        if message.request.get_meta().0.0.is_empty() {
+            message.request.extensions_mut().remove::<RequestMetaObject>();
+        }
+    }
+
+    /// Returns the message if the SDK is to get it.
+    fn incoming(&mut self, message: ServerJsonRpcMessage) -> Option<ServerJsonRpcMessage> {
+        match message {
+            JsonRpcMessage::Notification(notification) => match notification.notification {
+                ServerNotification::ProgressNotification(progress) => {
+                    self.line.heard(progress.params);
+                    None
+                }
+                // Drop log messages. A server also logs to its standard error, or to its own operator.
+                ServerNotification::LoggingMessageNotification(_) => None,
+                ServerNotification::ToolListChangedNotification(_) => {
+                    self.line.has_changed();
+                    Some(JsonRpcMessage::Notification(notification))
+                }
+                _ => Some(JsonRpcMessage::Notification(notification)),
+            },
+            JsonRpcMessage::Response(response) => {
+                if matches!(response.result, ServerResult::DiscoverResult(_)) {
+                    self.line.is_modern.store(true, Ordering::Relaxed);
+                }
+                (!self.is_late(Some(&response.id))).then_some(JsonRpcMessage::Response(response))
+            }
+            JsonRpcMessage::Error(error) => (!self.is_late(error.id.as_ref())).then_some(JsonRpcMessage::Error(error)),
+            JsonRpcMessage::Request(asked) => {
+                self.answer(&asked.request, asked.id);
+                None
+            }
+        }
+    }
+
+    /// Answers a request of the server. Only `ping` is permitted: we offer no sampling, elicitation or roots.
+    fn answer(&mut self, asked: &ServerRequest, id: RequestId) {
+        if matches!(&id, NumberOrString::String(id) if id.len() > LONGEST_ID) {
+            return;
+        }
+        let sent = self.inner.send(match asked {
+            ServerRequest::PingRequest(_) => JsonRpcMessage::response(ClientResult::empty(()), id),
+            _ => {
+                let no = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client answers nothing but ping", None);
+                JsonRpcMessage::error(no, Some(id))
+            }
+        });
+        self.answers.spawn(async move {
+            // If the server is gone, it needs no response.
+            let _ = sent.await;
+        });
+    }
+
+    /// Waits until one more response may be sent. False if the server does not read. Dropping the future loses nothing.
+    async fn has_room(&mut self) -> bool {
+        while self.answers.try_join_next().is_some() {}
+        if self.answers.len() >= MOST_ANSWERS {
+            let due = *self.due.get_or_insert_with(|| Instant::now() + PATIENCE);
+            if timeout_at(due, self.answers.join_next()).await.is_err() {
+                return false;
+            }
+        }
+        self.due = None;
+        true
+    }
+
+    fn is_late(&self, id: Option<&RequestId>) -> bool {
+        self.given_up && id.is_some() && id == self.discover.as_ref()
+    }
+}
+
+impl<T: Transport<RoleClient>> Transport<RoleClient> for TransportAdapter<T> {
+    type Error = T::Error;
+
+    fn send(
+        &mut self,
+        mut message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        self.outgoing(&mut message);
+        self.inner.send(message)
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        loop {
+            // Wait for room before reading the next message. So a server that sends requests without reading responses
+            // cannot make this service queue more than `MOST_ANSWERS` of them.
+            if !self.has_room().await {
+                let _ = self.line.fault.set("it asks again and again and reads no answer");
+                return None;
+            }
+            let message = self.inner.receive().await?;
+            if let Some(message) = self.incoming(message) {
+                return Some(message);
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.inner.close().await
+    }
+}

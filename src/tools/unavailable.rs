@@ -1,0 +1,48 @@
+//! Runs a tool whose real runner is missing: every call fails with the reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::Runner;
+use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+
+/// A runner that refuses every call with the current reason.
+pub struct UnavailableTool(Box<UnavailableReason>);
+
+/// Gives the current reason why a runner is missing: a sentence, and how long to wait if that is known.
+pub type UnavailableReason = dyn Fn() -> (String, Option<Duration>) + Send + Sync;
+
+impl UnavailableTool {
+    /// A stand-in that calls `why` for each call: a sentence, and how long to wait if that is known.
+    pub fn new(why: impl Fn() -> (String, Option<Duration>) + Send + Sync + 'static) -> Self {
+        Self(Box::new(why))
+    }
+}
+
+#[async_trait]
+impl Runner for UnavailableTool {
+    async fn call(&self, _: Arc<JsonObject>, _: ToolContext) -> Result<ToolResult, ToolError> {
+        let (why, wait) = (self.0)();
+        Err(ToolError::unavailable_before(why, wait))
+    }
+
+    fn has_one_target(&self) -> bool {
+        // No call reaches a target, so there is nothing for a circuit breaker.
+        false
+    }
+
+    fn is_available(&self) -> bool {
+        false
+    }
+
+    fn takes_context(&self) -> bool {
+        // The real runner may take the context.
+        true
+    }
+
+    fn keeps(&self) -> bool {
+        false
+    }
+}
